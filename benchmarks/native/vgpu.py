@@ -8,11 +8,12 @@ against native in the same run: rounds with and without the library alternate. A
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+
+from kit.results import arguments
 
 from benchmarks.native import calls, compute, memory
 from benchmarks.native.harness import CARD, Figures, build, make_machines
@@ -31,6 +32,7 @@ def parts(figures: Figures, folder: Path, quick: bool) -> dict[str, Callable[[],
         "usable": lambda: memory.usable(figures, folder),
         "one_tenant": lambda: compute.one_tenant(figures, folder, 3 if quick else 6),
         "one_container": lambda: compute.one_container(figures, folder),
+        "mixes": lambda: compute.mixes(figures, folder),
         "tenants": lambda: compute.tenants(figures, folder),
         "shapes": lambda: compute.shapes(figures, folder),
         "streams": lambda: compute.streams(figures, folder),
@@ -43,24 +45,22 @@ def parts(figures: Figures, folder: Path, quick: bool) -> dict[str, Callable[[],
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="small counts, a minute")
-    parser.add_argument("--save", action="store_true", help="keep the results in benchmarks/results")
+    parser = arguments(__doc__, quick="small counts, a minute")
     parser.add_argument("--only", metavar="PART", help="one part by name")
-    arguments = parser.parse_args()
+    given = parser.parse_args()
     build()
     figures = Figures()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         make_machines(folder)
-        everything = parts(figures, folder, arguments.quick)
-        if arguments.only not in (None, *everything):
-            parser.error(f"no part {arguments.only!r}; there are {', '.join(everything)}")
+        everything = parts(figures, folder, given.quick)
+        if given.only not in (None, *everything):
+            parser.error(f"no part {given.only!r}; there are {', '.join(everything)}")
         for name, part in everything.items():
-            if arguments.only in (None, name):
+            if given.only in (None, name):
                 part()
     about = {"machine": f"emulated {CARD}; not a GPU", **figures.told}
-    return conclude("native_vgpu", about, figures.goals, keep=arguments.save)
+    return conclude("native_vgpu", about, figures.goals, keep=given.save)
 
 
 if __name__ == "__main__":

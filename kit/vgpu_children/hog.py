@@ -1,4 +1,4 @@
-"""Takes device memory by one path until it is refused: hog.py PATH SIZE. Says how often it got it, and keeps it."""
+"""Takes device memory by one path until it is refused: hog.py PATH SIZE [TIMES]. Says how often it got it, and keeps it."""
 
 import ctypes as c
 import os
@@ -92,8 +92,8 @@ if __name__ == "__main__":
     start()
     take, size = PATHS[sys.argv[1]], int(sys.argv[2])
     must("cuCtxSynchronize")
-    count, rc = 0, 0
-    while count < MOST and not (rc := take(size)):
+    count, rc, most = 0, 0, int(sys.argv[3]) if len(sys.argv) > 3 else MOST
+    while count < most and not (rc := take(size)):
         count += 1
     say([count, rc])
     hear()

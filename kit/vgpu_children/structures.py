@@ -27,3 +27,9 @@ class PoolProps(c.Structure):
         ("usage", c.c_ushort),
         ("reserved", c.c_ubyte * 54),
     ]
+
+
+class Bytes(c.Structure):
+    """A handle of memory for other processes, or whatever else is not looked into."""
+
+    _fields_ = [("bytes", c.c_ubyte * 64)]

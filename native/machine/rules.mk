@@ -2,7 +2,10 @@
 
 M := machine
 MB := $(BUILD)/machine
-M_CFLAGS := $(CFLAGS_BASE) -I$(M)/include -I$(M)/src/core -Wno-missing-field-initializers -MMD -MP
+M_CFLAGS := $(CFLAGS_BASE) -include include/old_glibc.h -I$(M)/include -I$(M)/src/core -Wno-missing-field-initializers -MMD -MP
+# By their files' names, so that they are asked for also where the linker finds everything in libc.
+M_PTHREAD := -Wl,--push-state,--no-as-needed -l:libpthread.so.0 -Wl,--pop-state
+M_DL := -Wl,--push-state,--no-as-needed -l:libdl.so.2 -Wl,--pop-state
 M_LDFLAGS := -shared -Wl,-Bsymbolic -Wl,-z,defs -Wl,-z,nodelete $(SANITIZE)
 
 M_CORE := $(patsubst $(M)/src/%.c,$(MB)/obj/%.o,$(wildcard $(M)/src/core/*.c))
@@ -17,10 +20,10 @@ $(MB)/obj/%.o: $(M)/src/%.c
 	@echo CC $< && $(CC) $(M_CFLAGS) $(M_STRICT_$(notdir $(<D))) -I$(<D) -c $< -o $@
 
 $(MB)/libcuda.so.1: $(M_CORE) $(M_CUDA)
-	@echo LD $@ && $(CC) $(M_LDFLAGS) -Wl,-soname,libcuda.so.1 -o $@ $^ -lpthread -ldl
+	@echo LD $@ && $(CC) $(M_LDFLAGS) -Wl,-soname,libcuda.so.1 -o $@ $^ $(M_PTHREAD) -ldl
 
 $(MB)/libnvidia-ml.so.1: $(M_CORE) $(M_NVML)
-	@echo LD $@ && $(CC) $(M_LDFLAGS) -Wl,-soname,libnvidia-ml.so.1 -o $@ $^ -lpthread
+	@echo LD $@ && $(CC) $(M_LDFLAGS) -Wl,-soname,libnvidia-ml.so.1 -o $@ $^ $(M_PTHREAD)
 
 # NPUs: two libraries over a state of their own (include/machine/npu.h).
 M_NPU := $(patsubst $(M)/src/%.c,$(MB)/obj/%.o,$(wildcard $(M)/src/npu/*.c))
@@ -30,40 +33,57 @@ M_STRICT_npu := -Wmissing-prototypes
 $(M_NPU) $(M_DCMI) $(M_ACL): M_CFLAGS += -I$(M)/src/npu
 
 $(MB)/libdcmi.so: $(M_NPU) $(M_DCMI)
-	@echo LD $@ && $(CC) $(M_LDFLAGS) -Wl,-soname,libdcmi.so -o $@ $^ -lpthread
+	@echo LD $@ && $(CC) $(M_LDFLAGS) -Wl,-soname,libdcmi.so -o $@ $^ $(M_PTHREAD)
 
 $(MB)/libascendcl.so: $(M_NPU) $(M_ACL)
-	@echo LD $@ && $(CC) $(M_LDFLAGS) -Wl,-soname,libascendcl.so -o $@ $^ -lpthread
+	@echo LD $@ && $(CC) $(M_LDFLAGS) -Wl,-soname,libascendcl.so -o $@ $^ $(M_PTHREAD)
 
 # MPS: a program of NVIDIA's name. It knows nothing of the machine; its clients do (src/cuda/mps.c).
 M_MPS := $(patsubst $(M)/src/%.c,$(MB)/obj/%.o,$(wildcard $(M)/src/mps/*.c))
 M_STRICT_mps := -Wmissing-prototypes
 $(MB)/nvidia-cuda-mps-control: $(M_MPS)
-	@echo LD $@ && $(CC) $(SANITIZE) -o $@ $^
+	@echo LD $@ && $(CC) $(SANITIZE) -Wl,--wrap=__libc_start_main -o $@ $^
 
 # Older drivers: the same code, without the names that came later, so that dlsym does not find them either.
+M_GENERATIONS := 11080 12090 13000
 M_SYMBOLS := $(M)/src/cuda/symbols.def
 $(MB)/driver-%/exports.map: $(M_SYMBOLS)
 	@mkdir -p $(@D)
-	@awk -F'[(), ]+' -v most=$* 'BEGIN { print "{ global: pumice_machine_*;" } /^SYMBOL/ && $$3 <= most { print "  " $$5 ";" } \
+	@awk -F'[(), ]+' -v most=$* 'BEGIN { print "{ global: pumice_machine_*;" } /^(SYMBOL|UNSERVED)/ && $$3 <= most { print "  " $$5 ";" } \
 	  END { print "local: *; };" }' $< > $@
 $(MB)/driver-%/libcuda.so.1: $(MB)/driver-%/exports.map $(M_CORE) $(M_CUDA)
-	@echo LD $@ && $(CC) $(M_LDFLAGS) -Wl,-soname,libcuda.so.1 -Wl,--version-script=$< -o $@ $(M_CORE) $(M_CUDA) -lpthread -ldl
+	@echo LD $@ && $(CC) $(M_LDFLAGS) -Wl,-soname,libcuda.so.1 -Wl,--version-script=$< -o $@ $(M_CORE) $(M_CUDA) $(M_PTHREAD) -ldl
 .PRECIOUS: $(MB)/driver-%/exports.map
-M_OLDER := $(MB)/driver-11080/libcuda.so.1 $(MB)/driver-12090/libcuda.so.1
+M_OLDER := $(M_GENERATIONS:%=$(MB)/driver-%/libcuda.so.1)
+
+# A CUDA runtime over the driver API, for programs that load libcudart by name: one source for two generations, in a folder of its own.
+M_RUNTIMES := $(MB)/runtime/libcudart.so.12 $(MB)/runtime/libcudart.so.13
+define M_RUNTIME
+$(MB)/obj/runtime-$(1)/%.o: $(M)/src/runtime/%.c
+	@mkdir -p $$(@D)
+	@echo CC $$< for CUDA $(1) && $$(CC) $$(M_CFLAGS) -DRUNTIME=$(1) -c $$< -o $$@
+$(MB)/obj/runtime-$(1)/exports.map:
+	@mkdir -p $$(@D)
+	@echo 'libcudart.so.$(1) { global: cuda*; __cuda*; local: *; };' > $$@
+$(MB)/runtime/libcudart.so.$(1): $(MB)/obj/runtime-$(1)/exports.map $(patsubst $(M)/src/runtime/%.c,$(MB)/obj/runtime-$(1)/%.o,$(wildcard $(M)/src/runtime/*.c))
+	@mkdir -p $$(@D)
+	@echo LD $$@ && $$(CC) $$(M_LDFLAGS) -Wl,-soname,$$(@F) -Wl,--version-script=$$< -o $$@ $$(filter %.o,$$^) $$(M_PTHREAD) $$(M_DL)
+endef
+$(foreach generation,12 13,$(eval $(call M_RUNTIME,$(generation))))
 
 M_LIBS := $(MB)/libcuda.so.1 $(MB)/libnvidia-ml.so.1 $(MB)/libdcmi.so $(MB)/libascendcl.so $(MB)/nvidia-cuda-mps-control
-ALL += $(M_OLDER)
+ALL += $(M_OLDER) $(M_RUNTIMES)
 ALL += $(M_LIBS)
 
 .PHONY: machine-install
-machine-install: $(M_LIBS) $(M_OLDER)
-	@mkdir -p $(PREFIX)/machine
+machine-install: $(M_LIBS) $(M_OLDER) $(M_RUNTIMES)
+	@mkdir -p $(PREFIX)/machine/runtime
+	@install -m 755 $(M_RUNTIMES) $(PREFIX)/machine/runtime/
 	@install -m 755 $(M_LIBS) $(PREFIX)/machine/
-	@for d in driver-11080 driver-12090; do mkdir -p $(PREFIX)/machine/$$d && install -m 755 $(MB)/$$d/libcuda.so.1 $(PREFIX)/machine/$$d/; done
+	@for d in $(M_GENERATIONS:%=driver-%); do mkdir -p $(PREFIX)/machine/$$d && install -m 755 $(MB)/$$d/libcuda.so.1 $(PREFIX)/machine/$$d/; done
 INSTALL += machine-install
 
--include $(M_CORE:.o=.d) $(M_CUDA:.o=.d) $(M_NVML:.o=.d) $(M_MPS:.o=.d) $(M_NPU:.o=.d) $(M_DCMI:.o=.d) $(M_ACL:.o=.d)
+-include $(wildcard $(MB)/obj/runtime-*/*.d) $(M_CORE:.o=.d) $(M_CUDA:.o=.d) $(M_NVML:.o=.d) $(M_MPS:.o=.d) $(M_NPU:.o=.d) $(M_DCMI:.o=.d) $(M_ACL:.o=.d)
 
 # ---- tests: C programs against their own prototypes, run by a small driver ----
 
@@ -72,11 +92,14 @@ $(MT)/create: $(M)/tests/create.c $(M)/include/machine/state.h
 	@mkdir -p $(@D)
 	@echo LD $@ && $(CC) $(CFLAGS_BASE) -I$(M)/include -o $@ $<
 ALL += $(MT)/create
-M_TESTS := test_time test_memory test_kinds_of_memory test_contexts test_graphs test_nvml test_npus
+M_TESTS := test_time test_memory test_kinds_of_memory test_contexts test_graphs test_graph_objects test_nvml test_npus test_runtime_12 test_runtime_13
 M_TRIED = $(MB)/libcuda.so.1 $(MB)/libnvidia-ml.so.1
 $(MT)/test_npus: M_TRIED = $(MB)/libdcmi.so $(MB)/libascendcl.so
 $(MT)/%: $(M)/tests/%.c $(M)/tests/check.h $(M_LIBS) $(MT)/create
 	@echo LD $@ && $(CC) $(CFLAGS_BASE) -I$(M)/include -o $@ $< $(M_TRIED) -Wl,-rpath,'$$ORIGIN/..' -lpthread
+# The runtime's test by each: the runtime is linked first, the driver beside it for what it looks at.
+$(MT)/test_runtime_%: $(M)/tests/test_runtime.c $(M)/tests/check.h $(MB)/runtime/libcudart.so.% $(M_LIBS) $(MT)/create
+	@echo LD $@ && $(CC) $(CFLAGS_BASE) -DRUNTIME=$* -I$(M)/include -o $@ $< $(MB)/runtime/libcudart.so.$* $(M_TRIED) -Wl,-rpath,'$$ORIGIN/../runtime:$$ORIGIN/..' -lpthread
 $(MT)/create: SANITIZE :=
 
 .PHONY: machine-test machine-soak machine-bench

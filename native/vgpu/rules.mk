@@ -7,7 +7,7 @@ VGPU_LIB := $(VGPU_OUT)/libvgpu.so
 VGPU_SRC := $(wildcard $(VGPU_DIR)/src/*/*.c)
 VGPU_OBJ := $(VGPU_SRC:$(VGPU_DIR)/src/%.c=$(VGPU_OUT)/obj/%.o)
 VGPU_CPPFLAGS := -D_GNU_SOURCE -I$(VGPU_DIR)/include -I$(VGPU_DIR)/src
-VGPU_CFLAGS := -std=c11 -O2 -g -Wall -Wextra -Wmissing-prototypes -Werror -fvisibility=hidden -fPIC -fno-semantic-interposition -ftls-model=initial-exec
+VGPU_CFLAGS := -std=c11 -O2 -g -Wall -Wextra -Wmissing-prototypes -Werror -fvisibility=hidden -fPIC -fno-semantic-interposition -ftls-model=initial-exec $(PLACELESS)
 
 # What looks up symbols may run before a sanitizer's runtime is ready for it.
 VGPU_EARLY := symbols loader lookup real
@@ -20,7 +20,7 @@ VGPU_PROGRAMS := $(patsubst $(VGPU_DIR)/tests/programs/%.c,$(VGPU_OUT)/programs/
 
 $(VGPU_OUT)/obj/%.o: $(VGPU_DIR)/src/%.c $(VGPU_DIR)/rules.mk $(VGPU_DIR)/hooks.def $(VGPU_DIR)/options.def $(VGPU_DIR)/src/driver/needs.def
 	@mkdir -p $(@D)
-	$(CC) $(VGPU_CFLAGS) $(if $(filter $(VGPU_EARLY),$(*F)),,$(SANITIZE)) $(VGPU_CPPFLAGS) -include core/old_glibc.h -MMD -MP -c $< -o $@
+	$(CC) $(VGPU_CFLAGS) $(if $(filter $(VGPU_EARLY),$(*F)),,$(SANITIZE)) $(VGPU_CPPFLAGS) -include include/old_glibc.h -MMD -MP -c $< -o $@
 
 $(VGPU_OUT)/exports.map: $(VGPU_DIR)/exports.map.in $(VGPU_DIR)/hooks.def
 	@mkdir -p $(@D)
@@ -52,7 +52,7 @@ $(VGPU_OUT)/programs/linked: $(VGPU_DIR)/tests/programs/linked.c $(VGPU_DIR)/hoo
 # A driver that hands out other addresses by cuGetProcAddress than it exports: each exported name is a jump to the function itself.
 $(VGPU_OUT)/jumping/libcuda.so.1: $(M_CORE) $(M_CUDA) $(M_SYMBOLS) $(VGPU_DIR)/rules.mk
 	@mkdir -p $(@D)/obj
-	@awk -F'[(), ]+' '/^SYMBOL/ { print $$5 " inner_" $$5 }' $(M_SYMBOLS) | sort -u > $(@D)/names
+	@awk -F'[(), ]+' '/^(SYMBOL|UNSERVED)/ { print $$5 " inner_" $$5 }' $(M_SYMBOLS) | sort -u > $(@D)/names
 	@for o in $(M_CUDA); do objcopy --redefine-syms=$(@D)/names $$o $(@D)/obj/$$(basename $$o); done
 	@{ echo '#ifdef __aarch64__' ; echo '#define JUMP "b "' ; echo '#else' ; echo '#define JUMP "jmp "' ; echo '#endif' ; \
 	  awk '{ print "__asm__(\".globl " $$1 "\\n.type " $$1 ",%function\\n" $$1 ":\\n\" JUMP \"" $$2 "\\n.size " $$1 ", .-" $$1 "\\n\");" }' $(@D)/names; } > $(@D)/jumps.c

@@ -95,8 +95,8 @@ def test_a_killed_program_gives_its_memory_back(make_machine: MachineMaker) -> N
         (("--memory", "3gx"), "did you mean 3GiB?"),
         (("--streams", "0"), "a whole number from 1 on, not '0'"),
         (("--seconds", "nan"), "a number from 0 on, not 'nan'"),
-        (("--shape", "round"), "invalid choice: 'round'"),
-        (("--kernel-ms", "1", "--kernel-us", "1"), "not allowed with"),
+        (("--shape", "round"), "'round' is not one of 'linear', 'pitched', 'async'"),
+        (("--kernel-ms", "1", "--kernel-us", "1"), "both give the length of a kernel"),
     ],
 )
 def test_bad_usage_is_one_line_and_exit_code_2(

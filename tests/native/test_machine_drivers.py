@@ -8,9 +8,11 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
 import pytest
+from kit.vgpu_kit import hooks
 
 from pumice.machine import MachineError, create, library_dir, load_model
 
@@ -40,8 +42,26 @@ print(json.dumps([sorted(names.values()), answers]))
 
 
 def _symbols() -> Iterator[tuple[str, int, bool, str]]:
-    for base, version, thread, name in re.findall(r"SYMBOL\((\w+), (\d+), (\d), (\w+)\)", SYMBOLS.read_text()):
+    for base, version, thread, name in re.findall(
+        r"^(?:SYMBOL|UNSERVED)\((\w+), (\d+), (\d), (\w+)\)$", SYMBOLS.read_text(), re.M
+    ):
         yield base, int(version), thread == "1", name
+
+
+def _of_nvidias_runtime() -> list[Path]:
+    try:
+        listed = files("nvidia-cuda-runtime") or []
+    except PackageNotFoundError:
+        pytest.skip("NVIDIA's runtime and headers are not installed: pip install nvidia-cuda-runtime")
+    return [Path(str(path.locate())) for path in listed]
+
+
+def _header_names() -> Iterator[tuple[str, int, bool]]:
+    """Base name, version and kind of stream of every function type in NVIDIA's ``cuda*Typedefs.h``."""
+    for header in _of_nvidias_runtime():
+        if header.name.endswith("Typedefs.h"):
+            names = re.findall(r"\*PFN_(cu\w+?)_v(\d+)(_ptsz|_ptds)?\)", header.read_text())
+            yield from ((base, int(version), bool(thread)) for base, version, thread in names)
 
 
 def _probe(
@@ -122,7 +142,10 @@ def test_a_driver_does_not_have_what_came_after_it(tmp_path: Path, newest: Path)
     assert answers == [[0, FOUND, "cuCtxCreate_v3"], [0, FOUND, "cuLibraryLoadData"], [0, NOT_FOUND, None]]
 
 
-@pytest.mark.parametrize(("driver", "cuda", "most"), [("driver-11080", "11.8", 11080), ("driver-12090", "12.9", 12090)])
+@pytest.mark.parametrize(
+    ("driver", "cuda", "most"),
+    [("driver-11080", "11.8", 11080), ("driver-12090", "12.9", 12090), ("driver-13000", "13.0", 13000)],
+)
 def test_an_older_driver_exports_its_own_names_and_no_later_one(
     tmp_path: Path, newest: Path, driver: str, cuda: str, most: int
 ) -> None:
@@ -145,11 +168,42 @@ def test_every_symbol_of_the_list_is_exported_and_every_export_is_listed(newest:
 def test_every_name_can_be_found_by_its_base_version_and_kind_of_stream(tmp_path: Path, newest: Path) -> None:
     rows = list(_symbols())
     questions = [(base, version, PER_THREAD if thread else 0) for base, version, thread, _ in rows]
-    _, answers = _probe(tmp_path / "m", "13.0", newest, questions)
+    _, answers = _probe(tmp_path / "m", "13.5", newest, questions)
     for (base, version, thread, name), (code, status, got) in zip(rows, answers, strict=True):
         rivals = {n for b, v, t, n in rows if b == base and v == version and t == thread}
         assert (code, status) == (0, FOUND), name
         assert got in rivals, f"{base} at {version} is {got}, not {name}"
+
+
+def test_the_list_has_the_names_and_versions_of_nvidias_header() -> None:
+    of_windows = {"cuWGLGetDevice"}
+    renamed = {("cuGraphInstantiate", 12000, False)}  # cuda.h defines the name as that of WithFlags since 12.0
+    wanted = {row for row in _header_names() if row[0] not in of_windows} | renamed
+    assert len(wanted) > 700
+    assert {(base, version, thread) for base, version, thread, _ in _symbols()} == wanted
+
+
+def test_the_limit_library_has_the_versions_of_nvidias_header() -> None:
+    wanted = {(base, version) for base, version, _ in _header_names()}
+    hooked = {hook.name: hook.since for hook in hooks() if hook.library == "CUDA"}
+    exported = {name: base for base, _, _, name in _symbols()}
+    assert {name for name, since in hooked.items() if (exported[name], since) not in wanted} == set()
+
+
+def test_nvidias_runtime_ends_with_an_error_on_a_driver_that_is_not_nvidias(tmp_path: Path, newest: Path) -> None:
+    found = [path for path in _of_nvidias_runtime() if path.name.startswith("libcudart.so")]
+    create(load_model("machine: n1\ncuda: '13.0'\ncards: [{preset: A100-SXM4-40GB}]\n"), tmp_path / "m").close()
+    program = (
+        "import ctypes, sys; at = ctypes.c_void_p(); print(ctypes.CDLL(sys.argv[1]).cudaMalloc(ctypes.byref(at), 4096))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(found[0])],
+        env={**os.environ, "PUMICE_MACHINE": str(tmp_path / "m"), "LD_LIBRARY_PATH": str(newest.parent)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (0, "500\n"), done.stderr
 
 
 def test_errors_have_the_drivers_names_and_texts(newest: Path) -> None:

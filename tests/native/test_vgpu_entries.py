@@ -14,11 +14,11 @@ from kit.vgpu_kit import MIB, Container, Hook, build, hooks, read_region
 from pumice import machine
 
 LIMIT = {"CUDA_DEVICE_MEMORY_LIMIT": "3000m", "LIBCUDA_LOG_LEVEL": "0"}
-BLOCK, TOTAL, OUT_OF_MEMORY = 64 * MIB, 3000 * MIB, 2
+BLOCK, TOTAL, OUT_OF_MEMORY, UNINITIALIZED, NOT_SUPPORTED = 64 * MIB, 3000 * MIB, 2, 1, 801
 GIVEN_BACK = [BLOCK, 0]
 CHARGED_AND_GONE = [True, BLOCK, 0]  # a context costs something, its block is counted, nothing is left of either
 
-BOOKS: dict[str, list[int | bool]] = {
+BOOKS: dict[str, list[Any]] = {
     "cuMemFree": [True, 0],  # the driver's own answer: it hands out no 32-bit pointers
     "cuMemFree_v2": GIVEN_BACK,
     "cuMemFreeAsync": GIVEN_BACK,
@@ -34,6 +34,12 @@ BOOKS: dict[str, list[int | bool]] = {
     "cuMemRelease": [BLOCK, 0, 0],  # the last: memory of the host, which is not the card's
     "cuMemRetainAllocationHandle": GIVEN_BACK,
     "cuMemImportFromShareableHandle": [BLOCK, BLOCK, 0],
+    "cuMemExportToShareableHandle": GIVEN_BACK,  # while another process holds it, and when that ended
+    "cuIpcGetMemHandle": GIVEN_BACK,
+    "cuIpcOpenMemHandle": [0, 0, -BLOCK],  # paid for by who made it, then by who opened it
+    "cuIpcOpenMemHandle_v2": [0, 0, -BLOCK],
+    "cuIpcCloseMemHandle": [0, 0, -BLOCK],
+    "cuMemPoolImportPointer": [True, 0],  # the machine's pools are not passed on
     "cuCtxCreate": CHARGED_AND_GONE,
     "cuCtxCreate_v2": CHARGED_AND_GONE,
     "cuCtxCreate_v3": CHARGED_AND_GONE,
@@ -45,6 +51,16 @@ BOOKS: dict[str, list[int | bool]] = {
     "cuDevicePrimaryCtxRelease_v2": CHARGED_AND_GONE,
     "cuDevicePrimaryCtxReset": CHARGED_AND_GONE,
     "cuDevicePrimaryCtxReset_v2": CHARGED_AND_GONE,
+    "cuCtxDetach": [0, 0],  # with the last user it goes
+    "cuGreenCtxCreate": CHARGED_AND_GONE,
+    "cuGreenCtxDestroy": CHARGED_AND_GONE,
+    "cuImportExternalMemory": [OUT_OF_MEMORY, BLOCK, 0],
+    "cuDestroyExternalMemory": [OUT_OF_MEMORY, BLOCK, 0],
+    "cuMulticastBindMem": [True, 0],
+    "cuMulticastBindMem_v2": [True, 0],
+    "cuMulticastBindAddr": [True, 0],
+    "cuMulticastBindAddr_v2": [True, 0],
+    "nvmlShutdown": [[0, 0], [0, UNINITIALIZED, UNINITIALIZED], [UNINITIALIZED, 0, 0]],
     "cuCtxSetLimit": GIVEN_BACK,
     "cuModuleUnload": GIVEN_BACK,
     "cuModuleGetFunction": [0, BLOCK, 0],  # code is loaded when it is first asked for
@@ -85,7 +101,7 @@ def books(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("entry", of_kind("FREE", "TRACK", "CONTEXT", "QUERY"))
+@pytest.mark.parametrize("entry", [*of_kind("FREE", "TRACK", "CONTEXT", "QUERY"), *of_kind("TRACK", library="NVML")])
 def test_the_books_are_right_after_every_entry(entry: str, books: dict[str, Any]) -> None:
     assert entry in BOOKS, (
         f"nobody tries what {entry} does to the books: add it to hook_effects.py and to the table here"
@@ -115,6 +131,13 @@ def test_a_thread_that_captures_never_waits_for_its_turn(spans: dict[str, float]
     assert spans["capture"] == 0
 
 
+@pytest.mark.parametrize("entry", of_kind("REFUSE"))
+def test_what_nobody_could_account_for_is_refused_where_there_is_a_limit(entry: str, tmp_path: Path) -> None:
+    build()
+    machine.create(machine.machine_of("A100-SXM4-40GB"), tmp_path / "m")
+    assert Container(tmp_path / "m", tmp_path, LIMIT).child("refused.py", entry).json() == NOT_SUPPORTED
+
+
 @pytest.mark.parametrize("entry", of_kind("INIT", library="NVML"))
 def test_every_way_to_start_nvml_fills_the_region(entry: str, tmp_path: Path) -> None:
     build()
@@ -128,10 +151,10 @@ def test_every_way_to_start_nvml_fills_the_region(entry: str, tmp_path: Path) ->
 
 
 def test_every_hook_is_of_a_kind_that_is_tried() -> None:
-    tried = {"ENTRY", "INIT", "ALLOC", "FREE", "CONTEXT", "TRACK", "LAUNCH", "QUERY"}
+    tried = {"ENTRY", "INIT", "ALLOC", "FREE", "CONTEXT", "TRACK", "LAUNCH", "QUERY", "REFUSE"}
     unknown = [hook for hook in hooks() if hook.kind not in tried]
     assert unknown == []
     nvml = {hook for hook in hooks() if hook.library == "NVML"}
-    assert {hook.kind for hook in nvml} == {"INIT", "QUERY"}
+    assert {hook.kind for hook in nvml} == {"INIT", "QUERY", "TRACK"}
     asked = {Hook(name, "QUERY", 0, "NVML") for name in ("nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2")}
     assert {hook for hook in nvml if hook.kind == "QUERY"} == asked  # what nvml_only.py and holder.py ask

@@ -40,10 +40,10 @@ def walled(card: Path, uuids: list[str], tmp_path: Path) -> Walled:
 
 
 def taken(
-    container: Walled, what: str, *more: str, processes: int = 1, **environment: str
+    container: Walled, what: str, *more: str, processes: int = 1, script: str = "attempt.py", **environment: str
 ) -> tuple[list[str], int, int]:
     """What came of an attempt by each of some processes side by side, how many blocks they got together, and the card's peak."""
-    started = [container.start(*python("attempt.py", what, *more), **environment) for _ in range(processes)]
+    started = [container.start(*python(script, what, *more), **environment) for _ in range(processes)]
     said = []
     for process in started:
         assert process.stdout is not None
@@ -72,6 +72,9 @@ ENVIRONMENTS = (
     {"PUMICE_VGPU_CONTEXT_BYTES": "1", "PUMICE_VGPU_RECONCILE_MS": "0"},
     {"CUDA_OVERSUBSCRIBE": "true"},
     {"LD_PRELOAD": ""},
+    {"LD_PRELOAD": "libm.so.6"},
+    {"LD_BIND_NOW": "1", "GLIBC_TUNABLES": "glibc.rtld.nns=1"},
+    {"LD_AUDIT": "libm.so.6"},
 )
 
 
@@ -98,6 +101,19 @@ def test_an_attempt_upon_region_or_page_lifts_nothing(walled: Walled, what: str)
             assert came[0].count("Error") >= 3, came  # each way was refused
     first.communicate("\n", timeout=60)
     assert taken(walled, "nothing")[2] <= LIMIT
+
+
+@pytest.mark.parametrize(
+    "what",
+    ["a copy of the driver", "a namespace of the loader", "bound deeply", "the driver by another path", "the loader as a program",
+     "spawned without anything", "by threads", "by a raw fork", "by an orphan", "closing everything", "no descriptors",
+     "a stopped sibling"],
+)  # fmt: skip
+def test_no_way_past_the_library_that_it_can_see_gives_more(walled: Walled, what: str) -> None:
+    taken(walled, what, script="break_out.py")
+    _, blocks, peak = taken(walled, what, processes=2, script="break_out.py")
+    assert peak <= LIMIT
+    assert blocks <= BLOCKS
 
 
 def test_a_card_that_was_not_granted_has_no_memory(walled: Walled) -> None:
@@ -143,4 +159,3 @@ def test_upstreams_region_says_what_the_page_says(walled: Walled) -> None:
     process.communicate("\n", timeout=60)
     assert (region.limit[0], region.sm_limit[0]) == (LIMIT, 50)
     assert walled.environment()["CUDA_DEVICE_MEMORY_SHARED_CACHE"] == REGION
-

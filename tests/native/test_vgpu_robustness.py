@@ -20,7 +20,7 @@ from pumice.adapters.region.extension import read_extension
 OUT_OF_MEMORY = 2
 LIMIT = {"CUDA_DEVICE_MEMORY_LIMIT": "3000m"}
 MAGIC = (19920718).to_bytes(4, "little")
-FILE_BYTES, UPSTREAM_BYTES, LAYOUT_0_BYTES = 2342912, 2008953, 1197897
+FILE_BYTES, WHOLE_BYTES, UPSTREAM_BYTES, LAYOUT_0_BYTES = 2342912, 2736128, 2008953, 1197897
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,8 @@ def is_limited(holder: Holder) -> bool:
 
 UNREADABLE = {
     "zeros": bytes(FILE_BYTES),
-    "garbage of the right size": b"\x5a" * FILE_BYTES,
+    "garbage of the right size": b"\x5a" * WHOLE_BYTES,
+    "garbage of the size of an earlier version": b"\x5a" * FILE_BYTES,
     "an upstream file that lost its magic": b"\x5a" * UPSTREAM_BYTES,
     "a head without a body": MAGIC + (1).to_bytes(4, "little") + (2).to_bytes(4, "little"),
     "a version of the future": MAGIC + (9).to_bytes(4, "little") + bytes(FILE_BYTES - 8),
@@ -56,6 +57,7 @@ UNREADABLE = {
 
 LIES = {
     "garbage of the right size",
+    "garbage of the size of an earlier version",
     "an upstream file that lost its magic",
     "a head without a body",
     "a version of the future",
@@ -68,7 +70,7 @@ def test_a_damaged_or_older_region_is_made_anew_and_limits_hold(container: Conta
     with Holder(container, LIBCUDA_LOG_LEVEL="1") as holder:
         assert is_limited(holder)
         region = read_region(container.region)
-        assert (region.version, region.size) == ((1, 2), FILE_BYTES)
+        assert (region.version, region.size) == ((1, 2), WHOLE_BYTES)
         assert len(region.live) == 1
         lines = holder.end().splitlines()
     assert len(lines) == (name in LIES)  # an older layout, or a creation cut short, is nothing to complain of

@@ -7,14 +7,11 @@ for each other. The limit holds on both, and on the first the work done is the s
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
-from kit.vgpu_kit import LIBRARY, PROGRAMS, Container, build
+from kit.conducting import busy, conduct
+from kit.vgpu_kit import Container, build
 
 from pumice import machine
 
@@ -29,24 +26,6 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Path]:
     for overlap in (False, True):
         machine.create(dataclasses.replace(model, overlap=overlap), folder / str(overlap))
     return {overlap: folder / str(overlap) for overlap in (False, True)}
-
-
-def conduct(where: Path, directory: Path, milliseconds: int, *players: str) -> list[dict[str, Any]]:
-    done = subprocess.run(
-        [PROGRAMS / "conduct", LIBRARY, directory, str(milliseconds), *players],
-        env={**os.environ, "PUMICE_MACHINE": str(where), "LD_LIBRARY_PATH": str(machine.library_dir())},
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    workers: list[dict[str, Any]] = json.loads(done.stdout)["workers"]
-    return workers
-
-
-def busy(worker: dict[str, Any], from_ms: int, to_ms: int) -> float:
-    served = worker["served"]
-    return 100 * float(served[to_ms // 10] - served[from_ms // 10]) / ((to_ms - from_ms) * MS)
 
 
 @pytest.mark.parametrize("streams", [2, 4])

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks.native.experiments import accuracy, calls, exactness, facts, frameworks, robustness, tenants
+from benchmarks.native.experiments import (
+    accuracy,
+    calls,
+    exactness,
+    facts,
+    frameworks,
+    robustness,
+    suites,
+    tenants,
+    witness,
+)
 from benchmarks.native.experiments.rig import Report, Rig
 
 
@@ -30,4 +40,6 @@ EXPERIMENTS: dict[str, Experiment] = {
     "E10": Experiment("frameworks", 4, frameworks.frameworks),
     "E11": Experiment("starts, kills, forks", 3, robustness.robustness),
     "E12": Experiment("captures and compute-sanitizer", 1, robustness.sanitizer),
+    "E13": Experiment("an independent witness of the memory", 1, witness.witness),
+    "E14": Experiment("suites of tests", 1, suites.suites),
 }

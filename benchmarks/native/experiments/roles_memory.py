@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+import select
 import sys
 import time
 from collections.abc import Callable
 from ctypes import byref, c_size_t, c_uint64, c_void_p
 from typing import Any
+
+import pynvml
 
 from benchmarks.native.experiments.cuda import (
     NOT_FOUND,
@@ -182,10 +185,27 @@ def mapping(_: dict[str, Any], go: Go) -> Any:
     return told
 
 
+def witness(_: dict[str, Any], go: Go) -> Any:
+    """The most that NVML said to be in use beyond what was before, until the next line."""
+    pynvml.nvmlInit()
+    card = pynvml.nvmlDeviceGetHandleByIndex(0)
+
+    def used() -> int:
+        return int(pynvml.nvmlDeviceGetMemoryInfo(card).used)
+
+    before = used()
+    go()
+    peak, looks = 0, 0
+    while not select.select([sys.stdin], [], [], 0.002)[0]:
+        peak, looks = max(peak, used() - before), looks + 1
+    return {"peak": peak, "looks": looks}
+
+
 ROLES: dict[str, Callable[[dict[str, Any], Go], Any]] = {
     "fill": fill,
     "hammer": hammer,
     "hold": hold,
     "pools": pools,
     "mapping": mapping,
+    "witness": witness,
 }

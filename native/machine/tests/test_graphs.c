@@ -12,6 +12,7 @@ CUresult cuGraphLaunch(CUgraphExec, CUstream);
 CUresult cuGraphDestroy(CUgraph);
 CUresult cuGraphExecDestroy(CUgraphExec);
 CUresult cuGraphGetNodes(CUgraph, void **, size_t *);
+CUresult cuGraphGetRootNodes(CUgraph, void **, size_t *);
 CUresult cuGraphGetEdges(CUgraph, void **, void **, size_t *);
 CUresult cuDeviceGraphMemTrim(CUdevice);
 CUresult cuLaunchCooperativeKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **);
@@ -44,6 +45,11 @@ static void graphs_run_as_long_as_their_kernels(void)
     OK(cuGraphGetEdges(g, NULL, NULL, &edges));
     EQUAL(nodes, 22);
     EQUAL(edges, 21);
+    void *roots[3] = {NULL, &p, &p};
+    size_t count = 3;
+    OK(cuGraphGetRootNodes(g, roots, &count));
+    EQUAL(count, 1);
+    CHECK(roots[0] && !roots[1] && !roots[2]); /* what is left of the room is emptied (cuGraphGetRootNodes of the driver's manual) */
     OK(cuGraphInstantiateWithFlags(&e, g, 0));
     uint64_t start = pumice_machine_now_ns(), base = free_now();
     OK(cuGraphLaunch(e, s));

@@ -27,7 +27,7 @@ static uint32_t likely(const uint32_t *values, unsigned count)
 static off_t some_size(void)
 {
     static const off_t sizes[] = {0, 12, 804681, REGION_V0_BYTES + 1, REGION_V1_BYTES, REGION_V1_BYTES + 1, REGION_V1_BAD_B_BYTES + 1,
-                                  REGION_EXT_OFFSET, REGION_FILE_BYTES, REGION_FILE_BYTES + 4096};
+                                  REGION_EXT_OFFSET, REGION_FILE_BYTES, REGION_FILE_BYTES + 4096, REGION_WHOLE_BYTES};
     uint64_t throw = dice();
     return throw % 3 == 0 ? (off_t)(throw >> 40) : sizes[(throw >> 8) % (sizeof sizes / sizeof *sizes)] + (off_t)(throw >> 61) - 3;
 }
@@ -51,7 +51,8 @@ static void judge_one(void)
     if (probe.layout > 0)
         CHECK(bytes >= (off_t)REGION_V1_BYTES);
     if (probe.kind == KIND_EMPTY) /* would be formatted: never somebody's file of an odd size */
-        CHECK(bytes == 0 || bytes == (off_t)REGION_V1_BYTES + 1 || bytes == (off_t)REGION_FILE_BYTES);
+        CHECK(bytes == 0 || bytes == (off_t)REGION_V1_BYTES + 1 || bytes == (off_t)REGION_FILE_BYTES ||
+              bytes == (off_t)REGION_WHOLE_BYTES);
 }
 
 static void parse_one(void)

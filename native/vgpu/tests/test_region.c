@@ -21,7 +21,7 @@ static void a_new_region_is_what_a_monitor_expects(void)
     region_attach(&map, &config);
     CHECK(map.shared && map.ext_shared);
     struct stat status;
-    CHECK(stat(map.path, &status) == 0 && status.st_size == (off_t)REGION_FILE_BYTES);
+    CHECK(stat(map.path, &status) == 0 && status.st_size == (off_t)REGION_WHOLE_BYTES);
     CHECK_EQUAL(status.st_mode & 0777, 0666);
     CHECK_EQUAL(map.region->initialized_flag, REGION_MAGIC);
     CHECK_EQUAL(map.region->major_version, 1);

@@ -38,8 +38,7 @@ static void the_dead_give_back_at_the_next_request(void)
     struct config config = config_for("dead.cache", 1000);
     int ready;
     pid_t pid = child_holding(&config, 1000, &ready);
-    char answer = 0;
-    CHECK(read(ready, &answer, 1) == 1 && answer == 'y');
+    hear_yes(ready);
     struct region_map map;
     region_attach(&map, &config);
     CHECK(memory_reserve(&map, 0, MEMORY_DATA, 1) == REFUSED);
@@ -50,7 +49,6 @@ static void the_dead_give_back_at_the_next_request(void)
     CHECK_EQUAL(map.region->procs[0].pid, 0);
     CHECK_EQUAL(memory_used(&map, 0), 1000);
     waitpid(pid, NULL, 0);
-    close(ready);
     region_forget(&map);
 }
 
@@ -244,8 +242,7 @@ static void the_file_of_another_library_is_shared_without_the_extension(void)
     struct config config = config_for("theirs.cache", 0);
     int ready;
     pid_t other = child_holding(&config, 600, &ready);
-    char answer = 0;
-    CHECK(read(ready, &answer, 1) == 1 && answer == 'y');
+    hear_yes(ready);
     struct region_map map;
     region_attach(&map, &config);
     CHECK(map.shared && !map.ext_shared && map.slot == 1);
@@ -256,7 +253,6 @@ static void the_file_of_another_library_is_shared_without_the_extension(void)
     kill(other, SIGKILL);
     waitpid(other, NULL, 0);
     CHECK(memory_reserve(&map, 0, MEMORY_DATA, 600) == GRANTED);
-    close(ready);
     region_forget(&map);
     free(theirs);
 }

@@ -17,13 +17,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from pumice.machine import layout
-from pumice.machine.fill import MIB, fill_state
-from pumice.machine.model import FaultModel, MachineModel
-from pumice.machine.native import MachineError, control, library_path
+from pumice.machine.native import MachineError, control, library_path, runtime_libraries
 from pumice.machine.tools import place_mps, place_tool
 from pumice.machine.witness import Witness, read_witness
+from pumice.model.amount import MIB
+
+if TYPE_CHECKING:
+    from pumice.machine.model import FaultModel, MachineModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,8 @@ def create(model: MachineModel, directory: Path | str) -> Machine:
 
 def _write(model: MachineModel, memory: mmap.mmap) -> None:
     state = layout.State.from_buffer(memory)
+    from pumice.machine.fill import fill_state  # with the reader of models, which a machine that is there does without
+
     fill_state(state, model)
     state.magic = layout.MAGIC  # last: without it the file is no machine
     del state  # ctypes holds the mapping open
@@ -100,20 +105,21 @@ def open_machine(directory: Path | str) -> Machine:
     return Machine(directory, memory)
 
 
+_ANEW = "remove the directory and make it again, by `pumice machine create` or, where --emulated made it, by the same command"
+
+
 def _unusable(head: bytes, size: int) -> str:
     """Why a state file that begins with ``head`` cannot be used, or nothing."""
     if len(head) < 24 or head[:8] == bytes(8):
-        return "the emulated machine is half written; remove the directory and make it again"
+        return f"the emulated machine is half written; {_ANEW}"
     magic, version, state_size = int.from_bytes(head[:8], "little"), head[8:12], int.from_bytes(head[16:24], "little")
     if magic != layout.MAGIC:
         return "the file `state` is not an emulated machine's"
     if (number := int.from_bytes(version, "little")) != layout.VERSION:
         age = "an older" if number < layout.VERSION else "a newer"
-        return f"the emulated machine is of {age} version ({number}, this is {layout.VERSION}); make it again"
+        return f"the emulated machine is of {age} version ({number}, this is {layout.VERSION}); {_ANEW}"
     if size < layout.SIZE or state_size != layout.SIZE:
-        return (
-            f"the emulated machine is cut short ({size} of {layout.SIZE} bytes); remove the directory and make it again"
-        )
+        return f"the emulated machine is cut short ({size} of {layout.SIZE} bytes); {_ANEW}"
     return ""
 
 
@@ -163,10 +169,11 @@ class Machine:
                 self._memory.close()
 
     def environment(self) -> dict[str, str]:
-        """What a program needs to live on this machine; PATH and LD_LIBRARY_PATH are to be put in front."""
+        """What a program needs to live on this machine; the lists of paths are to be put in front."""
         return {
             "PUMICE_MACHINE": str(self.directory.resolve()),
             "LD_LIBRARY_PATH": library_path(int(self.state.cuda_version)),
+            "LD_PRELOAD": runtime_libraries(),
             "PATH": str(self.directory.resolve() / "bin"),
         }
 
@@ -234,6 +241,8 @@ class Machine:
         return int(result)
 
     def _faults(self) -> Iterator[SetFault]:
+        from pumice.machine.model import FaultModel
+
         for row in self.state.faults:
             if row.used:
                 fault = FaultModel(row.function.decode(), row.code, row.first, row.count, row.delay_ns, bool(row.crash))

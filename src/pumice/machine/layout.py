@@ -6,10 +6,10 @@ compiler's.
 
 from __future__ import annotations
 
-from ctypes import Structure, c_char, c_int32, c_uint32, c_uint64, sizeof
+from ctypes import Structure, c_char, c_int32, c_uint16, c_uint32, c_uint64, sizeof
 
 MAGIC = 0x31454E494843414D
-VERSION = 2
+VERSION = 3
 NONE = 0xFFFFFFFF
 CARDS = 16
 PROCESSES = 256
@@ -22,6 +22,8 @@ FAULTS = 64
 XIDS = 64
 HISTORY = 256
 PARTICIPANTS = 1024
+SHARES = 512
+HOLDERS = 32
 MARKS = 256
 BUCKETS = 16
 
@@ -154,6 +156,10 @@ class Past(Structure):
     ]
 
 
+class Share(Structure):
+    _fields_ = [*words("id bytes", _u64), *words("card holders"), ("slots", c_uint16 * HOLDERS)]
+
+
 class Participant(Structure):
     _fields_ = [
         *words("pid tid"),
@@ -213,6 +219,8 @@ class State(Structure):
         ("card", Card * CARDS),
         ("history", Past * HISTORY),
         ("processes", Process * PROCESSES),
+        ("share_ids", _u64),
+        ("shares", Share * SHARES),
         ("marks", Mark * MARKS * CARDS * PROCESSES),
     ]
 
@@ -234,6 +242,7 @@ MIRRORED: dict[str, type[Structure]] = {
     "machine_mark": Mark,
     "machine_summary": Summary,
     "machine_past": Past,
+    "machine_share": Share,
     "machine_participant": Participant,
     "machine_clock": Clock,
     "machine_fault": Fault,

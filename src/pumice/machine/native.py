@@ -49,7 +49,16 @@ def library_path(cuda: int) -> str:
         if found.name.removeprefix("driver-").isdigit()
     )
     front = [str(found) for version, found in older if version >= cuda][:1]
-    return ":".join(str(loadable(Path(path))) for path in (*front, str(folder)))
+    return ":".join(str(loadable(Path(path))) for path in (*front, str(folder), str(folder / "runtime")))
+
+
+def runtime_libraries() -> str:
+    """What stands in ``LD_PRELOAD`` of a program on a machine, so that the machine's CUDA runtime is what it loads by name.
+
+    NVIDIA's would refuse the machine's driver, and wheels as PyTorch's name its folder by an RPATH, which comes before
+    ``LD_LIBRARY_PATH``; but the loader opens no library whose SONAME is there already.
+    """
+    return ":".join(str(loadable(found)) for found in sorted((library_dir() / "runtime").glob("libcudart.so.*")))
 
 
 @cache

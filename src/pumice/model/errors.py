@@ -10,6 +10,8 @@
     │   │   └── NoRights                it never will for this process (ports)
     │   └── NpuRefused              the NPU's driver neither makes nor destroys a slice now (ports)
     ├── ApiError                the API server refused, or did not answer (ports)
+    │   └── NotTaken                and will not by waiting alone (apps)
+    │       └── GroupNotTaken           the PodGroup of a Job
     ├── BadAnswer               what a server sent is no HTTP/1.1 (adapters)
     ├── BadRegion               a shared region that is none (ports)
     ├── CudaError               a call of the CUDA driver failed (adapters)

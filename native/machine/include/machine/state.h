@@ -20,8 +20,9 @@
  *   or PTX: each `.entry NAME(...)` is a kernel (duration `kernel_ns` of the machine) and each `.global` a variable. Three names are
  *   special in PTX and text alike: `pumice_spin_ns` takes its duration from the first parameter (a 64-bit number of
  *   nanoseconds); a name that ends in _<N>ns, _<N>us or _<N>ms lasts that long; `pumice_block_ns` takes its first parameter
- *   as the time of one block and multiplies it by ceil(blocks / SMs). A fat binary or cubin that is not text has any kernel
- *   name one asks for, each of `kernel_ns`.
+ *   as the time of one block and multiplies it by ceil(blocks / SMs). Of a cubin, and of the part of a fat binary that fits the
+ *   card, names, registers, parameters and variables are read; a compressed part has any kernel one asks for. Their duration
+ *   too comes from the name, else it is `kernel_ns`.
  *
  * Time
  *   machine now = CLOCK_MONOTONIC in real mode, `clock.virtual_ns` in virtual mode (advanced when every participant waits).
@@ -35,7 +36,7 @@
 #include <stdint.h>
 
 #define MACHINE_MAGIC 0x31454e494843414dull /* "MACHINE1" in memory */
-#define MACHINE_VERSION 2u
+#define MACHINE_VERSION 3u
 
 #define MACHINE_CARDS 16
 #define MACHINE_PROCESSES 256
@@ -48,6 +49,8 @@
 #define MACHINE_XIDS 64       /* ring of Xid events */
 #define MACHINE_HISTORY 256   /* ring of ended processes */
 #define MACHINE_PARTICIPANTS 1024
+#define MACHINE_SHARES 512    /* pieces of memory that several processes hold */
+#define MACHINE_HOLDERS 32    /* of one piece */
 #define MACHINE_MARKS 256     /* pending timing marks (events) of one process on one card */
 #define MACHINE_BUCKETS 16    /* ring of MACHINE_BUCKET_NS windows of busy time */
 #define MACHINE_BUCKET_NS 100000000ull
@@ -226,6 +229,15 @@ struct machine_mark {
     uint64_t time_ns;        /* machine time when served_ns reached it; 0: not yet */
 };
 
+/* Memory that was exported, and who holds it: the first of them pays. [C] under the machine's lock. */
+struct machine_share {
+    uint64_t id;             /* tells it from an earlier one in the same place */
+    uint64_t bytes;
+    uint32_t card;
+    uint32_t holders;        /* 0: free */
+    uint16_t slots[MACHINE_HOLDERS]; /* of processes, in the order in which they came; one may be there twice */
+};
+
 struct machine_summary {
     uint64_t peak_bytes;
     uint64_t leaked_bytes;   /* requested and not freed at the end */
@@ -332,6 +344,8 @@ struct machine_state {
     struct machine_card card[MACHINE_CARDS];
     struct machine_past history[MACHINE_HISTORY];
     struct machine_process processes[MACHINE_PROCESSES];
+    uint64_t share_ids;        /* newest */
+    struct machine_share shares[MACHINE_SHARES];
     struct machine_mark marks[MACHINE_PROCESSES][MACHINE_CARDS][MACHINE_MARKS]; /* last: sparse and large */
 };
 

@@ -2,6 +2,7 @@
  * answers as a machine without a driver does. */
 #define _GNU_SOURCE
 #include "core.h"
+#include "old_calls.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -97,7 +98,7 @@ struct machine_state *machine_map(const char *dir)
         return NULL;
     struct stat st;
     struct machine_state *m = NULL;
-    if (fstat(fd, &st) == 0 && (uint64_t)st.st_size >= MACHINE_SIZE) {
+    if (status_of_file(fd, &st) == 0 && (uint64_t)st.st_size >= MACHINE_SIZE) {
         void *at = mmap(NULL, MACHINE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         if (at != MAP_FAILED)
             m = at;
@@ -123,14 +124,14 @@ static bool same_file(void)
 {
     char path[4096];
     struct stat st;
-    return state_path(NULL, path, sizeof path) && stat(path, &st) == 0 && st.st_ino == attached_to.st_ino &&
+    return state_path(NULL, path, sizeof path) && status_of_path(path, &st) == 0 && st.st_ino == attached_to.st_ino &&
            st.st_dev == attached_to.st_dev;
 }
 
 static void attach_now(void)
 {
     char path[4096];
-    if (!state_path(NULL, path, sizeof path) || stat(path, &attached_to) != 0)
+    if (!state_path(NULL, path, sizeof path) || status_of_path(path, &attached_to) != 0)
         return;
     struct machine_state *m = machine_map(NULL);
     if (!m)

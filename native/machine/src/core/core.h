@@ -61,6 +61,12 @@ uint64_t memory_capacity(unsigned card, unsigned lane); /* what programs can hav
 uint64_t memory_used(unsigned card, unsigned lane);     /* by known processes */
 uint64_t memory_allowed(unsigned card, int slot);       /* what its MPS server still lets the process take; UINT64_MAX: no bound */
 
+/* ---- share.c: memory that several processes hold; shares are numbered from 1 ---- */
+uint32_t share_new(unsigned card, int slot, uint64_t bytes, uint64_t *id); /* of what the slot pays for; 0: no room */
+bool share_join(uint32_t share, uint64_t id, int slot);                    /* false: nobody holds it any more */
+bool share_leave(uint32_t share, int slot); /* false: it was the last, and gives the bytes back itself */
+void shares_end_of(unsigned slot);          /* machine lock held */
+
 /* ---- visible.c: the cards that this process is shown, numbered as it sees them ---- */
 void visible_look(const struct machine_state *m); /* at attach */
 unsigned visible_count(void);

@@ -4,6 +4,7 @@
  * of processes first takes the dead ones out, as the driver does when a process's descriptors close. */
 #define _GNU_SOURCE
 #include "core.h"
+#include "old_calls.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -53,7 +54,7 @@ struct identity identity_self(void)
         int error;
         struct stat st;
         self.start_ticks = start_ticks_of(pid, &error);
-        self.pid_namespace = stat("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
+        self.pid_namespace = status_of_path("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
         self.pid = pid;
     }
     return self;
@@ -94,7 +95,7 @@ static void remember(struct machine_process *p, bool killed)
     STORE(&m->history_sequence, m->history_sequence + 1);
 }
 
-/* machine lock held. Order: history, then memory and work card by card, then the slot; each step can be repeated. */
+/* machine lock held. Order: history, what others go on holding, then memory and work card by card, then the slot; each step can be repeated. */
 static void take_out(unsigned slot, bool killed)
 {
     struct machine_process *p = &the_machine->processes[slot];
@@ -108,6 +109,7 @@ static void take_out(unsigned slot, bool killed)
         card_unlock(c);
     }
     remember(p, killed);
+    shares_end_of(slot);
     for (unsigned c = 0; c < the_machine->cards; c++) {
         struct machine_account *a = &p->accounts[c];
         card_lock(c);

@@ -4,6 +4,7 @@
  * does on hardware; the same place in a second window is readable, for copies, and is what managed memory hands out. */
 #define _GNU_SOURCE
 #include "cuda.h"
+#include "old_calls.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -34,7 +35,7 @@ static bool open_arena(void)
     for (int i = 0; i < cu.device_count; i++)
         window += 2 * card_at(cu.devices[i].card)->memory_bytes;
     window = (window + BLOCK - 1) & ~(BLOCK - 1);
-    arena.fd = memfd_create("pumice-device-memory", MFD_CLOEXEC);
+    arena.fd = memory_file("pumice-device-memory", MFD_CLOEXEC);
     if (arena.fd < 0 || ftruncate(arena.fd, (off_t)window) != 0)
         return false;
     char *data = mmap(NULL, window, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, arena.fd, 0);

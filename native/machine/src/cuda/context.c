@@ -9,9 +9,6 @@
 
 static _Thread_local struct { CUcontext contexts[STACK]; unsigned depth; } own;
 
-static struct { pthread_mutex_t mutex; CUcontext context; unsigned references, flags; } primary[MACHINE_CARDS] =
-    {[0 ... MACHINE_CARDS - 1] = {.mutex = PTHREAD_MUTEX_INITIALIZER}};
-
 CUcontext context_current_handle(void)
 {
     return own.depth ? own.contexts[own.depth - 1] : NULL;
@@ -57,7 +54,7 @@ static CUresult mode_allows(unsigned card)
     return CUDA_SUCCESS;
 }
 
-static CUresult make(CUdevice device, unsigned flags, unsigned api, bool is_primary, CUcontext *out)
+CUresult context_make(CUdevice device, unsigned flags, unsigned api, bool is_primary, CUcontext *out)
 {
     static _Atomic uint64_t ids;
     unsigned card = cu.devices[device].card;
@@ -89,7 +86,7 @@ static CUresult make(CUdevice device, unsigned flags, unsigned api, bool is_prim
     return CUDA_SUCCESS;
 }
 
-static void end(CUcontext handle)
+void context_end(CUcontext handle)
 {
     struct context *c = handle_get(K_CONTEXT, handle);
     if (!c)
@@ -104,18 +101,13 @@ static void end(CUcontext handle)
     memory_release(card, cu.slot, (struct charge){bytes + extra, 0, 0, 1, bytes});
 }
 
-#define DEVICE(function, device) \
-    ENTER(function); \
-    if (device < 0 || device >= cu.device_count) \
-        return CUDA_ERROR_INVALID_DEVICE;
-
 static CUresult create(CUcontext *out, unsigned flags, CUdevice device, unsigned api)
 {
     if (!out || flags > 0xff)
         return CUDA_ERROR_INVALID_VALUE;
     if (own.depth == STACK)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult rc = make(device, flags, api, false, out);
+    CUresult rc = context_make(device, flags, api, false, out);
     if (rc == CUDA_SUCCESS)
         own.contexts[own.depth++] = *out;
     return rc;
@@ -123,19 +115,19 @@ static CUresult create(CUcontext *out, unsigned flags, CUdevice device, unsigned
 
 EXPORT CUresult cuCtxCreate_v2(CUcontext *out, unsigned int flags, CUdevice device)
 {
-    DEVICE(cuCtxCreate_v2, device);
+    ENTER_DEVICE(cuCtxCreate_v2, device);
     return create(out, flags, device, 3020);
 }
 
 EXPORT CUresult cuCtxCreate(CUcontext *out, unsigned int flags, CUdevice device)
 {
-    DEVICE(cuCtxCreate, device);
+    ENTER_DEVICE(cuCtxCreate, device);
     return create(out, flags, device, 3010);
 }
 
 EXPORT CUresult cuCtxCreate_v3(CUcontext *out, void *affinity, int count, unsigned int flags, CUdevice device)
 {
-    DEVICE(cuCtxCreate_v3, device);
+    ENTER_DEVICE(cuCtxCreate_v3, device);
     if (count < 0 || (count > 0 && !affinity))
         return CUDA_ERROR_INVALID_VALUE;
     return count > 0 ? CUDA_ERROR_NOT_SUPPORTED : create(out, flags, device, 11040);
@@ -143,7 +135,7 @@ EXPORT CUresult cuCtxCreate_v3(CUcontext *out, void *affinity, int count, unsign
 
 EXPORT CUresult cuCtxCreate_v4(CUcontext *out, void *params, unsigned int flags, CUdevice device)
 {
-    DEVICE(cuCtxCreate_v4, device);
+    ENTER_DEVICE(cuCtxCreate_v4, device);
     (void)params; /* affinity and shared-GPU settings: nothing here follows them */
     return create(out, flags, device, 12050);
 }
@@ -154,7 +146,7 @@ EXPORT CUresult cuCtxDestroy_v2(CUcontext handle)
     struct context *c = handle_get(K_CONTEXT, handle);
     if (!c || c->primary)
         return CUDA_ERROR_INVALID_CONTEXT;
-    end(handle);
+    context_end(handle);
     if (context_current_handle() == handle)
         own.depth--;
     return CUDA_SUCCESS;
@@ -165,101 +157,28 @@ EXPORT CUresult cuCtxDestroy(CUcontext handle)
     return cuCtxDestroy_v2(handle);
 }
 
-/* ---- the primary context of a device ---- */
-
-EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device)
+/* The old count of users: each attach one more, each detach one less, and with the first of them the context goes. */
+EXPORT CUresult cuCtxAttach(CUcontext *out, unsigned int flags)
 {
-    DEVICE(cuDevicePrimaryCtxRetain, device);
-    if (!out)
+    ENTER_CONTEXT(cuCtxAttach, context);
+    if (!out || flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_lock(&primary[device].mutex);
-    CUresult rc = CUDA_SUCCESS;
-    if (!handle_get(K_CONTEXT, primary[device].context)) {
-        primary[device].references = 0;
-        rc = make(device, primary[device].flags, 3020, true, &primary[device].context);
-    }
-    if (rc == CUDA_SUCCESS) {
-        primary[device].references++;
-        *out = primary[device].context;
-    }
-    pthread_mutex_unlock(&primary[device].mutex);
-    return rc;
-}
-
-EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
-{
-    DEVICE(cuDevicePrimaryCtxRelease_v2, device);
-    pthread_mutex_lock(&primary[device].mutex);
-    bool held = primary[device].references > 0;
-    if (held && --primary[device].references == 0) {
-        end(primary[device].context);
-        primary[device].context = NULL;
-    }
-    pthread_mutex_unlock(&primary[device].mutex);
-    return held ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
-}
-
-EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice device)
-{
-    return cuDevicePrimaryCtxRelease_v2(device);
-}
-
-/* Everything of the context goes; those who retained it still hold it, and the next retain makes a new one. */
-EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
-{
-    DEVICE(cuDevicePrimaryCtxReset_v2, device);
-    pthread_mutex_lock(&primary[device].mutex);
-    if (primary[device].context)
-        end(primary[device].context);
-    primary[device].context = NULL;
-    primary[device].references = 0;
-    pthread_mutex_unlock(&primary[device].mutex);
+    context->attached++;
+    *out = context_current_handle();
     return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuDevicePrimaryCtxReset(CUdevice device)
+EXPORT CUresult cuCtxDetach(CUcontext handle)
 {
-    return cuDevicePrimaryCtxReset_v2(device);
-}
-
-EXPORT CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags)
-{
-    DEVICE(cuDevicePrimaryCtxSetFlags_v2, device);
-    if (flags > 0xff)
-        return CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_lock(&primary[device].mutex);
-    primary[device].flags = flags;
-    struct context *c = handle_get(K_CONTEXT, primary[device].context);
-    if (c)
-        c->flags = flags;
-    pthread_mutex_unlock(&primary[device].mutex);
-    return CUDA_SUCCESS;
-}
-
-/* Before 11.0 an active context refused new flags. */
-EXPORT CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags)
-{
-    DEVICE(cuDevicePrimaryCtxSetFlags, device);
-    if (handle_get(K_CONTEXT, primary[device].context))
-        return CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE;
-    return cuDevicePrimaryCtxSetFlags_v2(device, flags);
-}
-
-EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active)
-{
-    DEVICE(cuDevicePrimaryCtxGetState, device);
-    if (!flags || !active)
-        return CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_lock(&primary[device].mutex);
-    *flags = primary[device].flags;
-    *active = handle_get(K_CONTEXT, primary[device].context) != NULL;
-    pthread_mutex_unlock(&primary[device].mutex);
-    return CUDA_SUCCESS;
-}
-
-struct context *primary_of(CUdevice device)
-{
-    return handle_get(K_CONTEXT, primary[device].context);
+    ENTER(cuCtxDetach);
+    struct context *c = handle_get(K_CONTEXT, handle);
+    if (!c || context_current_handle() != handle)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (c->attached > 0) {
+        c->attached--;
+        return CUDA_SUCCESS;
+    }
+    return cuCtxDestroy_v2(handle);
 }
 
 /* ---- the calling thread's stack ---- */

@@ -9,7 +9,7 @@
 
 /* ---- handles.c: opaque handles that are checked, never followed ---- */
 enum kind { K_CONTEXT = 1, K_STREAM, K_EVENT, K_MODULE, K_FUNCTION, K_LIBRARY, K_ARRAY, K_MIPMAP, K_POOL, K_GRAPH, K_NODE,
-            K_EXEC, K_PHYSICAL, K_LINK, K_GREEN, KINDS };
+            K_EXEC, K_PHYSICAL, K_LINK, K_EXTERNAL, K_USER_OBJECT, KINDS };
 struct object {
     _Atomic uint32_t generation; /* odd: alive */
     uint32_t index;
@@ -73,6 +73,9 @@ static inline CUresult enter(const char *function)
     ENTER(function); \
     struct context *context = context_current(); \
     do { CUresult usable_ = context_usable(context); if (usable_) return usable_; } while (0)
+#define ENTER_DEVICE(function, device) \
+    ENTER(function); \
+    do { if (device < 0 || device >= cu.device_count) return CUDA_ERROR_INVALID_DEVICE; } while (0)
 
 /* ---- mps.c ---- */
 CUresult mps_join(void); /* at cuInit: becomes a client where a control daemon answers */
@@ -95,8 +98,9 @@ struct context {
     struct object o;
     CUdevice device;
     unsigned card;
-    bool primary;
+    bool primary, green;
     bool legacy_busy;
+    unsigned attached;       /* users beyond the first */
     unsigned flags, api_version;
     uint64_t id;
     uint64_t charged;
@@ -111,8 +115,9 @@ struct context *context_current(void);
 CUcontext context_current_handle(void);
 CUresult context_usable(const struct context *context); /* INVALID_CONTEXT, CONTEXT_IS_DESTROYED, UNKNOWN (lost) or success */
 struct context *context_of(CUcontext handle);
-struct context *primary_of(CUdevice device);            /* NULL: not active */
-void context_exit_all(void);
+CUresult context_make(CUdevice device, unsigned flags, unsigned api, bool is_primary, CUcontext *out);
+void context_end(CUcontext handle);
+struct context *primary_of(CUdevice device); /* NULL: not active; primary_context.c */
 
 /* ---- stream.c, event.c ---- */
 struct stream *stream_of(CUstream handle, struct context *context); /* 0, legacy, per-thread or a handle; NULL: invalid */
@@ -126,7 +131,9 @@ void event_harvest(unsigned card, uint32_t mark);
 
 /* ---- heap.c: device memory ---- */
 enum memory_kind { M_DEVICE = 1, M_MANAGED, M_HOST, M_REGISTERED, M_RESERVED, M_MAPPED, M_POOL, M_IMPORTED };
+struct advice { bool read_mostly; int8_t preferred, prefetched; uint32_t accessed_by; }; /* managed.c */
 struct block {
+    struct advice advice;
     uint64_t address, size;   /* as the program sees it */
     uint64_t extent, physical;/* place in the arena; bytes charged */
     char *data;               /* where its bytes are; NULL: nowhere (reserved) */
@@ -138,6 +145,8 @@ struct block {
     uint64_t position;        /* freed asynchronously: when its stream is there */
     bool small;
     struct chunk *chunk;      /* of a small one */
+    uint32_t share;           /* several processes hold it; of a small one the chunk is shared */
+    uint64_t share_id;
     int access;
 };
 CUresult heap_alloc(unsigned card, CUcontext context, uint64_t size, enum memory_kind kind, struct block **out);
@@ -150,6 +159,7 @@ bool heap_leave(uint64_t address, enum memory_kind kind, struct block *out);
 bool heap_change(uint64_t address, void (*change)(struct block *, void *), void *arg);
 void heap_each(void (*visit)(struct block *, void *), void *arg);
 void heap_end_context(CUcontext context);
+bool heap_share(uint64_t address, struct block *out);        /* share, share_id and physical are what others may join; false: no room */
 bool extent_take(uint64_t bytes, uint64_t *extent);          /* room in the arena, 2 MiB units */
 void extent_give(uint64_t extent, uint64_t bytes);
 char *extent_data(uint64_t extent);
@@ -161,10 +171,13 @@ CUresult copy_bytes(void *to, const void *from, size_t bytes); /* INVALID_VALUE 
 uint64_t copy_time(uint64_t bytes);
 
 /* ---- module.c ---- */
+struct parameter { uint32_t offset, size; };
 struct function {
     struct object o;
     CUmodule module;      /* or the library */
-    char name[120];
+    const char *name;
+    const struct parameter *parameters; /* of the module's kernel */
+    unsigned parameter_count;
     uint64_t ns;          /* of one launch */
     int special;          /* 1 spin: first parameter is the time; 2 time of a block */
     int attributes[16];

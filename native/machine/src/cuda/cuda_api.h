@@ -9,7 +9,8 @@ typedef int CUresult;
 typedef int CUdevice;
 typedef unsigned long long CUdeviceptr;
 typedef void *CUcontext, *CUmodule, *CUfunction, *CUstream, *CUevent, *CUarray, *CUmipmappedArray, *CUmemoryPool;
-typedef void *CUgraph, *CUgraphNode, *CUgraphExec, *CUlibrary, *CUkernel, *CUlinkState, *CUtexref, *CUsurfref, *CUgreenCtx;
+typedef void *CUgraph, *CUgraphNode, *CUgraphExec, *CUlibrary, *CUkernel, *CUlinkState, *CUtexref, *CUsurfref, *CUgreenCtx,
+    *CUuserObject;
 typedef unsigned long long CUmemGenericAllocationHandle;
 typedef void (*CUhostFn)(void *);
 typedef void (*CUstreamCallback)(CUstream, CUresult, void *);

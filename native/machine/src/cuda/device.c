@@ -12,9 +12,7 @@ static bool valid(CUdevice device)
     return device >= 0 && device < cu.device_count;
 }
 #define DEVICE(function, device) \
-    ENTER(function); \
-    if (!valid(device)) \
-        return CUDA_ERROR_INVALID_DEVICE; \
+    ENTER_DEVICE(function, device); \
     const struct machine_card *c = card_at(cu.devices[device].card); \
     (void)c;
 

@@ -110,11 +110,48 @@ EXPORT CUresult cuFuncLoad(CUfunction function)
     return CUDA_SUCCESS;
 }
 
+static CUresult parameter(const struct function *f, size_t index, size_t *offset, size_t *size)
+{
+    if (!offset || index >= f->parameter_count)
+        return CUDA_ERROR_INVALID_VALUE;
+    *offset = f->parameters[index].offset;
+    if (size)
+        *size = f->parameters[index].size;
+    return CUDA_SUCCESS;
+}
+
+static CUresult parameter_count(const struct function *f, size_t *count)
+{
+    if (!count)
+        return CUDA_ERROR_INVALID_VALUE;
+    *count = f->parameter_count;
+    return CUDA_SUCCESS;
+}
+
 EXPORT CUresult cuFuncGetParamInfo(CUfunction function, size_t index, size_t *offset, size_t *size)
 {
     FUNCTION(cuFuncGetParamInfo, function);
-    (void)index, (void)offset, (void)size;
-    return CUDA_ERROR_INVALID_VALUE; /* kernels here declare no parameters */
+    return parameter(f, index, offset, size);
+}
+
+EXPORT CUresult cuFuncGetParamCount(CUfunction function, size_t *count)
+{
+    FUNCTION(cuFuncGetParamCount, function);
+    return parameter_count(f, count);
+}
+
+EXPORT CUresult cuKernelGetParamInfo(CUkernel kernel, size_t index, size_t *offset, size_t *size)
+{
+    ENTER(cuKernelGetParamInfo);
+    const struct function *f = handle_get(K_FUNCTION, kernel);
+    return f ? parameter(f, index, offset, size) : CUDA_ERROR_INVALID_HANDLE;
+}
+
+EXPORT CUresult cuKernelGetParamCount(CUkernel kernel, size_t *count)
+{
+    ENTER(cuKernelGetParamCount);
+    const struct function *f = handle_get(K_FUNCTION, kernel);
+    return f ? parameter_count(f, count) : CUDA_ERROR_INVALID_HANDLE;
 }
 
 EXPORT CUresult cuKernelGetAttribute(int *value, int attribute, CUkernel kernel, CUdevice device)

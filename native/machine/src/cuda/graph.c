@@ -36,7 +36,10 @@ void graph_end(CUgraph graph)
         next = n ? n->next : NULL;
         node_end(i);
     }
+    struct held *held = g->held;
+    g->held = NULL;
     handle_drop(K_GRAPH, graph);
+    held_end(&held);
 }
 
 static struct node *member(CUgraph graph, CUgraphNode node)
@@ -120,7 +123,7 @@ EXPORT CUresult cuGraphDestroyNode(CUgraphNode node)
     return CUDA_SUCCESS;
 }
 
-static CUresult clone(CUgraph *out, CUgraph original)
+CUresult graph_clone(CUgraph *out, CUgraph original)
 {
     struct graph *from = handle_get(K_GRAPH, original);
     CUgraph copy;
@@ -128,12 +131,16 @@ static CUresult clone(CUgraph *out, CUgraph original)
         return CUDA_ERROR_INVALID_VALUE;
     if (!graph_new(&copy))
         return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!held_copy(&((struct graph *)handle_get(K_GRAPH, copy))->held, from->held)) {
+        graph_end(copy);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     CUgraphNode last = NULL;
     for (CUgraphNode i = from->first; i;) {
         struct node *n = handle_get(K_NODE, i);
         struct node like = *n;
         like.after = NULL;
-        CUresult rc = n->child ? clone(&like.child, n->child) : CUDA_SUCCESS;
+        CUresult rc = n->child ? graph_clone(&like.child, n->child) : CUDA_SUCCESS;
         if (rc == CUDA_SUCCESS) /* the copy keeps the order, which is all that running it needs */
             rc = graph_add(&last, copy, last ? &last : NULL, last ? 1 : 0, &like);
         if (rc) {
@@ -149,7 +156,7 @@ static CUresult clone(CUgraph *out, CUgraph original)
 EXPORT CUresult cuGraphClone(CUgraph *out, CUgraph original)
 {
     ENTER(cuGraphClone);
-    return out ? clone(out, original) : CUDA_ERROR_INVALID_VALUE;
+    return out ? graph_clone(out, original) : CUDA_ERROR_INVALID_VALUE;
 }
 
 EXPORT CUresult cuGraphNodeFindInClone(CUgraphNode *out, CUgraphNode original, CUgraph clone_graph)
@@ -216,7 +223,7 @@ EXPORT CUresult cuGraphAddChildGraphNode(CUgraphNode *out, CUgraph graph, const 
     struct node like = {.type = N_GRAPH};
     if (child == graph)
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult rc = clone(&like.child, child);
+    CUresult rc = graph_clone(&like.child, child);
     if (rc)
         return rc;
     rc = graph_add(out, graph, after, count, &like);
@@ -249,7 +256,7 @@ CUresult node_set_kernel(struct node *n, const CUDA_KERNEL_NODE_PARAMS *p, unsig
     return CUDA_SUCCESS;
 }
 
-static unsigned current_card(void)
+unsigned graph_card(void)
 {
     struct context *context = context_current();
     return context ? context->card : cu.devices[0].card;
@@ -261,7 +268,7 @@ struct kernel_params_v2 { CUDA_KERNEL_NODE_PARAMS v1; CUkernel kernel; CUcontext
 static CUresult add_kernel(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, size_t count, CUDA_KERNEL_NODE_PARAMS p)
 {
     struct node like = {0};
-    CUresult rc = node_set_kernel(&like, &p, current_card());
+    CUresult rc = node_set_kernel(&like, &p, graph_card());
     return rc ? rc : graph_add(out, graph, after, count, &like);
 }
 
@@ -332,7 +339,7 @@ EXPORT CUresult cuGraphKernelNodeSetParams(CUgraphNode node, const CUDA_KERNEL_N
     struct node *n = handle_get(K_NODE, node);
     if (!p || !n || n->type != N_KERNEL)
         return CUDA_ERROR_INVALID_VALUE;
-    return node_set_kernel(n, p, current_card());
+    return node_set_kernel(n, p, graph_card());
 }
 
 EXPORT CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode node, const struct kernel_params_v2 *p)

@@ -10,6 +10,17 @@ CUresult graph_add(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, si
 CUresult node_set_kernel(struct node *n, const CUDA_KERNEL_NODE_PARAMS *p, unsigned card);
 CUresult stream_enqueue_host(struct stream *s, CUhostFn function, void *data);
 CUresult event_record_in(CUevent event, struct stream *s, struct context *context);
+unsigned graph_card(void); /* of the current context, else the first */
 CUresult graph_do_copy(const struct node *n);
+CUresult graph_clone(CUgraph *out, CUgraph original);
+struct step *step_of(CUgraphExec exec, CUgraphNode node, int type, struct graph_exec **out); /* NULL: no such step */
+
+CUresult cuGraphAddChildGraphNode(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, size_t count, CUgraph child);
+CUresult cuGraphAddMemAllocNode(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, size_t count, CUDA_MEM_ALLOC_NODE_PARAMS *p);
+CUresult cuGraphAddMemFreeNode(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, size_t count, CUdeviceptr address);
+
+/* user_object.c */
+bool held_copy(struct held **to, const struct held *from); /* false: no memory; what was copied stays */
+void held_end(struct held **held);
 
 #endif

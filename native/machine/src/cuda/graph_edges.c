@@ -9,38 +9,35 @@ static struct node *next_of(struct node *n)
     return handle_get(K_NODE, n->next);
 }
 
-EXPORT CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *out, size_t *count)
+static CUresult list(CUgraph graph, CUgraphNode *out, size_t *count, bool roots)
 {
-    ENTER(cuGraphGetNodes);
     struct graph *g = handle_get(K_GRAPH, graph);
     if (!g || !count)
         return CUDA_ERROR_INVALID_VALUE;
     size_t room = out ? *count : 0, found = 0;
-    for (struct node *n = handle_get(K_NODE, g->first); n; n = next_of(n), found++)
+    for (struct node *n = handle_get(K_NODE, g->first); n; n = next_of(n)) {
+        if (roots && n->after_count)
+            continue;
         if (found < room)
             out[found] = handle_of(K_NODE, n);
+        found++;
+    }
     for (size_t i = found; i < room; i++)
         out[i] = NULL;
     *count = found;
     return CUDA_SUCCESS;
 }
 
+EXPORT CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *out, size_t *count)
+{
+    ENTER(cuGraphGetNodes);
+    return list(graph, out, count, false);
+}
+
 EXPORT CUresult cuGraphGetRootNodes(CUgraph graph, CUgraphNode *out, size_t *count)
 {
     ENTER(cuGraphGetRootNodes);
-    struct graph *g = handle_get(K_GRAPH, graph);
-    if (!g || !count)
-        return CUDA_ERROR_INVALID_VALUE;
-    size_t room = out ? *count : 0, found = 0;
-    for (struct node *n = handle_get(K_NODE, g->first); n; n = next_of(n)) {
-        if (n->after_count)
-            continue;
-        if (found < room)
-            out[found] = handle_of(K_NODE, n);
-        found++;
-    }
-    *count = found;
-    return CUDA_SUCCESS;
+    return list(graph, out, count, true);
 }
 
 static CUresult edges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size_t *count)

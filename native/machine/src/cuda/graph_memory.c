@@ -91,9 +91,7 @@ static void trim_one(struct block *b, void *arg)
 
 EXPORT CUresult cuDeviceGraphMemTrim(CUdevice device)
 {
-    ENTER(cuDeviceGraphMemTrim);
-    if (device < 0 || device >= cu.device_count)
-        return CUDA_ERROR_INVALID_DEVICE;
+    ENTER_DEVICE(cuDeviceGraphMemTrim, device);
     struct trimming t = {.card = cu.devices[device].card};
     pthread_mutex_lock(&graph_memory[t.card].mutex);
     heap_each(trim_one, &t);
@@ -105,9 +103,7 @@ EXPORT CUresult cuDeviceGraphMemTrim(CUdevice device)
 
 EXPORT CUresult cuDeviceGetGraphMemAttribute(CUdevice device, int attribute, void *value)
 {
-    ENTER(cuDeviceGetGraphMemAttribute);
-    if (device < 0 || device >= cu.device_count)
-        return CUDA_ERROR_INVALID_DEVICE;
+    ENTER_DEVICE(cuDeviceGetGraphMemAttribute, device);
     if (!value || attribute < 0 || attribute > 3)
         return CUDA_ERROR_INVALID_VALUE;
     unsigned card = cu.devices[device].card;
@@ -121,9 +117,7 @@ EXPORT CUresult cuDeviceGetGraphMemAttribute(CUdevice device, int attribute, voi
 
 EXPORT CUresult cuDeviceSetGraphMemAttribute(CUdevice device, int attribute, void *value)
 {
-    ENTER(cuDeviceSetGraphMemAttribute);
-    if (device < 0 || device >= cu.device_count)
-        return CUDA_ERROR_INVALID_DEVICE;
+    ENTER_DEVICE(cuDeviceSetGraphMemAttribute, device);
     if (!value || (attribute != 1 && attribute != 3) || *(uint64_t *)value != 0)
         return CUDA_ERROR_INVALID_VALUE;
     unsigned card = cu.devices[device].card;

@@ -11,6 +11,8 @@ static CUresult flatten(struct graph_exec *e, CUgraph graph)
     struct graph *g = handle_get(K_GRAPH, graph);
     if (!g)
         return CUDA_ERROR_INVALID_VALUE;
+    if (!held_copy(&e->held, g->held))
+        return CUDA_ERROR_OUT_OF_MEMORY;
     for (CUgraphNode i = g->first; i;) {
         struct node *n = handle_get(K_NODE, i);
         if (n->type == N_GRAPH) {
@@ -48,6 +50,7 @@ static CUresult instantiate(CUgraphExec *out, CUgraph graph, unsigned long long 
     CUresult rc = flatten(e, graph);
     if (rc) {
         free(e->steps);
+        held_end(&e->held);
         handle_drop(K_EXEC, handle_of(K_EXEC, e));
         return rc;
     }
@@ -97,10 +100,12 @@ EXPORT CUresult cuGraphExecDestroy(CUgraphExec exec)
 {
     ENTER(cuGraphExecDestroy);
     struct graph_exec *e = handle_get(K_EXEC, exec);
+    struct held *held = e ? e->held : NULL;
     if (!e || !handle_drop(K_EXEC, exec))
         return CUDA_ERROR_INVALID_VALUE;
     free(e->steps);
     e->steps = NULL;
+    held_end(&held);
     return CUDA_SUCCESS;
 }
 
@@ -128,10 +133,13 @@ static CUresult update(CUgraphExec exec, CUgraph graph, int *result)
         same = trial.steps[i].type == e->steps[i].type;
     if (!same) {
         free(trial.steps);
+        held_end(&trial.held);
         *result = 2; /* topology changed */
         return rc ? rc : 910;
     }
     free(e->steps);
+    held_end(&e->held);
+    e->held = trial.held;
     e->steps = trial.steps;
     e->ns = trial.ns;
     e->kernels = trial.kernels;
@@ -160,7 +168,7 @@ EXPORT CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, struct upd
     return update(exec, graph, &out->result);
 }
 
-static struct step *step_of(CUgraphExec exec, CUgraphNode node, int type, struct graph_exec **out)
+struct step *step_of(CUgraphExec exec, CUgraphNode node, int type, struct graph_exec **out)
 {
     *out = handle_get(K_EXEC, exec);
     for (size_t i = 0; *out && i < (*out)->count; i++)
@@ -175,10 +183,9 @@ EXPORT CUresult cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode nod
     struct graph_exec *e;
     struct step *s = step_of(exec, node, N_KERNEL, &e);
     struct node trial = {0};
-    struct context *context = context_current();
     if (!s || !p)
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult rc = node_set_kernel(&trial, p, context ? context->card : cu.devices[0].card);
+    CUresult rc = node_set_kernel(&trial, p, graph_card());
     if (rc == CUDA_SUCCESS) {
         e->ns += trial.ns - s->ns;
         s->ns = trial.ns;
@@ -225,6 +232,20 @@ EXPORT CUresult cuGraphExecHostNodeSetParams(CUgraphExec exec, CUgraphNode node,
     s->host = *p;
     return CUDA_SUCCESS;
 }
+
+#define EXEC_EVENT(name, type) \
+    EXPORT CUresult name(CUgraphExec exec, CUgraphNode node, CUevent event) \
+    { \
+        ENTER(name); \
+        struct graph_exec *e; \
+        struct step *s = step_of(exec, node, type, &e); \
+        if (!s || !handle_get(K_EVENT, event)) \
+            return CUDA_ERROR_INVALID_VALUE; \
+        s->event = event; \
+        return CUDA_SUCCESS; \
+    }
+EXEC_EVENT(cuGraphExecEventRecordNodeSetEvent, N_RECORD)
+EXEC_EVENT(cuGraphExecEventWaitNodeSetEvent, N_WAIT)
 
 /* ---- running ---- */
 

@@ -12,7 +12,8 @@ const size_t handle_sizes[KINDS] = {
     [K_MODULE] = sizeof(struct module), [K_LIBRARY] = sizeof(struct module), [K_FUNCTION] = sizeof(struct function),
     [K_ARRAY] = sizeof(struct array), [K_MIPMAP] = sizeof(struct array), [K_POOL] = sizeof(struct pool),
     [K_GRAPH] = sizeof(struct graph), [K_NODE] = sizeof(struct node), [K_EXEC] = sizeof(struct graph_exec),
-    [K_PHYSICAL] = sizeof(struct physical), [K_LINK] = sizeof(struct link), [K_GREEN] = sizeof(struct green),
+    [K_PHYSICAL] = sizeof(struct physical), [K_LINK] = sizeof(struct link), [K_EXTERNAL] = sizeof(struct external),
+    [K_USER_OBJECT] = sizeof(struct user_object),
 };
 
 struct handle_table handle_tables[KINDS] = {[0 ... KINDS - 1] = {.mutex = PTHREAD_MUTEX_INITIALIZER}};

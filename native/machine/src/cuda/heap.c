@@ -5,6 +5,7 @@
 
 #include <search.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #define SMALLEST 512ull
 #define CLASSES 12 /* 512 B … 1 MiB */
@@ -13,15 +14,20 @@ struct chunk {
     uint64_t extent, bytes_each;
     unsigned class, card, used, slots;
     CUcontext context;
+    uint32_t share;
+    uint64_t share_id;
     struct chunk *next, *before; /* among those of its class that have room */
     uint64_t taken[BLOCK / SMALLEST / 64];
 };
+
+struct walk { void (*visit)(struct block *, void *); void *arg; };
 
 static struct {
     pthread_mutex_t mutex;
     void *tree; /* of struct block, by address */
     struct chunk *chunks[CLASSES];
     uint64_t next_id;
+    const struct walk *walk; /* in progress: twalk() takes no argument of its own, and twalk_r() is newer than glibc 2.17 */
 } heap = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- records ---- */
@@ -103,20 +109,19 @@ bool heap_change(uint64_t address, void (*change)(struct block *, void *), void 
     return b != NULL;
 }
 
-struct walk { void (*visit)(struct block *, void *); void *arg; };
-
-static void step(const void *node, VISIT which, void *closure)
+static void step(const void *node, VISIT which, int depth)
 {
-    const struct walk *w = closure;
+    (void)depth;
     if (which == postorder || which == leaf)
-        w->visit(*(struct block *const *)node, w->arg);
+        heap.walk->visit(*(struct block *const *)node, heap.walk->arg);
 }
 
 void heap_each(void (*visit)(struct block *, void *), void *arg)
 {
     struct walk w = {visit, arg};
     pthread_mutex_lock(&heap.mutex);
-    twalk_r(heap.tree, step, &w);
+    heap.walk = &w;
+    twalk(heap.tree, step);
     pthread_mutex_unlock(&heap.mutex);
 }
 
@@ -188,19 +193,27 @@ static uint64_t chunk_place(struct chunk *c)
     return c->extent + slot * c->bytes_each;
 }
 
-/* True: the chunk is empty now and gone; its block goes back to the card. */
-static bool chunk_vacate(struct chunk *c, uint64_t extent)
+/* Whether others go on holding what is let go here: then they pay, and its bytes stay where they lie. */
+static bool others_hold(uint32_t share)
+{
+    return share && share_leave(share, cu.slot);
+}
+
+/* What goes back to the card: the block of a chunk that is empty now and gone, or nothing. */
+static uint64_t chunk_vacate(struct chunk *c, uint64_t extent)
 {
     unsigned slot = (unsigned)((extent - c->extent) / c->bytes_each);
     c->taken[slot / 64] &= ~(1ull << slot % 64);
     if (c->used-- == c->slots)
         chunk_list(c);
     if (c->used > 0)
-        return false;
+        return 0;
     chunk_unlist(c);
-    extent_give(c->extent, BLOCK);
+    bool others = others_hold(c->share);
+    if (!others)
+        extent_give(c->extent, BLOCK);
     free(c);
-    return true;
+    return others ? 0 : BLOCK;
 }
 
 /* ---- allocate and free ---- */
@@ -230,9 +243,13 @@ static bool place(struct block *b)
 static uint64_t unplace(const struct block *b)
 {
     if (b->small)
-        return chunk_vacate(b->chunk, b->extent) ? BLOCK : 0;
-    extent_give(b->extent, b->physical);
-    return b->physical;
+        return chunk_vacate(b->chunk, b->extent);
+    bool others = others_hold(b->share);
+    if (b->kind == M_IMPORTED)
+        munmap(b->owner, b->position);
+    else if (!others)
+        extent_give(b->extent, b->physical);
+    return others ? 0 : b->physical;
 }
 
 CUresult heap_alloc(unsigned card, CUcontext context, uint64_t size, enum memory_kind kind, struct block **out)
@@ -282,12 +299,32 @@ CUresult heap_free(uint64_t address, enum memory_kind kind)
     return ours ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+bool heap_share(uint64_t address, struct block *out)
+{
+    pthread_mutex_lock(&heap.mutex);
+    struct block *b = find(address);
+    if (b && !b->small && !b->share)
+        b->share = share_new(b->card, cu.slot, b->physical, &b->share_id);
+    if (b && b->small && !b->chunk->share)
+        b->chunk->share = share_new(b->card, cu.slot, BLOCK, &b->chunk->share_id);
+    if (b) {
+        *out = *b;
+        if (b->small) {
+            out->share = b->chunk->share;
+            out->share_id = b->chunk->share_id;
+            out->physical = BLOCK;
+        }
+    }
+    pthread_mutex_unlock(&heap.mutex);
+    return b && out->share;
+}
+
 struct list { CUcontext context; struct block **items; size_t count, room; };
 
 static void collect(struct block *b, void *arg)
 {
     struct list *l = arg;
-    if (b->context != l->context || (b->kind != M_DEVICE && b->kind != M_MANAGED))
+    if (b->context != l->context || (b->kind != M_DEVICE && b->kind != M_MANAGED && b->kind != M_IMPORTED))
         return;
     if (l->count == l->room) {
         size_t room = l->room ? 2 * l->room : 64;

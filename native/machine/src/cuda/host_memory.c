@@ -77,7 +77,10 @@ EXPORT CUresult cuMemHostUnregister(void *address)
 {
     ENTER(cuMemHostUnregister);
     struct block b;
-    return heap_leave((uint64_t)address, M_REGISTERED, &b) ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    if (heap_leave((uint64_t)address, M_REGISTERED, &b))
+        return CUDA_SUCCESS;
+    bool inside = heap_find((uint64_t)address, &b) && b.kind == M_REGISTERED; /* and not its beginning */
+    return inside ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
 }
 
 static bool on_host(enum memory_kind kind)
@@ -108,7 +111,7 @@ EXPORT CUresult cuMemHostGetFlags(unsigned int *flags, void *address)
 /* ---- pointer attributes ---- */
 
 enum { CONTEXT = 1, MEMORY_TYPE = 2, DEVICE_POINTER = 3, HOST_POINTER = 4, SYNC_MEMOPS = 6, BUFFER_ID = 7, IS_MANAGED = 8,
-       DEVICE_ORDINAL = 9, IPC_CAPABLE = 10, RANGE_START = 11, RANGE_SIZE = 12, MAPPED = 13, ALLOWED_HANDLES = 14,
+       DEVICE_ORDINAL = 9, IPC_CAPABLE = 10, RANGE_START = 11, RANGE_SIZE = 12, MAPPED = 13, ALLOWED_HANDLES = 14, RDMA_CAPABLE = 15,
        ACCESS_FLAGS = 16, MEMPOOL = 17 };
 
 static int ordinal_of(unsigned card)
@@ -141,6 +144,7 @@ static CUresult attribute_of(void *out, int attribute, CUdeviceptr address, cons
     case RANGE_SIZE: PUT(size_t, b->size);
     case MAPPED: PUT(int, b->kind != M_RESERVED);
     case ALLOWED_HANDLES: PUT(unsigned long long, b->kind == M_MAPPED ? 1 : 0);
+    case RDMA_CAPABLE: PUT(int, b->kind == M_DEVICE || b->kind == M_MAPPED);
     case ACCESS_FLAGS: PUT(int, 3);
     case MEMPOOL: PUT(void *, b->kind == M_POOL ? b->owner : NULL);
     default: return CUDA_ERROR_INVALID_VALUE;
@@ -170,7 +174,7 @@ EXPORT CUresult cuPointerGetAttributes(unsigned int count, int *attributes, void
         if (known && attribute_of(out[i], attributes[i], address, &b) == CUDA_SUCCESS)
             continue;
         bool small = attributes[i] == MEMORY_TYPE || attributes[i] == SYNC_MEMOPS || attributes[i] == IS_MANAGED ||
-                     attributes[i] == DEVICE_ORDINAL || attributes[i] == IPC_CAPABLE || attributes[i] == MAPPED;
+                     attributes[i] == DEVICE_ORDINAL || attributes[i] == IPC_CAPABLE || attributes[i] == MAPPED || attributes[i] == RDMA_CAPABLE;
         memset(out[i], 0, small ? 4 : 8);
         if (attributes[i] == DEVICE_ORDINAL)
             *(int *)out[i] = -2;
@@ -190,76 +194,4 @@ EXPORT CUresult cuPointerSetAttribute(const void *value, int attribute, CUdevice
     if (!value || attribute != SYNC_MEMOPS || copy_bytes(&on, value, sizeof on) || !heap_change(address, set_sync, &on))
         return CUDA_ERROR_INVALID_VALUE;
     return CUDA_SUCCESS;
-}
-
-/* ---- managed memory: advice is taken and changes nothing ---- */
-
-static CUresult managed_range(CUdeviceptr address, size_t bytes)
-{
-    struct block b;
-    return bytes > 0 && heap_covers(address, bytes, &b) && b.kind == M_MANAGED ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-static bool device_or_host(int device)
-{
-    return device == -1 || (device >= 0 && device < cu.device_count);
-}
-
-EXPORT CUresult cuMemAdvise(CUdeviceptr address, size_t bytes, int advice, CUdevice device)
-{
-    ENTER_CONTEXT(cuMemAdvise, context);
-    if (advice < 1 || advice > 6)
-        return CUDA_ERROR_INVALID_VALUE;
-    return device_or_host(device) ? managed_range(address, bytes) : CUDA_ERROR_INVALID_DEVICE;
-}
-
-EXPORT CUresult cuMemAdvise_v2(CUdeviceptr address, size_t bytes, int advice, CUmemLocation location)
-{
-    ENTER_CONTEXT(cuMemAdvise_v2, context);
-    if (advice < 1 || advice > 6)
-        return CUDA_ERROR_INVALID_VALUE;
-    return location.type != 1 || device_or_host(location.id) ? managed_range(address, bytes) : CUDA_ERROR_INVALID_DEVICE;
-}
-
-EXPORT CUresult cuMemPrefetchAsync(CUdeviceptr address, size_t bytes, CUdevice device, CUstream stream)
-{
-    ENTER_CONTEXT(cuMemPrefetchAsync, context);
-    if (!stream_of(stream, context))
-        return CUDA_ERROR_INVALID_HANDLE;
-    return device_or_host(device) ? managed_range(address, bytes) : CUDA_ERROR_INVALID_DEVICE;
-}
-
-EXPORT CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, size_t bytes, CUmemLocation location, unsigned flags, CUstream stream)
-{
-    ENTER_CONTEXT(cuMemPrefetchAsync_v2, context);
-    if (!stream_of(stream, context))
-        return CUDA_ERROR_INVALID_HANDLE;
-    if (flags != 0)
-        return CUDA_ERROR_INVALID_VALUE;
-    return location.type != 1 || device_or_host(location.id) ? managed_range(address, bytes) : CUDA_ERROR_INVALID_DEVICE;
-}
-
-EXPORT CUresult cuMemRangeGetAttribute(void *out, size_t size, int attribute, CUdeviceptr address, size_t bytes)
-{
-    ENTER_CONTEXT(cuMemRangeGetAttribute, context);
-    if (!out || size < 4 || attribute < 1 || attribute > 8)
-        return CUDA_ERROR_INVALID_VALUE;
-    CUresult rc = managed_range(address, bytes);
-    if (rc == CUDA_SUCCESS) {
-        memset(out, 0, size);
-        if (attribute == 2 || attribute == 4)
-            *(int *)out = -2; /* no preferred, no last location */
-    }
-    return rc;
-}
-
-EXPORT CUresult cuMemRangeGetAttributes(void **out, size_t *sizes, int *attributes, size_t count, CUdeviceptr address, size_t bytes)
-{
-    ENTER(cuMemRangeGetAttributes);
-    if (!out || !sizes || !attributes || count == 0)
-        return CUDA_ERROR_INVALID_VALUE;
-    CUresult rc = CUDA_SUCCESS;
-    for (size_t i = 0; i < count && rc == CUDA_SUCCESS; i++)
-        rc = cuMemRangeGetAttribute(out[i], sizes[i], attributes[i], address, bytes);
-    return rc;
 }

@@ -1,6 +1,7 @@
-/* Reading a module's image: our text, PTX, or machine code that is taken on trust. The grammar stands in machine/state.h. */
+/* Reading a module's image: our text here, PTX and machine code in files of their own. The grammar stands in machine/state.h. */
 #define _GNU_SOURCE
 #include "image.h"
+#include "old_calls.h"
 
 #include <ctype.h>
 #include <fcntl.h>
@@ -11,6 +12,7 @@
 
 #define DEFAULT_KERNEL_NS 5000
 #define DEFAULT_CODE_BYTES 4096
+#define MOST_PARAMETERS 8192u /* of one byte each they fill what a launch may carry, and more */
 
 static uint64_t default_ns(void)
 {
@@ -30,6 +32,22 @@ static bool time_in_name(const char *name, uint64_t *ns)
     return unit != 0;
 }
 
+bool kernel_add_parameter(struct kernel_text *k, unsigned index, uint32_t offset, uint32_t size)
+{
+    if (index >= MOST_PARAMETERS)
+        return false;
+    if (index >= k->parameter_count) {
+        struct parameter *more = realloc(k->parameters, (index + 1) * sizeof *more);
+        if (!more)
+            return false;
+        memset(more + k->parameter_count, 0, (index + 1 - k->parameter_count) * sizeof *more);
+        k->parameters = more;
+        k->parameter_count = index + 1;
+    }
+    k->parameters[index] = (struct parameter){offset, size};
+    return true;
+}
+
 void kernel_describe(struct kernel_text *k)
 {
     if (!k->ns && !time_in_name(k->name, &k->ns))
@@ -41,39 +59,34 @@ void kernel_describe(struct kernel_text *k)
         k->code = DEFAULT_CODE_BYTES;
 }
 
-static struct kernel_text *add_kernel(struct module *m)
+struct kernel_text *image_add_kernel(struct module *m, const char *name, size_t length)
 {
-    struct kernel_text *more = realloc(m->kernels, (m->kernel_count + 1) * sizeof *more);
+    const char *kept = name_kept(name, length);
+    struct kernel_text *more = kept ? realloc(m->kernels, (m->kernel_count + 1) * sizeof *more) : NULL;
     if (!more)
         return NULL;
     m->kernels = more;
-    memset(&more[m->kernel_count], 0, sizeof *more);
+    more[m->kernel_count] = (struct kernel_text){.name = kept};
     return &more[m->kernel_count++];
 }
 
-static struct global_text *add_global(struct module *m)
+struct global_text *image_add_global(struct module *m, const char *name, size_t length, uint64_t bytes)
 {
-    struct global_text *more = realloc(m->globals, (m->global_count + 1) * sizeof *more);
+    const char *kept = name_kept(name, length);
+    struct global_text *more = kept ? realloc(m->globals, (m->global_count + 1) * sizeof *more) : NULL;
     if (!more)
         return NULL;
     m->globals = more;
-    memset(&more[m->global_count], 0, sizeof *more);
+    more[m->global_count] = (struct global_text){.name = kept, .bytes = bytes};
     return &more[m->global_count++];
 }
 
-static bool name_char(char c)
-{
-    return isalnum((unsigned char)c) || c == '_' || c == '$' || c == '.' || c == '%';
-}
-
-static const char *copy_name(const char *from, char *to, size_t size)
+size_t name_length(const char *at)
 {
     size_t n = 0;
-    for (; name_char(*from); from++)
-        if (n + 1 < size)
-            to[n++] = *from;
-    to[n] = 0;
-    return from;
+    while (isalnum((unsigned char)at[n]) || (at[n] && strchr("_$.%", at[n])))
+        n++;
+    return n;
 }
 
 /* ---- our text ---- */
@@ -96,13 +109,13 @@ static uint64_t number(const char *line, const char *end, const char *key)
 static bool read_line(struct module *m, const char *line, const char *end)
 {
     const char *name = field(line, end, "name");
-    if (!name || !name_char(*name))
+    size_t length = name ? name_length(name) : 0;
+    if (length == 0)
         return false;
     if (strncmp(line, "pumice-kernel ", 14) == 0) {
-        struct kernel_text *k = add_kernel(m);
+        struct kernel_text *k = image_add_kernel(m, name, length);
         if (!k)
             return false;
-        copy_name(name, k->name, sizeof k->name);
         const char *ns = field(line, end, "ns");
         k->ns = ns ? strtoull(ns, NULL, 0) : 0;
         bool free_of_charge = ns && k->ns == 0;
@@ -115,12 +128,8 @@ static bool read_line(struct module *m, const char *line, const char *end)
         return true;
     }
     if (strncmp(line, "pumice-global ", 14) == 0) {
-        struct global_text *g = add_global(m);
-        if (!g)
-            return false;
-        copy_name(name, g->name, sizeof g->name);
-        g->bytes = number(line, end, "bytes");
-        return g->bytes > 0 && g->bytes < 1ull << 40;
+        uint64_t bytes = number(line, end, "bytes");
+        return bytes > 0 && bytes < 1ull << 40 && image_add_global(m, name, length, bytes);
     }
     return false;
 }
@@ -139,85 +148,15 @@ static CUresult read_text(struct module *m, const char *text)
     return m->kernel_count + m->global_count > 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
 }
 
-/* ---- PTX ---- */
-
-static uint64_t ptx_width(const char *type)
-{
-    const char *digits = type + strcspn(type, "0123456789");
-    uint64_t bits = strtoull(digits, NULL, 10);
-    return bits ? (bits + 7) / 8 : 1;
-}
-
-/* ".global .align 8 .b8 name[16] = …;" */
-static void read_ptx_global(struct module *m, const char *at)
-{
-    const char *type = at, *word = at;
-    char name[120];
-    while (*word == ' ' || *word == '\t' || *word == '.') {
-        if (*word == '.') {
-            bool align = strncmp(word, ".align", 6) == 0;
-            if (!align)
-                type = word;
-            word += strcspn(word, " \t\n;");
-            if (align) {
-                word += strspn(word, " \t");
-                word += strspn(word, "0123456789");
-            }
-        } else {
-            word++;
-        }
-    }
-    const char *end = copy_name(word, name, sizeof name);
-    if (!name[0])
-        return;
-    uint64_t count = *end == '[' ? strtoull(end + 1, NULL, 0) : 1;
-    struct global_text *g = add_global(m);
-    if (!g)
-        return;
-    memcpy(g->name, name, sizeof name);
-    g->bytes = ptx_width(type) * (count ? count : 1);
-}
-
-static CUresult read_ptx(struct module *m, const char *text)
-{
-    if (!strstr(text, ".version") || !strstr(text, ".target"))
-        return CUDA_ERROR_INVALID_PTX;
-    int depth = 0;
-    for (const char *at = text; *at; at++) {
-        depth += (*at == '{') - (*at == '}');
-        if (*at != '.')
-            continue;
-        if (strncmp(at, ".entry", 6) == 0 && isspace((unsigned char)at[6])) {
-            struct kernel_text *k = add_kernel(m);
-            if (!k)
-                return CUDA_ERROR_OUT_OF_MEMORY;
-            at += 6 + strspn(at + 6, " \t\n");
-            at = copy_name(at, k->name, sizeof k->name) - 1;
-            if (!k->name[0])
-                return CUDA_ERROR_INVALID_PTX;
-            kernel_describe(k);
-        } else if (depth == 0 && strncmp(at, ".global", 7) == 0 && isspace((unsigned char)at[7])) {
-            read_ptx_global(m, at + 7);
-        }
-    }
-    return depth == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_PTX;
-}
-
 /* ---- which it is ---- */
-
-static bool machine_code(const unsigned char *head)
-{
-    static const unsigned char elf[4] = {0x7f, 'E', 'L', 'F'}, fat[4] = {0x50, 0xed, 0x55, 0xba}, wrapper[4] = {0xb1, 0x43, 0x62, 0x46};
-    return memcmp(head, elf, 4) == 0 || memcmp(head, fat, 4) == 0 || memcmp(head, wrapper, 4) == 0;
-}
 
 CUresult image_read(struct module *m, const void *image)
 {
     unsigned char head[16];
     if (!image || copy_bytes(head, image, sizeof head) != CUDA_SUCCESS)
         return CUDA_ERROR_INVALID_VALUE;
-    if (machine_code(head)) {
-        m->opaque = true;
+    if (is_machine_code(head)) {
+        m->opaque = !machine_code_read(m, image);
         return CUDA_SUCCESS;
     }
     const char *text = image;
@@ -227,11 +166,15 @@ CUresult image_read(struct module *m, const void *image)
     for (int i = 0; i < 4; i++)
         if (!text[i] || (unsigned char)text[i] >= 0x80)
             return CUDA_ERROR_INVALID_IMAGE;
-    return read_ptx(m, text);
+    return ptx_read(m, text, strlen(text));
 }
 
 void image_forget(struct module *m)
 {
+    for (size_t i = 0; i < m->kernel_count; i++)
+        free(m->kernels[i].parameters);
+    for (size_t i = 0; i < m->global_count; i++)
+        free(m->globals[i].initial);
     free(m->kernels);
     free(m->globals);
     m->kernels = NULL;
@@ -244,21 +187,19 @@ struct kernel_text *image_kernel(struct module *m, const char *name)
     for (size_t i = 0; i < m->kernel_count; i++)
         if (strcmp(m->kernels[i].name, name) == 0)
             return &m->kernels[i];
-    struct kernel_text *k = m->opaque && *name && strlen(name) < sizeof k->name ? add_kernel(m) : NULL;
-    if (k) {
-        strcpy(k->name, name);
+    struct kernel_text *k = m->opaque && *name ? image_add_kernel(m, name, strlen(name)) : NULL;
+    if (k)
         kernel_describe(k);
-    }
     return k;
 }
 
-CUresult image_from_file(const char *path, char **out)
+CUresult image_from_file(const char *path, char **out, size_t *size)
 {
     struct stat st;
     int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     if (fd < 0)
         return path ? CUDA_ERROR_FILE_NOT_FOUND : CUDA_ERROR_INVALID_VALUE;
-    char *text = fstat(fd, &st) == 0 && st.st_size < 1 << 28 ? malloc((size_t)st.st_size + 17) : NULL;
+    char *text = status_of_file(fd, &st) == 0 && st.st_size < 1 << 28 ? malloc((size_t)st.st_size + 17) : NULL;
     ssize_t n = text ? read(fd, text, (size_t)st.st_size) : -1;
     close(fd);
     if (n < 0) {
@@ -267,5 +208,7 @@ CUresult image_from_file(const char *path, char **out)
     }
     memset(text + n, 0, 17);
     *out = text;
+    if (size)
+        *size = (size_t)n;
     return CUDA_SUCCESS;
 }

@@ -1,9 +1,11 @@
-/* The linker joins texts, which is all our images need. */
+/* The linker joins texts, which is all our images need; of machine code the first piece is what a module then reads. */
 #define _GNU_SOURCE
 #include "image.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+enum { PTX = 1 }; /* CUjitInputType */
 
 EXPORT CUresult cuLinkCreate_v2(unsigned int count, int *options, void **values, CUlinkState *out)
 {
@@ -35,7 +37,7 @@ EXPORT CUresult cuLinkAddData_v2(CUlinkState state, int type, void *data, size_t
     if (rc)
         return rc;
     l->size += size;
-    while (l->size > 0 && l->text[l->size - 1] == 0)
+    while (type == PTX && l->size > 0 && l->text[l->size - 1] == 0)
         l->size--;
     memset(l->text + l->size, 0, 17);
     return CUDA_SUCCESS;
@@ -45,9 +47,10 @@ EXPORT CUresult cuLinkAddFile_v2(CUlinkState state, int type, const char *path, 
 {
     ENTER_CONTEXT(cuLinkAddFile_v2, context);
     char *text;
-    CUresult rc = image_from_file(path, &text);
+    size_t size;
+    CUresult rc = image_from_file(path, &text, &size);
     if (rc == CUDA_SUCCESS) {
-        rc = cuLinkAddData_v2(state, type, text, strlen(text) + 1, path, count, options, values);
+        rc = cuLinkAddData_v2(state, type, text, size, path, count, options, values);
         free(text);
     }
     return rc;

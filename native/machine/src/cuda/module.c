@@ -1,12 +1,9 @@
-/* Modules and libraries: kernels and global variables by name. */
+/* Modules: kernels and global variables by name. */
 #define _GNU_SOURCE
 #include "image.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- modules ---- */
 
 static void give_memory(struct module *m)
 {
@@ -15,10 +12,22 @@ static void give_memory(struct module *m)
         code_unload(c, &m->kernels[i]);
     for (size_t i = 0; i < m->global_count; i++)
         if (m->globals[i].address)
-            heap_free(m->globals[i].address, M_DEVICE);
+            heap_free(m->globals[i].address, m->globals[i].managed ? M_MANAGED : M_DEVICE);
 }
 
-static CUresult load(enum kind kind, void **out, const void *image, CUcontext context)
+CUresult global_place(struct global_text *g, unsigned card, CUcontext context)
+{
+    struct block *b;
+    CUresult rc = heap_alloc(card, context, g->bytes, g->managed ? M_MANAGED : M_DEVICE, &b);
+    if (rc == CUDA_SUCCESS) {
+        g->address = b->address;
+        if (g->initial && b->data)
+            memcpy(b->data, g->initial, g->bytes);
+    }
+    return rc;
+}
+
+CUresult module_load(enum kind kind, void **out, const void *image, CUcontext context)
 {
     if (!out)
         return CUDA_ERROR_INVALID_VALUE;
@@ -30,12 +39,8 @@ static CUresult load(enum kind kind, void **out, const void *image, CUcontext co
     CUresult rc = image_read(m, image);
     void *handle = handle_of(kind, m);
     struct context *c = context ? context_of(context) : NULL;
-    for (size_t i = 0; rc == CUDA_SUCCESS && c && i < m->global_count; i++) {
-        struct block *b;
-        rc = heap_alloc(c->card, context, m->globals[i].bytes, M_DEVICE, &b);
-        if (rc == CUDA_SUCCESS)
-            m->globals[i].address = b->address;
-    }
+    for (size_t i = 0; rc == CUDA_SUCCESS && c && i < m->global_count; i++)
+        rc = global_place(&m->globals[i], c->card, context);
     for (size_t i = 0; rc == CUDA_SUCCESS && c && i < m->kernel_count && code_is_eager(); i++)
         if (!code_load(c, &m->kernels[i]))
             rc = CUDA_ERROR_OUT_OF_MEMORY;
@@ -49,7 +54,7 @@ static CUresult load(enum kind kind, void **out, const void *image, CUcontext co
     return CUDA_SUCCESS;
 }
 
-static CUresult unload(enum kind kind, void *handle)
+CUresult module_unload(enum kind kind, void *handle)
 {
     struct module *m = handle_get(kind, handle);
     if (!m || !handle_drop(kind, handle))
@@ -66,7 +71,7 @@ static void unload_if_of(void *object, void *arg)
 {
     struct module *m = object;
     if (m->context == arg)
-        unload(K_MODULE, handle_of(K_MODULE, m));
+        module_unload(K_MODULE, handle_of(K_MODULE, m));
 }
 
 void modules_of_context_end(CUcontext context)
@@ -75,7 +80,7 @@ void modules_of_context_end(CUcontext context)
 }
 
 /* The same handle each time, as the driver gives. */
-static CUresult function_of(struct module *m, void *handle, const char *name, CUfunction *out)
+CUresult module_function(struct module *m, void *handle, const char *name, CUfunction *out)
 {
     if (!out || !name)
         return CUDA_ERROR_INVALID_VALUE;
@@ -86,11 +91,15 @@ static CUresult function_of(struct module *m, void *handle, const char *name, CU
         struct function *f = handle_new(K_FUNCTION);
         if (f) {
             f->module = handle;
-            memcpy(f->name, k->name, sizeof f->name);
+            f->name = k->name;
+            f->parameters = k->parameters;
+            f->parameter_count = k->parameter_count;
             f->ns = k->ns;
             f->special = k->special;
             f->regs = k->regs;
             f->attributes[1] = k->smem;
+            f->attributes[2] = k->constants;
+            f->attributes[3] = k->local;
             k->function = handle_of(K_FUNCTION, f);
         }
     }
@@ -104,7 +113,7 @@ static CUresult function_of(struct module *m, void *handle, const char *name, CU
 EXPORT CUresult cuModuleLoadData(CUmodule *out, const void *image)
 {
     ENTER_CONTEXT(cuModuleLoadData, context);
-    return load(K_MODULE, out, image, context_current_handle());
+    return module_load(K_MODULE, out, image, context_current_handle());
 }
 
 EXPORT CUresult cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned int count, int *options, void **values)
@@ -112,22 +121,22 @@ EXPORT CUresult cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned in
     ENTER_CONTEXT(cuModuleLoadDataEx, context);
     if (count > 0 && (!options || !values))
         return CUDA_ERROR_INVALID_VALUE;
-    return load(K_MODULE, out, image, context_current_handle());
+    return module_load(K_MODULE, out, image, context_current_handle());
 }
 
 EXPORT CUresult cuModuleLoadFatBinary(CUmodule *out, const void *image)
 {
     ENTER_CONTEXT(cuModuleLoadFatBinary, context);
-    return load(K_MODULE, out, image, context_current_handle());
+    return module_load(K_MODULE, out, image, context_current_handle());
 }
 
 EXPORT CUresult cuModuleLoad(CUmodule *out, const char *path)
 {
     ENTER_CONTEXT(cuModuleLoad, context);
     char *text;
-    CUresult rc = image_from_file(path, &text);
+    CUresult rc = image_from_file(path, &text, NULL);
     if (rc == CUDA_SUCCESS) {
-        rc = load(K_MODULE, out, text, context_current_handle());
+        rc = module_load(K_MODULE, out, text, context_current_handle());
         free(text);
     }
     return rc;
@@ -136,17 +145,17 @@ EXPORT CUresult cuModuleLoad(CUmodule *out, const char *path)
 EXPORT CUresult cuModuleUnload(CUmodule module)
 {
     ENTER_CONTEXT(cuModuleUnload, context);
-    return unload(K_MODULE, module);
+    return module_unload(K_MODULE, module);
 }
 
 EXPORT CUresult cuModuleGetFunction(CUfunction *out, CUmodule module, const char *name)
 {
     ENTER_CONTEXT(cuModuleGetFunction, context);
     struct module *m = handle_get(K_MODULE, module);
-    return m ? function_of(m, module, name, out) : CUDA_ERROR_INVALID_HANDLE;
+    return m ? module_function(m, module, name, out) : CUDA_ERROR_INVALID_HANDLE;
 }
 
-static CUresult global_of(struct module *m, const char *name, CUdeviceptr *address, size_t *bytes)
+CUresult module_global(struct module *m, const char *name, CUdeviceptr *address, size_t *bytes)
 {
     if (!name)
         return CUDA_ERROR_INVALID_VALUE;
@@ -166,7 +175,7 @@ EXPORT CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUmodu
 {
     ENTER_CONTEXT(cuModuleGetGlobal_v2, context);
     struct module *m = handle_get(K_MODULE, module);
-    return m ? global_of(m, name, address, bytes) : CUDA_ERROR_INVALID_HANDLE;
+    return m ? module_global(m, name, address, bytes) : CUDA_ERROR_INVALID_HANDLE;
 }
 
 EXPORT CUresult cuModuleGetTexRef(CUtexref *out, CUmodule module, const char *name)
@@ -202,100 +211,20 @@ EXPORT CUresult cuModuleGetFunctionCount(unsigned int *count, CUmodule module)
     return CUDA_SUCCESS;
 }
 
-/* ---- libraries: modules without a context; a kernel of one is a function everywhere ---- */
-
-EXPORT CUresult cuLibraryLoadData(CUlibrary *out, const void *code, int *jit, void **jit_values, unsigned jit_count, int *options,
-                                  void **values, unsigned count)
+/* Handles of the module's first kernels. */
+CUresult module_functions(struct module *m, void *handle, CUfunction *out, unsigned int most)
 {
-    ENTER(cuLibraryLoadData);
-    if ((jit_count && (!jit || !jit_values)) || (count && (!options || !values)))
+    if (!out)
         return CUDA_ERROR_INVALID_VALUE;
-    return load(K_LIBRARY, out, code, NULL);
-}
-
-EXPORT CUresult cuLibraryLoadFromFile(CUlibrary *out, const char *path, int *jit, void **jit_values, unsigned jit_count,
-                                      int *options, void **values, unsigned count)
-{
-    ENTER(cuLibraryLoadFromFile);
-    (void)jit, (void)jit_values, (void)jit_count, (void)options, (void)values, (void)count;
-    char *text;
-    CUresult rc = image_from_file(path, &text);
-    if (rc == CUDA_SUCCESS) {
-        rc = load(K_LIBRARY, out, text, NULL);
-        free(text);
-    }
+    CUresult rc = CUDA_SUCCESS;
+    for (size_t i = 0; rc == CUDA_SUCCESS && i < most && i < m->kernel_count; i++)
+        rc = module_function(m, handle, m->kernels[i].name, &out[i]);
     return rc;
 }
 
-EXPORT CUresult cuLibraryUnload(CUlibrary library)
+EXPORT CUresult cuModuleEnumerateFunctions(CUfunction *out, unsigned int most, CUmodule module)
 {
-    ENTER(cuLibraryUnload);
-    return unload(K_LIBRARY, library);
-}
-
-EXPORT CUresult cuLibraryGetKernel(CUkernel *out, CUlibrary library, const char *name)
-{
-    ENTER(cuLibraryGetKernel);
-    struct module *m = handle_get(K_LIBRARY, library);
-    return m ? function_of(m, library, name, out) : CUDA_ERROR_INVALID_HANDLE;
-}
-
-EXPORT CUresult cuLibraryGetKernelCount(unsigned int *count, CUlibrary library)
-{
-    ENTER(cuLibraryGetKernelCount);
-    struct module *m = handle_get(K_LIBRARY, library);
-    if (!count || !m)
-        return CUDA_ERROR_INVALID_VALUE;
-    *count = (unsigned)m->kernel_count;
-    return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuLibraryGetModule(CUmodule *out, CUlibrary library)
-{
-    ENTER_CONTEXT(cuLibraryGetModule, context);
-    if (!out)
-        return CUDA_ERROR_INVALID_VALUE;
-    return handle_get(K_LIBRARY, library) ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_HANDLE;
-}
-
-/* Memory for a library's variables is taken at first use, from the current context. */
-EXPORT CUresult cuLibraryGetGlobal(CUdeviceptr *address, size_t *bytes, CUlibrary library, const char *name)
-{
-    ENTER_CONTEXT(cuLibraryGetGlobal, context);
-    struct module *m = handle_get(K_LIBRARY, library);
-    if (!m)
-        return CUDA_ERROR_INVALID_HANDLE;
-    pthread_mutex_lock(&m->mutex);
-    CUresult rc = CUDA_SUCCESS;
-    for (size_t i = 0; i < m->global_count && rc == CUDA_SUCCESS; i++) {
-        struct block *b;
-        if (name && !m->globals[i].address && strcmp(m->globals[i].name, name) == 0) {
-            rc = heap_alloc(context->card, context_current_handle(), m->globals[i].bytes, M_DEVICE, &b);
-            if (rc == CUDA_SUCCESS)
-                m->globals[i].address = b->address;
-        }
-    }
-    pthread_mutex_unlock(&m->mutex);
-    return rc ? rc : global_of(m, name, address, bytes);
-}
-
-EXPORT CUresult cuKernelGetFunction(CUfunction *out, CUkernel kernel)
-{
-    ENTER_CONTEXT(cuKernelGetFunction, context);
-    if (!out)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!handle_get(K_FUNCTION, kernel))
-        return CUDA_ERROR_INVALID_HANDLE;
-    *out = kernel;
-    return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuKernelGetLibrary(CUlibrary *out, CUkernel kernel)
-{
-    ENTER(cuKernelGetLibrary);
-    struct function *f = handle_get(K_FUNCTION, kernel);
-    if (!out || !f)
-        return f ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
-    *out = f->module;
-    return CUDA_SUCCESS;
+    ENTER_CONTEXT(cuModuleEnumerateFunctions, context);
+    struct module *m = handle_get(K_MODULE, module);
+    return m ? module_functions(m, module, out, most) : CUDA_ERROR_INVALID_HANDLE;
 }

@@ -15,8 +15,22 @@ struct event {
     void *capture;           /* of the stream it was recorded in while that was captured */
 };
 
-struct kernel_text { char name[120]; uint64_t ns, code; int regs, smem, special; bool loaded; CUfunction function; };
-struct global_text { char name[120]; uint64_t bytes; uint64_t address; };
+struct kernel_text {
+    const char *name;
+    uint64_t ns, code;
+    int regs, smem, local, constants, special;
+    bool loaded;
+    CUfunction function;
+    struct parameter *parameters;
+    unsigned parameter_count;
+};
+struct global_text {
+    const char *name;
+    uint64_t bytes;
+    uint64_t address;
+    char *initial;           /* what its memory begins with; NULL: nothing said */
+    bool managed;
+};
 /* A module of a context, or a library (context NULL). */
 struct module {
     struct object o;
@@ -25,7 +39,7 @@ struct module {
     size_t kernel_count;
     struct global_text *globals;
     size_t global_count;
-    bool opaque;             /* machine code: has every name */
+    bool opaque;             /* machine code whose names cannot be read: has every name */
     pthread_mutex_t mutex;
 };
 
@@ -57,6 +71,8 @@ struct physical {
     unsigned card;
     uint64_t size, extent;
     uint32_t references, mappings;
+    uint32_t share;          /* 0: nobody else may hold it */
+    uint64_t share_id;
     bool imported, on_device;
     int import_fd;
     char *import_data;
@@ -82,6 +98,8 @@ struct node {
     CUevent event;
     unsigned char params[256]; /* a copy of the first kernel parameter's value lives here */
 };
+struct user_object { struct object o; _Atomic uint64_t references; CUhostFn destroy; void *data; };
+struct held { struct held *next; CUuserObject object; uint64_t count; };
 struct graph {
     struct object o;
     CUgraphNode first, last;
@@ -89,6 +107,7 @@ struct graph {
     unsigned card;
     CUcontext context;
     uint64_t version;
+    struct held *held;       /* user objects, with references of its own */
 };
 struct step { int type; uint64_t ns; bool launch; CUDA_HOST_NODE_PARAMS host; CUDA_MEMSET_NODE_PARAMS memset; CUDA_MEMCPY3D copy;
               CUevent event; CUgraphNode node; CUdeviceptr address; };
@@ -102,6 +121,7 @@ struct graph_exec {
     size_t alloc_count;
     unsigned flags;
     CUcontext context;
+    struct held *held;
 };
 
 struct capture {
@@ -119,6 +139,6 @@ CUresult graph_memory_use(CUdeviceptr address);
 void graph_memory_unuse(CUdeviceptr address);
 
 struct link { struct object o; char *text; size_t size; };
-struct green { struct object o; CUcontext context; };
+struct external { struct object o; uint64_t bytes; };
 
 #endif

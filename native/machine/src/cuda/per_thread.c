@@ -11,6 +11,15 @@
         return name arguments; \
     }
 
+/* A copy that the driver has no asynchronous form of: behind the thread's own stream. */
+#define PTDS_AFTER(name, parameters, arguments) \
+    CUresult name parameters; \
+    EXPORT CUresult name##_ptds parameters \
+    { \
+        CUresult rc = cuStreamSynchronize(CU_STREAM_PER_THREAD); \
+        return rc ? rc : name arguments; \
+    }
+
 #define PTDS(name, async, parameters, arguments) \
     EXPORT CUresult name##_ptds parameters \
     { \
@@ -25,6 +34,8 @@ PTSZ(cuGraphUpload, (CUgraphExec exec, CUstream stream), (exec, PER_THREAD(strea
 PTSZ(cuLaunchCooperativeKernel, (CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream stream, void **params),
      (f, gx, gy, gz, bx, by, bz, shared, PER_THREAD(stream), params))
 PTSZ(cuLaunchHostFunc, (CUstream stream, CUhostFn function, void *data), (PER_THREAD(stream), function, data))
+PTSZ(cuLaunchHostFunc_v2, (CUstream stream, CUhostFn function, void *data, unsigned int mode),
+     (PER_THREAD(stream), function, data, mode))
 PTSZ(cuLaunchKernel, (CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream stream, void **params, void **extra),
      (f, gx, gy, gz, bx, by, bz, shared, PER_THREAD(stream), params, extra))
 PTSZ(cuMemAllocAsync, (CUdeviceptr *out, size_t bytes, CUstream stream), (out, bytes, PER_THREAD(stream)))
@@ -77,7 +88,11 @@ PTSZ(cuStreamGetCaptureInfo_v2, (CUstream stream, int *status, unsigned long lon
      (PER_THREAD(stream), status, id, graph, after, count))
 PTSZ(cuStreamGetCaptureInfo_v3, (CUstream stream, int *status, unsigned long long *id, CUgraph *graph, const CUgraphNode **after, const void **data, size_t *count),
      (PER_THREAD(stream), status, id, graph, after, data, count))
+PTSZ(cuStreamCopyAttributes, (CUstream to, CUstream from), (PER_THREAD(to), PER_THREAD(from)))
+PTSZ(cuStreamGetAttribute, (CUstream stream, int attribute, void *value), (PER_THREAD(stream), attribute, value))
+PTSZ(cuStreamSetAttribute, (CUstream stream, int attribute, const void *value), (PER_THREAD(stream), attribute, value))
 PTSZ(cuStreamGetCtx, (CUstream stream, CUcontext *out), (PER_THREAD(stream), out))
+PTSZ(cuStreamGetCtx_v2, (CUstream stream, CUcontext *out, CUgreenCtx *green), (PER_THREAD(stream), out, green))
 PTSZ(cuStreamGetDevice, (CUstream stream, CUdevice *device), (PER_THREAD(stream), device))
 PTSZ(cuStreamGetFlags, (CUstream stream, unsigned int *flags), (PER_THREAD(stream), flags))
 PTSZ(cuStreamGetId, (CUstream stream, unsigned long long *id), (PER_THREAD(stream), id))
@@ -136,3 +151,5 @@ PTDS(cuMemsetD2D16_v2, cuMemsetD2D16Async, (CUdeviceptr to, size_t pitch, unsign
      (to, pitch, value, width, height, CU_STREAM_PER_THREAD))
 PTDS(cuMemsetD2D32_v2, cuMemsetD2D32Async, (CUdeviceptr to, size_t pitch, unsigned int value, size_t width, size_t height),
      (to, pitch, value, width, height, CU_STREAM_PER_THREAD))
+PTDS_AFTER(cuMemcpyAtoD_v2, (CUdeviceptr to, CUarray from, size_t offset, size_t bytes), (to, from, offset, bytes))
+PTDS_AFTER(cuMemcpyDtoA_v2, (CUarray to, size_t offset, CUdeviceptr from, size_t bytes), (to, offset, from, bytes))

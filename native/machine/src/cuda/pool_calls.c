@@ -187,14 +187,9 @@ EXPORT CUresult cuMemPoolGetAccess(int *flags, CUmemoryPool pool, CUmemLocation 
     return CUDA_SUCCESS;
 }
 
-#define DEVICE(function) \
-    ENTER(function); \
-    if (device < 0 || device >= cu.device_count) \
-        return CUDA_ERROR_INVALID_DEVICE;
-
 EXPORT CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *out, CUdevice device)
 {
-    DEVICE(cuDeviceGetDefaultMemPool);
+    ENTER_DEVICE(cuDeviceGetDefaultMemPool, device);
     if (!out)
         return CUDA_ERROR_INVALID_VALUE;
     if (!card_at(cu.devices[device].card)->pool_capable)
@@ -205,7 +200,7 @@ EXPORT CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *out, CUdevice device)
 
 EXPORT CUresult cuDeviceGetMemPool(CUmemoryPool *out, CUdevice device)
 {
-    DEVICE(cuDeviceGetMemPool);
+    ENTER_DEVICE(cuDeviceGetMemPool, device);
     if (!out)
         return CUDA_ERROR_INVALID_VALUE;
     *out = pool_current(device);
@@ -214,7 +209,7 @@ EXPORT CUresult cuDeviceGetMemPool(CUmemoryPool *out, CUdevice device)
 
 EXPORT CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool)
 {
-    DEVICE(cuDeviceSetMemPool);
+    ENTER_DEVICE(cuDeviceSetMemPool, device);
     struct pool *p = handle_get(K_POOL, pool);
     if (!p || p->device != device || p->host)
         return CUDA_ERROR_INVALID_VALUE;

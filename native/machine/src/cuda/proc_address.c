@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define SYMBOL(base, version, thread, name) void name(void);
+#define UNSERVED SYMBOL
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wredundant-decls"
 #pragma GCC diagnostic ignored "-Wbuiltin-declaration-mismatch"
@@ -19,6 +20,7 @@ static const struct symbol { const char *base, *name; int version, thread; void 
 #define SYMBOL(base, version, thread, name) {#base, #name, version, thread, name},
 #include "symbols.def"
 #undef SYMBOL
+#undef UNSERVED
 };
 
 enum { FOUND = 0, NOT_FOUND = 1, VERSION_NOT_SUFFICIENT = 2 };

@@ -256,6 +256,18 @@ EXPORT CUresult cuStreamGetCtx(CUstream stream, CUcontext *out)
     return CUDA_SUCCESS;
 }
 
+/* Streams of green contexts, which the second form tells apart, are not to be had here. */
+EXPORT CUresult cuStreamGetCtx_v2(CUstream stream, CUcontext *out, CUgreenCtx *green)
+{
+    WITH_STREAM(cuStreamGetCtx_v2, stream, s);
+    if (!out)
+        return CUDA_ERROR_INVALID_VALUE;
+    *out = s->context;
+    if (green)
+        *green = NULL;
+    return CUDA_SUCCESS;
+}
+
 EXPORT CUresult cuStreamGetDevice(CUstream stream, CUdevice *device)
 {
     WITH_STREAM(cuStreamGetDevice, stream, s);
@@ -363,14 +375,26 @@ static CUresult enqueue(struct stream *s, struct callback what)
     return running ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
 }
 
-EXPORT CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void *data)
+static CUresult host_function(CUstream stream, struct stream *s, CUhostFn function, void *data)
 {
-    WITH_STREAM(cuLaunchHostFunc, stream, s);
     if (!function)
         return CUDA_ERROR_INVALID_VALUE;
     if (capture_active(s))
         return capture_node(s, &(struct node){.type = N_HOST, .host = {function, data}});
     return enqueue(s, (struct callback){.handle = stream, .function = function, .data = data});
+}
+
+EXPORT CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void *data)
+{
+    WITH_STREAM(cuLaunchHostFunc, stream, s);
+    return host_function(stream, s, function, data);
+}
+
+/* The machine's thread for host functions always blocks; the driver may spin instead, which nobody sees from outside. */
+EXPORT CUresult cuLaunchHostFunc_v2(CUstream stream, CUhostFn function, void *data, unsigned int sync_mode)
+{
+    WITH_STREAM(cuLaunchHostFunc_v2, stream, s);
+    return sync_mode > 1 ? CUDA_ERROR_INVALID_VALUE : host_function(stream, s, function, data);
 }
 
 EXPORT CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void *data, unsigned int flags)

@@ -1,9 +1,9 @@
 /* Virtual memory management: physical memory, address ranges, and the mapping of one into the other.
  *
- * Physical memory is given back when the handle is released and no mapping of it is left. What another process exported is charged to
- * that process alone. */
+ * Physical memory is given back when the handle is released and no mapping of it is left, here and in whoever imported it. */
 #define _GNU_SOURCE
 #include "objects.h"
+#include "old_calls.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -70,14 +70,15 @@ static void end_if_unused(struct physical *p, CUmemGenericAllocationHandle handl
 {
     if (p->references || p->mappings)
         return;
+    bool others = p->share && share_leave(p->share, cu.slot); /* then its bytes stay where they lie, and somebody else pays */
     if (p->imported) {
         munmap(p->import_data, p->size);
         close(p->import_fd);
-    } else {
+    } else if (!others) {
         extent_give(p->extent, p->size);
-        if (p->on_device)
-            memory_release(p->card, cu.slot, (struct charge){p->size, p->size, 1, 0, 0});
     }
+    if (p->on_device)
+        memory_release(p->card, cu.slot, (struct charge){others ? 0 : p->size, p->size, 1, 0, 0});
     handle_drop(K_PHYSICAL, (void *)handle);
 }
 
@@ -265,7 +266,7 @@ EXPORT CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *l
 
 /* ---- sharing by file descriptor: a small note of where the exporter's memory lies, in a memory file of its own ---- */
 
-struct note { char magic[16]; uint64_t size; uint32_t pid; int32_t arena; uint64_t extent; CUmemAllocationProp props; uint32_t card; };
+struct note { char magic[16]; uint64_t size; uint32_t pid; int32_t arena; uint64_t extent; CUmemAllocationProp props; uint32_t card, share; uint64_t share_id; };
 
 EXPORT CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle handle, int type, unsigned long long flags)
 {
@@ -277,8 +278,14 @@ EXPORT CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHa
         return CUDA_ERROR_NOT_SUPPORTED;
     if (!(p->props.requestedHandleTypes & 1) || p->imported)
         return CUDA_ERROR_INVALID_VALUE;
-    struct note n = {"pumice-shared", p->size, (uint32_t)getpid(), arena_descriptor(), p->extent, p->props, p->card};
-    int fd = memfd_create("pumice-shared-memory", MFD_CLOEXEC);
+    pthread_mutex_lock(&physicals);
+    if (p->on_device && !p->share)
+        p->share = share_new(p->card, cu.slot, p->size, &p->share_id);
+    pthread_mutex_unlock(&physicals);
+    if (p->on_device && !p->share)
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    struct note n = {"pumice-shared", p->size, (uint32_t)getpid(), arena_descriptor(), p->extent, p->props, p->card, p->share, p->share_id};
+    int fd = memory_file("pumice-shared-memory", MFD_CLOEXEC);
     if (fd < 0 || write(fd, &n, sizeof n) != (ssize_t)sizeof n) {
         if (fd >= 0)
             close(fd);
@@ -296,6 +303,8 @@ EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out
     int fd = (int)(intptr_t)shared;
     if (!out || type != 1 || pread(fd, &n, sizeof n, 0) != (ssize_t)sizeof n || memcmp(n.magic, "pumice-shared", 14) != 0)
         return CUDA_ERROR_INVALID_VALUE;
+    if (n.share && !share_join(n.share, n.share_id, cu.slot))
+        return CUDA_ERROR_INVALID_VALUE; /* nobody holds it any more: here descriptors keep nothing alive */
     snprintf(path, sizeof path, "/proc/%u/fd/%d", n.pid, n.arena);
     int arena = open(path, O_RDWR | O_CLOEXEC);
     void *data = arena < 0 ? MAP_FAILED
@@ -304,8 +313,15 @@ EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out
     if (!p) {
         if (arena >= 0)
             close(arena);
+        if (n.share && !share_leave(n.share, cu.slot))
+            memory_release(n.card, cu.slot, (struct charge){n.size, 0, 0, 0, 0});
         return CUDA_ERROR_INVALID_VALUE;
     }
+    if (n.share) /* what it holds is counted, its bytes are paid once */
+        memory_charge(n.card, cu.slot, (struct charge){0, n.size, 1, 0, 0});
+    p->on_device = n.share != 0;
+    p->share = n.share;
+    p->share_id = n.share_id;
     p->props = n.props;
     p->card = n.card;
     p->size = n.size;

@@ -1,6 +1,7 @@
 /* The shared state: finding it, locking it, and the faults that a test has set. */
 #define _GNU_SOURCE
 #include "npu_core.h"
+#include "old_calls.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -32,7 +33,7 @@ static struct npu_state *map(void)
     if (fd < 0)
         return NULL;
     struct npu_state *s = MAP_FAILED;
-    if (fstat(fd, &facts) == 0 && (size_t)facts.st_size >= sizeof *s)
+    if (status_of_file(fd, &facts) == 0 && (size_t)facts.st_size >= sizeof *s)
         s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     if (s == MAP_FAILED)

@@ -26,6 +26,9 @@
 #define REGION_EXT_OFFSET 2011136ul /* page 491 */
 #define REGION_EXT_BYTES 331776ul
 #define REGION_FILE_BYTES (REGION_EXT_OFFSET + REGION_EXT_BYTES)
+#define REGION_JOINTS_BYTES 131072ul /* behind it; files of an earlier version grow when somebody joins them */
+#define REGION_FAIR_BYTES 262144ul
+#define REGION_WHOLE_BYTES (REGION_FILE_BYTES + REGION_JOINTS_BYTES + REGION_FAIR_BYTES)
 
 #define EXT_MAGIC 0x31584756u /* "VGX1" */
 #define EXT_VERSION 1u
@@ -103,7 +106,8 @@ struct ext_device {
     uint64_t context_bytes; /* what the last context took; 0: none was measured */
     uint32_t context_turn;  /* whose turn it is to make the first one; core/turn.h */
     uint32_t pad;
-    uint64_t reserved[5];
+    int64_t fair_ns; /* what each process has used at least that asks; policy/fair.h */
+    uint64_t reserved[4];
 };
 
 struct ext_pending { /* bytes being requested at this moment, spec 9.2 */
@@ -163,6 +167,39 @@ struct region_ext {
     uint64_t made_sm_limit[REGION_DEVICES];
     uint8_t pad2[1536];
     struct ext_slot slots[REGION_SLOTS];
+};
+
+/*
+ * Memory that several processes of the container hold, because one exported it and others imported it: the first holder pays, and
+ * hands that on when it lets go. All zeros: nobody holds any. Under the turn, but for reading.
+ */
+enum { JOINTS = 2047, JOINT_HOLDERS = 16 };
+
+struct joint {
+    uint64_t descriptors; /* bytes of the exported files from here on are locked by them: so one is known again; 0: there is none */
+    uint64_t words;       /* of a handle that is passed on by its bytes: what they come to; 0: there is none */
+    uint64_t bytes;
+    int16_t device;
+    uint16_t count;   /* of holders; 0: free */
+    uint32_t exports; /* descriptors that were handed out */
+    uint16_t holders[JOINT_HOLDERS]; /* slots, in the order in which they came */
+};
+
+struct region_joints {
+    uint32_t turn; /* core/turn.h */
+    uint32_t high; /* places ever used */
+    uint8_t pad[56];
+    struct joint joints[JOINTS];
+};
+
+/* GPU time of each process, for who is next among those of the container. */
+struct fair_use {
+    int64_t used_ns;
+    uint64_t asks_until_ns;
+};
+
+struct region_fair {
+    struct fair_use uses[REGION_SLOTS][REGION_DEVICES];
 };
 
 /* Record locks: byte ranges of the file that are locked, never written. */
@@ -233,7 +270,10 @@ AT(region_ext, made_limit, 2304);
 AT(region_ext, made_sm_limit, 2432);
 AT(region_ext, slots, 4096);
 SIZE(region_ext, REGION_EXT_BYTES);
-_Static_assert(REGION_EXT_OFFSET % 4096 == 0 && REGION_EXT_OFFSET > REGION_V1_BYTES, "the extension has its own pages");
+SIZE(joint, 64);
+SIZE(region_joints, REGION_JOINTS_BYTES);
+SIZE(region_fair, REGION_FAIR_BYTES);
+_Static_assert(REGION_EXT_OFFSET % 4096 == 0 && REGION_FILE_BYTES % 4096 == 0 && REGION_EXT_OFFSET > REGION_V1_BYTES, "the extension has its own pages");
 
 /* ---- access -------------------------------------------------------------------------------------------------- */
 

@@ -168,6 +168,32 @@ bool records_count(enum record_kind kind, uint64_t key, int references, int mapp
     return over;
 }
 
+bool records_join_up(enum record_kind kind, uint64_t key, uint32_t joint)
+{
+    uint64_t hash = mix(kind, key);
+    struct shard *shard = lock_shard(hash);
+    struct record *place = find_in(shard, kind, key, hash);
+    bool changed = place != NULL && place->joint == 0;
+    if (changed)
+        place->joint = joint;
+    unlock_shard(shard);
+    return changed;
+}
+
+bool records_charge(enum record_kind kind, uint64_t key, uint64_t bytes)
+{
+    uint64_t hash = mix(kind, key);
+    struct shard *shard = lock_shard(hash);
+    struct record *place = find_in(shard, kind, key, hash);
+    bool changed = place != NULL && !place->charged;
+    if (changed) {
+        place->charged = 1;
+        place->bytes = bytes;
+    }
+    unlock_shard(shard);
+    return changed;
+}
+
 void records_drop_owner(uint64_t owner, void (*each)(const struct record *record))
 {
     for (int i = 0; i < SHARDS; i++) {

@@ -20,6 +20,7 @@ enum record_kind {
     RECORD_EXEC,    /* key: executable graph x REGION_DEVICES + device; bytes its launches may take there */
     RECORD_MODULE,  /* key: module or library; bytes as NVML measured its load */
     RECORD_POOL,    /* key: memory pool; bytes: where it is described */
+    RECORD_EXTERNAL, /* key: memory of another interface */
     RECORD_POOLED,  /* key: device pointer into a pool; owner: where the pool is described */
 };
 
@@ -31,7 +32,8 @@ struct record {
     uint32_t mappings;
     int16_t device;
     uint8_t kind;
-    uint8_t charged; /* 0: imported, somebody else pays; or in a shared block, which pays */
+    uint8_t charged; /* 0: in a shared block, which pays, or nobody knows what it takes */
+    uint32_t joint;  /* several processes may hold it, and that is where it is given back (core/joints.h); 0: this one alone */
 };
 
 /* False without memory for it. A record of the same kind and key is replaced. */
@@ -44,6 +46,12 @@ bool records_join(const struct record *record);
 
 /* Adds to references and mappings; when both are zero the record is removed and handed out: true then. */
 bool records_count(enum record_kind kind, uint64_t key, int references, int mappings, struct record *ended);
+
+/* The record belongs to a joint from now on; false: it is gone, or belongs to one already. */
+bool records_join_up(enum record_kind kind, uint64_t key, uint32_t joint);
+
+/* What was not charged is, with so many bytes; false: it is gone, or was. */
+bool records_charge(enum record_kind kind, uint64_t key, uint64_t bytes);
 
 /* Removes everything that belongs to an owner, calling each for it. */
 void records_drop_owner(uint64_t owner, void (*each)(const struct record *record));

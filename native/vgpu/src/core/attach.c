@@ -2,6 +2,7 @@
 
 #include "core/file_status.h"
 #include "core/granted.h"
+#include "core/joints.h"
 #include "core/lock.h"
 #include "core/log.h"
 #include "core/region_format.h"
@@ -68,6 +69,10 @@ static bool map_file(struct region_map *map, size_t bytes)
         map->ext = (struct region_ext *)((char *)base + REGION_EXT_OFFSET);
         map->ext_shared = true;
     }
+    if (bytes >= REGION_WHOLE_BYTES) {
+        map->joints = (struct region_joints *)((char *)base + REGION_FILE_BYTES);
+        map->fair = (struct region_fair *)((char *)map->joints + REGION_JOINTS_BYTES);
+    }
     return true;
 }
 
@@ -123,16 +128,17 @@ static const char *create_region(struct region_map *map, const struct region_pro
         return "it has an older layout and processes that still use it";
     bool lied = head_lies(map->fd, probe);
     struct region_limits limits = limits_for(map->fd, probe, config);
-    off_t bytes = probe->bytes > (off_t)REGION_FILE_BYTES ? probe->bytes : (off_t)REGION_FILE_BYTES;
+    off_t bytes = probe->bytes > (off_t)REGION_WHOLE_BYTES ? probe->bytes : (off_t)REGION_WHOLE_BYTES;
     if (!reserve_blocks(map->fd, bytes, probe->bytes))
         return strerror(errno);
-    if (!map_file(map, REGION_FILE_BYTES))
+    if (!map_file(map, REGION_WHOLE_BYTES))
         return strerror(errno);
     bool same_layout = probe->bytes >= (off_t)REGION_FILE_BYTES;
     region_format_ext(map->ext, probe->bytes == 0, same_layout ? still_lives : NULL, &map->fd);
     memcpy(map->ext->made_limit, limits.memory, sizeof limits.memory);
     memcpy(map->ext->made_sm_limit, limits.sm, sizeof limits.sm);
     region_format(map->region, &limits, probe->bytes == 0, same_layout ? still_lives : NULL, &map->fd);
+    joints_format(map, same_layout ? still_lives : NULL, &map->fd);
     if (lied)
         log_error("region %s: its magic, version or size lies; it is made anew", map->path);
     return NULL;
@@ -140,8 +146,11 @@ static const char *create_region(struct region_map *map, const struct region_pro
 
 static const char *join_region(struct region_map *map, const struct region_probe *probe)
 {
-    size_t bytes = probe->kind == KIND_OURS ? REGION_FILE_BYTES : REGION_V1_BYTES;
-    if (!reserve_blocks(map->fd, (off_t)bytes, (off_t)bytes))
+    size_t bytes = probe->kind == KIND_OURS ? REGION_WHOLE_BYTES : REGION_V1_BYTES;
+    bool whole = reserve_blocks(map->fd, (off_t)bytes, probe->bytes < (off_t)bytes ? probe->bytes : (off_t)bytes);
+    if (!whole && probe->kind == KIND_OURS) /* an earlier version made it, and there is no room for more */
+        whole = reserve_blocks(map->fd, (off_t)(bytes = REGION_FILE_BYTES), (off_t)REGION_FILE_BYTES);
+    if (!whole)
         return strerror(errno);
     if (!map_file(map, bytes) || (map->ext == NULL && !private_ext(map)))
         return strerror(errno);

@@ -15,7 +15,7 @@ static bool read_exactly(int fd, void *into, size_t bytes, off_t at)
 /* Sizes at which a file without the magic is taken for a region that lost it, and may be formatted. */
 static bool size_of_a_region(off_t bytes)
 {
-    return bytes == 0 || bytes == (off_t)REGION_FILE_BYTES || bytes == (off_t)REGION_V1_BYTES + 1;
+    return bytes == 0 || bytes == (off_t)REGION_FILE_BYTES || bytes == (off_t)REGION_WHOLE_BYTES || bytes == (off_t)REGION_V1_BYTES + 1;
 }
 
 static enum region_kind kind_of_v1(uint32_t minor, const uint32_t *ext, off_t bytes)

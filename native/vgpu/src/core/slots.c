@@ -1,5 +1,6 @@
 #include "core/slots.h"
 
+#include "core/joint_table.h"
 #include "core/lock.h"
 #include "core/process.h"
 #include "core/quiet.h"
@@ -86,6 +87,8 @@ void slot_clear(struct region_map *map, int slot)
     }
     ours->heartbeat_ns = ours->start_time = ours->program = ours->pid_namespace = ours->busy_until_ns = 0;
     ours->busy_devices = 0;
+    if (map->fair != NULL)
+        memset(map->fair->uses[slot], 0, sizeof map->fair->uses[slot]);
     turns_end_of(map, slot);
     shared_set(&ours->left_pid, 0);
     shared_set(&ours->flags, 0);
@@ -131,9 +134,10 @@ static bool has_residue(const struct region_map *map, int slot)
     return residue != 0 && slot_is_free(map, slot);
 }
 
+/* What others hold on to is charged to them first (joints_sweep). */
 static bool wants_clearing(struct region_map *map, int slot)
 {
-    return slot_is_dead(map, slot) || has_residue(map, slot);
+    return (slot_is_dead(map, slot) || has_residue(map, slot)) && !joints_hold(map, slot);
 }
 
 /* The record locks of others are held one at a time in this process: the kernel does not tell its threads apart. */
@@ -235,7 +239,7 @@ static void clear_former_self(struct region_map *map, int fd, int pid)
     uint64_t here = process_namespace();
     for (int slot = 0, count = slots_in_use(map); slot < count; slot++) {
         uint64_t recorded = shared_get(&map->ext->slots[slot].pid_namespace);
-        if (shared_get(&map->region->procs[slot].pid) != pid || (recorded != 0 && recorded != here))
+        if (shared_get(&map->region->procs[slot].pid) != pid || (recorded != 0 && recorded != here) || joints_hold(map, slot))
             continue;
         if (fd < 0 || !map->ext_shared || lock_try(fd, LOCK_ALIVE(slot), 1) == LOCK_TAKEN) {
             slot_clear(map, slot);

@@ -16,7 +16,10 @@ int slot_claim(struct region_map *map);
  */
 void slot_leave(struct region_map *map);
 
-/* Gives back what dead processes hold; how many slots were emptied, -1: of some somebody else is about to. */
+/*
+ * Gives back what dead processes hold, but for who holds something jointly (joints_sweep); how many slots were emptied, -1: of some
+ * somebody else is about to.
+ */
 int slots_sweep(struct region_map *map);
 
 /* Holds the record lock of another's slot: false when its owner lives, or somebody else holds it. For moments only. */

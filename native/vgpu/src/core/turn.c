@@ -36,4 +36,6 @@ void turns_end_of(struct region_map *map, int slot)
         end_of(&map->ext->turns[device], slot);
         end_of(&map->ext->devices[device].context_turn, slot);
     }
+    if (map->joints != NULL)
+        end_of(&map->joints->turn, slot);
 }

@@ -19,6 +19,8 @@ typedef struct cuda_function *CUfunction;
 typedef struct cuda_array *CUarray;
 typedef struct cuda_mipmapped_array *CUmipmappedArray;
 typedef struct cuda_pool *CUmemPool;
+typedef struct cuda_green *CUgreenCtx;
+typedef struct cuda_external *CUexternalMemory;
 typedef struct cuda_graph *CUgraph;
 typedef struct cuda_graph_node *CUgraphNode;
 typedef struct cuda_graph_exec *CUgraphExec;
@@ -28,6 +30,7 @@ enum {
     CUDA_ERROR_OUT_OF_MEMORY = 2,
     CUDA_ERROR_NOT_READY = 600,
     CUDA_ERROR_NOT_FOUND = 500,
+    CUDA_ERROR_NOT_SUPPORTED = 801,
 };
 
 struct cuda_uuid {
@@ -60,10 +63,44 @@ struct array3d_descriptor {
 
 enum { ARRAY_LAYERED = 0x01, ARRAY_CUBEMAP = 0x04, ARRAY_SPARSE = 0x40, ARRAY_DEFERRED = 0x80 };
 
-enum { LOCATION_DEVICE = 1 };
+enum { LOCATION_NONE = 0, LOCATION_DEVICE = 1, LOCATION_PART_OF_DEVICE = 6 };
+enum { ALLOCATION_MANAGED = 2 };
+
+/* CUipcMemHandle, CUmemPoolPtrExportData, CUmemFabricHandle: bytes that are passed on. */
+struct ipc_handle {
+    unsigned char bytes[64];
+};
+
+enum { HANDLE_TYPE_DESCRIPTOR = 1, HANDLE_TYPE_FABRIC = 8, POINTER_DEVICE_ORDINAL = 9 };
 
 struct mem_location {
     int type, id;
+};
+
+/* CUDA_EXTERNAL_MEMORY_HANDLE_DESC, CUarrayMapInfo and CUcheckpointRestoreArgs, as far as they are read here. */
+struct external_memory {
+    int type;
+    uint64_t handle[2];
+    unsigned long long size;
+    unsigned flags, reserved[16];
+};
+
+enum { OPERATION_MAP = 1 };
+
+struct array_mapping {
+    int resource_type;
+    void *resource;
+    int subresource_type;
+    uint64_t subresource[4];
+    int operation, handle_type;
+    CUmemHandle handle;
+    unsigned long long offset;
+    unsigned device_mask, flags, reserved[2];
+};
+
+struct restore_args {
+    const void *pairs;
+    unsigned pair_count;
 };
 
 struct mem_prop {
@@ -123,7 +160,7 @@ enum { CAPTURE_MODE_RELAXED = 2 };
 typedef int nvmlReturn;
 typedef struct nvml_device *nvmlDevice;
 
-enum { NVML_SUCCESS = 0, NVML_ERROR_INSUFFICIENT_SIZE = 7, NVML_ERROR_FUNCTION_NOT_FOUND = 13 };
+enum { NVML_SUCCESS = 0, NVML_ERROR_UNINITIALIZED = 1, NVML_ERROR_INSUFFICIENT_SIZE = 7, NVML_ERROR_FUNCTION_NOT_FOUND = 13 };
 
 struct nvml_memory {
     uint64_t total, free, used;
@@ -151,6 +188,9 @@ struct nvml_process {
     unsigned gpu_instance, compute_instance;
 };
 
+_Static_assert(sizeof(struct external_memory) == 104, "ABI of CUDA_EXTERNAL_MEMORY_HANDLE_DESC");
+_Static_assert(sizeof(struct array_mapping) == 96, "ABI of CUarrayMapInfo");
+_Static_assert(sizeof(struct ipc_handle) == 64, "ABI of CUipcMemHandle");
 _Static_assert(sizeof(struct mem_prop) == 32, "ABI of CUmemAllocationProp");
 _Static_assert(sizeof(struct pool_props) == 88, "ABI of CUmemPoolProps");
 _Static_assert(sizeof(struct mem_alloc_node) == 120, "ABI of CUDA_MEM_ALLOC_NODE_PARAMS");

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 
 enum hook_library { LIBRARY_CUDA, LIBRARY_NVML };
-enum hook_kind { KIND_ENTRY, KIND_INIT, KIND_ALLOC, KIND_FREE, KIND_CONTEXT, KIND_TRACK, KIND_LAUNCH, KIND_QUERY };
+enum hook_kind { KIND_ENTRY, KIND_INIT, KIND_ALLOC, KIND_FREE, KIND_CONTEXT, KIND_TRACK, KIND_LAUNCH, KIND_QUERY, KIND_REFUSE };
 
 struct real {
 #define HOOK(library, name, kind, since, result, parameters, arguments) result(*name) parameters;

@@ -100,6 +100,40 @@ static CUresult after_destroy(CUresult rc, CUcontext context)
     return rc;
 }
 
+/* One user less: with the last of them it ends. */
+CUresult cuCtxDetach(CUcontext context)
+{
+    const struct real *real = real_cuda();
+    unsigned version;
+    CUresult rc = INSIDE(real->cuCtxDetach(context));
+    bool over = rc == CUDA_SUCCESS && real->cuCtxGetApiVersion != NULL && context != NULL &&
+                INSIDE(real->cuCtxGetApiVersion(context, &version)) != CUDA_SUCCESS;
+    return over ? after_destroy(rc, context) : rc;
+}
+
+/* A part of the card's processors with a context of its own, which allocations in it are not told apart by. */
+CUresult cuGreenCtxCreate(CUgreenCtx *green, void *resources, CUdevice ordinal, unsigned flags)
+{
+    const struct real *real = real_cuda();
+    struct context_request request;
+    if (!contexts_begin(&request, guest_serves() ? guest_device(ordinal) : -1))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult rc = INSIDE(real->cuGreenCtxCreate(green, resources, ordinal, flags));
+    if (request.device >= 0 && rc != CUDA_SUCCESS) {
+        contexts_failed(&request);
+    } else if (request.device >= 0 && !contexts_made(&request, (CUcontext)(void *)*green)) {
+        INSIDE(real->cuGreenCtxDestroy(*green));
+        rc = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return rc;
+}
+
+CUresult cuGreenCtxDestroy(CUgreenCtx green)
+{
+    const struct real *real = real_cuda();
+    return after_destroy(INSIDE(real->cuGreenCtxDestroy(green)), (CUcontext)(void *)green);
+}
+
 CUresult cuCtxDestroy(CUcontext context)
 {
     const struct real *real = real_cuda();

@@ -63,12 +63,19 @@ CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream)
     return free_async(real_cuda()->cuMemFreeAsync_ptsz, pointer, stream);
 }
 
+/* Managed memory can come to the card at any moment, wherever it is to be at first. */
+static int device_of(const struct real *real, const struct pool_props *props)
+{
+    int device = guest_location(&props->location);
+    return device < 0 && props->type == ALLOCATION_MANAGED ? guest_current_device(real) : device;
+}
+
 CUresult cuMemPoolCreate(CUmemPool *handle, const struct pool_props *props)
 {
     const struct real *real = real_cuda();
     CUresult rc = INSIDE(real->cuMemPoolCreate(handle, props));
     if (rc == CUDA_SUCCESS && props != NULL && guest_serves())
-        pools_made(*handle, props->location.type == LOCATION_DEVICE ? guest_device(props->location.id) : -1);
+        pools_made(*handle, device_of(real, props));
     return rc;
 }
 

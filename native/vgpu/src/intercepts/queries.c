@@ -1,7 +1,9 @@
 /* First use, and what the program is told about memory: one story from CUDA and NVML (spec hami-core 8.1 and 9.5). */
+#include "core/joints.h"
 #include "core/slots.h"
 #include "services/contexts.h"
 #include "services/guest.h"
+#include "services/own_nvml.h"
 
 #include <errno.h>
 #include <string.h>
@@ -27,6 +29,8 @@ CUresult cuInit(unsigned flags)
 static nvmlReturn after_nvml_init(nvmlReturn rc)
 {
     int saved = errno;
+    if (rc == NVML_SUCCESS && inside_driver == 0)
+        own_nvml_program_began();
     if (rc == NVML_SUCCESS && guest_serves() && shared_peek(&guest.map.region->device_num) == 0)
         devices_from_nvml();
     errno = saved;
@@ -49,6 +53,12 @@ nvmlReturn nvmlInitWithFlags(unsigned flags)
 {
     const struct real *real = real_nvml();
     return after_nvml_init(INSIDE(real->nvmlInitWithFlags(flags)));
+}
+
+nvmlReturn nvmlShutdown(void)
+{
+    const struct real *real = real_nvml();
+    return inside_driver > 0 ? real->nvmlShutdown() : own_nvml_program_ends(real);
 }
 
 /* ---- what CUDA tells --------------------------------------------------------------------------------------------- */
@@ -86,7 +96,7 @@ static void share(int device, uint64_t *free_bytes, uint64_t *total)
     uint64_t limit = limit_of(device);
     if (limit == 0)
         return;
-    slots_sweep(&guest.map); /* whoever sizes what it does by what is free is not to count the dead */
+    joints_sweep(&guest.map); /* whoever sizes what it does by what is free is not to count the dead */
     uint64_t shown = guest.config.oversubscribe ? limit : lesser(*total, limit);
     uint64_t used = memory_used(&guest.map, device);
     uint64_t left = used < shown ? shown - used : 0;
@@ -146,7 +156,7 @@ static uint64_t nvml_limit(const struct real *real, nvmlReturn rc, nvmlDevice ha
 static void share_nvml(int device, uint64_t limit, uint64_t *total, uint64_t *free_bytes, uint64_t *used)
 {
     uint64_t physical_free = *free_bytes;
-    slots_sweep(&guest.map);
+    joints_sweep(&guest.map);
     *total = lesser(*total, limit);
     *used = lesser(memory_used_shown(&guest.map, device), *total);
     *free_bytes = lesser(*total - *used, physical_free);

@@ -1,15 +1,17 @@
 /*
  * Virtual memory management (spec hami-core 7.6): a handle is physical memory. It is booked once, on the device that its
- * properties name and never on that of the current context, and given back when it is neither referred to nor mapped.
+ * properties name and never on that of the current context, and given back when it is neither referred to nor mapped, here and by
+ * whoever imported it (services/joint_memory.h).
  */
+#include "services/blocks.h"
 #include "services/guest.h"
+#include "services/joint_memory.h"
 #include "services/underway.h"
 
 CUresult cuMemCreate(CUmemHandle *handle, size_t bytes, const struct mem_prop *prop, uint64_t flags)
 {
     const struct real *real = real_cuda();
-    bool on_device = prop != NULL && prop->location.type == LOCATION_DEVICE;
-    int device = handle != NULL && on_device && bytes != 0 && guest_serves() ? guest_device(prop->location.id) : -1;
+    int device = handle != NULL && prop != NULL && bytes != 0 && guest_serves() ? guest_location(&prop->location) : -1;
     if (device < 0)
         return INSIDE(real->cuMemCreate(handle, bytes, prop, flags));
     underway_begin(device);
@@ -20,12 +22,6 @@ CUresult cuMemCreate(CUmemHandle *handle, size_t bytes, const struct mem_prop *p
     }
     underway_end(device);
     return rc;
-}
-
-static void give_back(const struct record *ended)
-{
-    if (ended->charged)
-        guest_release(ended->device, ended->bytes);
 }
 
 /*
@@ -45,7 +41,7 @@ CUresult cuMemRelease(CUmemHandle handle)
     if (taken && rc != CUDA_SUCCESS)
         records_insert(&before);
     else if (taken || (rc == CUDA_SUCCESS && records_count(RECORD_HANDLE, handle, -1, 0, &ended)))
-        give_back(&ended);
+        guest_gone(&ended);
     return rc;
 }
 
@@ -59,26 +55,77 @@ CUresult cuMemRetainAllocationHandle(CUmemHandle *handle, void *address)
     return rc;
 }
 
-/* The exporter pays; the record only keeps a later release from giving back what was never booked here. */
+CUresult cuMemExportToShareableHandle(void *os_handle, CUmemHandle handle, int type, uint64_t flags)
+{
+    const struct real *real = real_cuda();
+    CUresult rc = INSIDE(real->cuMemExportToShareableHandle(os_handle, handle, type, flags));
+    if (rc == CUDA_SUCCESS && guest_serves() && type == HANDLE_TYPE_DESCRIPTOR)
+        joint_exported_descriptor(RECORD_HANDLE, handle, *(const int *)os_handle);
+    else if (rc == CUDA_SUCCESS && guest_serves() && type == HANDLE_TYPE_FABRIC)
+        joint_exported_bytes(RECORD_HANDLE, handle, os_handle);
+    return rc;
+}
+
+static uint32_t joint_of(const void *os_handle, int type, struct joint *what)
+{
+    if (type == HANDLE_TYPE_DESCRIPTOR)
+        return joint_of_descriptor((int)(intptr_t)os_handle, what);
+    return type == HANDLE_TYPE_FABRIC && os_handle != NULL ? joint_of_bytes(os_handle, what) : 0;
+}
+
+/* Whose memory nobody knows: it is charged when it is mapped, for only then its size is told. */
+static int device_of(const struct real *real, CUmemHandle handle)
+{
+    struct mem_prop prop;
+    bool told = real->cuMemGetAllocationPropertiesFromHandle != NULL &&
+                INSIDE(real->cuMemGetAllocationPropertiesFromHandle(&prop, handle)) == CUDA_SUCCESS;
+    return told ? guest_location(&prop.location) : -1;
+}
+
+/* It is held before the driver is asked: whoever exported it may let go at any moment. */
 CUresult cuMemImportFromShareableHandle(CUmemHandle *handle, void *os_handle, int type)
 {
     const struct real *real = real_cuda();
+    if (!guest_serves())
+        return INSIDE(real->cuMemImportFromShareableHandle(handle, os_handle, type));
+    struct joint what = {.device = -1};
+    uint32_t joint = joint_of(os_handle, type, &what);
     CUresult rc = INSIDE(real->cuMemImportFromShareableHandle(handle, os_handle, type));
-    struct record ended, present;
-    if (rc != CUDA_SUCCESS || !guest_serves())
-        return rc;
-    if (records_find(RECORD_HANDLE, *handle, &present)) { /* its own export came back */
+    struct record ended, imported = {.bytes = what.bytes, .device = what.device, .kind = RECORD_HANDLE, .charged = joint != 0,
+                                     .references = 1, .joint = joint};
+    bool known = rc == CUDA_SUCCESS && records_find(RECORD_HANDLE, *handle, &ended); /* its own export came back under its own number */
+    if (known)
         records_count(RECORD_HANDLE, *handle, 1, 0, &ended);
-    } else {
-        struct record imported = {.key = *handle, .kind = RECORD_HANDLE, .references = 1};
+    if (joint != 0 && (known || rc != CUDA_SUCCESS))
+        joint_let_go(joint);
+    if (rc == CUDA_SUCCESS && !known) {
+        imported.key = *handle;
+        if (joint == 0)
+            imported.device = (int16_t)device_of(real, *handle);
         records_insert(&imported);
     }
     return rc;
 }
 
+/* What was imported from nobody whom we know is this container's from its first mapping on. */
+static bool charged_by_now(CUmemHandle handle, size_t bytes)
+{
+    struct record record;
+    if (!records_find(RECORD_HANDLE, handle, &record) || record.charged || record.device < 0)
+        return true;
+    uint64_t booked = blocks_bytes(bytes);
+    if (!guest_reserve(record.device, booked))
+        return false;
+    if (!records_charge(RECORD_HANDLE, handle, booked))
+        guest_release(record.device, booked);
+    return true;
+}
+
 CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemHandle handle, uint64_t flags)
 {
     const struct real *real = real_cuda();
+    if (guest_serves() && !charged_by_now(handle, bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult rc = INSIDE(real->cuMemMap(address, bytes, offset, handle, flags));
     if (rc != CUDA_SUCCESS || !guest_serves())
         return rc;
@@ -98,6 +145,6 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t bytes)
     struct record mapping, ended;
     for (CUdeviceptr at = address; at < address + bytes && records_remove(RECORD_MAPPING, at, &mapping); at += mapping.bytes)
         if (records_count(RECORD_HANDLE, mapping.owner, 0, -1, &ended))
-            give_back(&ended);
+            guest_gone(&ended);
     return rc;
 }

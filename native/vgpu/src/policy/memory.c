@@ -2,6 +2,7 @@
 
 #include "core/log.h"
 #include "core/quiet.h"
+#include "core/joints.h"
 #include "core/slots.h"
 #include "core/turn.h"
 #include "core/turn_wait.h"
@@ -104,7 +105,7 @@ static bool decide(struct region_map *map, int device, enum memory_type type, ui
             return true;
         }
         if (found == NEVER_FITS || (found == UNDECIDED && round % SWEEP_EVERY == SWEEP_EVERY - 1))
-            swept = slots_sweep(map) >= 0;
+            swept = joints_sweep(map) >= 0;
         if (found == UNDECIDED || (found == NEVER_FITS && !swept)) {
             if (wait->begun_ns == 0)
                 *wait = wait_begin();
@@ -141,7 +142,7 @@ static enum grant reserve_unshared(struct region_map *map, int device, enum memo
             return GRANTED;
         memory_release(map, device, type, bytes);
         if (attempt == 0)
-            slots_sweep(map);
+            joints_sweep(map);
         quiet_sleep(10000 + (attempt * 7919 + map->slot * 104729) % 190000);
     }
     return REFUSED;

@@ -5,6 +5,7 @@
 #include "core/turn_wait.h"
 #include "services/blocks.h"
 #include "services/guest.h"
+#include "services/joint_memory.h"
 #include "services/launching.h"
 #include "services/pools.h"
 #include "services/reconcile.h"
@@ -189,6 +190,8 @@ static void drop_allocation(const struct record *record)
         reconcile_return(record->device, record->bytes);
     else if (record->kind == RECORD_BLOCK)
         blocks_dropped(record);
+    else if (record->joint != 0)
+        joint_let_go(record->joint);
     else if (record->charged && record->kind != RECORD_CONTEXT && record->kind != RECORD_EXEC)
         guest_release(record->device, record->bytes);
 }

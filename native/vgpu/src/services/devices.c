@@ -7,6 +7,7 @@
 #include "core/waits.h"
 #include "core/warn_once.h"
 #include "services/guest.h"
+#include "services/own_nvml.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -16,21 +17,6 @@
 enum { PCI_TEXT = 32 };
 
 static pthread_mutex_t naming = PTHREAD_MUTEX_INITIALIZER;
-static int nvml_started; /* 0 untried, 1 works, 2 does not */
-
-const struct real *guest_nvml(void)
-{
-    const struct real *real = real_nvml();
-    int state = __atomic_load_n(&nvml_started, __ATOMIC_ACQUIRE);
-    if (state == 0) {
-        /* Our own reference keeps NVML initialised whatever the program does with its own. */
-        bool works = INSIDE(real->nvmlInit_v2()) == NVML_SUCCESS && real->nvmlDeviceGetHandleByIndex_v2 != NULL &&
-                     real->nvmlDeviceGetCount_v2 != NULL && real->nvmlDeviceGetUUID != NULL;
-        state = works ? 1 : 2;
-        __atomic_store_n(&nvml_started, state, __ATOMIC_RELEASE);
-    }
-    return state == 1 ? real : NULL;
-}
 
 /* "GPU-…" or "MIG-…": the part behind the first dash identifies. */
 static const char *bare(const char *uuid)
@@ -106,10 +92,14 @@ static void publish(char uuids[][REGION_UUID_BYTES], unsigned count)
 
 void devices_from_nvml(void)
 {
-    const struct real *real = guest_nvml();
+    const struct real *real = own_nvml();
     unsigned count = 0;
-    if (real == NULL || INSIDE(real->nvmlDeviceGetCount_v2(&count)) != NVML_SUCCESS)
+    if (real == NULL)
         return;
+    if (INSIDE(real->nvmlDeviceGetCount_v2(&count)) != NVML_SUCCESS) {
+        own_nvml_done();
+        return;
+    }
     if (count > REGION_DEVICES) {
         warn_once(&guest.map, LOG_LEVEL_WARNING, WARN_TOO_MANY, "%u devices: those from index %d on have no limits", count,
                   REGION_DEVICES);
@@ -128,6 +118,7 @@ void devices_from_nvml(void)
     }
     publish(uuids, count);
     pthread_mutex_unlock(&naming);
+    own_nvml_done();
 }
 
 static bool cuda_uuid(const struct real *real, CUdevice device, char *text)
@@ -155,19 +146,22 @@ static bool same_bus(const char *a, const char *b)
 static int index_by_bus(const struct real *real, CUdevice device)
 {
     char wanted[PCI_TEXT];
-    const struct real *nvml = guest_nvml();
-    if (nvml == NULL || nvml->nvmlDeviceGetPciInfo_v3 == NULL || real->cuDeviceGetPCIBusId == NULL ||
-        INSIDE(real->cuDeviceGetPCIBusId(wanted, sizeof wanted, device)) != CUDA_SUCCESS)
+    const struct real *nvml = own_nvml();
+    int index = -1;
+    if (nvml == NULL)
         return -1;
-    for (unsigned i = 0; i < REGION_DEVICES; i++) {
+    bool able = nvml->nvmlDeviceGetPciInfo_v3 != NULL && real->cuDeviceGetPCIBusId != NULL &&
+                INSIDE(real->cuDeviceGetPCIBusId(wanted, sizeof wanted, device)) == CUDA_SUCCESS;
+    for (unsigned i = 0; able && index < 0 && i < REGION_DEVICES; i++) {
         nvmlDevice handle;
         struct nvml_pci pci;
         if (INSIDE(nvml->nvmlDeviceGetHandleByIndex_v2(i, &handle)) != NVML_SUCCESS)
             break;
         if (INSIDE(nvml->nvmlDeviceGetPciInfo_v3(handle, &pci)) == NVML_SUCCESS && same_bus(pci.bus_id, wanted))
-            return guest_nvml_device(nvml, handle);
+            index = guest_nvml_device(nvml, handle);
     }
-    return -1;
+    own_nvml_done();
+    return index;
 }
 
 /* Without NVML the devices that CUDA shows, in the order of their bus addresses, are all there is. */
@@ -264,6 +258,13 @@ int guest_device(CUdevice device)
     return device >= 0 && device < count ? guest.index_of[device] : -1;
 }
 
+int guest_location(const struct mem_location *location)
+{
+    if (location->type == LOCATION_PART_OF_DEVICE) /* deviceId and the number of the part, a byte each */
+        return guest_device(location->id & 0xff);
+    return location->type == LOCATION_DEVICE ? guest_device(location->id) : -1;
+}
+
 int guest_current_device(const struct real *real)
 {
     CUdevice device;
@@ -272,9 +273,8 @@ int guest_current_device(const struct real *real)
     return guest_device(device);
 }
 
-bool guest_nvml_handle(int device, nvmlDevice *handle)
+bool guest_nvml_handle(const struct real *nvml, int device, nvmlDevice *handle)
 {
-    const struct real *nvml = guest_nvml();
     int index = guest.map.page != NULL ? nvml_index[device] : device;
     return nvml != NULL && index >= 0 && INSIDE(nvml->nvmlDeviceGetHandleByIndex_v2((unsigned)index, handle)) == NVML_SUCCESS;
 }

@@ -1,6 +1,7 @@
 #include "services/free_delta.h"
 
 #include "services/guest.h"
+#include "services/own_nvml.h"
 
 static uint64_t free_now(const struct free_delta *delta)
 {
@@ -9,9 +10,12 @@ static uint64_t free_now(const struct free_delta *delta)
     nvmlDevice handle;
     if (!delta->by_nvml)
         return INSIDE(real_cuda()->cuMemGetInfo_v2(&available, &total)) == CUDA_SUCCESS ? available : 0;
-    if (!guest_nvml_handle(delta->device, &handle) || INSIDE(guest_nvml()->nvmlDeviceGetMemoryInfo(handle, &memory)) != NVML_SUCCESS)
+    const struct real *nvml = own_nvml();
+    if (nvml == NULL)
         return 0;
-    return memory.free;
+    bool told = guest_nvml_handle(nvml, delta->device, &handle) && INSIDE(nvml->nvmlDeviceGetMemoryInfo(handle, &memory)) == NVML_SUCCESS;
+    own_nvml_done();
+    return told ? memory.free : 0;
 }
 
 static struct free_delta look(int device, bool by_nvml)

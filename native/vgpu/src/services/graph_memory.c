@@ -24,7 +24,7 @@ static void add_node(const struct real *real, CUgraphNode node, struct needs *ne
     struct mem_alloc_node wanted;
     if (INSIDE(real->cuGraphMemAllocNodeGetParams(node, &wanted)) != CUDA_SUCCESS)
         return;
-    int device = wanted.pool.location.type == LOCATION_DEVICE ? guest_device(wanted.pool.location.id) : -1;
+    int device = guest_location(&wanted.pool.location);
     if (device >= 0 && __builtin_add_overflow(needs->bytes[device], blocks_bytes(wanted.bytes), &needs->bytes[device]))
         needs->bytes[device] = INT64_MAX;
 }

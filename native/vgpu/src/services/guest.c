@@ -2,12 +2,15 @@
 
 #include "core/attach.h"
 #include "core/granted.h"
+#include "core/joints.h"
 #include "core/log.h"
 #include "core/slots.h"
 #include "core/waits.h"
 #include "services/blocks.h"
 #include "services/contexts.h"
+#include "services/joint_memory.h"
 #include "services/launching.h"
+#include "services/own_nvml.h"
 #include "services/pools.h"
 #include "services/reconcile.h"
 #include "services/underway.h"
@@ -50,6 +53,8 @@ static void forget_parent(void)
     records_after_fork();
     blocks_after_fork();
     underway_after_fork();
+    joint_after_fork();
+    own_nvml_after_fork();
     pools_after_fork();
     contexts_after_fork();
     reconcile_after_fork(true);
@@ -68,7 +73,7 @@ static void parent_goes_on(void)
 static void leave_region(void)
 {
     if (__atomic_load_n(&guest_attached, __ATOMIC_ACQUIRE) && guest.map.region != NULL)
-        slot_leave(&guest.map);
+        joints_leave_slot(&guest.map);
 }
 
 bool guest_attach(void)
@@ -155,6 +160,16 @@ CUresult guest_settle(CUresult rc, enum record_kind kind, uint64_t key, int devi
     return rc;
 }
 
+void guest_gone(const struct record *record)
+{
+    if (record->joint != 0)
+        joint_let_go(record->joint);
+    if (record->kind == RECORD_LINEAR && !record->charged)
+        blocks_left(record->device, record->key, record->bytes);
+    else if (record->charged && record->joint == 0)
+        guest_release(record->device, record->bytes);
+}
+
 struct parting guest_part(enum record_kind kind, uint64_t key)
 {
     struct parting parting = {.record = {.key = key, .kind = (uint8_t)kind}};
@@ -172,10 +187,8 @@ CUresult guest_parted(CUresult rc, const struct parting *parting)
             pools_block_freed(parting->record.key);
         return rc;
     }
-    if (rc == CUDA_SUCCESS && !parting->record.charged)
-        blocks_left(parting->record.device, parting->record.key, parting->record.bytes);
-    else if (rc == CUDA_SUCCESS)
-        guest_release(parting->record.device, parting->record.bytes);
+    if (rc == CUDA_SUCCESS)
+        guest_gone(&parting->record);
     else
         records_insert(&parting->record);
     underway_end(parting->record.device);

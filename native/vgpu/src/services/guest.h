@@ -38,6 +38,10 @@ static inline bool guest_serves(void)
 /* Region index of a CUDA device, -1 when it has none and so no limits. */
 int guest_device(CUdevice device);
 
+/* Region index of the device that memory of this location is on, -1 when it is on none. */
+struct mem_location;
+int guest_location(const struct mem_location *location);
+
 /* Region index of the device of the current context, -1 without one. */
 int guest_current_device(const struct real *real);
 
@@ -45,14 +49,11 @@ int guest_current_device(const struct real *real);
 int guest_nvml_device(const struct real *real, nvmlDevice device);
 
 /* NVML's device of an index of the region; false when it has none. */
-bool guest_nvml_handle(int device, nvmlDevice *handle);
+bool guest_nvml_handle(const struct real *nvml, int device, nvmlDevice *handle);
 
 /* devices.c: who is who; filled when CUDA, or NVML, has been initialised. */
 void devices_from_cuda(void);
 void devices_from_nvml(void);
-
-/* NVML for our own questions, initialised once per process; NULL when there is none. */
-const struct real *guest_nvml(void);
 
 /* ---- booking, shared by all allocating hooks ---- */
 
@@ -70,6 +71,9 @@ uint64_t guest_current_context(void);
 CUresult guest_settle(CUresult rc, enum record_kind kind, uint64_t key, int device, uint64_t bytes);
 
 /* The freeing half: take the record, let the driver free, give back; or put the record back when the driver refuses. */
+/* What the driver freed is given back to whoever it was booked by. */
+void guest_gone(const struct record *record);
+
 struct parting {
     struct record record;
     bool known;

@@ -103,11 +103,13 @@ static bool admit_carefully(struct launch *launch, const struct shape *shape, ui
 static bool admit_alone(struct launch *launch, int64_t estimate, uint64_t limit, bool first)
 {
     struct ext_device *device = &guest.map.ext->devices[launch->device];
-    int64_t ticket = budget_charge(device, estimate);
+    if (!first && !await_fair(launch->device, launch))
+        return false;
+    int64_t ticket = launch_charge(launch->device, estimate);
     launch->charged = estimate;
     if (!budget_allows(device, ticket)) {
         if (launch_capturing(launch->stream, launch->per_thread)) {
-            budget_correct(device, -estimate);
+            launch_correct(launch->device, -estimate);
             return false;
         }
         int64_t ahead = first ? 0 : burst_ahead(launch->device, launch->cost, limit, policy_clock.now());
@@ -128,16 +130,16 @@ bool launch_admit(struct launch *launch, const struct shape *shape, CUstream str
     int saved = errno;
     struct ext_device *device = &guest.map.ext->devices[index];
     struct cost *cost = cost_of(cost_key(shape->function, shape->blocks, shape->threads, shape->shared));
+    *launch = (struct launch){.device = index, .per_thread = per_thread, .stream = stream, .cost = cost};
     bool first = false; /* the first of its kind, measured alone */
     if (__atomic_load_n(&cost->samples, __ATOMIC_RELAXED) == 0 && !cost->patience_lost) {
-        if (launch_capturing(stream, per_thread))
+        if (launch_capturing(stream, per_thread) || !await_fair(index, launch))
             return false;
         first = await_probe(index, cost);
     } else if (cost_estimate(cost) >= COST_LONG_NS && budget_probe_runs(device, policy_clock.now()) &&
                !launch_capturing(stream, per_thread)) {
         yield_to_probe(device, (int64_t)cost_estimate(cost));
     }
-    *launch = (struct launch){.device = index, .per_thread = per_thread, .stream = stream, .cost = cost};
 
     /* While there is credit no clock is needed: what was earned meanwhile is added when it runs out. */
     int64_t estimate = (int64_t)cost_estimate(cost);
@@ -156,7 +158,7 @@ bool launch_admit(struct launch *launch, const struct shape *shape, CUstream str
     if (sampled || unknown || estimate >= COST_LONG_NS || guest.config.arbiter)
         launches = admit_carefully(launch, shape, limit, sampled, unknown);
     if (!launches)
-        budget_correct(device, -launch->charged);
+        launch_correct(index, -launch->charged);
     errno = saved;
     return launches;
 }
@@ -172,6 +174,6 @@ CUresult launch_done(struct launch *launch, CUresult rc)
     }
     if (launch->sample != NULL)
         sampler_abandon(launch->sample);
-    budget_correct(&guest.map.ext->devices[launch->device], -launch->charged);
+    launch_correct(launch->device, -launch->charged);
     return rc;
 }

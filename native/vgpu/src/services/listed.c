@@ -2,6 +2,7 @@
 
 #include "core/process.h"
 #include "services/guest.h"
+#include "services/own_nvml.h"
 
 #include <unistd.h>
 
@@ -12,20 +13,29 @@ static struct region_slot *own_slot(void)
     return region_has_books(&guest.map) ? &guest.map.region->procs[guest.map.slot] : NULL;
 }
 
-void listed_look(int device, struct listing *listing)
+static nvmlReturn ask(const struct real *nvml, int device, unsigned *count, struct nvml_process *list)
 {
-    const struct real *nvml = guest_nvml();
-    struct nvml_process list[LISTED];
-    unsigned count = LISTED;
     nvmlDevice handle;
     nvmlReturn rc = NVML_ERROR_FUNCTION_NOT_FOUND;
-    listing->count = -1;
-    if (!guest_nvml_handle(device, &handle))
-        return;
+    if (!guest_nvml_handle(nvml, device, &handle))
+        return rc;
     if (nvml->nvmlDeviceGetComputeRunningProcesses_v3 != NULL)
-        rc = INSIDE(nvml->nvmlDeviceGetComputeRunningProcesses_v3(handle, &count, list));
+        rc = INSIDE(nvml->nvmlDeviceGetComputeRunningProcesses_v3(handle, count, list));
     else if (nvml->nvmlDeviceGetComputeRunningProcesses_v2 != NULL)
-        rc = INSIDE(nvml->nvmlDeviceGetComputeRunningProcesses_v2(handle, &count, list));
+        rc = INSIDE(nvml->nvmlDeviceGetComputeRunningProcesses_v2(handle, count, list));
+    return rc;
+}
+
+void listed_look(int device, struct listing *listing)
+{
+    struct nvml_process list[LISTED];
+    unsigned count = LISTED;
+    const struct real *nvml = own_nvml();
+    listing->count = -1;
+    if (nvml == NULL)
+        return;
+    nvmlReturn rc = ask(nvml, device, &count, list);
+    own_nvml_done();
     if (rc != NVML_SUCCESS)
         return;
     listing->count = (int)count;

@@ -35,13 +35,17 @@ static bool lead(struct launch *launch, uint64_t key, uint64_t cost)
 {
     struct ext_device *device = &guest.map.ext->devices[launch->device];
     struct overlap *overlap = &overlaps[launch->device];
-    int64_t ticket = budget_charge(device, (int64_t)cost);
+    if (!await_fair(launch->device, launch)) {
+        overlap_give_up(overlap);
+        return false;
+    }
+    int64_t ticket = launch_charge(launch->device, (int64_t)cost);
     uint64_t now = policy_clock.now(), limit = launch_limit_of(launch->device);
     if (limit != 0)
         budget_refill(device, limit, now);
     if (limit != 0 && !budget_allows(device, ticket)) {
         if (launch_capturing(launch->stream, launch->per_thread)) {
-            budget_correct(device, -(int64_t)cost);
+            launch_correct(launch->device, -(int64_t)cost);
             overlap_give_up(overlap);
             return false;
         }
@@ -50,13 +54,12 @@ static bool lead(struct launch *launch, uint64_t key, uint64_t cost)
     }
     sampler_harvest(policy_clock.now());
     overlap_open(overlap, key, policy_clock.now(), cost, &launch->place);
-    budget_correct(device, launch->place.extension - (int64_t)cost);
+    launch_correct(launch->device, launch->place.extension - (int64_t)cost);
     return true;
 }
 
 bool multistream_admit(struct launch *launch, uint64_t cost)
 {
-    struct ext_device *device = &guest.map.ext->devices[launch->device];
     struct overlap *overlap = &overlaps[launch->device];
     uint64_t key = key_of(launch->stream, launch->per_thread), wait = 0;
     launch->multistream = true;
@@ -64,7 +67,7 @@ bool multistream_admit(struct launch *launch, uint64_t cost)
         uint64_t now = policy_clock.now();
         switch (overlap_ask(overlap, key, now, cost, &launch->place, &wait)) {
         case OVERLAP_GO:
-            budget_charge(device, launch->place.extension);
+            launch_charge(launch->device, launch->place.extension);
             launch->charged = launch->place.extension;
             return true;
         case OVERLAP_LEAD:

@@ -208,7 +208,7 @@ static void account(struct sample *sample, uint64_t duration, uint64_t now)
     if (sample->multistream)
         own = multistream_measured(sample->device, &sample->place, verdict.own_ns, end_by_device(sample, now));
     int64_t more = own + verdict.others_ns;
-    budget_correct(device, more);
+    launch_correct(sample->device, more);
     watch_count(sample->device, more);
     __atomic_fetch_add(&device->busy_ns, duration, __ATOMIC_RELAXED);
     __atomic_fetch_add(&device->samples, 1, __ATOMIC_RELAXED);

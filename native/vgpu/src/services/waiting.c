@@ -2,6 +2,7 @@
 
 #include "policy/arbiter.h"
 #include "policy/budget.h"
+#include "policy/fair.h"
 
 #include <unistd.h>
 
@@ -35,6 +36,42 @@ uint64_t nap(uint64_t ns)
     ns = ns < LONGEST_NAP_NS ? ns : LONGEST_NAP_NS;
     policy_clock.sleep(ns);
     return ns;
+}
+
+int64_t launch_charge(int index, int64_t cost)
+{
+    fair_used(&guest.map, index, cost);
+    return budget_charge(&guest.map.ext->devices[index], cost);
+}
+
+void launch_correct(int index, int64_t difference)
+{
+    fair_used(&guest.map, index, difference);
+    budget_correct(&guest.map.ext->devices[index], difference);
+}
+
+bool await_fair(int index, const struct launch *launch)
+{
+    struct ext_device *device = &guest.map.ext->devices[index];
+    uint64_t slept = 0, limit, wait;
+    for (;;) {
+        uint64_t now = policy_clock.now();
+        limit = launch_limit_of(index);
+        if (limit == 0)
+            break;
+        budget_refill(device, limit, now);
+        if ((wait = fair_wait_ns(&guest.map, index, limit, now)) == 0)
+            break;
+        if (launch_capturing(launch->stream, launch->per_thread))
+            return false;
+        sampler_harvest(now);
+        slept += nap(wait);
+        if (gate_closed(&guest.map))
+            gate_wait(&guest.map);
+    }
+    if (slept > 0)
+        shared_add(&device->throttled_ns, slept);
+    return true;
 }
 
 /* What other processes of the container have queued runs out; new work of theirs waits for the answer (yield_to_probe). */
@@ -122,6 +159,7 @@ void await_turn(struct ext_device *device, int index, int64_t ticket, bool first
             break;
         sampler_harvest(now);
         uint64_t wait = budget_wait_ns(device, limit, until);
+        fair_asks(&guest.map, index, now + (wait < LONGEST_NAP_NS ? wait : LONGEST_NAP_NS));
         if (wait > 0)
             slept += nap(wait);
         if (gate_closed(&guest.map))

@@ -26,6 +26,13 @@ void probe_answered(int index);
 void yield_to_probe(struct ext_device *device, int64_t estimate);
 void await_neighbours(int index);
 
+/* Until the process is not ahead of the container's others. False: it would have to wait and captures. */
+bool await_fair(int index, const struct launch *launch);
+
+/* What a launch is charged, to the container and to its process. */
+int64_t launch_charge(int index, int64_t cost); /* the ticket */
+void launch_correct(int index, int64_t difference);
+
 /* Sleeps off the debt. first: the holder of the probe's right, which may begin on half a second's share of debt. ahead: saved up beyond it. */
 void await_turn(struct ext_device *device, int index, int64_t ticket, bool first, int64_t ahead);
 

@@ -6,6 +6,7 @@
 #include "services/launching.h"
 
 #include "core/log.h"
+#include "core/joints.h"
 #include "core/slots.h"
 #include "services/contexts.h"
 #include "services/reconcile.h"
@@ -50,7 +51,7 @@ static void publish(uint64_t span_ns)
 static void end_if_largest(int device, struct overuse *state)
 {
     int slot = overuse_look(&guest.map, device, clock_monotonic_ns(), state);
-    if (slot < 0 || slots_sweep(&guest.map) != 0 || slot != guest.map.slot)
+    if (slot < 0 || joints_sweep(&guest.map) != 0 || slot != guest.map.slot)
         return;
     log_error("device %d: the container holds a tenth more than its limit of %llu bytes; its largest process ends", device,
               (unsigned long long)memory_limit(&guest.map, device));
@@ -82,7 +83,7 @@ static void *watch(void *nothing)
     uint64_t every = guest.config.reconcile_ms * 1000000ull, period = every > 0 && every < PERIOD_NS ? every : PERIOD_NS;
     for (;;) {
         sleep_ns(period);
-        slots_sweep(&guest.map);
+        joints_sweep(&guest.map);
         if (every > 0)
             reconcile(overuse);
         if (clock_monotonic_ns() - published < PERIOD_NS - period / 2)

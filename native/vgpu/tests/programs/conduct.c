@@ -3,7 +3,7 @@
  *
  *     conduct LIBRARY DIRECTORY MILLISECONDS WORKER...
  *     WORKER   tenant=NAME,limit=PERCENT,kernel=NS[,shape=async|sync|graph|cooperative|mixed][,policy=force|default|disable]
- *              [,start=MS][,arbiter=1][,streams=N]  launches go round the streams
+ *              [,start=MS][,arbiter=1][,streams=N][,pause=NS]  launches go round the streams; pause: after each, for the program itself
  *     also     change=TENANT:MS:PERCENT (live), switch=TENANT:MS:VALUE, recent=TENANT:MS:VALUE, pulse=TENANT:MS:EVERY_MS (one beat)
  *
  * Workers of one tenant share a region, as processes of one container do. Output: one JSON object with, for each worker, the
@@ -110,7 +110,7 @@ static struct gpu open_gpu(void *cuda, const char *kernel, bool graph, int strea
     return gpu;
 }
 
-/* worker KERNEL_NS SHAPE START_MS MILLISECONDS READY_FD GO_FD STREAMS */
+/* worker KERNEL_NS SHAPE START_MS MILLISECONDS READY_FD GO_FD STREAMS PAUSE_NS */
 static int worker(char **argv)
 {
     const char *shape = argv[3];
@@ -126,6 +126,7 @@ static int worker(char **argv)
         return 2;
     uint64_t end = begin + strtoull(argv[5], NULL, 10) * 1000000;
     sleep_until(begin + strtoull(argv[4], NULL, 10) * 1000000);
+    uint64_t pause_ns = strtoull(argv[9], NULL, 10);
     unsigned long launches = 0;
     for (; now_ns() < end; launches++) {
         int rc;
@@ -139,6 +140,8 @@ static int worker(char **argv)
         must(rc, "launch");
         if (strcmp(shape, "sync") == 0)
             must(gpu.synchronize(gpu.stream), "cuStreamSynchronize");
+        if (pause_ns > 0)
+            sleep_until(now_ns() + pause_ns);
     }
     leave_time();
     printf("%lu\n", launches);
@@ -149,7 +152,7 @@ static int worker(char **argv)
 /* ---- the conductor ------------------------------------------------------------------------------------------------ */
 
 struct player {
-    char tenant[64], limit[16], kernel[32], shape[16], policy[16], start[16], arbiter[8], streams[8];
+    char tenant[64], limit[16], kernel[32], shape[16], policy[16], start[16], arbiter[8], streams[8], pause[16];
     pid_t pid;
     int output;
 };
@@ -193,7 +196,7 @@ static void start(struct player *player, const char *self, const char *library, 
     for (char **at = environ; *at != NULL && used < 62; at++)
         env[used++] = *at;
     char *arguments[] = {(char *)self, "worker", player->kernel, player->shape, player->start, (char *)milliseconds,
-                         ready_text, go_text, player->streams, NULL};
+                         ready_text, go_text, player->streams, player->pause, NULL};
     int ends[2];
     must(pipe(ends), "pipe");
     posix_spawn_file_actions_t actions;
@@ -293,6 +296,7 @@ int main(int argc, char **argv)
         take(player->start, sizeof player->start, argv[i], "start", "0");
         take(player->arbiter, sizeof player->arbiter, argv[i], "arbiter", "0");
         take(player->streams, sizeof player->streams, argv[i], "streams", "1");
+        take(player->pause, sizeof player->pause, argv[i], "pause", "0");
         start(player, argv[0], argv[1], argv[2], argv[3], ready[1], go[0]);
     }
     char byte;

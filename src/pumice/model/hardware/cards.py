@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
+
+from pumice.model.hardware import shipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class CardPreset:
 @cache
 def presets() -> dict[str, CardPreset]:
     """Every preset by its key, in the file's order."""
-    rows = tomllib.loads(resources.files(__package__).joinpath("cards.toml").read_text("utf-8"))
+    rows = shipped.table("cards")
     return {key: _preset(key, row) for key, row in rows.items()}
 
 

@@ -7,12 +7,12 @@ set of instances that deviceshare offers as one partition of a card (spec nvidia
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any
+
+from pumice.model.hardware import shipped
 
 # NVML's numbers for nvmlDeviceGetGpuInstanceProfileInfo; the driver's own profile ids (19, 14, 9, ...) are in the
 # table.
@@ -85,7 +85,7 @@ class MigTable:
 @cache
 def mig_tables() -> dict[str, MigTable]:
     """Every table by name, in the file's order."""
-    document = tomllib.loads(resources.files(__package__).joinpath("mig.toml").read_text("utf-8"))
+    document = shipped.table("mig")
     return {name: _table(name, row, document["layout"]) for name, row in document["table"].items()}
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
+
+from pumice.model.hardware import shipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class NpuChip:
 def shipped_chips(prefix: str) -> tuple[NpuChip, ...]:
     """The chips that are known without a configuration, in the file's order; ``prefix`` of the resources by which they are asked
     for."""
-    rows = tomllib.loads(resources.files(__package__).joinpath("npu.toml").read_text("utf-8"))
+    rows = shipped.table("npu")
     return tuple(
         NpuChip(
             name, row["word"], row["memory"], row["capacity"], row["cores"], row["cpus"],

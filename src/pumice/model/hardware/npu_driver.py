@@ -3,11 +3,11 @@ it accepts, of which a configuration names those that pods are given."""
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any, Final
+
+from pumice.model.hardware import shipped
 
 MEDIA: Final = ("JPEGD", "JPEGE", "VPC", "VDEC", "PNGD", "VENC")
 
@@ -40,7 +40,7 @@ class DriverChip:
 @cache
 def driver_chips() -> dict[str, DriverChip]:
     """By the driver's name."""
-    rows = tomllib.loads(resources.files(__package__).joinpath("npu.toml").read_text("utf-8"))
+    rows = shipped.table("npu")
     return {name: _chip(name, row) for name, row in rows.items()}
 
 

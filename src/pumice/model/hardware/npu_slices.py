@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from importlib import resources
 from typing import Any
+
+from pumice.model.hardware import shipped
 
 GROUPS = 4
 """vGroups of a chip (spec ascend 40)."""
@@ -41,13 +41,15 @@ class SliceTemplate:
 @dataclass(frozen=True, slots=True, eq=False)
 class SliceKind:
     """One kind of chip. ``cpus``: AI CPUs by the AI cores of a chip. ``high`` and ``low``: (AI cores, DVPP) to the template of
-    such a request, and to the smaller one that it may fall back to."""
+    such a request, and to the smaller one that it may fall back to. ``worth``: by template what the first, the second, … place
+    for such a slice counts in the value of a chip; ``whole`` for the chip itself."""
 
     name: str
     cpus: Mapping[int, int]
     templates: Mapping[str, SliceTemplate]
     high: Mapping[tuple[int, Dvpp], tuple[SliceTemplate, ...]]
     low: Mapping[tuple[int, Dvpp], tuple[SliceTemplate, ...]]
+    worth: Mapping[str, tuple[float, ...]]
 
     def choices(self, cores: int, dvpp: Dvpp, *, high: bool) -> tuple[SliceTemplate, ...]:
         """The templates that serve a request, the one to be tried first in front; empty where none does."""
@@ -57,7 +59,7 @@ class SliceKind:
 @cache
 def slice_kinds() -> Mapping[str, SliceKind]:
     """All that are known, by name."""
-    rows = tomllib.loads(resources.files(__package__).joinpath("npu_slices.toml").read_text("utf-8"))
+    rows = shipped.table("npu_slices")
     found: dict[str, SliceKind] = {}
     for kind, row in rows.items():
         templates = {
@@ -67,5 +69,6 @@ def slice_kinds() -> Mapping[str, SliceKind]:
             {(cores, Dvpp(dvpp)): tuple(templates[name] for name in names if name) for cores, dvpp, *names in row[level]}
             for level in ("high", "low")
         )
-        found[kind] = SliceKind(kind, {int(cores): cpus for cores, cpus in row["cpus"].items()}, templates, high, low)
+        worth = {name: tuple(map(float, counts)) for name, counts in row["worth"].items()}
+        found[kind] = SliceKind(kind, {int(cores): cpus for cores, cpus in row["cpus"].items()}, templates, high, low, worth)
     return found

@@ -1,0 +1,42 @@
+/*
+ * Memory that several processes of a container hold (vgpu/region.h): exported by one, imported by others. The driver keeps it until
+ * the last of them lets go, so somebody has to pay until then: the first that still holds it. What it pays is in its slot, like
+ * everything else; here is only who comes next.
+ *
+ * Whoever is not known here, because the table or a list of holders is full, or the exporter is of another container, pays for himself.
+ */
+#ifndef VGPU_JOINTS_H
+#define VGPU_JOINTS_H
+
+#include "core/region_map.h"
+
+enum { JOINT_EXPORTS = 256 }; /* descriptors of one joint */
+
+/* What this process pays for already; 0: there is no place for it. Joints are numbered from 1. */
+uint32_t joint_new(struct region_map *map, int device, uint64_t bytes, uint64_t descriptors, uint64_t words);
+
+/* The first that is the one looked for is held by this process, too; 0: none is. what becomes a copy of it. */
+uint32_t joint_join(struct region_map *map, bool (*is)(const struct joint *joint, const void *sought), const void *sought, struct joint *what);
+
+/*
+ * This process holds it no more: true when it was the one that paid. Whoever pays now has been charged by then, so what this process is to
+ * give back counts twice for a moment, never not at all.
+ */
+bool joint_leave(struct region_map *map, uint32_t joint, struct joint *what);
+
+/* The number of the next descriptor that is handed out; -1: there were too many. */
+int joint_export(struct region_map *map, uint32_t joint, uint64_t *descriptors);
+
+/* The handle of its bytes; 0 is refused. False where it has another already. */
+bool joint_name(struct region_map *map, uint32_t joint, uint64_t words);
+
+/* Takes out who died, then their slots (slots_sweep). */
+int joints_sweep(struct region_map *map);
+
+/* When the region is made anew: who stays, stays. NULL: nobody. */
+void joints_format(struct region_map *map, bool (*keep)(int slot, void *data), void *data);
+
+/* Who ends has nothing added to its slot while it is emptied. */
+void joints_leave_slot(struct region_map *map);
+
+#endif

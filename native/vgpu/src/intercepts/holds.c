@@ -1,0 +1,130 @@
+/*
+ * What holds device memory that was allocated otherwise: multicast objects, memory of other interfaces, and what is refused, for nobody
+ * would tell when it lets go.
+ */
+#include "services/blocks.h"
+#include "services/guest.h"
+#include "services/underway.h"
+
+/* Bound memory lives on without its handle. It stays booked until the process ends: which binding an unbind undoes is not followed. */
+static CUresult bound(CUresult rc, CUmemHandle handle)
+{
+    struct record ended;
+    if (rc == CUDA_SUCCESS && guest_serves())
+        records_count(RECORD_HANDLE, handle, 0, 1, &ended);
+    return rc;
+}
+
+static CUresult bound_address(const struct real *real, CUresult rc, CUdeviceptr address)
+{
+    CUmemHandle handle;
+    if (rc == CUDA_SUCCESS && guest_serves() &&
+        INSIDE(real->cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)address)) == CUDA_SUCCESS) {
+        bound(rc, handle);
+        INSIDE(real->cuMemRelease(handle));
+    }
+    return rc;
+}
+
+CUresult cuMulticastBindMem(CUmemHandle multicast, size_t at, CUmemHandle handle, size_t offset, size_t bytes, uint64_t flags)
+{
+    const struct real *real = real_cuda();
+    return bound(INSIDE(real->cuMulticastBindMem(multicast, at, handle, offset, bytes, flags)), handle);
+}
+
+CUresult cuMulticastBindMem_v2(CUmemHandle multicast, CUdevice device, size_t at, CUmemHandle handle, size_t offset, size_t bytes,
+                               uint64_t flags)
+{
+    const struct real *real = real_cuda();
+    return bound(INSIDE(real->cuMulticastBindMem_v2(multicast, device, at, handle, offset, bytes, flags)), handle);
+}
+
+CUresult cuMulticastBindAddr(CUmemHandle multicast, size_t at, CUdeviceptr address, size_t bytes, uint64_t flags)
+{
+    const struct real *real = real_cuda();
+    return bound_address(real, INSIDE(real->cuMulticastBindAddr(multicast, at, address, bytes, flags)), address);
+}
+
+CUresult cuMulticastBindAddr_v2(CUmemHandle multicast, CUdevice device, size_t at, CUdeviceptr address, size_t bytes, uint64_t flags)
+{
+    const struct real *real = real_cuda();
+    return bound_address(real, INSIDE(real->cuMulticastBindAddr_v2(multicast, device, at, address, bytes, flags)), address);
+}
+
+/* Memory of Vulkan, DMA buffers and the like: whoever made it is not limited here, so who imports it pays. */
+CUresult cuImportExternalMemory(CUexternalMemory *memory, const struct external_memory *described)
+{
+    const struct real *real = real_cuda();
+    int device = memory != NULL && described != NULL && guest_serves() ? guest_current_device(real) : -1;
+    if (device < 0)
+        return INSIDE(real->cuImportExternalMemory(memory, described));
+    uint64_t bytes = blocks_bytes(described->size);
+    underway_begin(device);
+    CUresult rc = CUDA_ERROR_OUT_OF_MEMORY;
+    if (guest_reserve(device, bytes)) {
+        rc = INSIDE(real->cuImportExternalMemory(memory, described));
+        guest_settle(rc, RECORD_EXTERNAL, (uint64_t)(uintptr_t)*memory, device, bytes);
+    }
+    underway_end(device);
+    return rc;
+}
+
+CUresult cuDestroyExternalMemory(CUexternalMemory memory)
+{
+    const struct real *real = real_cuda();
+    if (!guest_serves())
+        return INSIDE(real->cuDestroyExternalMemory(memory));
+    struct parting parting = guest_part(RECORD_EXTERNAL, (uint64_t)(uintptr_t)memory);
+    return guest_parted(INSIDE(real->cuDestroyExternalMemory(memory)), &parting);
+}
+
+/* ---- refused where there is a limit ------------------------------------------------------------------------------ */
+
+static bool limited(void)
+{
+    bool any = false;
+    for (int device = 0; guest_serves() && !any && device < REGION_DEVICES; device++)
+        any = memory_limit(&guest.map, device) != 0;
+    return any;
+}
+
+/* Memory that is mapped into a sparse array lives on without its handle. */
+static CUresult mapped(CUresult (*map)(struct array_mapping *, unsigned, CUstream), struct array_mapping *list, unsigned count, CUstream stream)
+{
+    for (unsigned i = 0; list != NULL && i < count; i++)
+        if (list[i].operation == OPERATION_MAP && limited())
+            return CUDA_ERROR_NOT_SUPPORTED;
+    return INSIDE(map(list, count, stream));
+}
+
+CUresult cuMemMapArrayAsync(struct array_mapping *list, unsigned count, CUstream stream)
+{
+    return mapped(real_cuda()->cuMemMapArrayAsync, list, count, stream);
+}
+
+CUresult cuMemMapArrayAsync_ptsz(struct array_mapping *list, unsigned count, CUstream stream)
+{
+    return mapped(real_cuda()->cuMemMapArrayAsync_ptsz, list, count, stream);
+}
+
+CUresult cuLogicalEndpointBindMem(uint32_t endpoint, CUdevice device, uint64_t at, CUmemHandle handle, uint64_t offset, uint64_t bytes,
+                                  uint64_t flags)
+{
+    const struct real *real = real_cuda();
+    return limited() ? CUDA_ERROR_NOT_SUPPORTED
+                     : INSIDE(real->cuLogicalEndpointBindMem(endpoint, device, at, handle, offset, bytes, flags));
+}
+
+CUresult cuLogicalEndpointBindAddr(uint32_t endpoint, CUdevice device, uint64_t at, void *address, uint64_t bytes, uint64_t flags)
+{
+    const struct real *real = real_cuda();
+    return limited() ? CUDA_ERROR_NOT_SUPPORTED : INSIDE(real->cuLogicalEndpointBindAddr(endpoint, device, at, address, bytes, flags));
+}
+
+/* A process that was written out keeps its books, and comes back to what they say; on another card nobody would have booked it. */
+CUresult cuCheckpointProcessRestore(int pid, const struct restore_args *arguments)
+{
+    const struct real *real = real_cuda();
+    bool elsewhere = arguments != NULL && arguments->pairs != NULL && arguments->pair_count > 0;
+    return elsewhere && limited() ? CUDA_ERROR_NOT_SUPPORTED : INSIDE(real->cuCheckpointProcessRestore(pid, arguments));
+}

@@ -1,0 +1,166 @@
+#include "services/joint_memory.h"
+
+#include "core/joints.h"
+#include "core/lock.h"
+#include "core/process.h"
+#include "core/quiet.h"
+#include "core/waits.h"
+#include "services/blocks.h"
+#include "services/guest.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#define BLOCK (2ull << 20)
+
+/* How many records of this process hold a joint. */
+static uint32_t held[JOINTS + 1];
+static pthread_mutex_t joint_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+void joint_after_fork(void)
+{
+    memset(held, 0, sizeof held);
+    joint_mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+}
+
+static uint64_t words_of(const void *handle)
+{
+    uint64_t hash = 14695981039346656037ull;
+    for (int i = 0; i < HANDLE_BYTES; i++)
+        hash = (hash ^ ((const unsigned char *)handle)[i]) * 1099511628211ull;
+    return hash != 0 ? hash : 1;
+}
+
+/* A place for JOINT_EXPORTS locks that is nobody else's: of whatever container or share the file is seen in. */
+static uint64_t new_descriptors(void)
+{
+    static uint64_t count;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    uint64_t seed = ((uint64_t)now.tv_sec << 30 ^ (uint64_t)now.tv_nsec) + ((uint64_t)getpid() << 40) + ++count;
+    seed = (seed ^ seed >> 30) * 0xbf58476d1ce4e5b9ull;
+    seed = (seed ^ seed >> 27) * 0x94d049bb133111ebull;
+    return ((seed ^ seed >> 31) & 0x3fffffffffffff00ull) | 0x100;
+}
+
+/* joint_mutex held. What shares a block with others is exported with the whole block, which is paid for once more. */
+static uint32_t joint_of_record(enum record_kind kind, uint64_t key, uint64_t words)
+{
+    struct record record;
+    if (!records_find(kind, key, &record))
+        return 0;
+    if (record.device < 0 || record.joint != 0)
+        return record.joint;
+    bool shares = kind == RECORD_LINEAR && !record.charged;
+    if ((!shares && !record.charged) || (shares && !guest_reserve(record.device, BLOCK)))
+        return 0;
+    uint64_t bytes = shares ? BLOCK : record.bytes;
+    uint32_t joint = joint_new(&guest.map, record.device, bytes, new_descriptors(), words);
+    bool done = joint != 0 && records_join_up(kind, key, joint);
+    if (done)
+        held[joint]++;
+    struct joint what;
+    if ((joint != 0 && !done && joint_leave(&guest.map, joint, &what) && shares) || (joint == 0 && shares))
+        guest_release(record.device, BLOCK);
+    return done ? joint : 0;
+}
+
+void joint_exported_bytes(enum record_kind kind, uint64_t key, const void *handle)
+{
+    int saved = errno;
+    mutex_take(&joint_mutex);
+    uint64_t words = words_of(handle);
+    uint32_t joint = joint_of_record(kind, key, words);
+    if (joint != 0)
+        joint_name(&guest.map, joint, words);
+    pthread_mutex_unlock(&joint_mutex);
+    errno = saved;
+}
+
+void joint_exported_descriptor(enum record_kind kind, uint64_t key, int fd)
+{
+    int saved = errno;
+    uint64_t descriptors = 0;
+    mutex_take(&joint_mutex);
+    uint32_t joint = joint_of_record(kind, key, 0);
+    int export = joint != 0 ? joint_export(&guest.map, joint, &descriptors) : -1;
+    if (export >= 0) {
+        struct flock own = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = (off_t)(descriptors + (uint64_t)export), .l_len = 1};
+        fcntl(fd, F_OFD_SETLK, &own);
+    }
+    pthread_mutex_unlock(&joint_mutex);
+    errno = saved;
+}
+
+static bool has_words(const struct joint *joint, const void *sought)
+{
+    return joint->words == *(const uint64_t *)sought;
+}
+
+struct files {
+    int imported, another; /* the same file, opened once more */
+};
+
+static bool locked_against(int fd, uint64_t at)
+{
+    struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)at, .l_len = 1};
+    return fcntl(fd, F_OFD_GETLK, &range) == 0 && range.l_type != F_UNLCK;
+}
+
+/* Locked against everybody but the file itself: so it is the one that locked it. */
+static bool has_locked(const struct joint *joint, const void *sought)
+{
+    const struct files *files = sought;
+    for (uint32_t i = 0; joint->descriptors != 0 && i < joint->exports && i < JOINT_EXPORTS; i++)
+        if (locked_against(files->another, joint->descriptors + i) && !locked_against(files->imported, joint->descriptors + i))
+            return true;
+    return false;
+}
+
+static uint32_t joined(bool (*is)(const struct joint *joint, const void *sought), const void *sought, struct joint *what)
+{
+    mutex_take(&joint_mutex);
+    uint32_t joint = joint_join(&guest.map, is, sought, what);
+    if (joint != 0)
+        held[joint]++;
+    pthread_mutex_unlock(&joint_mutex);
+    return joint;
+}
+
+uint32_t joint_of_bytes(const void *handle, struct joint *what)
+{
+    int saved = errno;
+    uint64_t words = words_of(handle);
+    uint32_t joint = joined(has_words, &words, what);
+    errno = saved;
+    return joint;
+}
+
+uint32_t joint_of_descriptor(int fd, struct joint *what)
+{
+    int saved = errno;
+    char path[32];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    struct files files = {fd, quiet_open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK)};
+    uint32_t joint = 0;
+    if (files.another >= 0) {
+        joint = joined(has_locked, &files, what);
+        quiet_close(files.another);
+    }
+    errno = saved;
+    return joint;
+}
+
+void joint_let_go(uint32_t joint)
+{
+    struct joint what;
+    int saved = errno;
+    mutex_take(&joint_mutex);
+    bool last = joint <= JOINTS && held[joint] > 0 && --held[joint] == 0;
+    if (last && joint_leave(&guest.map, joint, &what))
+        guest_release(what.device, what.bytes);
+    pthread_mutex_unlock(&joint_mutex);
+    errno = saved;
+}

@@ -1,0 +1,125 @@
+/* Memory that several processes hold: who pays for it, when one lets go, and when one dies. */
+#include "check.h"
+#include "core/attach.h"
+#include "core/joints.h"
+#include "policy/memory.h"
+#include "regions.h"
+
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+static bool any(const struct joint *joint, const void *sought)
+{
+    return joint->words == *(const uint64_t *)sought;
+}
+
+static uint32_t join(struct region_map *map, uint64_t words)
+{
+    struct joint what;
+    return joint_join(map, any, &words, &what);
+}
+
+static uint64_t paid_by(const struct region_map *map)
+{
+    return map->region->procs[map->slot].used[0].total;
+}
+
+/* Two maps of one file are as good as two processes: each has a slot. */
+static void the_first_that_still_holds_it_pays(void)
+{
+    struct config config = config_for("joint.cache", 1000);
+    struct region_map a, b;
+    struct joint what;
+    region_attach(&a, &config);
+    region_attach(&b, &config);
+    CHECK(memory_reserve(&a, 0, MEMORY_DATA, 700) == GRANTED);
+    uint32_t joint = joint_new(&a, 0, 700, 0, 5);
+    CHECK(joint == 1 && join(&b, 6) == 0 && join(&b, 5) == joint && join(&b, 5) == joint);
+    CHECK(paid_by(&a) == 700 && paid_by(&b) == 0);
+    CHECK(joint_leave(&a, joint, &what) && what.bytes == 700);
+    CHECK_EQUAL(paid_by(&b), 700); /* before who paid gives back */
+    memory_release(&a, 0, MEMORY_DATA, what.bytes);
+    CHECK(join(&a, 5) == joint && !joint_leave(&a, joint, &what));
+    CHECK(memory_reserve(&a, 0, MEMORY_DATA, 400) == REFUSED);
+    CHECK(joint_leave(&b, joint, &what));
+    CHECK_EQUAL(join(&a, 5), 0);
+    region_forget(&b);
+    region_forget(&a);
+}
+
+static void who_dies_leaves_it_to_the_next(void)
+{
+    struct config config = config_for("heir.cache", 1000);
+    int ends[2];
+    CHECK(pipe(ends) == 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct region_map map;
+        region_attach(&map, &config);
+        char done = memory_reserve(&map, 0, MEMORY_DATA, 700) == GRANTED && joint_new(&map, 0, 700, 0, 5) == 1 ? 'y' : 'n';
+        if (write(ends[1], &done, 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    close(ends[1]);
+    hear_yes(ends[0]);
+    struct region_map map;
+    region_attach(&map, &config);
+    CHECK_EQUAL(join(&map, 5), 1);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    CHECK(memory_reserve(&map, 0, MEMORY_DATA, 301) == REFUSED);
+    CHECK(paid_by(&map) == 700 && memory_used(&map, 0) == 700);
+    CHECK(memory_reserve(&map, 0, MEMORY_DATA, 300) == GRANTED);
+    region_forget(&map);
+}
+
+static void a_full_list_says_so(void)
+{
+    struct config config = config_for("full.cache", 1000);
+    struct region_map maps[JOINT_HOLDERS + 1], alone;
+    for (int i = 0; i <= JOINT_HOLDERS; i++)
+        region_attach(&maps[i], &config);
+    CHECK_EQUAL(joint_new(&maps[0], 0, 1, 0, 5), 1);
+    for (int i = 1; i <= JOINT_HOLDERS; i++)
+        CHECK_EQUAL(join(&maps[i], 5), i < JOINT_HOLDERS ? 1 : 0);
+    for (uint32_t i = 2; i <= JOINTS; i++)
+        CHECK_EQUAL(joint_new(&maps[0], 0, 1, 0, 6), i);
+    CHECK_EQUAL(joint_new(&maps[0], 0, 1, 0, 6), 0);
+    for (int i = JOINT_HOLDERS; i >= 0; i--)
+        region_forget(&maps[i]);
+    snprintf(config.region_path, sizeof config.region_path, "/proc/no/such.cache");
+    region_attach(&alone, &config);
+    CHECK(joint_new(&alone, 0, 1, 0, 5) == 0 && join(&alone, 5) == 0);
+    region_forget(&alone);
+}
+
+static void a_region_of_an_earlier_version_grows_under_who_is_there(void)
+{
+    struct config config = config_for("grown.cache", 1000);
+    struct region_map earlier, later;
+    struct stat status;
+    region_attach(&earlier, &config);
+    CHECK(truncate(earlier.path, (off_t)REGION_FILE_BYTES) == 0);
+    earlier.joints = NULL; /* it knows none */
+    CHECK(memory_reserve(&earlier, 0, MEMORY_DATA, 600) == GRANTED);
+    region_attach(&later, &config);
+    CHECK(stat(later.path, &status) == 0 && status.st_size == (off_t)REGION_WHOLE_BYTES);
+    CHECK(later.slot == 1 && memory_used(&later, 0) == 600);
+    CHECK_EQUAL(joint_new(&later, 0, 1, 0, 5), 1);
+    region_forget(&later);
+    region_forget(&earlier);
+}
+
+int main(void)
+{
+    if (!directory_made())
+        return 1;
+    the_first_that_still_holds_it_pays();
+    who_dies_leaves_it_to_the_next();
+    a_full_list_says_so();
+    a_region_of_an_earlier_version_grows_under_who_is_there();
+    return check_result("joints") | !directory_removed();
+}

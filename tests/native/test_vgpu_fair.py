@@ -1,0 +1,59 @@
+"""Inside one container GPU time is shared by processes and not by launches, by virtual time on the emulated machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kit.conducting import busy, conduct
+from kit.vgpu_kit import build
+
+from pumice import machine
+
+ONE, MANY, SHORT, LONG = "kernel=1000000", "kernel=1000000,streams=8", "kernel=10000", "kernel=20000000"
+GRAPH, SYNCHRONOUS = "kernel=100000,shape=graph", "kernel=1000000,shape=sync"
+
+
+@pytest.fixture(scope="module")
+def card(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    build()
+    folder = tmp_path_factory.mktemp("card")
+    machine.create(machine.machine_of("A100-SXM4-40GB", virtual_time=True), folder / "m")
+    return folder / "m"
+
+
+@pytest.mark.parametrize(
+    "players",
+    [
+        (MANY, ONE),
+        ("kernel=100000,streams=16", "kernel=100000"),
+        (MANY, SHORT),
+        (SHORT, ONE),
+        (ONE, LONG),
+        (MANY, LONG),
+        (GRAPH, LONG),
+        (SYNCHRONOUS, MANY),
+        (MANY, "kernel=3000000", "kernel=100000"),
+    ],
+)
+def test_processes_get_the_same_whatever_they_launch(card: Path, tmp_path: Path, players: tuple[str, ...]) -> None:
+    workers = conduct(card, tmp_path, 5000, *(f"limit=30,{player}" for player in players))
+    for worker in workers:
+        assert busy(worker, 1500, 4900) == pytest.approx(30 / len(players), abs=1)
+
+
+@pytest.mark.parametrize("limit", [30, 80])
+@pytest.mark.parametrize("player", ["kernel=100000,pause=1900000", "kernel=1000000,pause=19000000"])
+def test_what_one_process_does_not_ask_for_is_the_others(
+    card: Path, tmp_path: Path, limit: int, player: str
+) -> None:
+    """Of a program that pauses after each kernel: it gets the 5 % that it asks for, and nothing of the limit is lost."""
+    pausing, greedy = conduct(card, tmp_path, 5000, f"limit={limit},{player}", f"limit={limit},{ONE}")
+    assert busy(pausing, 1500, 4900) == pytest.approx(5, abs=0.6)
+    assert busy(pausing, 1500, 4900) + busy(greedy, 1500, 4900) == pytest.approx(limit, abs=1)
+
+
+def test_who_comes_late_takes_half_from_then_on_and_nothing_for_the_time_before(card: Path, tmp_path: Path) -> None:
+    early, late = conduct(card, tmp_path, 5000, f"limit=30,{MANY}", f"limit=30,{ONE},start=2500")
+    assert busy(early, 500, 2400) == pytest.approx(30, abs=1)
+    assert [busy(worker, 2700, 4900) for worker in (early, late)] == pytest.approx([15, 15], abs=1)
