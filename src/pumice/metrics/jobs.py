@@ -165,7 +165,7 @@ def _queue_amounts(queue: QueueState, plugin: KnowsShares | None) -> dict[str, V
 
 def _why_waiting(task: Task) -> str:
     if task.gated:
-        return "gated"
+        return "queue" if task.awaits_queue else "gated"
     job = task.job
     if task.trial is not None:
         return "gang" if task.trial[0] is Status.ALLOCATED else "releasing"

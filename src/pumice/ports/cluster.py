@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 from pumice.model.errors import PumiceError
 
 Json = dict[str, Any]
+T = TypeVar("T")
 EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "SYNCED"]
 
 
@@ -61,10 +62,19 @@ class Cluster(Protocol):
                    field_selector: str = "") -> Json: ...
     async def create(self, resource: Resource, obj: Json, namespace: str = "", *, subresource: str = "",
                      name: str = "") -> Json: ...
+    async def create_as(self, resource: Resource, obj: Json, namespace: str, kind: type[T]) -> T:
+        """The same; of the answer only what the kind (a msgspec Struct) names is read."""
+        ...
+
     async def update(self, resource: Resource, obj: Json, *, subresource: str = "") -> Json: ...
     async def patch(self, resource: Resource, name: str, body: Any, namespace: str = "", *, subresource: str = "",
                     kind: Literal["merge", "json", "strategic", "apply"] = "merge",
                     params: Mapping[str, str] | None = None) -> Json: ...
+    async def patch_as(self, resource: Resource, name: str, body: Json, namespace: str, kind: type[T], *,
+                       subresource: str = "") -> T:
+        """A merge patch; of the answer only what the kind names is read."""
+        ...
+
     async def delete(self, resource: Resource, name: str, namespace: str = "", *, grace: int | None = None,
                      uid: str = "", propagation: str = "") -> Json: ...
     async def delete_collection(self, resource: Resource, namespace: str, *, label_selector: str) -> Json:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+PROGRAM: Final = "nvidia-cuda-mps-control"
 COMM: Final = "nvidia-cuda-mps"
 """How the kernel names both daemons and servers: it keeps 15 letters."""
 

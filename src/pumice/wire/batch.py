@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from pumice.ports.cluster import Resource
-from pumice.wire import volcano
+from pumice.wire import kinds
 from pumice.wire.objects import Meta
 from pumice.wire.volcano import FLOW, JOBS
 
@@ -21,9 +21,7 @@ JOB_KIND: Final = "Job"
 CRON_JOBS: Final = Resource(JOBS.group, "v1alpha1", "cronjobs")
 JOB_TEMPLATES: Final = Resource(FLOW, "v1alpha1", "jobtemplates")
 FLOW_API: Final = f"{FLOW}/v1alpha1"
-SERVICES: Final = volcano.SERVICES
-SECRETS: Final = Resource("", "v1", "secrets")
-NETWORK_POLICIES: Final = Resource("networking.k8s.io", "v1", "networkpolicies")
+SERVICES, SECRETS, NETWORK_POLICIES = kinds.SERVICES, kinds.SECRETS, kinds.NETWORK_POLICIES
 
 PENDING: Final = "Pending"
 RUNNING: Final = "Running"
@@ -36,7 +34,7 @@ TERMINATING: Final = "Terminating"
 TERMINATED: Final = "Terminated"
 FAILED: Final = "Failed"
 
-_EMPTY: Final = msgspec.Raw(b"{}")
+NOTHING: Final = msgspec.Raw(b"{}")
 
 
 class Policy(Struct, rename="camel", gc=False):
@@ -65,7 +63,7 @@ class Task(Struct, rename="camel", gc=False):
     name: str = ""
     replicas: int = 0
     min_available: int | None = None
-    template: msgspec.Raw = _EMPTY
+    template: msgspec.Raw = NOTHING
     policies: list[Policy] = []
     max_retry: int = 0
     depends_on: DependsOn | None = None
@@ -141,8 +139,16 @@ class Job(Struct, rename="camel", gc=False):
         return self.status.state.phase
 
 
+class WrittenJob(Struct, rename="camel", gc=False):
+    """What its controller reads of the answer when it has written the status."""
+
+    metadata: Meta = msgspec.field(default_factory=Meta)
+    status: JobStatus = msgspec.field(default_factory=JobStatus)
+
+
 class Terminated(Struct, rename="camel", gc=False):
     exit_code: int = 0
+    finished_at: str | None = None
 
 
 class ContainerState(Struct, rename="camel", gc=False):
@@ -172,3 +178,10 @@ class JobPod(Struct, rename="camel", gc=False):
     def terminating(self) -> bool:
         return bool(self.metadata.deletion_timestamp)
 
+
+class LabelledPod(Struct, rename="camel", gc=False):
+    """A pod that says it is of a Job, and its spec as it came, for whom it is another's."""
+
+    metadata: Meta = msgspec.field(default_factory=Meta)
+    spec: msgspec.Raw = NOTHING
+    status: PodStatus = msgspec.field(default_factory=PodStatus)

@@ -10,6 +10,7 @@ import msgspec
 import yaml
 
 from pumice.model.errors import BadInput
+from pumice.wire.yaml_text import safe_load
 
 VENDOR: Final = "k8s.device-plugin.nvidia.com"
 GPU: Final = "gpu"
@@ -87,7 +88,7 @@ def render(spec: Specification) -> bytes:
 def parse(text: str | bytes) -> Specification:
     """JSON or YAML. Raises BadInput."""
     try:
-        document: Any = yaml.safe_load(text)
+        document: Any = safe_load(text)
         return msgspec.convert(document, Specification)
     except yaml.YAMLError as error:
         raise BadInput(f"not YAML: {' '.join(str(error).split())}") from error

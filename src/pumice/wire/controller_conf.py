@@ -48,8 +48,10 @@ def parse_controller_conf(text: str) -> Discovery:
     """Raises ValueError with the path of what is wrong."""
     import yaml
 
+    from pumice.wire.yaml_text import safe_load
+
     try:
-        document = yaml.safe_load(text)
+        document = safe_load(text)
     except yaml.YAMLError as error:
         raise ValueError(f"no YAML: {error}") from error
     listed = _mapping({} if document is None else document, CONFIG_KEY).get("networkTopologyDiscovery")

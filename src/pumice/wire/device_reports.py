@@ -7,7 +7,6 @@ written anew every few seconds with another time in it is no news.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +16,6 @@ from typing import Any, Final
 from msgspec import DecodeError
 from msgspec.json import decode
 
-from pumice.wire.mindcluster import WHOLE_CHIPS
 from pumice.wire.objects import ConfigMap
 
 DEVICES: Final = "devices"
@@ -150,6 +148,8 @@ def _device_list(entry: Any) -> str | None:
     listed, time = entry.get("DeviceList"), entry.get("UpdateTime")
     if not isinstance(listed, dict) or type(time) is not int or time <= 0:
         return None
+    from pumice.wire.mindcluster import WHOLE_CHIPS
+
     if WHOLE_CHIPS not in listed:
         return ""
     lists = [listed.get(f"{WHOLE_CHIPS}{ending}", "") for ending in LISTS]
@@ -200,6 +200,8 @@ def check_code(body: Mapping[str, Any], about: str = DEVICES) -> str:
     text = json.dumps(ordered, ensure_ascii=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
+    import hashlib  # here: every program of `pumice run` imports this module by way of the families
+
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -211,6 +213,8 @@ def device_info(
     faults: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> dict[str, Any]:  # fmt: skip
     """The ``DeviceInfo`` of a node with these chips. ``faults``: the driver's error codes by chip."""
+    from pumice.wire.mindcluster import WHOLE_CHIPS
+
     listed = {WHOLE_CHIPS: ",".join(free), f"{WHOLE_CHIPS}-Unhealthy": ",".join(unhealthy),
               f"{WHOLE_CHIPS}-Fault": _dump([_fault(chip, codes) for chip, codes in faults.items()])}  # fmt: skip
     if recovering:
@@ -265,5 +269,3 @@ def _config_map(name: str, namespace: str, label: str, data: Mapping[str, str]) 
     key, _, value = label.partition("=")
     meta = {"name": name, "namespace": namespace, "labels": {key: value}}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": dict(data)}
-
-

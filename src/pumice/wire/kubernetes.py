@@ -23,6 +23,11 @@ NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 # API groups
 AUTHENTICATION: Final = "authentication.k8s.io"
 AUTHORIZATION: Final = "authorization.k8s.io"
+ADMISSION: Final = "admissionregistration.k8s.io"
+EXTENSIONS: Final = "apiextensions.k8s.io"
+RIGHTS: Final = "rbac.authorization.k8s.io"
+STORAGE: Final = "storage.k8s.io"
+NODE_GROUP: Final = "node.k8s.io"
 
 # Streams of exec and attach
 EXEC_PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")

@@ -9,6 +9,8 @@ import msgspec
 
 from pumice.model.errors import BadInput
 
+LIST = "nodeconfig"
+"""The one key of the document: an entry for each node."""
 KEYS = (
     "name", "operatingmode", "devicememoryscaling", "devicecorescaling", "devicesplitcount", "migstrategy",
     "filterdevices", "libcudaloglevel", "preconfigureddevicememory", "enablenumatopology",
@@ -51,7 +53,7 @@ def parse_node_config(text: str | bytes) -> NodeConfig:
         document = msgspec.json.decode(text)
     except msgspec.DecodeError as error:
         raise BadInput(f"the node configuration is no JSON: {error}") from error
-    listed = document.get("nodeconfig", []) if isinstance(document, dict) else None
+    listed = document.get(LIST, []) if isinstance(document, dict) else None
     if not isinstance(listed, list):
         raise BadInput('the node configuration must be {"nodeconfig": [{"name": "..."}]}')
     entries: list[NodeEntry] = []

@@ -46,7 +46,7 @@ def shipped() -> VnpuConfig:
 
 def read_vnpus(section: Any, lined: Lined, warnings: list[str]) -> VnpuConfig:
     """The section's entries that can be used; everything else is one of ``warnings``."""
-    path: Path = ("vnpus",)
+    path: Path = (names.CHIPS_SECTION,)
     soft = False
     if isinstance(section, dict):
         for key in section:

@@ -11,6 +11,7 @@ import yaml
 
 from pumice.model.errors import BadInput
 from pumice.wire.nearest import nearest
+from pumice.wire.yaml_text import safe_load
 
 FLAGS: Final[Mapping[str, str]] = {
     "migStrategy": "mig_strategy", "failOnInitError": "fail_on_init_error", "nvidiaDriverRoot": "driver_root",
@@ -40,7 +41,7 @@ class NvidiaPluginConfig:
 def parse_nvidia_plugin_config(text: str) -> NvidiaPluginConfig:
     """Raises BadInput on what cannot be meant, and on what would share cards in ways that are not served."""
     try:
-        document: Any = yaml.safe_load(text)
+        document: Any = safe_load(text)
     except yaml.YAMLError as error:
         raise BadInput(f"not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(document, dict) or document.get("version") != "v1":

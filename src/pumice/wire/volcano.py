@@ -15,34 +15,23 @@ import msgspec
 from msgspec import Struct
 
 from pumice.ports.cluster import Resource
-from pumice.wire import names
+from pumice.wire import kinds, names
 from pumice.wire.objects import Meta, OwnerReference, Quantities
 from pumice.wire.topology import TOPOLOGY, NetworkTopology, SubGroupPolicy
 
 VOLCANO: Final = names.VOLCANO_GROUP
 SCHEDULING: Final = names.SCHEDULING_GROUP
-STORAGE: Final = "storage.k8s.io"
 
-PODS: Final = Resource("", "v1", "pods")
-NODES: Final = Resource("", "v1", "nodes", namespaced=False)
-EVENTS: Final = Resource("", "v1", "events")
-CONFIGMAPS: Final = Resource("", "v1", "configmaps")
-PERSISTENT_VOLUME_CLAIMS: Final = Resource("", "v1", "persistentvolumeclaims")
-PERSISTENT_VOLUMES: Final = Resource("", "v1", "persistentvolumes", namespaced=False)
-STORAGE_CLASSES: Final = Resource(STORAGE, "v1", "storageclasses", namespaced=False)
-CSI_NODES: Final = Resource(STORAGE, "v1", "csinodes", namespaced=False)
-CSI_DRIVERS: Final = Resource(STORAGE, "v1", "csidrivers", namespaced=False)
-CSI_STORAGE_CAPACITIES: Final = Resource(STORAGE, "v1", "csistoragecapacities")
-VOLUME_ATTACHMENTS: Final = Resource(STORAGE, "v1", "volumeattachments", namespaced=False)
-SERVICES: Final = Resource("", "v1", "services")
-RESOURCE_QUOTAS: Final = Resource("", "v1", "resourcequotas")
-REPLICATION_CONTROLLERS: Final = Resource("", "v1", "replicationcontrollers")
-REPLICA_SETS: Final = Resource("apps", "v1", "replicasets")
-STATEFUL_SETS: Final = Resource("apps", "v1", "statefulsets")
-NAMESPACES: Final = Resource("", "v1", "namespaces", namespaced=False)
-DISRUPTION_BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets")
-PRIORITY_CLASSES: Final = Resource(SCHEDULING, "v1", "priorityclasses", namespaced=False)
-LEASES: Final = Resource("coordination.k8s.io", "v1", "leases")
+PODS, NODES, EVENTS, CONFIGMAPS = kinds.PODS, kinds.NODES, kinds.EVENTS, kinds.CONFIGMAPS
+NAMESPACES, LEASES, PRIORITY_CLASSES = kinds.NAMESPACES, kinds.LEASES, kinds.PRIORITY_CLASSES
+SERVICES, RESOURCE_QUOTAS, DISRUPTION_BUDGETS = kinds.SERVICES, kinds.RESOURCE_QUOTAS, kinds.DISRUPTION_BUDGETS
+REPLICATION_CONTROLLERS, REPLICA_SETS, STATEFUL_SETS = kinds.REPLICATION_CONTROLLERS, kinds.REPLICA_SETS, kinds.STATEFUL_SETS
+PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES = kinds.PERSISTENT_VOLUME_CLAIMS, kinds.PERSISTENT_VOLUMES
+STORAGE_CLASSES, VOLUME_ATTACHMENTS = kinds.STORAGE_CLASSES, kinds.VOLUME_ATTACHMENTS
+CSI_NODES, CSI_DRIVERS = kinds.CSI_NODES, kinds.CSI_DRIVERS
+CSI_STORAGE_CAPACITIES = kinds.CSI_STORAGE_CAPACITIES
+"""Kubernetes' own that scheduler and controllers meet beside them."""
+
 POD_GROUPS: Final = Resource(VOLCANO, "v1beta1", "podgroups")
 QUEUES: Final = Resource(VOLCANO, "v1beta1", "queues", namespaced=False)
 HYPER_NODES: Final = Resource(TOPOLOGY, "v1alpha1", "hypernodes", namespaced=False)

@@ -127,7 +127,8 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(What.GATE, "ResourceTopology", "no Numatopology is read", Told.FLAG, _true),
     Row(What.GATE, "CronVolcanoJobSupport", "CronJobs of Volcano are looked after all the same", Told.FLAG, _false),
     Row(What.GATE, "CSIStorage", "volumes are always accounted", Told.FLAG, _false),
-    Row(What.GATE, "SchedulingGatesQueueAdmission", "nobody takes the gate off a pod that its queue admits", Told.FLAG, _true),
+    Row(What.GATE, "SchedulingGatesQueueAdmission", "queues open the gates of pods that ask for it all the same", Told.FLAG,
+        _false),
 
     Row(What.POD, "spec.resourceClaims", "no claim is allocated, and on a node the pod would hang", Told.WAITS,
         lambda pod: bool(pod.spec.resource_claims), ("spec", "resourceClaims")),

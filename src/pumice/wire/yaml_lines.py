@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
 
 from pumice.model.errors import BadInput
+from pumice.wire import yaml_text
+from pumice.wire.yaml_text import Loader
 
 Path = tuple[str | int, ...]
+DEEPEST = 64
+MOST_NODES = 200_000
 
 
 @dataclass(slots=True)
@@ -30,25 +36,30 @@ class Lined:
 
 def load_lined(text: str, *, first_line: int = 1) -> Lined:
     """Parse one document. ``first_line`` is where the text begins in its file. Raises BadInput with the line."""
-    loader: yaml.SafeLoader | None = None
+    with refusals("line ", first_line):
+        return yaml_text.read(text, lambda loader: _lined(loader, first_line))
+
+
+@contextmanager
+def refusals(before: str, first_line: int) -> Iterator[None]:
+    """What is no YAML as BadInput, with its line behind ``before``."""
     try:
-        loader = yaml.SafeLoader(text)
-        node = loader.get_single_node()
-        result = Lined(None)
-        if node is not None:
-            result.value = _build(loader, node, (), result, first_line, 0)
-        return result
+        yield
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        line = first_line + (mark.line if mark else 0)
-        raise BadInput(f"line {line}: {_plainly(error)}") from None
+        raise BadInput(f"{before}{first_line + (mark.line if mark else 0)}: {_plainly(error)}") from None
     except (yaml.YAMLError, ValueError, OverflowError, TypeError) as error:
-        raise BadInput(f"line {first_line}: no YAML: {str(error).splitlines()[0][:200]}") from None
+        raise BadInput(f"{before}{first_line}: no YAML: {str(error).splitlines()[0][:200]}") from None
     except RecursionError:
-        raise BadInput(f"line {first_line}: nested too deeply") from None
-    finally:
-        if loader is not None:
-            loader.dispose()
+        raise BadInput(f"{before}{first_line}: nested too deeply") from None
+
+
+def _lined(loader: Loader, first_line: int) -> Lined:
+    result = Lined(None)
+    node = loader.get_single_node()
+    if node is not None:
+        result.value = _build(loader, node, (), result, first_line, 0)
+    return result
 
 
 _PLAIN = {
@@ -62,13 +73,13 @@ _PLAIN = {
 
 
 def _plainly(error: yaml.MarkedYAMLError) -> str:
-    said = error.problem or error.context or "no YAML"
+    said = error.problem or error.context or ""
     plain = next((words for beginning, words in _PLAIN.items() if said.startswith(beginning)), "")
-    return f"{plain} ({said})" if plain else said
+    return f"{plain} ({said})" if plain else f"no YAML: {said}"
 
 
-def _build(loader: yaml.SafeLoader, node: yaml.Node, path: Path, result: Lined, first: int, depth: int) -> Any:
-    if depth > 64 or len(result.lines) > 200_000:
+def _build(loader: Loader, node: yaml.Node, path: Path, result: Lined, first: int, depth: int) -> Any:
+    if depth > DEEPEST or len(result.lines) > MOST_NODES:
         raise RecursionError
     result.lines.setdefault(path, first + node.start_mark.line)
     if isinstance(node, yaml.MappingNode):
