@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from kit.control_plane import Api, Json
 
@@ -106,6 +108,64 @@ def test_what_is_applied_no_longer_goes(api: Api, d: str) -> None:
     seen = api.apply(d, deployment(env={"B": "2"}, stays="here"), "me").json
     assert env_of(seen) == {"B": "2"}
     assert seen["metadata"]["labels"] == {"stays": "here"}
+
+
+def test_a_struct_that_nobody_holds_anything_of_goes_with_its_defaults(api: Api, d: str) -> None:
+    plain, full = deployment(), deployment()
+    pod = full["spec"]["template"]["spec"]
+    term = {"weight": 100, "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname"}}
+    pod["affinity"] = {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
+    pod["containers"][0]["livenessProbe"] = {"httpGet": {"port": 80}}
+    api.apply(d, full, "me")
+    seen = api.apply(d, plain, "me").json["spec"]["template"]["spec"]
+    assert ("affinity" in seen, "livenessProbe" in seen["containers"][0]) == (False, False)
+
+
+def test_an_object_keeps_its_metadata_when_all_that_was_applied_there_is_given_up(api: Api, namespace: str) -> None:
+    path = f"/api/v1/namespaces/{namespace}/configmaps/m"
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "1"}}
+    for metadata in ({"finalizers": ["example.com/f"]}, {"labels": {"l": "1"}}, {}):
+        found = api.call("PATCH", f"{path}?fieldManager=me", {**body, "metadata": {"name": "m", **metadata}}, media=SSA)
+        assert found.code in (200, 201), found.json
+        assert found.json["metadata"]["name"] == "m"
+        assert found.json["metadata"].get("finalizers") == metadata.get("finalizers")
+
+
+NAMELESS = "the name of the object (m based on URL) was undeterminable: name must be provided"
+
+
+@pytest.mark.parametrize("metadata", [None, {}, {"labels": {"l": "1"}}, {"name": ""}])
+def test_what_is_made_by_an_apply_names_itself(api: Api, namespace: str, metadata: object) -> None:
+    body = {"apiVersion": "v1", "kind": "ConfigMap", **({} if metadata is None else {"metadata": metadata})}
+    found = api.call("PATCH", f"/api/v1/namespaces/{namespace}/configmaps/m?fieldManager=me", body, media=SSA)
+    assert (found.code, found.json["message"]) == (400, NAMELESS)
+
+
+@pytest.mark.parametrize(("before", "metadata", "taken"), [
+    ({}, None, True), ({}, {}, True), ({"labels": {"l": "1"}}, {}, True), ({"labels": {"l": "1"}}, {"labels": {"z": "1"}}, True),
+    ({"labels": {"l": "1"}}, None, False),  # all that it held there goes, and the name with it
+    ({"finalizers": ["example.com/f"]}, None, False), ({}, {"name": None}, False), ({}, {"name": ""}, False),
+])  # fmt: skip
+def test_a_later_apply_may_leave_out_the_name_and_not_take_it_away(
+        api: Api, namespace: str, before: dict[str, object], metadata: object, taken: bool) -> None:
+    path = f"/api/v1/namespaces/{namespace}/configmaps/m?fieldManager=me"
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "1"}}
+    assert api.call("PATCH", path, {**body, "metadata": {"name": "m", **before}}, media=SSA).code == 201
+    found = api.call("PATCH", path, body if metadata is None else {**body, "metadata": metadata}, media=SSA)
+    assert (found.code, found.json.get("message")) == ((200, None) if taken else (400, NAMELESS))
+
+
+@pytest.mark.parametrize(("method", "body", "media"), [
+    ("PUT", {"apiVersion": "v1", "kind": "ConfigMap"}, "application/json"),
+    ("PATCH", {"metadata": {"name": None}}, "application/merge-patch+json"),
+    ("PATCH", {"metadata": {"name": None}}, "application/strategic-merge-patch+json"),
+    ("PATCH", [{"op": "remove", "path": "/metadata/name"}], "application/json-patch+json"),
+])  # fmt: skip
+def test_what_replaces_an_object_names_itself(api: Api, namespace: str, method: str, body: Any, media: str) -> None:
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    api.create(path, {"metadata": {"name": "m"}})
+    found = api.call(method, f"{path}/m", body, media=media)
+    assert (found.code, found.json["message"]) == (400, NAMELESS)
 
 
 def test_what_somebody_else_owns_too_stays(api: Api, d: str) -> None:

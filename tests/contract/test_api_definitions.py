@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 
 import pytest
-from kit.control_plane import Api, Json
+from kit.control_plane import Api, Json, until
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 THINGS = "/apis/example.com/v1/things"
-Define = Callable[[Json], None]
+Define = Callable[..., None]
 
 
-def definition(schema: Json) -> Json:
-    return {"metadata": {"name": "things.example.com"}, "spec": {
-        "group": "example.com", "scope": "Cluster", "names": {"plural": "things", "kind": "Thing"},
-        "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}]}}  # fmt: skip
+def definition(schema: Json, **version: Json) -> Json:
+    versions = [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}, **version}]
+    names = {"plural": "things", "kind": "Thing"}
+    spec = {"group": "example.com", "scope": "Cluster", "names": names, "versions": versions}
+    return {"metadata": {"name": "things.example.com"}, "spec": spec}
 
 
 def thing(**fields: object) -> Json:
@@ -25,22 +25,13 @@ def thing(**fields: object) -> Json:
 
 @pytest.fixture
 def define(api: Api) -> Iterator[Define]:
-    def made(schema: Json) -> None:
-        api.create(CRDS, definition(schema))
+    def made(schema: Json, **version: Json) -> None:
+        api.create(CRDS, definition(schema, **version))
         api.until_served(THINGS)
 
     yield made
     api.delete(f"{CRDS}/things.example.com")
     until(lambda: api.call("GET", f"{CRDS}/things.example.com").code == 404)
-
-
-def until(done: Callable[[], bool]) -> None:
-    """The real server takes a new schema in after a moment."""
-    for _ in range(300):
-        if done():
-            return
-        threading.Event().wait(0.1)
-    raise TimeoutError
 
 
 def test_a_default_that_came_later_is_shown_of_older_objects(api: Api, define: Define) -> None:
@@ -85,6 +76,32 @@ def test_a_rule_that_is_cut_short_says_that_it_costs_too_much(api: Api, define: 
     assert (refused.code, "call cost exceeds limit" in refused.json["message"]) == (422, True)
 
 
+def test_a_status_that_the_definition_gives_is_there_from_the_start_whatever_was_sent(api: Api, define: Define) -> None:
+    phase = {"type": "object", "properties": {"phase": {"type": "string"}}}
+    define({"type": "object", "properties": {"status": {**phase, "default": {"phase": "Waiting"}}}}, subresources={"status": {}})
+    made = api.create(THINGS, thing(status={"phase": "Done"}))
+    seen = api.get(f"{THINGS}/{made['metadata']['name']}")
+    assert [found["status"] for found in (made, seen)] == [{"phase": "Waiting"}] * 2
+
+
+def test_asking_what_is_there_and_choosing_between_two_cost_a_rule_one_step_for_each_name(api: Api, define: Define) -> None:
+    """The rules of Volcano's HyperNodes, which bound no list: as many elements as a request has room for."""
+
+    def members(ways: int) -> Json:
+        names = [f"way{i}" for i in range(ways)]
+        selector = {"type": "object", "properties": {name: {"type": "string", "maxLength": 9} for name in names}}
+        selector["x-kubernetes-validations"] = [
+            {"rule": " || ".join(f"has(self.{name})" for name in names)},
+            {"rule": " + ".join(f"(has(self.{name}) ? 1 : 0)" for name in names) + " <= 1"}]  # fmt: skip
+        return {"type": "object", "properties": {"members": {"type": "array", "items": {
+            "type": "object", "properties": {"selector": selector}}}}}  # fmt: skip
+
+    refused = api.call("POST", CRDS, definition(members(5)))
+    assert refused.code == 422
+    assert "exceeds budget by factor of 1." in refused.json["message"]
+    define(members(4))
+
+
 def test_a_schema_is_published_for_both_readers_of_it(api: Api, define: Define) -> None:
     define({"type": "object", "x-kubernetes-preserve-unknown-fields": True, "properties": {"a": {"type": "string"}}})
     old: Json = {}
@@ -96,7 +113,7 @@ def test_a_schema_is_published_for_both_readers_of_it(api: Api, define: Define) 
     until(published)
     assert old["type"] == "object"
     assert "properties" not in old  # a reader of v2 would take them for all that there are
-    until(lambda: "com.example.v1.Thing" in api.get("/openapi/v3/apis/example.com/v1")["components"]["schemas"])
+    until(lambda: b"com.example.v1.Thing" in api.call("GET", "/openapi/v3/apis/example.com/v1").body)
     new = api.get("/openapi/v3/apis/example.com/v1")["components"]["schemas"]["com.example.v1.Thing"]["properties"]
     assert new["a"] == {"type": "string"}
     assert all(new[key]["description"] for key in ("apiVersion", "kind"))

@@ -212,39 +212,6 @@ def test_a_finished_pod_needs_no_grace(api: Api, pods: str, bound: Json) -> None
     assert api.call("GET", f"{pods}/p").code == 404
 
 
-def test_an_eviction_is_a_deletion(api: Api, pods: str, bound: Json) -> None:
-    eviction = {
-        "apiVersion": "policy/v1",
-        "kind": "Eviction",
-        "metadata": {"name": "p"},
-        "deleteOptions": {"gracePeriodSeconds": 7},
-    }
-    assert api.create(f"{pods}/p/eviction", eviction)["status"] == "Success"
-    assert api.get(f"{pods}/p")["metadata"]["deletionGracePeriodSeconds"] == 7
-
-
-def test_a_budget_holds_an_eviction_back(api: Api, pods: str, namespace: str, bound: Json) -> None:
-    api.merge(f"{pods}/p", {"metadata": {"labels": {"app": "web"}}})
-    api.strategic(
-        f"{pods}/p/status", {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
-    )
-    budgets = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
-    made = api.create(
-        budgets, {"metadata": {"name": "b"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}}
-    )
-    made["status"] = {
-        "disruptionsAllowed": 0,
-        "currentHealthy": 1,
-        "desiredHealthy": 1,
-        "expectedPods": 1,
-        "observedGeneration": 1,
-    }
-    api.update(f"{budgets}/b/status", made)
-    answer = api.call("POST", f"{pods}/p/eviction", {"metadata": {"name": "p"}})
-    assert (answer.code, answer.json["reason"]) == (429, "TooManyRequests")
-    assert answer.json["message"] == "Cannot evict pod as it would violate the pod's disruption budget."
-
-
 def test_gates_keep_a_pod_from_being_bound(api: Api, pods: str) -> None:
     made = api.create(pods, pod(schedulingGates=[{"name": "example.com/wait"}]))
     assert made["status"]["conditions"][0]["reason"] == "SchedulingGated"

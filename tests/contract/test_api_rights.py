@@ -8,7 +8,9 @@ from threading import Event
 from typing import Any
 
 import pytest
-from kit.control_plane import Answer, Api
+from kit.control_plane import Answer, Api, Json, until
+
+from pumice.cluster.apiserver.component_roles import component_roles
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 POD = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
@@ -137,3 +139,18 @@ def test_reviews_say_what_a_request_would_meet(api: Api, guest: Guest) -> None:
     assert {"verbs": ["get", "update"], "apiGroups": ["apps"], "resources": ["deployments", "deployments/scale"]} in (
         rules["resourceRules"])
     guest.gets(403, "POST", f"{reviews}/subjectaccessreviews", {"spec": {"user": "anybody"}})
+
+
+def test_kubernetes_own_components_have_the_roles_that_it_gives_them(api: Api) -> None:
+    def meaning(rules: list[Json]) -> set[tuple[str, ...]]:
+        return {(verb, group, resource, name) for rule in rules for verb in rule["verbs"] for group in rule.get("apiGroups") or ()
+                for resource in rule.get("resources") or () for name in rule.get("resourceNames") or ("",)} | {
+                    (verb, path) for rule in rules for verb in rule["verbs"] for path in rule.get("nonResourceURLs") or ()}
+
+    roles = list(component_roles())
+    until(lambda: api.call("GET", f"{RBAC}/clusterrolebindings/{roles[-1][0]}").code == 200)  # made a moment after the start
+    given = {item["metadata"]["name"]: item["rules"] for item in api.get(f"{RBAC}/clusterroles")["items"]}
+    bound = {item["metadata"]["name"]: item.get("subjects") for item in api.get(f"{RBAC}/clusterrolebindings")["items"]}
+    for name, rules, subjects in roles:
+        assert meaning(rules) == meaning(given[name]), name
+        assert (bound.get(name) or []) == subjects, name

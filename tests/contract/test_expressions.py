@@ -95,14 +95,38 @@ def test_what_an_update_leaves_as_it_was_is_not_held_against_it(api: Api, namesp
     ("self.nothing == 1", "undefined field 'nothing'"),
     ("self.low =", "Syntax error"),
     ("nobody(self)", "undeclared reference to 'nobody'"),
+    ("self.low", "cel expression must evaluate to a bool"),
+    ("self.low == 'a'", "found no matching overload for '_==_' applied to '(int, string)'"),
+    ("self.low > 1 && self.name.startsWith(self.low)", "found no matching overload for 'startsWith' applied to 'string.(int)'"),
+    ("self.grid == 1", "found no matching overload for '_==_'"),
+    ("self.part == 1", "found no matching overload for '_==_' applied to '(double, int)'"),
     ("self.grid.all(a, self.grid.all(b, self.grid.all(c, a == b || b == c)))", "exceeds budget"),
 ])  # fmt: skip
 def test_a_rule_that_means_nothing_or_would_not_end_is_refused_with_its_definition(api: Api, rule: str, said: str) -> None:
     grid = {"type": "array", "items": {"type": "string"}}
-    spec = {"properties": {"low": INTEGER, "grid": grid}, "x-kubernetes-validations": [{"rule": rule}]}
+    more = {"name": {"type": "string", "maxLength": 9}, "part": {"type": "number"}}
+    spec = {"properties": {"low": INTEGER, "grid": grid, **more}, "x-kubernetes-validations": [{"rule": rule}]}
     answer = api.call("POST", DEFINITIONS, definition("grids", spec))
     assert answer.code == 422, answer.body
     assert said in answer.json["message"]
+
+
+@pytest.mark.parametrize("rule", [
+    "self.low > 1.5 && self.part > 1", "self.when < timestamp('2030-01-01T00:00:00Z')", "self.for > duration('1h')",
+    "self.either == 1 || self.either == 'a'", "self.low == oldSelf.low", "self.any.x == 1 || self.map.x == 'a'",
+    "has(self.name) ? self.name.size() < 5 : true", "self.grid.all(g, g == 'a') && 'a' in self.grid", "self.raw == b'a'",
+])  # fmt: skip
+def test_a_rule_that_fits_its_schema_is_taken(api: Api, rule: str) -> None:
+    text = {"type": "string", "maxLength": 9}
+    spec = {"x-kubernetes-validations": [{"rule": rule.replace("self.for", "self.__for__")}], "properties": {
+        "low": INTEGER, "part": {"type": "number"}, "name": text, "grid": {"type": "array", "maxItems": 3, "items": text},
+        "when": {"type": "string", "format": "date-time"}, "for": {"type": "string", "format": "duration"},
+        "raw": {"type": "string", "format": "byte", "maxLength": 9},
+        "either": {"x-kubernetes-int-or-string": True}, "any": {"type": "object", "x-kubernetes-preserve-unknown-fields": True,
+                                                                "properties": {"x": INTEGER}},
+        "map": {"type": "object", "maxProperties": 3, "additionalProperties": text}}}  # fmt: skip
+    answer = api.call("POST", DEFINITIONS, definition("fits", spec), dryRun="All")
+    assert answer.code == 201, answer.json["message"]
 
 
 @contextmanager
@@ -219,6 +243,32 @@ def test_a_mutating_policy_applies_and_patches(api: Api, namespace: str) -> None
         made = api.call("POST", place, map_("a", x="y")).json
         assert made["metadata"]["labels"] == {"added": "a", "a.b/c": "patched"}
         assert made["data"] == {"x": "y"}
+
+
+@pytest.mark.parametrize(("reinvocation", "seen"), [("IfNeeded", ["yes", "yes"]), ("Never", ["not-yet", "yes"])])
+def test_a_mutating_policy_that_wants_to_sees_what_later_ones_made_of_it(api: Api, namespace: str, reinvocation: str,
+                                                                         seen: list[str]) -> None:  # fmt: skip
+    """Which of the two comes first, the real server leaves open."""
+    place = f"/api/v1/namespaces/{namespace}/configmaps?dryRun=All"
+    objects = []
+    for name, other in (("first", "second"), ("second", "first")):
+        value = f"has(object.data.{other}) ? 'yes' : 'not-yet'"
+        steps = f"[JSONPatch{{op: 'add', path: '/data/{name}', value: {value}}}]"
+        spec = {
+            "failurePolicy": "Fail", "reinvocationPolicy": reinvocation, "matchConstraints": about("configmaps", "CREATE"),
+            "matchConditions": [{"name": "here", "expression": f"request.namespace == '{namespace}'"}],
+            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": steps}}],
+        }  # fmt: skip
+        names = {"metadata": {"name": f"{name}-{namespace}"}}
+        objects += [{"kind": "MutatingAdmissionPolicy", **names, "spec": spec},
+                    {"kind": "MutatingAdmissionPolicyBinding", **names, "spec": {"policyName": f"{name}-{namespace}"}}]
+
+    def both() -> bool:
+        return {"first", "second"} <= api.call("POST", place, map_("a", x="y")).json["data"].keys()
+
+    with in_force(api, both, *objects):
+        data = api.call("POST", place, map_("a", x="y")).json["data"]
+        assert sorted((data["first"], data["second"])) == seen
 
 
 @pytest.mark.parametrize(("path", "value", "code"), [

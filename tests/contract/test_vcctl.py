@@ -38,6 +38,13 @@ class Vcctl:
         assert (ended.value.code or 0) == code, said.err
         return said.err if code else said.out
 
+    def offered(self, *words: str) -> list[str]:
+        """What a shell offers for the last of these words."""
+        with pytest.MonkeyPatch.context() as environment:
+            environment.setenv("KUBECONFIG", str(self.kubeconfig))
+            vcctl.main(["__complete", *words], "vcctl")
+        return self._capsys.readouterr().out.splitlines()
+
 
 @pytest.fixture
 def ctl(api: Api, kinds: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Vcctl:
@@ -79,6 +86,19 @@ def test_a_job_is_run_listed_viewed_and_deleted(api: Api, ctl: Vcctl, namespace:
     assert ctl("-N", namespace, "-n", "train", called="vjobs").startswith("Name:       \ttrain\n")
     assert ctl("--all-namespaces", called="vjobs").startswith("Namespace")
     assert ctl("job", "delete", "-N", "train", "-n", namespace) == "delete job train successfully\n"
+
+
+def test_names_are_offered_as_the_server_has_them(api: Api, ctl: Vcctl, namespace: str) -> None:
+    for name in ("train", "trial", "eval"):
+        ctl("job", "run", "-N", name, "-n", namespace)
+    ctl("queue", "create", "-n", f"{namespace}-queue")
+    assert ctl.offered("job", "view", "-n", namespace, "-N", "tr") == ["train", "trial"]
+    assert ctl.offered("job", "suspend", f"--namespace={namespace}", "--name=e") == ["--name=eval"]
+    assert ctl.offered("vsuspend", "-N", namespace, "-n", "") == ["eval", "train", "trial"]
+    assert set(ctl.offered("pod", "list", "--all-namespaces", "-j", "")) >= {"eval", "train", "trial"}
+    assert ctl.offered("queue", "operate", "-n", f"{namespace}-q") == [f"{namespace}-queue"]
+    assert ctl.offered("jobflow", "list", "-n", namespace) == [namespace]
+    assert ctl.offered("jobtemplate", "get", "-n", namespace, "-N", "") == []
 
 
 def test_a_job_of_a_file_is_run_as_it_is_written(api: Api, ctl: Vcctl, namespace: str, tmp_path: Path) -> None:

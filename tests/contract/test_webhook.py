@@ -17,17 +17,18 @@ from kit.objects import queue
 from kit.tenant_cases import env, plain, share
 
 from pumice.adapters.kube import Access, KubeClient
-from pumice.admission.registration import MUTATING, VALIDATING
+from pumice.admission.registration import API, LABELS, MUTATING, VALIDATING, owned_by
 from pumice.admission.review import Settings as Rules
 from pumice.admission.rules import RULES
 from pumice.apps.webhook import daemon
 from pumice.apps.webhook.certificates import SECRET
-from pumice.apps.webhook.registering import Place
+from pumice.apps.webhook.registering import Place, take_back
 from pumice.cluster import first_objects
 from pumice.cluster.spec import uniform
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError
 from pumice.wire.batch import CRON_JOBS, SECRETS
+from pumice.wire.kinds import CLUSTER_ROLES
 from pumice.wire.volcano import JOBS, POD_GROUPS, PODS, QUEUES, SCHEDULING_API
 
 pytestmark = pytest.mark.kube
@@ -53,7 +54,7 @@ async def webhook(api: Api, port: int) -> AsyncIterator[tuple[KubeClient, KubeCl
         with contextlib.suppress(ApiError):
             await kube.create(QUEUES, queue("default"))
         stop, ready = asyncio.Event(), asyncio.Event()
-        paths = daemon.paths_of(PATHS + (",/pods/validate" if api.kind == "kube" else ""))
+        paths = daemon.paths_of(f"{PATHS},/pods/validate")
         place = Place(namespace=SYSTEM, url=f"https://127.0.0.1:{port}")
         settings = daemon.Settings(Rules(), paths, f"127.0.0.1:{port}", "127.0.0.1:0", place)
         running = asyncio.create_task(daemon.run(settings, cluster=own, clock=SystemClock(), stop=stop, ready=ready))
@@ -174,6 +175,57 @@ def test_a_second_start_shows_the_same_certificate_and_a_forged_one_is_made_anew
     assert seen[0] == seen[1] != seen[2]
 
 
+def test_what_is_decided_no_more_is_asked_no_more(api: Api, namespace: str) -> None:
+    async def story(kube: KubeClient, own: KubeClient) -> None:
+        bad = job("bad", task("a"), task("a"), namespace=namespace)
+        await until(lambda: _says(kube, bad, JOBS, namespace, "duplicated"))
+        await take_back(kube, [rule for rule in RULES if rule.word in ("jobs", "jobflows")])
+
+        async def made() -> bool:
+            return await refused(kube, bad, JOBS, namespace) == ""
+
+        await until(made)
+
+    play(api, story)
+
+
+def test_a_field_that_no_job_may_have_is_told_by_its_path(api: Api, namespace: str) -> None:
+    """Kubernetes holds an object to its schema before it asks who validates (Volcano's definitions bound these fields)."""
+
+    async def story(kube: KubeClient, own: KubeClient) -> None:
+        negative = job("j", {**task("a"), "replicas": -1}, namespace=namespace)
+        words = "spec.tasks[0].replicas in body should be greater than or equal to 0"
+        await until(lambda: _says(kube, negative, JOBS, namespace, words))
+        nowhere = job("j", task("a"), namespace=namespace, volumes=[{"mountPath": ""}])
+        words = "spec.volumes[0].mountPath in body should be at least 1 chars long"
+        await until(lambda: _says(kube, nowhere, JOBS, namespace, words))
+        policy = job("j", task("a"), namespace=namespace, policies=[{"event": "PodFailed", "action": "Party"}])
+        await until(lambda: _says(kube, policy, JOBS, namespace, "invalid policy action"))
+        idle = {**job("j", namespace=namespace), "spec": {"minAvailable": 0}}
+        await until(lambda: _says(kube, idle, JOBS, namespace, "No task specified in job spec"))
+
+    play(api, story)
+
+
+def test_only_pods_of_ours_that_say_something_wait_for_the_server(api: Api, namespace: str) -> None:
+    def saying(scheduler: str, **notes: str) -> dict[str, Any]:
+        annotations = {f"volcano.sh/{key.replace('_', '-')}": text for key, text in notes.items()}
+        return {"metadata": {"name": "p", "namespace": namespace, "annotations": annotations},
+                "spec": {"schedulerName": scheduler, "containers": [{"name": "c", "image": "i"}]}}  # fmt: skip
+
+    async def story(kube: KubeClient, own: KubeClient) -> None:
+        bad = saying("volcano", jdb_min_available="0")
+        await until(lambda: _says(kube, bad, PODS, namespace, "it must be a positive integer"))
+        found = await kube.get(VALIDATING, "volcano-admission-service-pods-validate")
+        found["webhooks"][0]["clientConfig"]["url"] = f"https://127.0.0.1:{free_port()}/pods/validate"
+        await kube.update(VALIDATING, found)
+        await until(lambda: _says(kube, bad, PODS, namespace, "failed calling webhook"))
+        for other in (saying("volcano"), saying("default-scheduler", jdb_min_available="0")):
+            assert await refused(kube, other, PODS, namespace) == ""
+
+    play(api, story)
+
+
 def test_while_the_server_is_down_no_job_passes_unseen(api: Api, namespace: str) -> None:
     """The registration stays, and with it the promise."""
 
@@ -189,6 +241,21 @@ def test_while_the_server_is_down_no_job_passes_unseen(api: Api, namespace: str)
             await until(lambda: _says(kube, good, JOBS, namespace, "failed calling webhook"))
 
     asyncio.run(story())
+
+
+def test_what_is_registered_belongs_to_the_servers_role_and_goes_with_it(api: Api) -> None:
+    """The garbage collector takes it away; else an uninstalled server would keep everybody from making a Job."""
+    earlier = "volcano-admission-service-jobs-validate"
+    api.create(f"/apis/{API}/validatingwebhookconfigurations", {"metadata": {"name": earlier, "labels": LABELS}, "webhooks": []})
+
+    async def story(kube: KubeClient, own: KubeClient) -> None:
+        role = await kube.get(CLUSTER_ROLES, "volcano-admission")
+        ours = "app=volcano-admission"
+        items = [item for kind in (MUTATING, VALIDATING) for item in (await kube.list(kind, label_selector=ours))["items"]]
+        assert earlier in [item["metadata"]["name"] for item in items]
+        assert [item["metadata"]["ownerReferences"] for item in items] == [owned_by(role)] * len(items)
+
+    play(api, story)
 
 
 def test_a_tenant_that_lifts_its_limits_is_refused_by_the_admission_server_too(api: Api) -> None:

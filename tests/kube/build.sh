@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Builds the real control plane that go.mod names, once per go.sum, and prints the directory as the last line.
 # That directory is what KUBEBUILDER_ASSETS (envtest's convention) hands to the tests.
-# Names given as arguments are built besides: kube-scheduler is what benchmarks race and recordings ask, and no test runs it;
-# e2e.test is Kubernetes' own suite, which `make conformance` runs.
+# Names given as arguments are built besides: e2e.test is Kubernetes' own suite, which `make conformance` runs. helm has a module of its own: it wants newer neighbours than the
+# control plane's, and a new helm shall not build that anew.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -29,14 +29,28 @@ build() { # build NAME PACKAGE: leaves a whole binary or none
     mv "$assets/.$name.$$" "$assets/$name"
 }
 
+build_helm() {
+    local module=helm.sh/helm/v4 version sum
+    version=$(awk -v module=$module '$1 == module {print $2; exit}' helm/go.mod)
+    sum=$(cat helm/go.mod helm/go.sum | sha256sum | cut -c1-16)
+    if [ ! -x "$assets/.helm-$sum" ]; then
+        echo "building helm $version ..." >&2
+        CGO_ENABLED=0 GOFLAGS=-mod=readonly go -C helm build -trimpath \
+            -ldflags "-s -w -X $module/internal/version.version=$version" -o "$assets/.helm.$$" "$module/cmd/helm"
+        mv "$assets/.helm.$$" "$assets/.helm-$sum"
+    fi
+    ln -sfn ".helm-$sum" "$assets/helm"
+}
+
 (
     flock 9 # two builds at once would only slow each other down
     build etcd go.etcd.io/etcd/server/v3
-    for name in kube-apiserver kubectl kube-controller-manager kubelet "$@"; do
+    for name in kube-apiserver kubectl kube-controller-manager kube-scheduler kubelet "$@"; do
         case $name in
             e2e.test) build "$name" k8s.io/kubernetes/test/e2e ;;
             *) build "$name" "k8s.io/kubernetes/cmd/$name" ;;
         esac
     done
+    build_helm
 ) 9>"$assets/.lock"
 echo "$assets"

@@ -17,11 +17,11 @@ from typing import Final
 
 import pynvml
 
+from pumice.adapters.environments import variable_of
 from pumice.model.errors import Unavailable
-from pumice.ports.mps import COMM, DaemonSeen, folder_of
+from pumice.ports.mps import COMM, PROGRAM, DaemonSeen, folder_of
 from pumice.wire import variables
 
-PROGRAM: Final = "nvidia-cuda-mps-control"
 PATIENCE: Final = 5.0
 MOST_SERVERS: Final = 16
 """A daemon has one or two; root in a container may answer in its place, and each is asked."""
@@ -172,12 +172,7 @@ def _noted(path: Path) -> int:
 
 def _pipe_of(pid: int) -> str:
     """The folder of pipes that a process was started with; empty where that cannot be told."""
-    try:
-        words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return ""
-    name = f"{variables.MPS_PIPES}=".encode()
-    return next((os.fsdecode(word.removeprefix(name)) for word in words if word.startswith(name)), "")
+    return os.fsdecode(variable_of(pid, variables.MPS_PIPES))
 
 
 def _lives(pid: int) -> bool:

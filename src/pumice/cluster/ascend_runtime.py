@@ -37,6 +37,7 @@ class AscendRuntime:
     def __init__(self, below: Runtime, machine: str) -> None:
         self._below, self._machine = below, machine
         self._mapped = Path(machine, "mapped")
+        self._leaving: set[asyncio.Task[None]] = set()
         running = below.running()
         end_containers(machine, {driver_id(container) for container in running})
         for mark in self._mapped.glob("*"):
@@ -93,7 +94,9 @@ class AscendRuntime:
             if not self._has_slice(exit_.id):
                 on_exit(exit_)
                 return
-            task = asyncio.ensure_future(self._leave(exit_.id))
+            task = asyncio.create_task(self._leave(exit_.id))
+            self._leaving.add(task)  # a loop forgets tasks that nobody holds
+            task.add_done_callback(self._leaving.discard)
             # The post-stop hook comes before the container is known to have ended.
             task.add_done_callback(lambda _: on_exit(exit_))
 

@@ -19,12 +19,11 @@ from pumice.wire.device_reports import (
     render_gathered_devices,
     render_gathered_hosts,
 )
+from pumice.wire.kinds import CONFIGMAPS, NAMESPACES
 from pumice.wire.objects import ConfigMap, decode
 
 log = logging.getLogger("pumice.cluster.clusterd")
 
-CONFIG_MAPS: Final = Resource("", "v1", "configmaps")
-NAMESPACES: Final = Resource("", "v1", "namespaces", namespaced=False)
 NODES_OF_ONE: Final = 500
 """Nodes whose devices one ConfigMap holds: 1 MiB is the most that one may have."""
 
@@ -35,7 +34,7 @@ async def run(cluster: Cluster, clock: Clock, stop: asyncio.Event) -> None:
     changed = asyncio.Event()
 
     async def follow() -> None:
-        async for event in cluster.watch(CONFIG_MAPS, label_selector=OWN_LABEL):
+        async for event in cluster.watch(CONFIGMAPS, label_selector=OWN_LABEL):
             gone = event.type == "DELETED"
             if (gone or event.type in ("ADDED", "MODIFIED")) and found.take(decode(ConfigMap, event.raw), deleted=gone):
                 changed.set()
@@ -90,12 +89,12 @@ async def _write(cluster: Cluster, wanted: list[Json], written: dict[str, Json])
         if written.get(name) == body:
             continue
         try:
-            await cluster.patch(CONFIG_MAPS, name, body, GATHERED_NAMESPACE)
+            await cluster.patch(CONFIGMAPS, name, body, GATHERED_NAMESPACE)
         except ApiError as error:
             if error.code != 404:
                 raise
             await _create(cluster, NAMESPACES, {"metadata": {"name": GATHERED_NAMESPACE}})
-            await cluster.create(CONFIG_MAPS, body, GATHERED_NAMESPACE)
+            await cluster.create(CONFIGMAPS, body, GATHERED_NAMESPACE)
         written[name] = body
 
 

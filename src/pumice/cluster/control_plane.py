@@ -48,7 +48,7 @@ async def start_embedded(data: DataDir, pki: Pki, *, address: str, port: int, cl
         storage = open_storage(data.database)
     except sqlite3.Error as error:
         raise BadInput(f"data dir {data.root}: its database cannot be opened: {error}") from error
-    api = ApiServer(storage, clock, dice)
+    api = ApiServer(storage, clock, dice, mounts_tokens=True)
     api.tokens.sign_with(pki.service_account_key.read_bytes())
     tokens = {pki.admin_token: ADMIN}
     tokens |= {token: User(f"system:node:{node}", groups=("system:nodes",)) for node, token in kubelet_tokens}
@@ -69,7 +69,7 @@ async def start_kube(data: DataDir, pki: Pki, *, address: str, port: int, clock:
         check_free(address, port)
     users = [f'{token},system:node:{node},{node},"system:nodes"' for node, token in kubelet_tokens]
     return await kube_control_plane.start(kube_control_plane.find_assets(), data.root / "kube", data.logs, pki, clock=clock,
-                                          address=address, port=port, users=users)
+                                          address=address, port=port, users=users, service_accounts=True)
 
 
 def usual_port(data: DataDir, wanted: int, address: str) -> int:

@@ -8,16 +8,14 @@ from __future__ import annotations
 import asyncio
 from importlib.resources import files
 
-import yaml
-
 from pumice.cluster.spec import ClusterSpec
 from pumice.model.errors import Unavailable
 from pumice.ports.cluster import ApiError, Cluster, Json, Resource
 from pumice.wire import names, volcano
+from pumice.wire.conditions import holds
+from pumice.wire.kinds import CONFIGMAPS, CRDS, NAMESPACES
+from pumice.wire.yaml_text import safe_load
 
-CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
-NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
-CONFIGMAPS = Resource("", "v1", "configmaps")
 ESTABLISHED_SECONDS = 20.0
 
 SCHEDULER_CONF = """\
@@ -50,7 +48,7 @@ async def ensure(kube: Cluster, spec: ClusterSpec) -> None:
     try:
         async with asyncio.timeout(ESTABLISHED_SECONDS):
             for kind in kinds:
-                while not _served(await kube.get(CRDS, kind["metadata"]["name"])):
+                while not holds(await kube.get(CRDS, kind["metadata"]["name"]), "Established"):
                     await asyncio.sleep(0.05)
     except TimeoutError as error:
         raise Unavailable(f"the API server does not serve Volcano's kinds after {ESTABLISHED_SECONDS:.0f} s") from error
@@ -73,13 +71,8 @@ async def _configuration(kube: Cluster) -> None:
 def volcano_kinds() -> list[Json]:
     """The CustomResourceDefinitions that are shipped with the package."""
     folder = files("pumice") / "manifests" / "crds"
-    return [yaml.safe_load(entry.read_text()) for entry in sorted(folder.iterdir(), key=lambda e: e.name)
+    return [safe_load(entry.read_text()) for entry in sorted(folder.iterdir(), key=lambda e: e.name)
             if entry.name.endswith(".yaml")]  # fmt: skip
-
-
-def _served(kind: Json) -> bool:
-    conditions = kind.get("status", {}).get("conditions") or ()
-    return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
 
 
 async def _create(kube: Cluster, resource: Resource, obj: Json) -> None:

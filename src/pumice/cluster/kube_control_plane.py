@@ -65,18 +65,18 @@ def find_assets(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 async def start(assets: Path, data: Path, logs: Path, pki: Pki, *, clock: Clock, address: str = "127.0.0.1",
-                port: int = 0, users: Sequence[str] = (), controller_manager: bool = True,
+                port: int = 0, users: Sequence[str] = (), controller_manager: bool = True, service_accounts: bool = False,
                 admission: Sequence[str] = (), api_flags: Sequence[str] = ()) -> KubeControlPlane:
     """Start everything and wait until /readyz says ok. ``users`` are further lines of the token file.
 
-    ``api_flags`` are further flags of kube-apiserver.
+    With ``service_accounts`` pods get a token of theirs, and wait for it; ``api_flags`` are further flags of kube-apiserver.
 
     Raises Unavailable with the tail of the failing component's log.
     """
     for tries_left in reversed(range(PORT_TRIES)):
         try:
             return await _start(assets, data, logs, pki, clock, address, port or free_port(address), users, controller_manager,
-                                admission, api_flags)  # fmt: skip
+                                service_accounts, admission, api_flags)  # fmt: skip
         except Unavailable as error:
             if not tries_left or "address already in use" not in str(error):
                 raise
@@ -85,7 +85,8 @@ async def start(assets: Path, data: Path, logs: Path, pki: Pki, *, clock: Clock,
 
 
 async def _start(assets: Path, data: Path, logs: Path, pki: Pki, clock: Clock, address: str, port: int, users: Sequence[str],
-                 controller_manager: bool, admission: Sequence[str], api_flags: Sequence[str]) -> KubeControlPlane:
+                 controller_manager: bool, service_accounts: bool, admission: Sequence[str],
+                 api_flags: Sequence[str]) -> KubeControlPlane:
     logs.mkdir(parents=True, exist_ok=True)
     etcd_port, peer_port = free_port(), free_port()
     plane = KubeControlPlane(f"https://{address}:{port}", logs)
@@ -111,7 +112,8 @@ async def _start(assets: Path, data: Path, logs: Path, pki: Pki, clock: Clock, a
             f"--service-account-key-file={pki.service_account_key}",
             f"--service-account-signing-key-file={pki.service_account_key}",
             f"--enable-admission-plugins={','.join(['NodeRestriction', *admission])}",
-            "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
+            f"--disable-admission-plugins={'' if service_accounts else 'ServiceAccount,'}TaintNodesByCondition",
+            "--allow-privileged=true",  # as kubeadm has it; the NPUs' plugins are
             "--endpoint-reconciler-type=none", "--kubelet-preferred-address-types=InternalIP,Hostname", *api_flags,
         ])  # fmt: skip
         await _until_ready(plane, pki, clock)

@@ -22,7 +22,6 @@ from pathlib import Path
 import msgspec
 
 from pumice.adapters.bookings.foreign import booking_dirs
-from pumice.adapters.mps import PROGRAM
 from pumice.apps.monitor import daemon as monitor
 from pumice.apps.node import ascend_plugin, gpushare_plugin, mindcluster_plugin, vgpu_plugin
 from pumice.apps.node.cdi_files import CdiPlaces
@@ -30,17 +29,19 @@ from pumice.apps.service.tasks import run_until
 from pumice.cluster.supervised import supervised
 from pumice.families.settings import Settings, settings_from
 from pumice.model.errors import PumiceError
-from pumice.node.vgpu.answer import ResponseOptions, strategies
+from pumice.node.vgpu.answer import ResponseOptions
 from pumice.ports.clock import Clock, SystemClock
-from pumice.ports.cluster import Cluster, Resource
+from pumice.ports.cluster import Cluster
+from pumice.ports.mps import PROGRAM
 from pumice.wire import names, variables
+from pumice.wire.device_lists import strategies
+from pumice.wire.kinds import CONFIGMAPS
 from pumice.wire.mindcluster import DRIVER_NAME
 from pumice.wire.objects import ConfigMap, decode
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 
 log = logging.getLogger("pumice.cluster.node")
 
-CONFIGMAPS = Resource("", "v1", "configmaps")
 LEAVING = 10.0
 """Seconds for a plugin to take back what it has said of the node's cards, when another one shares them from now on."""
 

@@ -8,6 +8,7 @@
     - {name: inference, npus: 2, npu: 310P3, labels: {host-arch: huawei-arm}}   # Ascend NPUs, and no graphics cards
     controlPlane: embedded         # or kube: the real etcd and kube-apiserver
     podNetwork: auto               # or a range such as 10.77.0.0/16, or none: pods share the machine's
+    admission: [/jobs/mutate, /jobs/validate]    # what is decided, by path, as --enabled-admission of pumice webhook
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import ipaddress
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pumice.machine.document import Field, read_file
 from pumice.model.errors import BadInput
@@ -65,6 +66,19 @@ class ClusterSpec:
     pumice_images: tuple[str, ...] = field(default=("pumice",))
     pod_network: str = "auto"  # a range, or "none": pods share the machine's network
     bare: bool = False  # control plane and nodes only: the daemons come by manifests
+    admission: tuple[str, ...] | None = None  # paths; None: those of a chart of Volcano
+
+    @property
+    def summary(self) -> str:
+        """In one line, for people."""
+        cards, npus = sum(node.cards for node in self.nodes), sum(node.npus for node in self.nodes)
+        emulated = f"{cards} emulated card{'s' if cards != 1 else ''}"
+        kinds = "real cards by NVML" if any(node.real for node in self.nodes) else emulated
+        if npus:
+            named = f"{npus} emulated NPU{'s' if npus != 1 else ''}"
+            kinds = f"{kinds}, {named}" if any(node.has_cards for node in self.nodes) else named
+        count = len(self.nodes)
+        return f"{count} node{'s' if count != 1 else ''}, {kinds}, {self.control_plane} control plane"
 
 
 def uniform(nodes: int, cards: int, model: str, *, real: bool = False, mig: bool = False,
@@ -77,7 +91,7 @@ def uniform(nodes: int, cards: int, model: str, *, real: bool = False, mig: bool
         control_plane=control_plane, port=port, pod_network=pod_network, bare=bare), "command line")  # fmt: skip
 
 
-_KEYS = ("nodes", "controlPlane", "address", "port", "images", "podNetwork", "bare")
+_KEYS = ("nodes", "controlPlane", "address", "port", "images", "podNetwork", "bare", "admission")
 _NODE_KEYS = (
     "name", "count", "cards", "model", "machine", "mig", "cpu", "memory", "pods", "real", "npus", "npu", "labels", "sharing",
 )  # fmt: skip
@@ -93,6 +107,17 @@ def load(path: Path) -> ClusterSpec:
     return _checked(ClusterSpec(tuple(nodes) or (NodeSpec("node-1"),), **dict(_settings(keys))), str(path))
 
 
+OVERRULING: Final = frozenset(("bare", "control_plane", "emulated", "pod_network", "port"))
+
+
+def overruled(spec: ClusterSpec, said: Mapping[str, Any]) -> ClusterSpec:
+    """A cluster file with what the command line says of ``OVERRULING``. Raises BadInput."""
+    said = dict(said)
+    if said.pop("emulated", False):
+        spec = replace(spec, nodes=tuple(replace(node, real=False) for node in spec.nodes))
+    return _checked(replace(spec, **said), "command line")
+
+
 def _settings(keys: Mapping[str, Field]) -> Iterator[tuple[str, Any]]:
     if part := keys.get("controlPlane"):
         yield "control_plane", part.word(CONTROL_PLANES)
@@ -106,6 +131,14 @@ def _settings(keys: Mapping[str, Field]) -> Iterator[tuple[str, Any]]:
         yield "pod_network", part.text()
     if part := keys.get("bare"):
         yield "bare", part.flag()
+    if part := keys.get("admission"):
+        yield "admission", _paths(part)
+
+
+def _paths(part: Field) -> tuple[str, ...]:
+    from pumice.admission.rules import BY_PATH  # with all rules, which `pumice up --help` does not need
+
+    return tuple(path.word(tuple(BY_PATH)) for path in part.items())
 
 
 def _nodes(part: Field, folder: Path, first: int) -> list[NodeSpec]:

@@ -16,7 +16,6 @@ import os
 import random
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -24,19 +23,18 @@ from pumice import machine as machines
 from pumice.adapters.kube import KubeClient
 from pumice.adapters.kube.config import load_kubeconfig
 from pumice.adapters.native import vgpu_library
-from pumice.admission.rules import DEFAULT_PATHS
+from pumice.admission.rules import DEFAULT_PATHS, RULES
 from pumice.apps.controller import daemon as controller
 from pumice.apps.scheduler import daemon as scheduler
 from pumice.apps.service.tasks import run_until
 from pumice.apps.webhook import daemon as webhook
-from pumice.apps.webhook.registering import Place
+from pumice.apps.webhook.registering import Place, take_back
 from pumice.cluster import clusterd, first_objects, kube_control_plane, node_agent
-from pumice.cluster.ascend_runtime import AscendRuntime
 from pumice.cluster.control_plane import ControlPlane, start_embedded, start_kube, usual_port
 from pumice.cluster.controllers.shell import ControllersSettings
 from pumice.cluster.controllers.shell import run as run_controllers
 from pumice.cluster.datadir import DataDir
-from pumice.cluster.emulated_cards import EmulatedCards
+from pumice.cluster.emulation import around, container_env, machine_of
 from pumice.cluster.free_ports import port_or_free
 from pumice.cluster.kubelet.run import run as run_kubelet
 from pumice.cluster.kubelet.settings import KubeletSettings, ServerTls
@@ -44,19 +42,16 @@ from pumice.cluster.network.choosing import choose_network
 from pumice.cluster.network.names import PodNames
 from pumice.cluster.network.pod_network import RoutedNetwork
 from pumice.cluster.pki import Pki, ensure_pki, issue
-from pumice.cluster.runtime.spec import Runtime
 from pumice.cluster.spec import ClusterSpec, NodeSpec
 from pumice.cluster.supervised import supervised
-from pumice.machine.npus import create_npus, has_npus, npu_environment
 from pumice.model.errors import Unavailable
 from pumice.ports.clock import Clock, SystemClock
-from pumice.ports.cluster import Resource
+from pumice.wire.kinds import NODES
 from pumice.wire.names import GPU_NUMBER, SCHEDULER_NAME, SYSTEM_NAMESPACE, VGPU_NUMBER
 from pumice.wire.objects import Node, decode
 
 log = logging.getLogger("pumice.cluster")
 
-NODES = Resource("", "v1", "nodes", namespaced=False)
 READY_SECONDS = 45.0
 LONGEST_SOCKET = len("/kubelet/device-plugins/nvidia-vgpu-memory-percentage.sock")
 
@@ -87,8 +82,9 @@ class Cluster:
         kube = await self._client()
         await first_objects.ensure(kube, self.spec)
         if self.spec.control_plane == "embedded":
+            roots = tuple(self.data.node(node.name) / "root" for node in self.spec.nodes)
             self._daemon("controllers", lambda: run_controllers(
-                ControllersSettings(pki.ca), cluster=kube, clock=self.clock, dice=self.dice, stop=self._stop))  # fmt: skip
+                ControllersSettings(pki.ca, roots), cluster=kube, clock=self.clock, dice=self.dice, stop=self._stop))  # fmt: skip
         if self.spec.bare:
             self._default_scheduler(kube)
         else:
@@ -154,7 +150,8 @@ class Cluster:
 
     def _default_scheduler(self, kube: KubeClient) -> None:
         """What kube-scheduler is elsewhere: it places the pods of our own Deployments, and touches no card."""
-        settings = scheduler.Settings(listen=f"{self.data.address(0)}:0", scheduler_names=("default-scheduler",), configmap="")
+        settings = scheduler.Settings(listen=f"{self.data.address(0)}:0", scheduler_names=("default-scheduler",), configmap="",
+                                      group_writes=False)
         queues = controller.Settings(listen=f"{self.data.address(0)}:0", bare_pod_groups=False, jobs=False)
         self._daemon("default scheduler", lambda: scheduler.run(settings, cluster=kube, clock=self.clock, dice=self.dice,
                                                                 stop=self._stop))  # fmt: skip
@@ -179,11 +176,17 @@ class Cluster:
             self._daemon("clusterd", lambda: clusterd.run(kube, self.clock, self._stop))
 
     def _admission(self, kube: KubeClient, address: str) -> None:
-        """What a chart of Volcano registers by default is asked about."""
+        """What a chart of Volcano registers by default is asked about, where the cluster's file says nothing else."""
+        paths = DEFAULT_PATHS if self.spec.admission is None else self.spec.admission
         port = port_or_free(address, 8443)
         place = Place(namespace=SYSTEM_NAMESPACE, url=f"https://{address}:{port}")
-        settings = webhook.Settings(paths=DEFAULT_PATHS, listen=f"{address}:{port}", health=f"{address}:0", place=place)
-        self._daemon("webhook", lambda: webhook.run(settings, cluster=kube, clock=self.clock, stop=self._stop))
+        settings = webhook.Settings(paths=paths, listen=f"{address}:{port}", health=f"{address}:0", place=place)
+
+        async def decide() -> None:
+            await take_back(kube, [rule for rule in RULES if rule.path not in paths])
+            await webhook.run(settings, cluster=kube, clock=self.clock, stop=self._stop)
+
+        self._daemon("webhook", decide)
 
     async def _pod_network(self) -> None:
         assert self._pki is not None
@@ -204,7 +207,7 @@ class Cluster:
         assert self._plane is not None
         directory, address = self.data.node(node.name), self.data.address(index)
         directory.mkdir(parents=True, exist_ok=True)
-        machine = self._machine(node)
+        machine = machine_of(node, directory / "machine")
         kube = await self._client(self._kubelet_token(node.name))
         certificate, key = issue(self._pki, f"kubelet-{node.name}", [address, node.name], _utc(self.clock))
         host, _, port = self._plane.server.removeprefix("https://").rpartition(":")
@@ -217,7 +220,7 @@ class Cluster:
             pods_kubeconfig=self._pods_kubeconfig, api_host=host, api_port=int(port), ca_certificate=self._pki.ca,
             tls=ServerTls(certificate, key, self._pki.ca),
             pumice_images=self.spec.pumice_images, device_files=not emulated,
-            runtime=partial(_around, machine=machine, cards=emulated, npus=bool(node.npus)),
+            runtime=partial(around, machine=machine, cards=emulated, npus=bool(node.npus)),
             labels={**({"ascend": "on"} if node.npus else {}), **dict(node.labels)},
             socket_root=self._short_way(directory))  # fmt: skip
         self._daemon(f"kubelet {node.name}", lambda: run_kubelet(twin, cluster=kube, clock=self.clock, dice=self.dice,
@@ -254,16 +257,6 @@ class Cluster:
         descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._clients.callback(os.close, descriptor)
         return Path(f"/proc/{os.getpid()}/fd/{descriptor}")
-
-    def _machine(self, node: NodeSpec) -> str:
-        """The directory of the node's emulated machine, made on first use; empty where nothing of it is emulated."""
-        directory = self.data.node(node.name) / "machine"
-        emulated = node.has_cards and not node.real
-        if emulated and not (directory / "state").exists():
-            machines.create(machine_model(node), directory).close()
-        if node.npus and not has_npus(directory):
-            create_npus([node.npu] * node.npus, directory, node.name)
-        return str(directory) if emulated or node.npus else ""
 
     async def _agent_process(self, agent: node_agent.AgentSettings, ready: asyncio.Event) -> None:
         with open(self.data.logs / f"agent-{agent.node}.log", "ab") as log_file:
@@ -315,45 +308,11 @@ class Cluster:
 
     def _describe(self) -> None:
         assert self._plane is not None
-        cards, npus = sum(node.cards for node in self.spec.nodes), sum(node.npus for node in self.spec.nodes)
-        kinds = "real cards by NVML" if any(node.real for node in self.spec.nodes) else f"{cards} emulated cards"
-        if npus:
-            named = f"{npus} emulated NPU{'s' if npus != 1 else ''}"
-            kinds = f"{kinds}, {named}" if any(node.has_cards for node in self.spec.nodes) else named
-        count = len(self.spec.nodes)
         self.facts |= {
             "pid": os.getpid(), "server": self._plane.server, "port": int(self._plane.server.rpartition(":")[2]),
-            "control_plane": self.spec.control_plane, "ready": False,
-            "summary": f"{count} node{'s' if count != 1 else ''}, {kinds}, {self.spec.control_plane} control plane",
+            "control_plane": self.spec.control_plane, "ready": False, "summary": self.spec.summary,
         }  # fmt: skip
         self.data.write_facts(self.facts)
-
-
-def machine_model(node: NodeSpec) -> machines.MachineModel:
-    """The emulated machine of a node: its model file, or so many cards of its preset."""
-    if node.machine:
-        return machines.load_model(node.machine)
-    model = machines.machine_of(f"{node.cards}x{node.model}", name=node.name)
-    if node.mig:
-        model = replace(model, cards=tuple(replace(card, mig_mode=bool(card.mig)) for card in model.cards))
-    return model
-
-
-def container_env(machine: str) -> dict[str, str]:
-    """What every container of an emulated node finds in its environment, so that it meets the emulated driver."""
-    if not machine:
-        return {}
-    front = npu_environment(machine)
-    if Path(machine, "state").exists():
-        with machines.open_machine(machine) as opened:
-            front = opened.environment()
-    return front | {"PATH": f"{front['PATH']}:{os.environ.get('PATH', '/usr/bin:/bin')}"}
-
-
-def _around(runtime: Runtime, machine: str, cards: bool, npus: bool) -> Runtime:
-    """What stands around a node's runtime, as the vendors' do."""
-    shown = EmulatedCards(runtime) if cards else runtime
-    return AscendRuntime(shown, machine) if npus else shown
 
 
 async def _set(event: asyncio.Event) -> None:

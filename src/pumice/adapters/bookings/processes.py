@@ -17,6 +17,7 @@ import struct
 from pathlib import Path
 from typing import Final
 
+from pumice.adapters.environments import variable_of
 from pumice.adapters.region.extension import FILE_BYTES
 from pumice.wire import variables
 
@@ -97,12 +98,7 @@ def lives(pid: int, start: int) -> bool:
 
 def region_of(pid: int) -> str:
     """The region that a process's environment names; empty when it names none or is another user's."""
-    try:
-        environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return ""
-    prefix = f"{REGION_VARIABLE}=".encode()
-    return next((os.fsdecode(line.removeprefix(prefix)) for line in environment if line.startswith(prefix)), "")
+    return os.fsdecode(variable_of(pid, REGION_VARIABLE))
 
 
 def heirs(region: str, marked: int) -> tuple[int, ...]:

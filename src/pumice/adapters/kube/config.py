@@ -23,6 +23,7 @@ from typing import Any
 import yaml
 
 from pumice.model.errors import BadInput
+from pumice.wire.yaml_text import safe_load
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TOKEN_KEPT = 10.0
@@ -64,7 +65,7 @@ def load_kubeconfig(path: str | os.PathLike[str] = "", context: str = "") -> Acc
     """
     file = Path(path or os.environ.get("KUBECONFIG", "").split(os.pathsep)[0] or Path.home() / ".kube" / "config")
     try:
-        config = yaml.safe_load(file.read_text())
+        config = safe_load(file.read_text())
     except OSError as error:
         raise BadInput(f"kubeconfig {file}: {error.strerror}; name another with --kubeconfig") from error
     except yaml.YAMLError as error:
@@ -117,11 +118,13 @@ def _named(config: Mapping[str, Any], many: str, one: str, name: str, file: Path
 
 
 def _ssl_context(cluster: Mapping[str, Any], user: Mapping[str, Any], file: Path) -> ssl.SSLContext:
-    context = ssl.create_default_context()
+    # An authority that is named is the only one trusted, as by client-go.
     if cluster.get("certificate-authority-data"):
-        context.load_verify_locations(cadata=_decoded(cluster, "certificate-authority-data", file).decode())
+        context = ssl.create_default_context(cadata=_decoded(cluster, "certificate-authority-data", file).decode())
     elif cluster.get("certificate-authority"):
-        context.load_verify_locations(cafile=str(file.parent / str(cluster["certificate-authority"])))
+        context = ssl.create_default_context(cafile=str(file.parent / str(cluster["certificate-authority"])))
+    else:
+        context = ssl.create_default_context()
     if cluster.get("insecure-skip-tls-verify"):
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

@@ -8,13 +8,14 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from pumice.adapters.kube.watch import WatchLimits, list_and_watch
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Json, Resource, WatchEvent
+from pumice.wire.objects import decode
 
 PATCH_TYPES = {
     "merge": "application/merge-patch+json",
@@ -22,6 +23,8 @@ PATCH_TYPES = {
     "strategic": "application/strategic-merge-patch+json",
     "apply": "application/apply-patch+yaml",
 }
+
+T = TypeVar("T")
 
 
 class Verbs(ABC):
@@ -41,14 +44,14 @@ class Verbs(ABC):
         """Open a long answer; ``idle`` is the longest silence in seconds."""
 
     async def _json(self, verb: str, path: str, obj: Any = None, **options: Any) -> Json:
+        return await self._decoded(dict, verb, path, obj, **options)
+
+    async def _decoded(self, kind: type[T], verb: str, path: str, obj: Any = None, **options: Any) -> T:
         raw = await self.request(verb, path, body=None if obj is None else msgspec.json.encode(obj), **options)
         try:
-            answer = msgspec.json.decode(raw) if raw else {}
+            return decode(kind, raw or b"{}")
         except msgspec.MsgspecError as error:
             raise ApiError(0, "BadAnswer", f"{verb} {path}: {error}") from error
-        if not isinstance(answer, dict):
-            raise ApiError(0, "BadAnswer", f"{verb} {path}: the answer is no object")
-        return answer
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> Json:
         return await self._json("GET", resource.path(namespace, name))
@@ -63,6 +66,9 @@ class Verbs(ABC):
         namespace = namespace or str(obj.get("metadata", {}).get("namespace", ""))
         return await self._json("POST", resource.path(namespace, name, subresource), obj)
 
+    async def create_as(self, resource: Resource, obj: Json, namespace: str, kind: type[T]) -> T:
+        return await self._decoded(kind, "POST", resource.path(namespace), obj)
+
     async def update(self, resource: Resource, obj: Json, *, subresource: str = "") -> Json:
         meta = obj["metadata"]
         return await self._json("PUT", resource.path(meta.get("namespace", ""), meta["name"], subresource), obj)
@@ -72,6 +78,11 @@ class Verbs(ABC):
                     params: Mapping[str, str] | None = None) -> Json:
         return await self._json("PATCH", resource.path(namespace, name, subresource), body, params=params,
                                 content_type=PATCH_TYPES[kind])
+
+    async def patch_as(self, resource: Resource, name: str, body: Json, namespace: str, kind: type[T], *,
+                       subresource: str = "") -> T:
+        return await self._decoded(kind, "PATCH", resource.path(namespace, name, subresource), body,
+                                   content_type=PATCH_TYPES["merge"])
 
     async def delete(self, resource: Resource, name: str, namespace: str = "", *, grace: int | None = None,
                      uid: str = "", propagation: str = "") -> Json:

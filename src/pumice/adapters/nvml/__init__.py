@@ -1,6 +1,6 @@
-"""Cards through NVIDIA's management library, by nvidia-ml-py only; an emulated machine is met in the same way."""
+"""Cards through NVIDIA's management library, by nvidia-ml-py only; an emulated machine is met in the same way. Their slices,
+which `pumice run` has no need of, are in ``slices``."""
 
 from pumice.adapters.nvml.cards import NvmlCards
-from pumice.adapters.nvml.slices import NvmlSlices
 
-__all__ = ["NvmlCards", "NvmlSlices"]
+__all__ = ["NvmlCards"]

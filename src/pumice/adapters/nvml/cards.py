@@ -6,7 +6,6 @@ One sick card never takes the others with it: a call that fails for one card lea
 from __future__ import annotations
 
 import ctypes
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -18,12 +17,16 @@ from pumice.adapters.nvml.links import link_ends, with_links
 from pumice.adapters.nvml.occupants import instances_of, processes_on
 from pumice.ports.cards import LOST, CardEvent, CardFacts, CardProcess, CardReading, CardsUnavailable, InstanceReading
 
-log = logging.getLogger("pumice.nvml")
-
 _EVENTS = pynvml.nvmlEventTypeXidCriticalError | (
     pynvml.nvmlEventTypeDoubleBitEccError | pynvml.nvmlEventTypeSingleBitEccError
 )
 _RECOVERY_ACTION = 230  # field id "GPU recovery action"; 0 means none
+
+
+def _warn(words: str, *about: object) -> None:
+    import logging  # here: a program of `pumice run` waits for what is imported, and is warned of nothing
+
+    logging.getLogger("pumice.nvml").warning(words, *about)
 
 
 class NvmlCards:
@@ -75,7 +78,7 @@ class NvmlCards:
                 handle = pynvml.nvmlDeviceGetHandleByIndex(index)
                 card = _facts(index, handle)
             except pynvml.NVMLError as error:
-                log.warning("card %d does not answer: %s", index, error)
+                _warn("card %d does not answer: %s", index, error)
                 continue
             found.append(card)
             ends[card.uuid] = link_ends(handle)
@@ -94,7 +97,7 @@ class NvmlCards:
         try:
             self._set = self._set or pynvml.nvmlEventSetCreate()
         except pynvml.NVMLError as error:
-            log.warning("the driver has no events, so only lost cards are noticed: %s", error)
+            _warn("the driver has no events, so only lost cards are noticed: %s", error)
             return dict.fromkeys(uuids, "unsupported")
         self._wanted |= dict.fromkeys(uuids)
         return {uuid: trouble for uuid in uuids if (trouble := self._register(uuid))}
@@ -133,7 +136,7 @@ class NvmlCards:
         with a lost card may fail every wait from now on."""
         lost = [uuid for uuid in self._watched.values() if not self.answers(uuid)]
         if error != self._failing:
-            log.warning("waiting for events of the cards failed: %s; lost=%s", error, ",".join(lost) or "none")
+            _warn("waiting for events of the cards failed: %s; lost=%s", error, ",".join(lost) or "none")
             self._failing = error
         if lost:
             watched, self._watched = list(self._watched.values()), {}

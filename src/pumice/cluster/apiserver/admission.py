@@ -11,12 +11,15 @@ from pumice.cluster.apiserver.addresses import give_addresses
 from pumice.cluster.apiserver.backend import Backend
 from pumice.cluster.apiserver.errors import forbidden, invalid, not_found
 from pumice.cluster.apiserver.limits import limit
+from pumice.cluster.apiserver.quotas import count
 from pumice.cluster.apiserver.registry import Kind
+from pumice.cluster.apiserver.service_accounts import give_account
 
 Json = dict[str, Any]
 
 _CLASSES = "scheduling.k8s.io/priorityclasses"
 _FOREVER = ("default", "kube-system", "kube-public", "kube-node-lease")
+_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 _UNREADY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
@@ -27,16 +30,28 @@ def on_create(backend: Backend, kind: Kind, value: Json) -> None:
     if kind.id == ("", "Pod"):
         _priority(backend, value)
         _tolerations(value["spec"])
-        _service_account(backend, value)
+        give_account(backend, value)
         _runtime_class(backend, value)
         limit(backend, kind.plural, value)
     elif kind.id == ("", "PersistentVolumeClaim"):
         limit(backend, kind.plural, value)
+        _default_class(backend, value["spec"])
+        _protect(value, "kubernetes.io/pvc-protection")
+    elif kind.id == ("", "PersistentVolume"):
+        _protect(value, "kubernetes.io/pv-protection")
     elif kind.id == ("", "Service"):
         if problems := give_addresses(backend.storage, value):
             raise invalid("", "Service", value["metadata"].get("name", ""), problems)
     elif kind.id == ("scheduling.k8s.io", "PriorityClass"):
         _one_default(backend, value)
+    elif kind.id == ("", "ResourceQuota"):
+        count(backend.storage, value)
+
+
+def on_update(backend: Backend, kind: Kind, value: Json, subresource: str) -> None:
+    """Completes what is about to replace an object."""
+    if kind.id == ("", "ResourceQuota"):
+        count(backend.storage, value, (value.get("status") or {}).get("hard") or None if subresource == "status" else None)
 
 
 def on_delete(kind: Kind, name: str) -> None:
@@ -69,7 +84,7 @@ def _priority(backend: Backend, value: Json) -> None:
     if name:
         found = backend.read(_CLASSES, "", name)
         if found is None:
-            raise forbidden("", "pods", value["metadata"]["name"], f"no PriorityClass with name {name} was found")
+            raise forbidden("", "pods", value["metadata"].get("name", ""), f"no PriorityClass with name {name} was found")
     else:
         defaults = [c.value() for c in backend.storage.objects(_CLASSES) if b'"globalDefault":true' in c.data]
         found = min(defaults, key=lambda c: c.get("value", 0), default=None)
@@ -81,7 +96,7 @@ def _priority(backend: Backend, value: Json) -> None:
             f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; priority admission "
             f"controller computed {priority} from the given PriorityClass name"
         )
-        raise forbidden("", "pods", value["metadata"]["name"], why)
+        raise forbidden("", "pods", value["metadata"].get("name", ""), why)
     spec["priority"] = priority
     policy = (found or {}).get("preemptionPolicy", "PreemptLowerPriority")
     spec.setdefault("preemptionPolicy", policy)
@@ -96,16 +111,6 @@ def _tolerations(spec: Json) -> None:
     spec["tolerations"] = have
 
 
-def _service_account(backend: Backend, value: Json) -> None:
-    spec = value["spec"]
-    spec.setdefault("serviceAccountName", "default")
-    spec.setdefault("serviceAccount", spec["serviceAccountName"])
-    name, namespace = spec["serviceAccountName"], value["metadata"]["namespace"]
-    if name != "default" and backend.storage.get("v1/serviceaccounts", namespace, name) is None:
-        why = f'error looking up service account {namespace}/{name}: serviceaccount "{name}" not found'
-        raise forbidden("", "pods", value["metadata"]["name"], why)
-
-
 def _runtime_class(backend: Backend, value: Json) -> None:
     """The class that a pod names has to be there; what it costs and where it runs becomes the pod's ("Runtime Class")."""
     spec, name = value["spec"], value["spec"].get("runtimeClassName")
@@ -113,13 +118,13 @@ def _runtime_class(backend: Backend, value: Json) -> None:
     if name:
         found = backend.read("node.k8s.io/runtimeclasses", "", name)
         if found is None:
-            raise forbidden("", "pods", value["metadata"]["name"], f'pod rejected: RuntimeClass "{name}" not found')
+            raise forbidden("", "pods", value["metadata"].get("name", ""), f'pod rejected: RuntimeClass "{name}" not found')
         own = found
     overhead = (own.get("overhead") or {}).get("podFixed")
     if spec.get("overhead") and spec["overhead"] != overhead:
         why = "Pod's Overhead doesn't match RuntimeClass's defined Overhead" if overhead else \
               "Pod Overhead set without corresponding RuntimeClass defined Overhead"  # fmt: skip
-        raise forbidden("", "pods", value["metadata"]["name"], f"pod rejected: {why}")
+        raise forbidden("", "pods", value["metadata"].get("name", ""), f"pod rejected: {why}")
     if overhead:
         spec["overhead"] = overhead
     scheduling = own.get("scheduling") or {}
@@ -128,10 +133,27 @@ def _runtime_class(backend: Backend, value: Json) -> None:
         if wanted.get(key, label) != label:
             why = (f"conflict: runtimeClass.scheduling.nodeSelector[{key}] = {label}; "
                    f"pod.spec.nodeSelector[{key}] = {wanted[key]}")  # fmt: skip
-            raise forbidden("", "pods", value["metadata"]["name"], why)
+            raise forbidden("", "pods", value["metadata"].get("name", ""), why)
     if labels:
         spec["nodeSelector"] = wanted | labels
     spec["tolerations"] += [t for t in scheduling.get("tolerations") or () if t not in spec["tolerations"]]
+
+
+def _default_class(backend: Backend, spec: Json) -> None:
+    """The newest of those that are marked so (DefaultStorageClass)."""
+    if "storageClassName" not in spec:
+        classes = [c.value()["metadata"] for c in backend.storage.objects("storage.k8s.io/storageclasses")]
+        marked = [meta for meta in classes if (meta.get("annotations") or {}).get(_DEFAULT_CLASS) == "true"]
+        by_name = sorted(marked, key=lambda meta: str(meta["name"]))
+        if newest := max(by_name, key=lambda meta: str(meta["creationTimestamp"]), default=None):
+            spec["storageClassName"] = newest["name"]
+
+
+def _protect(value: Json, finalizer: str) -> None:
+    """Who is still used does not go (StorageObjectInUseProtection)."""
+    have = value["metadata"].get("finalizers") or []
+    if finalizer not in have:
+        value["metadata"]["finalizers"] = [*have, finalizer]
 
 
 def _one_default(backend: Backend, value: Json) -> None:
@@ -140,4 +162,4 @@ def _one_default(backend: Backend, value: Json) -> None:
     for other in backend.storage.objects(_CLASSES):
         if other.value().get("globalDefault"):
             why = f"PriorityClass {other.name} is already marked as default. Only one default can exist"
-            raise forbidden("scheduling.k8s.io", "priorityclasses", value["metadata"]["name"], why)
+            raise forbidden("scheduling.k8s.io", "priorityclasses", value["metadata"].get("name", ""), why)

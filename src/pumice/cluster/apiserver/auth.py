@@ -42,7 +42,8 @@ class Tokens:
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer":
             return None
-        return self._static.get(token.strip()) or self._service_account(token.strip(), audiences)
+        known = self._static.get(token.strip()) if AUDIENCE in audiences else None
+        return known or self._service_account(token.strip(), audiences)
 
     def issue(self, namespace: str, name: str, uid: str, audiences: list[str], seconds: int,
               bound: dict[str, dict[str, str]] | None = None) -> tuple[str, float]:

@@ -22,8 +22,9 @@ _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"  # no vowels: generated names spell noth
 class Backend:
     """Storage and registry with the rules between them. All look-ups are synchronous and see staged writes."""
 
-    def __init__(self, storage: Storage, registry: Registry, clock: Clock, dice: Random) -> None:
+    def __init__(self, storage: Storage, registry: Registry, clock: Clock, dice: Random, *, mounts_tokens: bool) -> None:
         self.storage, self.registry, self.clock, self.dice = storage, registry, clock, dice
+        self.mounts_tokens = mounts_tokens
         self.strategies: dict[tuple[str, str], Strategy] = dict(builtin_strategies())
         self._by_store: dict[str, Strategy] = {
             kind.storage: self.strategy(kind) for kind in registry if kind.group != "events.k8s.io"

@@ -6,7 +6,8 @@ import copy
 from typing import Any
 
 from pumice.cluster.apiserver.addresses import RANGE
-from pumice.cluster.apiserver.default_roles import BOUND_TO, ROLES
+from pumice.cluster.apiserver.component_roles import component_roles
+from pumice.cluster.apiserver.default_roles import BOUND_TO, GATHERED, GATHERING, ROLES, TOWARDS
 from pumice.cluster.apiserver.objects import Objects
 from pumice.cluster.apiserver.write_options import WriteOptions
 
@@ -36,12 +37,21 @@ def ensure(objects: Objects) -> None:
             "description": "Used for system critical pods.",
         })  # fmt: skip
     for name, rules in ROLES.items():
-        _make(objects, _RBAC, "v1", "clusterroles", {"metadata": {"name": name}, "rules": rules})
+        metadata = {"name": name, **({"labels": {TOWARDS + GATHERED[name]: "true"}} if name in GATHERED else {})}
+        selector = {"matchLabels": {TOWARDS + name: "true"}}
+        gathers = {"aggregationRule": {"clusterRoleSelectors": [selector]}} if name in GATHERING else {}
+        _make(objects, _RBAC, "v1", "clusterroles", {"metadata": metadata, "rules": rules, **gathers})
     for role, group in BOUND_TO.items():
-        _make(objects, _RBAC, "v1", "clusterrolebindings", {
-            "metadata": {"name": role}, "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": role},
-            "subjects": [{"apiGroup": _RBAC, "kind": "Group", "name": group}],
-        })  # fmt: skip
+        _bind(objects, role, [{"apiGroup": _RBAC, "kind": "Group", "name": group}])
+    for name, rules, subjects in component_roles():
+        _make(objects, _RBAC, "v1", "clusterroles", {"metadata": {"name": name}, "rules": rules})
+        if subjects:
+            _bind(objects, name, subjects)
+
+
+def _bind(objects: Objects, role: str, subjects: list[Json]) -> None:
+    reference = {"apiGroup": _RBAC, "kind": "ClusterRole", "name": role}
+    _make(objects, _RBAC, "v1", "clusterrolebindings", {"metadata": {"name": role}, "roleRef": reference, "subjects": subjects})
 
 
 def _make(objects: Objects, group: str, version: str, plural: str, value: Json, namespace: str = "") -> None:

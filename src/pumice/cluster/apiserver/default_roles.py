@@ -35,8 +35,14 @@ BASIC = [_rule("authorization.k8s.io", ["selfsubjectaccessreviews", "selfsubject
 DISCOVERY = [{"nonResourceURLs": ["/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"], "verbs": ["get"]}]
 ALL = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}, {"nonResourceURLs": ["*"], "verbs": ["*"]}]
 
+TOWARDS = "rbac.authorization.k8s.io/aggregate-to-"
+"""Begins the label of a role whose rules another one has too."""
 ROLES = {"cluster-admin": ALL, "admin": ADMIN, "edit": EDIT, "view": VIEW, "system:basic-user": BASIC,
-         "system:discovery": DISCOVERY}  # fmt: skip
+         "system:discovery": DISCOVERY, "system:aggregate-to-admin": ADMIN, "system:aggregate-to-edit": EDIT,
+         "system:aggregate-to-view": VIEW}  # fmt: skip
+GATHERING = ("admin", "edit", "view")
+GATHERED = {"edit": "admin", "view": "edit", **{f"system:aggregate-to-{role}": role for role in GATHERING}}
+"""Role to the one that it is gathered into."""
 BOUND_TO = {"cluster-admin": "system:masters", "system:basic-user": "system:authenticated",
             "system:discovery": "system:authenticated"}  # fmt: skip
 """Role to the group that has it in every cluster."""

@@ -172,10 +172,6 @@ def expired(message: str) -> ApiFailure:
     return ApiFailure(410, "Expired", message)
 
 
-def too_many_requests(message: str, retry_after: int = 10) -> ApiFailure:
-    return ApiFailure(429, "TooManyRequests", message, {"retryAfterSeconds": retry_after})
-
-
 def not_stored(problem: sqlite3.Error) -> ApiFailure:
     """A write that the disk refused. Nothing of it is kept, and the next one is tried as if nothing had been."""
     if getattr(problem, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:

@@ -39,6 +39,7 @@ class Request:
     warnings: list[str] = field(default_factory=list)  # become Warning headers of the response
     twice: list[str] = field(default_factory=list)  # keys that stood twice in the body, as they are told
     admission: Any = None  # webhooks.Admission, where somebody has to be asked about what this writes
+    conversion: Any = None  # conversion.Conversion: what its objects are in other versions
 
     def param(self, name: str, default: str = "") -> str:
         values = self.query.get(name)
@@ -113,16 +114,18 @@ class Response:
 
 
 SLICE = 64 * 1024
+SLICE_PARTS = 256
+"""Parts may be short, or left out, and cost time all the same."""
 
 
 def slices(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """The parts joined to pieces of about one slice."""
+    """The parts joined to pieces of about one slice, or of fewer bytes where they are many."""
     held: list[bytes] = []
     size = 0
     for part in parts:
         held.append(part)
         size += len(part)
-        if size >= SLICE:
+        if size >= SLICE or len(held) >= SLICE_PARTS:
             yield b"".join(held)
             held, size = [], 0
     if held:

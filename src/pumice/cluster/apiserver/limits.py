@@ -10,7 +10,7 @@ from typing import Any
 
 from pumice.cluster.apiserver.backend import Backend
 from pumice.cluster.apiserver.errors import forbidden
-from pumice.cluster.apiserver.schema.quantity import canonical
+from pumice.cluster.apiserver.strategies.resources import sum_of_pod
 from pumice.wire.quantity import parse_quantity
 
 Json = dict[str, Any]
@@ -21,7 +21,7 @@ _NOTE = "kubernetes.io/limit-ranger"
 def limit(backend: Backend, plural: str, value: Json) -> None:
     """Raises Forbidden, or completes a pod."""
     ranges = backend.storage.objects("v1/limitranges", value["metadata"]["namespace"])
-    rows = [row for stored in ranges for row in stored.value()["spec"].get("limits") or []]
+    rows = [row for stored in ranges for row in (stored.value().get("spec") or {}).get("limits") or []]
     if not rows:
         return
     if plural == "pods":
@@ -58,47 +58,7 @@ def _problems(row: Json, plural: str, spec: Json) -> Iterator[str]:
             resources = container.get("resources") or {}
             yield from _beyond(row, resources.get("requests") or {}, resources.get("limits") or {})
     elif kind == "Pod" and plural == "pods":
-        yield from _beyond(row, _of_pod(spec, "requests"), _of_pod(spec, "limits"))
-
-
-def _of_pod(spec: Json, field: str) -> Amounts:
-    """All containers together, or those that start it where they need more; what the pod says itself counts instead."""
-    total: Amounts = {}
-    first: Amounts = {}
-    beside: Amounts = {}
-    for container in spec.get("containers") or ():
-        total = _sum(total, _amounts(container, field))
-    for container in spec.get("initContainers") or ():
-        own = _amounts(container, field)
-        if container.get("restartPolicy") == "Always":
-            total, beside = _sum(total, own), _sum(beside, own)
-            own = beside
-        else:
-            own = _sum(beside, own)
-        first = {name: _larger(first.get(name, "0"), own.get(name, "0")) for name in first.keys() | own.keys()}
-    total = {name: _larger(total.get(name, "0"), first.get(name, "0")) for name in total.keys() | first.keys()}
-    return total | _amounts(spec, field)
-
-
-def _amounts(value: Json, field: str) -> Amounts:
-    return (value.get("resources") or {}).get(field) or {}
-
-
-def _sum(one: Amounts, other: Amounts) -> Amounts:
-    """The sum is written as its first part is."""
-    result = dict(one)
-    for name, amount in other.items():
-        if name not in one:
-            result[name] = amount
-            continue
-        total = parse_quantity(one[name]) + parse_quantity(amount)
-        in_ki = one[name].endswith("i") and total % 1024 == 0
-        result[name] = canonical(f"{total // 1024}Ki" if in_ki else f"{float(total):.9f}")
-    return result
-
-
-def _larger(one: str, other: str) -> str:
-    return one if parse_quantity(one) >= parse_quantity(other) else other
+        yield from _beyond(row, sum_of_pod(spec, "requests"), sum_of_pod(spec, "limits"))
 
 
 def _beyond(row: Json, requests: Amounts, limits: Amounts) -> Iterable[str]:

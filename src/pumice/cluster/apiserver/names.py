@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Mapping
+from typing import Any
+
+from pumice.cluster.apiserver.errors import bad_request
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _LABEL_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
@@ -93,3 +97,12 @@ def bad_label_value(value: str) -> str:
 
 def _too_long(text: str, most: int) -> str:
     return f"must be no more than {most} characters" if len(text) > most else ""
+
+
+def check_name(metadata: Mapping[str, Any], name: str) -> None:
+    """Raises BadRequest where an object is not called what its URL calls it."""
+    said = metadata.get("name")
+    if not said:
+        raise bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
+    if said != name:
+        raise bad_request(f"the name of the object ({said}) does not match the name on the URL ({name})")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from pumice.cluster.apiserver import admission
+from pumice.cluster.apiserver import admission, quotas
 from pumice.cluster.apiserver.backend import Backend
 from pumice.cluster.apiserver.concerns import Write
 from pumice.cluster.apiserver.doors import desired, narrowed, take, within
@@ -24,11 +24,13 @@ from pumice.cluster.apiserver.errors import (
     invalid_value,
     not_found,
 )
+from pumice.cluster.apiserver.names import check_name
 from pumice.cluster.apiserver.patch.managed import record_write
 from pumice.cluster.apiserver.registry import Kind
 from pumice.cluster.apiserver.resource_store import Stored
 from pumice.cluster.apiserver.schema.decode import decode
 from pumice.cluster.apiserver.strategies.base import validate_metadata, validate_metadata_update
+from pumice.cluster.apiserver.webhooks import MUTATING, VALIDATING
 from pumice.cluster.apiserver.write_options import WriteOptions, not_typed, report_unknown
 
 Json = dict[str, Any]
@@ -97,7 +99,7 @@ class Objects:
             value.setdefault("status", {})
         admission.on_create(backend, kind, value)
         strategy.prepare_create(value)
-        sent, value = value, self._admitted("CREATE", kind, value, None, options)
+        sent, value = value, self._mutated("CREATE", kind, value, None, options)
         if value is not sent:
             self._restore(kind, namespace, value, sent)
         metadata = value["metadata"]
@@ -105,34 +107,58 @@ class Objects:
         problems += strategy.validate_create(value)
         if problems:
             raise invalid(kind.group, kind.kind, metadata.get("name", ""), problems)
+        sent, value = value, self._let_in("CREATE", kind, value, None, options)
+        if value is not sent:
+            self._restore(kind, namespace, value, sent)
+        metadata = value["metadata"]
+        quotas.check(self.storage, kind, value, None)
         if self.storage.get(kind.storage, namespace, metadata["name"]) is not None:
             raise already_exists(kind.group, kind.plural, metadata["name"])
         if not options.dry_run:
-            self.storage.put(kind.storage, namespace, metadata["name"], value, expect=0)
+            self._keep(kind, namespace, metadata["name"], value, options, 0)
         return value
 
-    def _admitted(self, operation: str, kind: Kind, value: Json, old: Json | None, options: WriteOptions,
-                  subresource: str = "") -> Json:  # fmt: skip
-        """The object as the cluster's policies and webhooks let it in. Raises what they say, and Waits where webhooks are to be
-        asked first."""
+    def _keep(self, kind: Kind, namespace: str, name: str, value: Json, options: WriteOptions, expect: int) -> None:
+        """Stages an object in the version in which its kind is stored."""
+        form = options.conversion.to(kind.custom.storage_version, kind, value) if kind.custom else value
+        value["metadata"]["resourceVersion"] = str(self.storage.put(kind.storage, namespace, name, form, expect).revision)
+
+    def _mutated(self, operation: str, kind: Kind, value: Json, old: Json | None, options: WriteOptions,
+                 subresource: str = "") -> Json:  # fmt: skip
+        """The object as policies and webhooks change it. Raises what they say, and Waits where webhooks are to be asked first."""
         if (options.admission is None and options.policies is None) or subresource == "binding":
             return value
         write = Write(operation, kind, value, old, subresource, options.dry_run)
-        admitted = value if options.policies is None else options.policies.mutated(write)
-        admitted = admitted if options.admission is None else options.admission.admit(write)
-        if admitted is not value and operation != "DELETE":
-            admitted = write.value = self.parse(kind, admitted, options)
+        mutated = value if options.policies is None else options.policies.mutated(write)
+        admitted = mutated if options.admission is None else options.admission.admit(write, MUTATING)
+        if options.policies is not None and admitted != mutated:
+            write.value = admitted
+            admitted = options.policies.mutated(write, again=True)
+        if operation == "DELETE":
+            return value
+        if admitted is not value:
+            admitted = self.parse(kind, admitted, options)
             self.backend.strategy(kind).default(admitted)
+        return admitted
+
+    def _let_in(self, operation: str, kind: Kind, value: Json, old: Json | None, options: WriteOptions,
+                subresource: str = "") -> Json:  # fmt: skip
+        """The object that webhooks and policies let in as it is, which was found valid before. Raises as ``_mutated``."""
+        if (options.admission is None and options.policies is None) or subresource == "binding":
+            return value
+        write = Write(operation, kind, value, old, subresource, options.dry_run)
+        found = value if options.admission is None else options.admission.admit(write, VALIDATING)
         if options.policies is not None:
             options.policies.check(write)
-        return value if operation == "DELETE" else admitted
+        return found
 
     def let_in(self, kind: Kind, namespace: str, name: str, body: Json, options: WriteOptions, subresource: str) -> None:
         """What is sent to a subresource that takes a kind of its own (a Binding): raises what policies and webhooks say of it."""
         body = {**body, "metadata": {**(body.get("metadata") or {}), "name": name, "namespace": namespace}}
         write = Write("CREATE", kind, body, None, subresource, options.dry_run, body)
         if options.admission is not None:
-            options.admission.admit(write)
+            options.admission.admit(write, MUTATING)
+            options.admission.admit(write, VALIDATING)
         if options.policies is not None:
             options.policies.check(write)
 
@@ -168,6 +194,7 @@ class Objects:
         self, kind: Kind, namespace: str, name: str, value: Json, options: WriteOptions, subresource: str = ""
     ) -> Json:
         """Replaces a parsed object (or its status). Raises NotFound, Conflict, Invalid."""
+        check_name(value["metadata"], name)
         stored = self.storage.get(kind.storage, namespace, name)
         strategy = self.backend.strategy(kind)
         if stored is None:
@@ -176,10 +203,9 @@ class Objects:
                 return self.create(kind, namespace, value, options)
             raise not_found(kind.group, kind.plural, name)
         self._same_object(kind, namespace, name, value, stored)
-        old = stored.value()
+        old = options.conversion.to(kind.api_version, kind, stored.value()) if kind.custom else stored.value()
         # Identity and times are the server's: what a client leaves out (or gets wrong by omission) is kept.
         metadata, before = value["metadata"], old["metadata"]
-        metadata["name"] = name
         for key in ("uid", "namespace", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds",
                     "generateName", "selfLink"):  # fmt: skip
             if key in before:
@@ -206,9 +232,10 @@ class Objects:
         self, kind: Kind, stored: Stored, old: Json, value: Json, options: WriteOptions, subresource: str = ""
     ) -> Json:
         """The end of every update: validates, counts the generation, records the manager, stages what has changed."""
-        sent, value = value, self._admitted("UPDATE", kind, value, old, options, subresource)
+        sent, value = value, self._mutated("UPDATE", kind, value, old, options, subresource)
         if value is not sent:
             value = within(kind, subresource, value, sent, old)
+        admission.on_update(self.backend, kind, value, subresource)
         strategy, metadata = self.backend.strategy(kind), value["metadata"]
         metadata["resourceVersion"] = old["metadata"].get("resourceVersion")
         problems = validate_metadata(metadata, kind.namespaced, strategy)
@@ -220,6 +247,9 @@ class Objects:
             problems += strategy.validate_guests(value, old)
         if problems:
             raise invalid(kind.group, kind.kind, metadata["name"], problems)
+        self._let_in("UPDATE", kind, value, old, options, subresource)
+        if subresource in ("", "resize"):
+            quotas.check(self.storage, kind, value, old)
         if strategy.counts_generation and subresource != "status" and desired(kind, value) != desired(kind, old):
             metadata["generation"] = old["metadata"].get("generation", 0) + 1
         self._manage(kind, value, old, options, subresource)
@@ -230,15 +260,11 @@ class Objects:
                 self.storage.remove(stored.resource, stored.namespace, stored.name, value, expect=stored.revision)
             return value
         if not options.dry_run:
-            self.storage.put(stored.resource, stored.namespace, stored.name, value, expect=stored.revision)
+            self._keep(kind, stored.namespace, stored.name, value, options, stored.revision)
         return value
 
     def _same_object(self, kind: Kind, namespace: str, name: str, value: Json, stored: Stored) -> None:
         metadata = value["metadata"]
-        if metadata.get("name", name) != name:
-            raise bad_request(
-                f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})"
-            )
         if kind.namespaced and metadata.get("namespace", namespace) != namespace:
             raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
         seen = metadata.get("resourceVersion")
@@ -278,7 +304,8 @@ class Objects:
         strategy, metadata = self.backend.strategy(kind), value["metadata"]
         self._preconditions(kind, name, metadata, asked.get("preconditions") or {})
         admission.on_delete(kind, name)
-        self._admitted("DELETE", kind, value, value, options)
+        self._mutated("DELETE", kind, value, value, options)
+        self._let_in("DELETE", kind, value, value, options)
         old = copy.deepcopy(value)
         self._propagation(kind, metadata, asked)
         grace = strategy.grace(value, asked.get("gracePeriodSeconds"))

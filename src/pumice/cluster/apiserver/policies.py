@@ -1,7 +1,7 @@
 """Admission policies in CEL: what is changed of a write, and whether it is let in.
 
 Sources: Kubernetes "Validating Admission Policy" and "Mutating Admission Policy". A policy takes effect by its bindings; one that
-cannot be evaluated refuses, unless its failurePolicy says otherwise. Mutations run once each, whatever their reinvocationPolicy.
+cannot be evaluated refuses, unless its failurePolicy says otherwise.
 """
 
 from __future__ import annotations
@@ -42,18 +42,36 @@ class Policies:
     warn: Callable[[str], None]
     budget: Budget = field(default_factory=lambda: Budget(ALL_STEPS))
 
-    def mutated(self, write: Write) -> Json:
-        """The object as the mutating policies change it. Raises Invalid or InternalError."""
-        for policy, binding, question in self._asked(MUTATING, write):
-            variables = _defined(policy, question)
-            for mutation in policy["spec"].get("mutations") or ():
-                try:
-                    write.value = _mutated(mutation, question, variables)
-                except (CelError, ApiFailure, ValueError) as problem:
-                    if not _lenient(policy):
-                        named = _named(MUTATING, policy, binding)
-                        raise self._denied(write, f"{named} denied request: {problem}", "Invalid") from None
+    def mutated(self, write: Write, *, again: bool = False) -> Json:
+        """The object as the mutating policies change it; one that wants to see what later ones made of it is asked once more.
+        ``again``: somebody else has changed it since, and who wants to is asked. Raises Invalid or InternalError."""
+        seen: set[tuple[str, str]] = set()
+        due: set[tuple[str, str]] = set()
+        for first in (not again, False):
+            for policy, binding, question in self._asked(MUTATING, write):
+                name = (policy["metadata"]["name"], binding["metadata"]["name"])
+                curious = policy["spec"].get("reinvocationPolicy") == "IfNeeded"
+                if not first and name not in due and not (again and curious):
+                    continue
+                before = write.value
+                self._mutate(policy, binding, question)
+                if write.value != before:
+                    due, seen = due | seen, set()
+                if curious:
+                    seen.add(name)
+            if again or not due:
+                break
         return write.value
+
+    def _mutate(self, policy: Json, binding: Json, question: Question) -> None:
+        variables, write = _defined(policy, question), question.write
+        for mutation in policy["spec"].get("mutations") or ():
+            try:
+                write.value = _mutated(mutation, question, variables)
+            except (CelError, ApiFailure, ValueError) as problem:
+                if not _lenient(policy):
+                    named = _named(MUTATING, policy, binding)
+                    raise self._denied(write, f"{named} denied request: {problem}", "Invalid") from None
 
     def check(self, write: Write) -> None:
         """Raises what a policy says that does not let it in."""

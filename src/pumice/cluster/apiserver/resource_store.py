@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -55,24 +55,30 @@ class StoreEvent:
 class ResourceStore:
     """All objects of one resource, in key order, and the recent events on them."""
 
-    __slots__ = ("events", "first", "keys", "objects", "waiters")
+    __slots__ = ("events", "first", "keys", "objects", "ordered", "waiters")
 
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str], Stored] = {}
         self.keys: list[tuple[str, str]] = []
+        self.ordered: list[Stored] = []  # as the keys
         self.events: list[StoreEvent] = []
         self.first = 0  # events before this index are forgotten
         self.waiters: set[asyncio.Future[None]] = set()
 
     def set(self, stored: Stored) -> None:
         key = (stored.namespace, stored.name)
-        if key not in self.objects:
-            insort(self.keys, key)
+        at = bisect_left(self.keys, key)
+        if key in self.objects:
+            self.ordered[at] = stored
+        else:
+            self.keys.insert(at, key)
+            self.ordered.insert(at, stored)
         self.objects[key] = stored
 
     def remove(self, key: tuple[str, str]) -> None:
         del self.objects[key]
-        del self.keys[bisect_left(self.keys, key)]
+        at = bisect_left(self.keys, key)
+        del self.keys[at], self.ordered[at]
 
     def since(self, revision: int) -> list[StoreEvent]:
         """What happened after ``revision``, as far as it is remembered."""

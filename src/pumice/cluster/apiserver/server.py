@@ -10,8 +10,10 @@ from random import Random
 from typing import Any
 
 from pumice.cluster.apiserver import bootstrap, discovery, usage
+from pumice.cluster.apiserver.asking import made
 from pumice.cluster.apiserver.auth import Tokens
 from pumice.cluster.apiserver.backend import Backend
+from pumice.cluster.apiserver.conversion import Conversion
 from pumice.cluster.apiserver.crd.serve import CustomKinds
 from pumice.cluster.apiserver.errors import (
     ApiFailure,
@@ -28,6 +30,7 @@ from pumice.cluster.apiserver.impersonation import acting_user
 from pumice.cluster.apiserver.metrics import Requests
 from pumice.cluster.apiserver.objects import Objects
 from pumice.cluster.apiserver.openapi import OpenApi
+from pumice.cluster.apiserver.quotas import Account
 from pumice.cluster.apiserver.registry import builtin
 from pumice.cluster.apiserver.rights import Act, Rights, act_of
 from pumice.cluster.apiserver.schema.shape import types
@@ -38,7 +41,7 @@ from pumice.cluster.apiserver.verbs import read, write
 from pumice.cluster.apiserver.verbs.context import Call
 from pumice.cluster.apiserver.verbs.watch import watch
 from pumice.cluster.apiserver.virtual import answer as virtual_answer
-from pumice.cluster.apiserver.webhooks import Webhooks, made
+from pumice.cluster.apiserver.webhooks import Admission, Webhooks
 from pumice.ports.clock import Clock, SystemClock
 
 Json = dict[str, Any]
@@ -52,15 +55,19 @@ _OPEN_TO_ALL = ("/healthz", "/livez", "/readyz", "/version")
 
 
 class ApiServer:
-    """Everything behind the socket. ``tokens`` is asked by the transport; ``handle`` trusts the user in the request."""
+    """Everything behind the socket. ``tokens`` is asked by the transport; ``handle`` trusts the user in the request.
 
-    def __init__(self, storage: Storage, clock: Clock | None = None, dice: Random | None = None) -> None:
+    ``mounts_tokens``: pods get a token of their service account, which somebody makes in each namespace."""
+
+    def __init__(self, storage: Storage, clock: Clock | None = None, dice: Random | None = None, *,
+                 mounts_tokens: bool = False) -> None:
         self.storage, self.clock, self.dice = storage, clock or SystemClock(), dice or Random()
         self.rights = Rights(storage)
         self.tokens = Tokens(self.clock, storage.secret("service-account-key"), self._is_there)
-        self.backend = Backend(storage, builtin(types()), self.clock, self.dice)
+        self.backend = Backend(storage, builtin(types()), self.clock, self.dice, mounts_tokens=mounts_tokens)
         self.objects = Objects(self.backend)
         self.expiry = Expiry(storage, self.clock)
+        Account(storage)  # it counts by what storage tells it
         CustomKinds(self.backend)  # it serves them by the hooks that it leaves there
         self.tables = Tables(self.clock)
         self.openapi = OpenApi(self.backend.registry)
@@ -86,11 +93,12 @@ class ApiServer:
             request.user = acting_user(request, self.rights)
             _check_timeout(request)
             self.expiry.sweep()
-            if request.method == "GET":
-                await self.storage.quiet()  # nobody may see what a crash or a full disk could still take back
-                response = self._answer(request)
+            request.conversion = Conversion()
+            if request.method == "GET":  # nobody may see what a crash or a full disk could still take back
+                response = await made(self.backend, request, lambda: self._answer(request), self.storage.quiet)
             else:
-                response = await made(request, self.webhooks, lambda: self._answer(request))
+                request.admission = Admission(self.webhooks) if self.webhooks.any() else None
+                response = await made(self.backend, request, lambda: self._answer(request))
                 await self.storage.durable()
         except ApiFailure as problem:
             response = failure(problem)

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
@@ -59,6 +59,7 @@ class Storage:
         self.oldest = 0  # watches may start at this revision or later
         self.indexer: Indexer = _labels_only
         self.hooks: dict[str, Callable[[StoreEvent], None]] = {}  # by resource: told of a write when it is staged
+        self.staged: Callable[[StoreEvent], None] = lambda event: None  # told of every one, and may stage more
         self._open()
 
     def _open(self) -> None:
@@ -94,19 +95,14 @@ class Storage:
         store = self._stores.get(resource)
         return store.objects.get((namespace, name)) if store else None
 
-    def objects(self, resource: str, namespace: str = "", after: tuple[str, str] | None = None) -> Iterator[Stored]:
-        """Objects in the order of namespace and name; of one namespace only when it is given, and behind ``after``."""
+    def objects(self, resource: str, namespace: str = "") -> list[Stored]:
+        """Objects in the order of namespace and name; of one namespace only when it is given."""
         store = self._stores.get(resource)
         if not store:
-            return
-        keys, objects = store.keys, store.objects
-        start = bisect_left(keys, (namespace, ""))
-        if after is not None:
-            start = max(start, bisect_right(keys, after))
-        for key in keys[start:]:
-            if namespace and key[0] != namespace:
-                break
-            yield objects[key]
+            return []
+        if not namespace:
+            return store.ordered[:]
+        return store.ordered[bisect_left(store.keys, (namespace, "")) : bisect_left(store.keys, (f"{namespace}\0", ""))]
 
     def objects_at(self, resource: str, namespace: str, revision: int) -> list[Stored]:
         """The list as it was at ``revision``. Raises Gone when the history does not reach that far."""
@@ -255,6 +251,7 @@ class Storage:
             loop.call_soon(self.flush)
         if hook := self.hooks.get(stored.resource):
             hook(event)
+        self.staged(event)
 
     def _enter(self, change: Change, stored: Stored) -> StoreEvent:
         store = self._store(stored.resource)

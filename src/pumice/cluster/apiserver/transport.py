@@ -6,6 +6,7 @@ import asyncio
 import base64
 import logging
 import ssl
+from asyncio import sslproto
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +15,16 @@ from typing import Any
 from aiohttp import web
 
 from pumice.cluster.apiserver.errors import ApiFailure, unauthorized
-from pumice.cluster.apiserver.http_types import Request, Response, User, failure, slices
+from pumice.cluster.apiserver.http_types import SLICE, Request, Response, User, failure, slices
 from pumice.cluster.apiserver.patience import Patience, PatientServer
 from pumice.cluster.apiserver.server import ApiServer
 from pumice.cluster.apiserver.tunnel import Tunnels
+from pumice.cluster.apiserver.turns import Turns
 
 log = logging.getLogger(__name__)
 BODY_LIMIT = 3 * 1024 * 1024  # of kube-apiserver
+TLS_RECORD = 16 * 1024
+"""Bytes that a connection reads at once: what TLS sends at once (RFC 8446, 5.1). asyncio keeps 256 KiB for each, idle or not."""
 
 
 @dataclass(slots=True)
@@ -46,9 +50,11 @@ async def serve(
     kubelet_identity: tuple[Path, Path] | None = None,
     patience: Patience | None = None,
 ) -> Served:
-    """Listens until closed. ``kubelet_identity``: certificate and key for calls to kubelets (logs, exec).
+    """Listens until closed. ``kubelet_identity``: certificate and key for calls to kubelets (logs, exec). From then on every TLS
+    connection of the process reads a record at a time.
 
     Port 0 takes a free one. Raises OSError when the port is taken."""
+    sslproto.SSLProtocol.max_size = TLS_RECORD
     api.tokens.add(tokens or {})
     await api.start()
     patience = patience or Patience()
@@ -73,7 +79,7 @@ def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) 
 
 class _Shell:
     def __init__(self, api: ApiServer, kubelet_identity: tuple[Path, Path] | None, patience: Patience) -> None:
-        self.api, self.tunnels, self.patience = api, Tunnels(kubelet_identity), patience
+        self.api, self.tunnels, self.patience, self.turns = api, Tunnels(kubelet_identity), patience, Turns()
         self._streams: set[asyncio.Task[Any]] = set()  # watches and tunnels, which would otherwise outlive the server
 
     async def close(self) -> None:
@@ -101,9 +107,33 @@ class _Shell:
         try:
             if response.tunnel is not None:
                 return await self.tunnels.carry(http, response.tunnel)
-            return await _stream(http, response, self.patience.stall)
+            return await self._stream(http, response, user.name)
         finally:
             self._streams.discard(task)
+
+    async def _stream(self, http: web.BaseRequest, response: Response, user: str) -> web.StreamResponse:
+        result = web.StreamResponse(status=response.code, headers=_headers(response))
+        result.enable_chunked_encoding()
+        stream = response.stream if response.parts is None else _sliced(response.parts)
+        assert stream is not None
+        try:
+            await result.prepare(http)
+            await self.turns.mine(user)
+            async for chunk in stream:
+                async with asyncio.timeout(self.patience.stall):
+                    await result.write(chunk)
+                # A turn for everybody else: a client that takes all at once would never pause us.
+                long = response.parts is not None or len(chunk) >= SLICE
+                await (self.turns.mine(user) if long else asyncio.sleep(0))
+            await result.write_eof()
+        except TimeoutError:
+            if http.transport is not None:
+                http.transport.abort()  # what it did not take is given back
+        except (ConnectionError, asyncio.CancelledError):
+            pass  # the client went away, or the server stops
+        finally:
+            await stream.aclose()  # type: ignore[attr-defined]
+        return result
 
 
 def _authorization(http: web.BaseRequest) -> str:
@@ -155,28 +185,6 @@ def _plain(response: Response) -> web.Response:
     return result
 
 
-async def _turns(parts: Iterable[bytes]) -> AsyncIterator[bytes]:
+async def _sliced(parts: Iterable[bytes]) -> AsyncIterator[bytes]:
     for chunk in slices(parts):
         yield chunk
-
-
-async def _stream(http: web.BaseRequest, response: Response, stall: float) -> web.StreamResponse:
-    result = web.StreamResponse(status=response.code, headers=_headers(response))
-    result.enable_chunked_encoding()
-    stream = response.stream if response.parts is None else _turns(response.parts)
-    assert stream is not None
-    try:
-        await result.prepare(http)
-        async for chunk in stream:
-            async with asyncio.timeout(stall):
-                await result.write(chunk)
-            await asyncio.sleep(0)  # a turn for everybody else: a client that takes all at once would never pause us
-        await result.write_eof()
-    except TimeoutError:
-        if http.transport is not None:
-            http.transport.abort()  # what it did not take is given back
-    except (ConnectionError, asyncio.CancelledError):
-        pass  # the client went away, or the server stops
-    finally:
-        await stream.aclose()  # type: ignore[attr-defined]
-    return result

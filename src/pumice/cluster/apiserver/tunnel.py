@@ -21,6 +21,8 @@ from pumice.cluster.apiserver.http_types import Response, Tunnel, failure
 
 log = logging.getLogger(__name__)
 ANSWER_SECONDS = 5.0
+LONGEST_WORD = 4096
+"""Bytes of a refusal."""
 LONGEST_MESSAGE = 32 << 20
 """Bytes, unpacked. kubectl's have 32 KiB; without a bound a few compressed ones would take all memory."""
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io",
@@ -71,14 +73,27 @@ class Tunnels:
         try:
             if upgrade == "websocket":
                 return await self._websocket(http, tunnel)
-            if upgrade:
-                message = f"unable to upgrade: {upgrade} is not spoken here; use WebSockets (kubectl 1.31 or later)"
-                return _refused(bad_request(message))
+            if upgrade:  # also by a kubectl whose WebSocket was refused
+                spoken = f"{upgrade} is not spoken here; use WebSockets (kubectl 1.31 or later)"
+                return _refused(bad_request(f"unable to upgrade: {await self._word(tunnel) or spoken}"))
             if "/containerLogs/" not in tunnel.url:
                 return _refused(bad_request("exec, attach and port-forward need an upgraded connection (WebSocket)"))
             return await self._http(http, tunnel)
+        except aiohttp.WSServerHandshakeError as problem:
+            return _refused(bad_request(f"unable to upgrade: {await self._word(tunnel) or problem.message}"))
         except (aiohttp.ClientError, TimeoutError, OSError) as problem:
             return _refused(ApiFailure(500, "InternalError", f"error dialing backend: {tunnel.node}: {problem}"))
+
+    async def _word(self, tunnel: Tunnel) -> str:
+        """The kubelet's on why it serves no such connection; empty where it only wants another protocol."""
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS), self._client().get(tunnel.url) as answer:
+                if answer.status < 400:
+                    return ""
+                text = (await answer.content.read(LONGEST_WORD)).decode(errors="replace").strip()
+        except (aiohttp.ClientError, TimeoutError, OSError) as problem:
+            return f"error dialing backend: {tunnel.node}: {problem}"
+        return "" if "upgrade" in text.lower() or "websocket" in text.lower() else text
 
     async def _http(self, http: web.BaseRequest, tunnel: Tunnel) -> web.StreamResponse:
         async with self._client().get(tunnel.url) as answer:

@@ -34,9 +34,10 @@ def answer(call: Call) -> Response:
     return reply(value, 201)
 
 
-def _user_info(call: Call) -> Json:
-    user = call.request.user
-    return {"username": user.name, **({"uid": user.uid} if user.uid else {}), "groups": list(user.groups)}
+def _user_info(user: User) -> Json:
+    extra = {key: list(values) for key, values in user.extra.items()}
+    found = {"username": user.name, "uid": user.uid, "groups": list(user.groups), "extra": extra}
+    return {key: value for key, value in found.items() if value}
 
 
 def _may_i(call: Call, value: Json) -> Json:
@@ -68,13 +69,14 @@ def _rules(call: Call, value: Json) -> Json:
 
 
 def _token(call: Call, value: Json) -> Json:
+    """Of the audiences that are asked for those that the token is meant for, by which the asker knows that it is one of them."""
     token = (value.get("spec") or {}).get("token", "")
-    audiences = value["spec"].get("audiences") or [AUDIENCE]
-    user = call.tokens.user(f"Bearer {token}", audiences) if token else None
+    asked = value["spec"].get("audiences") or [AUDIENCE]
+    audiences = [one for one in asked if token and call.tokens.user(f"Bearer {token}", (one,))]
+    user = call.tokens.user(f"Bearer {token}", audiences) if audiences else None
     if user is None:
         return {"authenticated": False, "error": "the token is not known, or not meant for these audiences"}
-    return {"authenticated": True, "audiences": audiences,
-            "user": {"username": user.name, "uid": user.uid, "groups": list(user.groups)}}
+    return {"authenticated": True, "audiences": audiences, "user": _user_info(user)}
 
 
 _STATUS = {
@@ -82,7 +84,7 @@ _STATUS = {
     "SubjectAccessReview": _may_he,
     "LocalSubjectAccessReview": _may_he,
     "SelfSubjectRulesReview": _rules,
-    "SelfSubjectReview": lambda call, value: {"userInfo": _user_info(call)},
+    "SelfSubjectReview": lambda call, value: {"userInfo": _user_info(call.request.user)},
     "TokenReview": _token,
 }
 

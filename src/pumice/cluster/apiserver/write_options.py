@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from pumice.cluster.apiserver.conversion import Conversion
 from pumice.cluster.apiserver.errors import bad_request
 from pumice.cluster.apiserver.policies import Policies
 from pumice.cluster.apiserver.registry import Kind
@@ -27,6 +28,7 @@ class WriteOptions:
     twice: list[str] = dataclasses.field(default_factory=list)  # keys that stood twice in what the client sent, as they are told
     managed: list[Json] | None = None  # ownership as server-side apply has worked it out
     admission: Admission | None = None  # who has to be asked before anything is stored
+    conversion: Conversion = dataclasses.field(default_factory=Conversion)  # between the version asked for and the one stored
     policies: Policies | None = None  # what the cluster's policies say of it; nothing of what the server itself writes
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, Final
 
@@ -28,8 +28,9 @@ def _parser() -> Lark:
     return Lark(grammar, parser="lalr", maybe_placeholders=False)
 
 
+@lru_cache(maxsize=4)
 def parse(text: str) -> Tree[Any]:
-    """Raises CelError with the place of what is wrong."""
+    """Raises CelError with the place of what is wrong. The last ones are kept: who compiles an expression has it checked, too."""
     if len(text) > LONGEST:
         raise CelError(f"the expression has {len(text)} characters; at most {LONGEST} are read")
     try:

@@ -60,10 +60,17 @@ class Tell:
 
 
 @dataclass(frozen=True, slots=True)
+class RemoveFolder:
+    """What pods have left at this path of the nodes."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class LookAgain:
     """Reconcile the same object once more after so many seconds."""
 
     seconds: float
 
 
-Action = Create | Delete | Patch | Finalize | Tell | LookAgain
+Action = Create | Delete | Patch | Finalize | Tell | RemoveFolder | LookAgain

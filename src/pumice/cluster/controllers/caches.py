@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from pumice.cluster.controllers.garbage import Bare, Graph, Meta, Vertex
 from pumice.ports.cluster import ApiError, Cluster, Resource
+from pumice.wire.kinds import PODS
 
 _TOMBSTONES = 5000
 _decode_bare = msgspec.json.Decoder(Bare, strict=False).decode
@@ -136,6 +137,13 @@ class Caches:
         """Full objects of a kind that name ``uid`` as an owner."""
         table = self.full[resource]
         return [table[d] for d in sorted(self.graph.dependents.get(uid, ())) if d in table]
+
+    def pods_on(self, node: str) -> list[dict[str, Any]]:
+        return [pod for pod in self.every(PODS) if pod["spec"].get("nodeName") == node]
+
+    def named(self, resource: Resource, meta: Mapping[str, Any]) -> dict[str, Any] | None:
+        uid = self.names.get((resource, meta["namespace"], meta["name"]))
+        return self.get(resource, uid) if uid else None
 
     def in_namespace(self, name: str) -> list[Vertex]:
         return [self.graph.vertices[uid] for uid in sorted(self.by_namespace.get(name, ())) if uid in self.graph.vertices]

@@ -10,14 +10,8 @@ from typing import Any
 
 from pumice.cluster.controllers.actions import Json, Patch, View
 from pumice.ports.cluster import Resource
+from pumice.wire.conditions import condition, is_ready
 
-PODS = Resource("", "v1", "pods")
-NODES = Resource("", "v1", "nodes", namespaced=False)
-NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
-DEPLOYMENTS = Resource("apps", "v1", "deployments")
-REPLICA_SETS = Resource("apps", "v1", "replicasets")
-DAEMON_SETS = Resource("apps", "v1", "daemonsets")
-JOBS = Resource("batch", "v1", "jobs")
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes' safe encoding: no vowels, so no words
 
 
@@ -49,17 +43,6 @@ def phase(pod: View) -> str:
 
 def is_active(pod: View) -> bool:
     return phase(pod) not in ("Succeeded", "Failed") and not is_deleting(pod)
-
-
-def condition(obj: View, kind: str) -> Mapping[str, Any]:
-    for entry in (obj.get("status") or {}).get("conditions") or ():
-        if entry.get("type") == kind:
-            return entry  # type: ignore[no-any-return]
-    return {}
-
-
-def is_ready(pod: View) -> bool:
-    return condition(pod, "Ready").get("status") == "True"
 
 
 def available_in(pod: View, min_ready_seconds: float, now: float) -> float | None:

@@ -10,11 +10,8 @@ from typing import Any
 
 from pumice.cluster.controllers.actions import Action, Create, Delete, Json, LookAgain, View
 from pumice.cluster.controllers.common import (
-    DAEMON_SETS,
-    PODS,
     available_in,
     is_deleting,
-    is_ready,
     owned_by,
     owner_reference,
     phase,
@@ -24,6 +21,8 @@ from pumice.cluster.controllers.common import (
     template_hash,
 )
 from pumice.cluster.requirements import matches_requirement
+from pumice.wire.conditions import is_ready
+from pumice.wire.kinds import DAEMON_SETS, PODS
 
 HASH = "controller-revision-hash"
 # Taints that Kubernetes lets every DaemonSet pod tolerate.

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from pumice.cluster.controllers.actions import Action, Create, Delete, Json, Patch, Tell, View
 from pumice.cluster.controllers.common import (
-    DEPLOYMENTS,
-    REPLICA_SETS,
     is_deleting,
     owned_by,
     owner_reference,
@@ -17,6 +15,7 @@ from pumice.cluster.controllers.common import (
     template_hash,
     with_condition,
 )
+from pumice.wire.kinds import DEPLOYMENTS, REPLICA_SETS
 
 REVISION = "deployment.kubernetes.io/revision"
 HASH = "pod-template-hash"

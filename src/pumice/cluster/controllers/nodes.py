@@ -1,7 +1,8 @@
-"""Nodes that fell silent (Kubernetes: node lifecycle, pod garbage collection). Pure.
+"""Nodes that fell silent, and pods that a taint sends away (Kubernetes: node lifecycle, "Taints and Tolerations", pod garbage
+collection). Pure.
 
-A kubelet renews its lease every ten seconds. After forty without one the node is Unknown and tainted; its pods go when
-their tolerations of the taint are used up. Pods of a node that does not exist any more are removed.
+A kubelet renews its lease every ten seconds. After forty without one the node is Unknown and tainted. Pods go when their
+tolerations of the taints of their node are used up, whoever tainted it. Pods of a node that does not exist any more are removed.
 """
 
 from __future__ import annotations
@@ -10,16 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pumice.cluster.controllers.actions import Action, Delete, Json, LookAgain, Patch, Tell, View
-from pumice.cluster.controllers.common import (
-    NODES,
-    PODS,
-    condition,
-    is_deleting,
-    is_ready,
-    phase,
-    seconds_of,
-    timestamp,
-)
+from pumice.cluster.controllers.common import is_deleting, phase, seconds_of, timestamp
+from pumice.wire.conditions import condition, is_ready
+from pumice.wire.kinds import NODES, PODS
 
 GRACE = 40.0
 QUARANTINE = 40.0  # before pods of a vanished node are removed: it may only be registering anew
@@ -37,13 +31,36 @@ def reconcile(node: View, silent: float, pods: Sequence[View], now: float) -> li
         actions.append(Patch(NODES, "", meta["name"], {"status": {"conditions": _unknown(node, now)}}, meta["uid"], "status"))
         actions.append(Tell({"apiVersion": "v1", "kind": "Node", **node}, "Normal", "NodeNotReady",
                             f"Node {meta['name']} status is now: NodeNotReady"))
-    since = _tainted_since(node)
-    if since is None:
-        since = now
+    if not _is_tainted(node):
         actions.append(_with_taints(node, [*_others(node), {"key": UNREACHABLE, "effect": "NoSchedule"},
                                            {"key": UNREACHABLE, "effect": "NoExecute", "timeAdded": timestamp(now)}]))
+    return [*actions, *(_without_ready(pod, now) for pod in pods if is_ready(pod) and not _is_over(pod))]
+
+
+def sends_away(node: View) -> list[View]:
+    """Its taints that running pods have to tolerate."""
+    return [taint for taint in _taints(node) if taint["effect"] == "NoExecute"]
+
+
+def evict(node: View, pods: Sequence[View], now: float) -> list[Action]:
+    """Of the pods bound to a node those that do not tolerate its taints, or no longer do. When a taint came is written on it."""
+    taints = sends_away(node)
+    if any(not taint.get("timeAdded") for taint in taints):
+        return [_with_taints(node, [{**taint, **({"timeAdded": timestamp(now)} if taint["effect"] == "NoExecute" else {})}
+                                    if not taint.get("timeAdded") else dict(taint) for taint in _taints(node)])]
+    actions: list[Action] = []
     for pod in pods:
-        actions += _on_silent_node(pod, since, now)
+        waits = [(seconds_of(taint["timeAdded"]), _tolerated_for(pod, taint)) for taint in taints]
+        ends = [since + wait for since, wait in waits if wait is not None]
+        if not ends or _is_over(pod):
+            continue
+        meta = pod["metadata"]
+        if min(ends) <= now:
+            actions.append(Tell({"apiVersion": "v1", "kind": "Pod", **pod}, "Normal", "TaintManagerEviction",
+                                f"Marking for deletion Pod {meta['namespace']}/{meta['name']}"))
+            actions.append(Delete(PODS, meta["namespace"], meta["name"], meta["uid"]))
+        else:
+            actions.append(LookAgain(min(ends) - now))
     return actions
 
 
@@ -53,34 +70,31 @@ def orphans(pods: Sequence[View]) -> list[Action]:
 
 
 def _welcome_back(node: View) -> list[Action]:
-    return [_with_taints(node, _others(node))] if _tainted_since(node) is not None else []
+    return [_with_taints(node, _others(node))] if _is_tainted(node) else []
 
 
-def _on_silent_node(pod: View, since: float, now: float) -> list[Action]:
-    if is_deleting(pod) or phase(pod) in ("Succeeded", "Failed"):
-        return []
+def _is_over(pod: View) -> bool:
+    return is_deleting(pod) or phase(pod) in ("Succeeded", "Failed")
+
+
+def _without_ready(pod: View, now: float) -> Patch:
     meta = pod["metadata"]
-    wait = _tolerated_for(pod)
-    if wait is not None and now >= since + wait:
-        return [Delete(PODS, meta["namespace"], meta["name"], meta["uid"])]
-    actions: list[Action] = [LookAgain(since + wait - now)] if wait is not None else []
-    if is_ready(pod):
-        conditions = [{**c, "status": "False", "lastTransitionTime": timestamp(now)} if c["type"] == "Ready" else dict(c)
-                      for c in pod["status"]["conditions"]]
-        body = {"status": {"conditions": conditions}}
-        actions.append(Patch(PODS, meta["namespace"], meta["name"], body, meta["uid"], "status"))
-    return actions
+    conditions = [{**c, "status": "False", "lastTransitionTime": timestamp(now)} if c["type"] == "Ready" else dict(c)
+                  for c in pod["status"]["conditions"]]
+    return Patch(PODS, meta["namespace"], meta["name"], {"status": {"conditions": conditions}}, meta["uid"], "status")
 
 
-def _tolerated_for(pod: View) -> float | None:
-    """Seconds that a pod stays on an unreachable node; None is for ever."""
+def _tolerated_for(pod: View, taint: View) -> float | None:
+    """Seconds that a pod stays beside a taint; None is for ever."""
     seconds: list[float | None] = []
     for toleration in pod["spec"].get("tolerations") or ():
-        if toleration.get("key") in (UNREACHABLE, None, "") and toleration.get("effect") in ("NoExecute", None, ""):
+        named = toleration.get("key") in (taint["key"], None, "") and toleration.get("effect") in ("NoExecute", None, "")
+        exists = toleration.get("operator", "Equal") == "Exists"
+        if named and (exists or toleration.get("value", "") == taint.get("value", "")):
             seconds.append(toleration.get("tolerationSeconds"))
     if None in seconds:
         return None
-    return float(min(seconds)) if seconds else 0.0  # type: ignore[type-var, arg-type]
+    return float(max(0, min(seconds))) if seconds else 0.0  # type: ignore[type-var, arg-type]
 
 
 def _unknown(node: View, now: float) -> list[Json]:
@@ -100,11 +114,8 @@ def _others(node: View) -> list[Json]:
     return [dict(taint) for taint in _taints(node) if taint["key"] != UNREACHABLE]
 
 
-def _tainted_since(node: View) -> float | None:
-    for taint in _taints(node):
-        if taint["key"] == UNREACHABLE and taint["effect"] == "NoExecute":
-            return seconds_of(taint.get("timeAdded"))
-    return None
+def _is_tainted(node: View) -> bool:
+    return any(taint["key"] == UNREACHABLE and taint["effect"] == "NoExecute" for taint in _taints(node))
 
 
 def _with_taints(node: View, taints: list[Json]) -> Patch:

@@ -1,44 +1,70 @@
-"""ReplicaSet: so many pods of one template."""
+"""ReplicaSet and ReplicationController: so many pods of one template, those that they select and nobody owns among them.
+
+Source: Kubernetes "ReplicaSet", sections "Non-Template Pod acquisitions" and "Isolating Pods from a ReplicaSet".
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pumice.cluster.controllers.actions import Action, Create, Delete, Json, LookAgain, View
+from pumice.cluster.controllers.actions import Action, Create, Delete, Json, LookAgain, Patch, View
 from pumice.cluster.controllers.common import (
-    PODS,
-    REPLICA_SETS,
     available_in,
     by_deletion_order,
+    controller_of,
     is_active,
     is_deleting,
-    is_ready,
     owned_by,
     owner_reference,
     pod_from,
     status_patch,
 )
+from pumice.cluster.requirements import matches_selector
+from pumice.ports.cluster import Resource
+from pumice.wire.conditions import is_ready
+from pumice.wire.kinds import PODS, REPLICA_SETS
 
 BURST = 500  # pods made or deleted in one pass
 
 
-def reconcile(rs: View, pods: Sequence[View], now: float) -> list[Action]:
-    """``pods``: all of the namespace that might be its own."""
+def selector_of(rs: View) -> Json:
+    """A ReplicationController says plain labels."""
+    selector = rs["spec"].get("selector") or {}
+    return dict(selector) if "matchLabels" in selector or "matchExpressions" in selector else {"matchLabels": selector}
+
+
+def reconcile(rs: View, pods: Sequence[View], now: float, resource: Resource = REPLICA_SETS) -> list[Action]:
+    """``pods``: those that name it as their owner, and those that it selects."""
     meta, spec = rs["metadata"], rs["spec"]
-    own = [pod for pod in pods if owned_by(pod, meta["uid"])]
-    active = [pod for pod in own if is_active(pod)]
+    api, kind = ("apps/v1", "ReplicaSet") if resource == REPLICA_SETS else ("v1", "ReplicationController")
+    owner = owner_reference(rs, api, kind)
     actions: list[Action] = []
+    own: list[View] = []
+    for pod in pods:
+        matches = matches_selector(selector_of(rs), pod["metadata"].get("labels") or {})
+        if owned_by(pod, meta["uid"]) and (matches or not is_active(pod)):
+            own.append(pod)
+        elif owned_by(pod, meta["uid"]):
+            actions.append(_owned(pod, [o for o in pod["metadata"]["ownerReferences"] if o["uid"] != meta["uid"]]))
+        elif matches and controller_of(pod) is None and is_active(pod) and not is_deleting(rs):
+            actions.append(_owned(pod, [*(pod["metadata"].get("ownerReferences") or ()), owner]))
+            own.append(pod)
+    active = [pod for pod in own if is_active(pod)]
     if not is_deleting(rs):
         wanted = int(spec.get("replicas", 1))
-        owner = owner_reference(rs, "apps/v1", "ReplicaSet")
         actions += [Create(PODS, pod_from(spec["template"], owner, meta["namespace"], f"{meta['name']}-"))
                     for _ in range(min(wanted - len(active), BURST))]
         surplus = by_deletion_order(active)[: max(0, min(len(active) - wanted, BURST))]
         actions += [Delete(PODS, meta["namespace"], p["metadata"]["name"], p["metadata"]["uid"]) for p in surplus]
     waits = [available_in(pod, float(spec.get("minReadySeconds") or 0), now) for pod in active]
-    actions += status_patch(REPLICA_SETS, rs, _status(rs, active, sum(w == 0.0 for w in waits)))
+    actions += status_patch(resource, rs, _status(rs, active, sum(w == 0.0 for w in waits)))
     pending = [w for w in waits if w]
     return [*actions, LookAgain(min(pending))] if pending else actions
+
+
+def _owned(pod: View, owners: list[Json]) -> Patch:
+    meta = pod["metadata"]
+    return Patch(PODS, meta["namespace"], meta["name"], {"metadata": {"ownerReferences": owners or None}}, meta["uid"])
 
 
 def _status(rs: View, active: Sequence[View], available: int) -> Json:

@@ -1,74 +1,86 @@
-"""The shell around the controllers: watches, queues of dirty objects, and the writes."""
+"""The shell around the controllers: what is marked is looked at, and what is decided then is written."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pumice.cluster.controllers import daemonset, deployment, garbage, job, namespaces, nodes, replicaset
-from pumice.cluster.controllers.actions import Action, Create, Delete, Finalize, LookAgain, Patch, Tell
-from pumice.cluster.controllers.caches import Caches
-from pumice.cluster.controllers.common import (
+from pumice.cluster.controllers import (
+    cronjob,
+    daemonset,
+    deployment,
+    disruption,
+    endpoints,
+    garbage,
+    job,
+    namespaces,
+    nodes,
+    replicaset,
+    roles,
+    storage,
+    unserved,
+)
+from pumice.cluster.controllers.actions import (
+    Action,
+    Create,
+    Delete,
+    Finalize,
+    LookAgain,
+    Patch,
+    RemoveFolder,
+    Tell,
+)
+from pumice.cluster.controllers.common import controller_of
+from pumice.cluster.controllers.marking import GARBAGE, ORPHANS, Marking
+from pumice.cluster.controllers.selecting import Key
+from pumice.cluster.controllers.watched import COLLECTED, FULL
+from pumice.cluster.kubelet.events import EventRecorder
+from pumice.ports.clock import Clock
+from pumice.ports.cluster import ApiError, Cluster, Resource
+from pumice.wire.kinds import (
+    CLUSTER_ROLES,
+    CRDS,
+    CRON_JOBS,
     DAEMON_SETS,
     DEPLOYMENTS,
+    DISRUPTION_BUDGETS,
+    ENDPOINT_SLICES,
+    ENDPOINTS,
     JOBS,
     NAMESPACES,
     NODES,
     PODS,
     REPLICA_SETS,
-    controller_of,
-    is_deleting,
+    REPLICATION_CONTROLLERS,
+    SERVICES,
 )
-from pumice.cluster.controllers.garbage import Meta
-from pumice.cluster.kubelet.events import EventRecorder
-from pumice.ports.clock import Clock
-from pumice.ports.cluster import ApiError, Cluster, Resource
 
 log = logging.getLogger("pumice.kube-controllers")
-CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
-# Kinds beside the controllers' own whose objects are collected with their owners and emptied with their namespace.
-COLLECTED = (
-    CRDS, Resource("", "v1", "configmaps"), Resource("", "v1", "secrets"), Resource("", "v1", "services"),
-    Resource("", "v1", "serviceaccounts"), Resource("", "v1", "endpoints"), Resource("", "v1", "persistentvolumeclaims"),
-    Resource("", "v1", "replicationcontrollers"), Resource("", "v1", "podtemplates"), Resource("", "v1", "limitranges"),
-    Resource("", "v1", "resourcequotas"), Resource("", "v1", "events"),
-    Resource("apps", "v1", "statefulsets"), Resource("apps", "v1", "controllerrevisions"),
-    Resource("batch", "v1", "cronjobs"),
-    Resource("discovery.k8s.io", "v1", "endpointslices"), Resource("policy", "v1", "poddisruptionbudgets"),
-    Resource("autoscaling", "v2", "horizontalpodautoscalers"), Resource("networking.k8s.io", "v1", "networkpolicies"),
-    Resource("networking.k8s.io", "v1", "ingresses"), Resource("rbac.authorization.k8s.io", "v1", "roles"),
-    Resource("rbac.authorization.k8s.io", "v1", "rolebindings"),
-    Resource("rbac.authorization.k8s.io", "v1", "clusterroles", namespaced=False),
-    Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", namespaced=False),
-)  # fmt: skip
-LEASES = Resource("coordination.k8s.io", "v1", "leases")
-NODE_LEASES = "kube-node-lease"
-_FULL = (PODS, NODES, NAMESPACES, DEPLOYMENTS, REPLICA_SETS, DAEMON_SETS, JOBS, CRDS, LEASES)
-_OWNER_KINDS = {"ReplicaSet": REPLICA_SETS, "DaemonSet": DAEMON_SETS, "Job": JOBS, "Deployment": DEPLOYMENTS}
-GARBAGE = Resource("", "", "garbage")  # the queue of the garbage collector: keys are uids of any kind
-ORPHANS = Resource("", "", "orphans")  # the queue of nodes that may be gone: keys are their names
 _WRITES = 16  # at a time
 _RETRY = 1.0
-Key = tuple[Resource, str]  # which controller, which uid
 
 
 @dataclass(frozen=True, slots=True)
 class ControllersSettings:
-    """``ca_certificate``: published to every namespace as ConfigMap kube-root-ca.crt."""
+    """``ca_certificate``: published to every namespace as ConfigMap kube-root-ca.crt. ``roots``: for each node, where
+    lies what its pods make at paths that the machine does not have."""
 
     ca_certificate: Path | None = None
+    roots: tuple[Path, ...] = ()
 
 
 class Controllers:
     def __init__(self, settings: ControllersSettings, cluster: Cluster, clock: Clock, dice: random.Random) -> None:
-        self.cluster, self.clock = cluster, clock
+        self.cluster, self.clock, self.roots = cluster, clock, settings.roots
         self.root_ca = settings.ca_certificate.read_text() if settings.ca_certificate else ""
-        self.caches = Caches(cluster, _FULL, self._changed, lambda uid: self._mark(GARBAGE, uid))
+        self.marking = Marking(cluster, clock, self._mark, self._later)
+        self.caches = self.marking.caches
         self.events = EventRecorder(cluster, clock, dice, "kube-controllers")
         self._dirty: dict[Key, None] = {}
         self._wake = asyncio.Event()
@@ -76,10 +88,9 @@ class Controllers:
         self._slots = asyncio.Semaphore(_WRITES)
         self._busy: dict[Key, asyncio.Task[None]] = {}
         self._absent: dict[str, bool] = {}
-        self._renewed: dict[str, tuple[str, float]] = {}  # node -> (its lease's renewTime, when we saw that)
 
     async def run(self, stop: asyncio.Event, ready: asyncio.Event | None) -> None:
-        for resource in (*_FULL, *COLLECTED):
+        for resource in (*FULL, *COLLECTED):
             self.caches.watch(resource)
         tasks: list[asyncio.Task[Any]] = [asyncio.create_task(self._work(ready)), asyncio.create_task(self.events.run())]
         stopping = asyncio.create_task(stop.wait())
@@ -97,80 +108,9 @@ class Controllers:
             await asyncio.gather(*everything, return_exceptions=True)
             await self.caches.close()
 
-    # -- what has to be looked at -----------------------------------------------------------------------------------
-
-    def _changed(self, resource: Resource, meta: Meta, obj: dict[str, Any] | None) -> None:
-        if resource in (DEPLOYMENTS, REPLICA_SETS, DAEMON_SETS, JOBS, NAMESPACES) and obj is not None:
-            self._mark(resource, meta.uid)
-        for owner in meta.owner_references:
-            kind = _OWNER_KINDS.get(owner.kind)
-            if kind is not None and owner.controller:
-                self._mark(kind, owner.uid)
-        if resource == NODES:
-            for uid in self.caches.full[DAEMON_SETS]:
-                self._mark(DAEMON_SETS, uid)
-            self._mark(NODES, meta.uid)
-            if obj is None:
-                self._later((ORPHANS, meta.name), nodes.QUARANTINE)
-        if resource == LEASES and meta.namespace == NODE_LEASES and obj is not None:
-            self._see_lease(meta.name, obj)
-        if resource == CRDS and obj is not None:
-            self._watch_custom(obj)
-        if obj is None and meta.namespace:
-            self._mark_namespace(meta.namespace, resource)
-        if meta.owner_references or meta.finalizers or obj is None or meta.deletion_timestamp:
-            for uid in self.caches.graph.affected_by(meta):
-                self._mark(GARBAGE, uid)
-
-    def _mark_namespace(self, name: str, lost: Resource) -> None:
-        """Something left the namespace: it may be empty now, or miss what every namespace has."""
-        uid = self.caches.names.get((NAMESPACES, "", name))
-        namespace = self.caches.get(NAMESPACES, uid) if uid else None
-        if uid and namespace and (is_deleting(namespace) or lost in (namespaces.SERVICE_ACCOUNTS, namespaces.CONFIG_MAPS)):
-            self._mark(NAMESPACES, uid)
-
-    def _see_lease(self, node: str, lease: dict[str, Any]) -> None:
-        renewed, first = str(lease["spec"].get("renewTime") or ""), node not in self._renewed
-        if self._renewed.get(node, ("", 0.0))[0] != renewed:
-            self._renewed[node] = (renewed, self.clock.monotonic())
-            uid = self.caches.names.get((NODES, "", node))
-            if uid and (first or (self.caches.get(NODES, uid) or {}).get("spec", {}).get("taints")):
-                self._mark(NODES, uid)
-
-    def _look_at_node(self, node: dict[str, Any], now: float) -> list[Action]:
-        """A node that never had a lease has no kubelet to wait for (hollow nodes)."""
-        name = node["metadata"]["name"]
-        if name not in self._renewed:
-            return []
-        silent = self.clock.monotonic() - self._renewed[name][1]
-        return nodes.reconcile(node, silent, self._pods_on(name) if silent >= nodes.GRACE else [], now)
-
-    def _pods_on(self, node: str) -> list[dict[str, Any]]:
-        return [pod for pod in self.caches.every(PODS) if pod["spec"].get("nodeName") == node]
-
-    def _find_orphans(self) -> None:
-        """Once, at the start: pods of nodes that vanished while nobody watched."""
-        known = {node["metadata"]["name"] for node in self.caches.every(NODES)}
-        for name in {pod["spec"].get("nodeName") or "" for pod in self.caches.every(PODS)} - known - {""}:
-            self._later((ORPHANS, name), nodes.QUARANTINE)
-
-    def _watch_custom(self, crd: dict[str, Any]) -> None:
-        spec = crd["spec"]
-        version = next((v["name"] for v in spec["versions"] if v.get("storage")), "")
-        established = any(c.get("type") == "Established" and c.get("status") == "True"
-                          for c in (crd.get("status") or {}).get("conditions") or ())
-        if version and established:
-            self.caches.watch(Resource(spec["group"], version, spec["names"]["plural"], spec["scope"] == "Namespaced"))
-
-    def _mark(self, controller: Resource, uid: str) -> None:
-        self._dirty[controller, uid] = None
-        self._wake.set()
-
-    # -- the work -----------------------------------------------------------------------------------------------------
-
     async def _work(self, ready: asyncio.Event | None) -> None:
         await self.caches.all_synced.wait()
-        self._find_orphans()
+        self.marking.find_orphans()
         if ready is not None:
             ready.set()
         while True:
@@ -211,19 +151,57 @@ class Controllers:
         if controller == GARBAGE:
             return await self._collect(uid)
         if controller == ORPHANS:
-            return nodes.orphans(self._pods_on(uid)) if (NODES, "", uid) not in caches.names else []
+            return nodes.orphans(self.caches.pods_on(uid)) if (NODES, "", uid) not in caches.names else []
         obj = caches.get(controller, uid)
         if obj is None:
             return []
+        if controller == storage.VOLUMES:
+            return storage.reconcile_volume(obj, await self._claim_of(obj), now)
         table: dict[Resource, Callable[[], list[Action]]] = {
-            REPLICA_SETS: lambda: replicaset.reconcile(obj, caches.owned(PODS, uid), now),
+            REPLICA_SETS: lambda: replicaset.reconcile(obj, self._claimed(controller, uid), now),
+            REPLICATION_CONTROLLERS: lambda: replicaset.reconcile(obj, self._claimed(controller, uid), now, controller),
             DEPLOYMENTS: lambda: deployment.reconcile(obj, caches.owned(REPLICA_SETS, uid), now),
             DAEMON_SETS: lambda: daemonset.reconcile(obj, caches.every(NODES), caches.owned(PODS, uid), now),
+            CLUSTER_ROLES: lambda: roles.reconcile(obj, caches.every(CLUSTER_ROLES)),
+            CRON_JOBS: lambda: cronjob.reconcile(obj, caches.owned(JOBS, uid), now),
             JOBS: lambda: job.reconcile(obj, caches.owned(PODS, uid), now),
+            SERVICES: lambda: endpoints.reconcile(obj, self._selected(controller, uid), caches.owned(ENDPOINT_SLICES, uid),
+                                                  caches.named(ENDPOINTS, obj["metadata"])),
+            DISRUPTION_BUDGETS: lambda: disruption.reconcile(obj, self._selected(controller, uid), self._scale, now),
+            storage.CLAIMS: lambda: storage.reconcile_claim(obj, caches.every(storage.VOLUMES), caches.every(storage.CLASSES), (
+                pod for pod in caches.every(PODS) if pod["metadata"]["namespace"] == obj["metadata"]["namespace"]), now),
             NODES: lambda: self._look_at_node(obj, now),
-            NAMESPACES: lambda: namespaces.reconcile(obj, caches.in_namespace(obj["metadata"]["name"]), self.root_ca),
+            NAMESPACES: lambda: namespaces.reconcile(obj, caches.in_namespace(obj["metadata"]["name"]), self.root_ca, now),
         }
-        return table[controller]()
+        return table[controller]() if controller in table else unserved.reconcile(controller, obj)
+
+    def _look_at_node(self, node: dict[str, Any], now: float) -> list[Action]:
+        """A node that never had a lease has no kubelet to wait for (hollow nodes)."""
+        name = node["metadata"]["name"]
+        silent = self.marking.silence(name)
+        if not nodes.sends_away(node) and (silent is None or silent < nodes.GRACE):
+            return nodes.reconcile(node, silent, [], now) if silent is not None else []
+        pods = self.caches.pods_on(name)
+        actions = nodes.reconcile(node, silent, pods, now) if silent is not None else []
+        changed = any(isinstance(action, Patch) and action.resource == NODES for action in actions)
+        return actions if changed else [*actions, *nodes.evict(node, pods, now)]
+
+    def _selected(self, resource: Resource, uid: str) -> list[dict[str, Any]]:
+        return [pod for member in self.marking.selecting.members((resource, uid)) if (pod := self.caches.get(PODS, member))]
+
+    def _claimed(self, resource: Resource, uid: str) -> list[dict[str, Any]]:
+        """Its pods, and others that it selects."""
+        found = [*self.caches.owned(PODS, uid), *self._selected(resource, uid)]
+        return list({pod["metadata"]["uid"]: pod for pod in found}.values())
+
+    def _scale(self, pod: Mapping[str, Any]) -> tuple[str, int] | None:
+        """How many pods the Deployment wants that made this one, or the ReplicaSet or -Controller where none did."""
+        found, owner = None, controller_of(pod)
+        for kind in (REPLICA_SETS, REPLICATION_CONTROLLERS, DEPLOYMENTS):
+            above = self.caches.get(kind, owner["uid"]) if owner else None
+            if above is not None:
+                found, owner = (above["metadata"]["uid"], int(above["spec"].get("replicas", 1))), controller_of(above)
+        return found
 
     async def _collect(self, uid: str) -> Sequence[Action]:
         vertex = self.caches.graph.vertices.get(uid)
@@ -234,18 +212,31 @@ class Controllers:
                 await self._ask_for_owner(owner, vertex.meta.namespace)
         return garbage.collect(vertex, self.caches.graph, self._absent)
 
-    async def _ask_for_owner(self, owner: garbage.Owner, namespace: str) -> None:
-        """A cache may be behind: an owner is gone only when the API server says so."""
-        resource = self._resource_of(owner)
-        if resource is None:
-            return  # a kind that we do not know: nothing is concluded
+    async def _claim_of(self, volume: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The claim that the volume is bound to. What has lost its claim may be deleted, with what is in it."""
+        reference = volume["spec"].get("claimRef") or {}
+        uid, name = reference.get("uid"), reference.get("name")
+        if not uid or not name:
+            return None
+        known = self.caches.get(storage.CLAIMS, uid)
+        return known or await self._seen(storage.CLAIMS, name, reference.get("namespace", ""), uid)
+
+    async def _seen(self, resource: Resource, name: str, namespace: str, uid: str) -> Mapping[str, Any] | None:
+        """That very object, by the API server: a cache may be behind, and who is not there is gone only when that says so."""
         try:
-            found = await self.cluster.get(resource, owner.name, namespace if resource.namespaced else "")
-            if found["metadata"]["uid"] == owner.uid:
-                return
+            found = await self.cluster.get(resource, name, namespace)
         except ApiError as error:
             if error.code != 404:
                 raise
+            return None
+        return found if found["metadata"]["uid"] == uid else None
+
+    async def _ask_for_owner(self, owner: garbage.Owner, namespace: str) -> None:
+        resource = self._resource_of(owner)
+        if resource is None:
+            return  # a kind that we do not know: nothing is concluded
+        if await self._seen(resource, owner.name, namespace if resource.namespaced else "", owner.uid) is not None:
+            return
         self._absent[owner.uid] = True
         while len(self._absent) > 10_000:
             self._absent.pop(next(iter(self._absent)))
@@ -278,6 +269,8 @@ class Controllers:
                     await self._delete(action)
                 case Finalize(namespace):
                     await self.cluster.update(NAMESPACES, namespace, subresource="finalize")
+                case RemoveFolder(path):
+                    await asyncio.to_thread(_remove, self.roots, path)
                 case Tell(about, kind, reason, message):
                     self.events.record(about, kind, reason, message)  # type: ignore[arg-type]
 
@@ -301,6 +294,10 @@ class Controllers:
                 "name": owner["name"], "uid": owner["uid"], "namespace": meta["namespace"]}}
             self.events.record(about, "Normal", reason, f"{text}: {meta['name']}")
 
+    def _mark(self, key: Key) -> None:
+        self._dirty[key] = None
+        self._wake.set()
+
     def _later(self, key: Key, seconds: float) -> None:
         due = self.clock.monotonic() + seconds
         before = self._timers.get(key)
@@ -313,7 +310,15 @@ class Controllers:
     async def _ring(self, key: Key, seconds: float) -> None:
         await self.clock.sleep(seconds)
         self._timers.pop(key, None)
-        self._mark(*key)
+        self._mark(key)
+
+
+def _remove(roots: Sequence[Path], path: str) -> None:
+    """Below each of the roots; what the machine itself has at that path stays."""
+    for root in roots:
+        place = root / path.lstrip("/")
+        if place.resolve().is_relative_to(root.resolve()):
+            shutil.rmtree(place, ignore_errors=True)
 
 
 async def run(settings: ControllersSettings, *, cluster: Cluster, clock: Clock, dice: random.Random, stop: asyncio.Event,

@@ -29,7 +29,7 @@ class Assembly:
                  pod: Json, facts: PodFacts) -> None:
         self.settings, self.facts, self.network, self.names = settings, facts, network, names
         meta = pod["metadata"]
-        self.reader = ConfigReader(cluster, clock, settings, meta.get("namespace", "default"))
+        self.reader = ConfigReader(cluster, clock, settings, meta)
         self.downward = {
             "status.podIP": facts.pod_ip, "status.podIPs": facts.pod_ip, "status.hostIP": facts.host_ip,
             "status.hostIPs": facts.host_ip, "spec.nodeName": settings.node,

@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 from pumice.cluster.kubelet.status import timestamp
 from pumice.ports.clock import Clock
-from pumice.ports.cluster import ApiError, Cluster, Resource
+from pumice.ports.cluster import ApiError, Cluster
+from pumice.wire.kinds import EVENTS
 
 log = logging.getLogger("pumice.kubelet")
-EVENTS = Resource("", "v1", "events")
 _QUEUE_MAX = 2000  # beyond it events are dropped: they must never hold up containers
 _REMEMBERED = 512
 

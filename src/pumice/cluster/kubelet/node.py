@@ -15,12 +15,10 @@ from pumice import __version__
 from pumice.cluster.kubelet.settings import KubeletSettings
 from pumice.cluster.kubelet.status import timestamp
 from pumice.ports.clock import Clock
-from pumice.ports.cluster import ApiError, Cluster, Resource
+from pumice.ports.cluster import ApiError, Cluster
+from pumice.wire.kinds import LEASES, NAMESPACES, NODES
 
 log = logging.getLogger("pumice.kubelet")
-NODES = Resource("", "v1", "nodes", namespaced=False)
-LEASES = Resource("coordination.k8s.io", "v1", "leases")
-NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
 LEASE_NAMESPACE = "kube-node-lease"
 OWN = ("cpu", "memory", "pods", "ephemeral-storage", "hugepages-1Gi", "hugepages-2Mi")
 # The release whose behaviour the twin follows; the suffix says who it is.

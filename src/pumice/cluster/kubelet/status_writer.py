@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from pumice.ports.clock import Clock
-from pumice.ports.cluster import ApiError, Cluster, Resource
+from pumice.ports.cluster import ApiError, Cluster
+from pumice.wire.kinds import PODS
 
 log = logging.getLogger("pumice.kubelet")
-PODS = Resource("", "v1", "pods")
 RETRY_FIRST, RETRY_LAST = 0.1, 10.0
 
 

@@ -17,16 +17,17 @@ from pumice.cluster.kubelet.devices.manager import AllocationRefused, DeviceMana
 from pumice.cluster.kubelet.devices.names import device_limits
 from pumice.cluster.kubelet.events import EventRecorder
 from pumice.cluster.kubelet.fit import DoesNotFit, check_fit
-from pumice.cluster.kubelet.node import NODES, NodeKeeper
+from pumice.cluster.kubelet.node import NodeKeeper
 from pumice.cluster.kubelet.settings import KubeletSettings
 from pumice.cluster.kubelet.status import PodFacts, rejected_status
-from pumice.cluster.kubelet.status_writer import PODS, StatusWriter
+from pumice.cluster.kubelet.status_writer import StatusWriter
 from pumice.cluster.kubelet.worker import NodeTools, PodWorker
 from pumice.cluster.network.names import PodNames
 from pumice.cluster.network.pod_network import LoopbackNetwork, PodNetwork
 from pumice.cluster.runtime.spec import Runtime
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
+from pumice.wire.kinds import NODES, PODS
 
 log = logging.getLogger("pumice.kubelet")
 _OVER = ("Succeeded", "Failed")

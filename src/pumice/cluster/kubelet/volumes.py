@@ -1,4 +1,4 @@
-"""Pod volumes as folders of this machine: emptyDir, hostPath, configMap, secret, downwardAPI, projected."""
+"""Pod volumes as folders of this machine: emptyDir, hostPath, configMap, secret, downwardAPI, projected, and claims of such."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from typing import Any
 from pumice.cluster.kubelet.environment import ConfigMissing, field_value, resource_value
 from pumice.cluster.kubelet.settings import KubeletSettings
 from pumice.cluster.runtime.spec import Mount
+from pumice.cluster.volume_sources import sources
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Resource
+from pumice.wire.kinds import CONFIGMAPS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, SECRETS, SERVICE_ACCOUNTS
 
-CONFIG_MAPS = Resource("", "v1", "configmaps")
-SECRETS = Resource("", "v1", "secrets")
-SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts")
 ROOT_CA = "kube-root-ca.crt"
 _MADE_BY_TYPE = {"", "DirectoryOrCreate", "FileOrCreate"}
 Json = Mapping[str, Any]
@@ -31,14 +30,15 @@ class VolumeNotReady(Exception):
 
 
 class ConfigReader:
-    """Contents of ConfigMaps and Secrets of one namespace, None where missing."""
+    """Contents of ConfigMaps and Secrets for one pod (its metadata), None where missing."""
 
-    def __init__(self, cluster: Cluster, clock: Clock, settings: KubeletSettings, namespace: str) -> None:
-        self.cluster, self.clock, self.settings, self.namespace = cluster, clock, settings, namespace
+    def __init__(self, cluster: Cluster, clock: Clock, settings: KubeletSettings, pod: Json) -> None:
+        self.cluster, self.clock, self.settings, self.pod = cluster, clock, settings, pod
+        self.namespace = str(pod.get("namespace") or "default")
         self._tokens: dict[tuple[str, str, int], tuple[float, bytes]] = {}  # until when one is used, and the token
 
     async def config_map(self, name: str) -> dict[str, bytes] | None:
-        obj = await self._get(CONFIG_MAPS, name)
+        obj = await self._get(CONFIGMAPS, name)
         if obj is None:
             authority = self.settings.ca_certificate
             return {"ca.crt": authority.read_bytes()} if name == ROOT_CA and authority else None
@@ -50,12 +50,13 @@ class ConfigReader:
         return None if obj is None else _decoded(obj.get("data") or {})
 
     async def token(self, account: str, audience: str, lifetime: int) -> bytes:
-        """A token of the pod's service account; a new one after four fifths of its lifetime (seconds)."""
+        """A token of the pod's service account, which ends with the pod; a new one after four fifths of its seconds."""
         key = (account, audience, lifetime)
         fresh_until, token = self._tokens.get(key, (0.0, b""))
         if self.clock.now() < fresh_until:
             return token
-        spec: dict[str, Any] = {"expirationSeconds": max(600, lifetime)}
+        bound = {"kind": "Pod", "apiVersion": "v1", "name": self.pod["name"], "uid": self.pod["uid"]}
+        spec: dict[str, Any] = {"expirationSeconds": max(600, lifetime), "boundObjectRef": bound}
         if audience:
             spec["audiences"] = [audience]
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
@@ -64,9 +65,24 @@ class ConfigReader:
         self._tokens[key] = (self.clock.now() + 0.8 * max(600, lifetime), token)
         return token
 
+    async def volume_of(self, claim: str) -> dict[str, Any]:
+        """The spec of the PersistentVolume that the claim is bound to. Raises VolumeNotReady, also where the volume is not bound
+        to the claim: whoever writes a claim may name any volume in it."""
+        found = await self._get(PERSISTENT_VOLUME_CLAIMS, claim)
+        if found is None:
+            raise VolumeNotReady(f'persistentvolumeclaim "{claim}" not found')
+        if found["metadata"].get("deletionTimestamp"):
+            raise VolumeNotReady(f'persistentvolumeclaim "{claim}" is being deleted')
+        name = found["spec"].get("volumeName") or ""
+        volume = await self._get(PERSISTENT_VOLUMES, name) if name and found["status"].get("phase") == "Bound" else None
+        spec: dict[str, Any] = volume["spec"] if volume else {}
+        if (spec.get("claimRef") or {}).get("uid") != found["metadata"]["uid"]:
+            raise VolumeNotReady(f'persistentvolumeclaim "{claim}" is not bound to a volume')
+        return spec
+
     async def _get(self, resource: Resource, name: str) -> dict[str, Any] | None:
         try:
-            return await self.cluster.get(resource, name, self.namespace)
+            return await self.cluster.get(resource, name, self.namespace if resource.namespaced else "")
         except ApiError as error:
             if error.code == 404:
                 return None
@@ -87,6 +103,7 @@ class PodVolumes:
         self.settings, self.reader, self.pod, self.facts = settings, reader, pod, facts
         self.directory: Path = settings.pods_dir / pod["metadata"]["uid"]
         self._places: dict[str, Path] = {}
+        self._read_only: set[str] = set()
 
     async def set_up(self) -> None:
         """Raises VolumeNotReady."""
@@ -123,13 +140,15 @@ class PodVolumes:
                 raise ConfigMissing(f"subPath {sub!r} leads out of volume {mount['name']!r}")
             if not place.exists() and self._is_own(base):
                 place.mkdir(parents=True)
-        return Mount(str(place), mount["mountPath"], bool(mount.get("readOnly")))
+        return Mount(str(place), mount["mountPath"], bool(mount.get("readOnly")) or mount["name"] in self._read_only)
 
     def _is_own(self, path: Path) -> bool:
         return path.resolve().is_relative_to(self.settings.data_dir.resolve())
 
     async def _set_up(self, volume: Json) -> Path:
         place = self.directory / "volumes" / str(volume["name"])
+        if "persistentVolumeClaim" in volume:
+            return await self._claimed(volume["name"], volume["persistentVolumeClaim"])
         if "hostPath" in volume:
             return self._host_path(volume["hostPath"])
         if "emptyDir" in volume:
@@ -150,6 +169,20 @@ class PodVolumes:
             return place
         kind = next((key for key in volume if key != "name"), "nothing")
         raise VolumeNotReady(f"volumes of kind {kind} are not supported by this cluster")
+
+    async def _claimed(self, name: str, source: Json) -> Path:
+        """The folder of a PersistentVolume of this machine."""
+        spec = await self.reader.volume_of(source["claimName"])
+        if source.get("readOnly"):
+            self._read_only.add(name)
+        if spec.get("volumeMode") == "Block":
+            raise VolumeNotReady("block volumes are not supported by this cluster")
+        if "local" in spec:
+            return self._host_path({"path": spec["local"]["path"], "type": "Directory"})
+        if "hostPath" in spec:
+            return self._host_path(spec["hostPath"])
+        kind = next(iter(sources(spec)), "nothing")
+        raise VolumeNotReady(f"persistent volumes of kind {kind} are not supported by this cluster")
 
     def _host_path(self, source: Json) -> Path:
         """The host's own path; one that the machine lacks is this node's own folder in the data dir."""

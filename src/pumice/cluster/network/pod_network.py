@@ -17,6 +17,7 @@ from typing import Protocol, TypeVar
 import pumice
 from pumice.cluster.network.addresses import Addresses, loopback_addresses
 from pumice.cluster.network.netlink import Netlink, Network
+from pumice.cluster.network.relay import servers
 from pumice.cluster.network.router import API, NAMES, Router, free_network
 
 _BOOT = "import sys; sys.path[:0] = [{src!r}]; from pumice.cluster.network import relay; relay.main()"
@@ -145,7 +146,7 @@ def _router(name: str, wanted: str) -> Router:
     interface = interface_of(name)
     with contextlib.suppress(OSError), Netlink() as link:
         link.remove(interface)  # of this data dir's cluster before, which the kernel is still about to take away
-    network = Network(wanted) if wanted else free_network(zlib.crc32(name.encode()) % 32, ROUTES.read_text())
+    network = Network(wanted) if wanted else free_network(zlib.crc32(name.encode()) % 32, ROUTES.read_text(), servers())
     if network is None:
         raise OSError(0, "every part of 10.128.0.0/9 is routed somewhere on this machine")
     return Router(network, interface)

@@ -70,7 +70,7 @@ def name_servers(resolv_conf: str) -> list[str]:
     return [row[1] for row in words if len(row) > 1 and row[0] == "nameserver"] or ["127.0.0.1"]
 
 
-def _servers() -> list[str]:
+def servers() -> list[str]:
     with contextlib.suppress(OSError), open(_RESOLVERS, encoding="utf-8") as file:
         return name_servers(file.read())
     return name_servers("")
@@ -108,10 +108,10 @@ class Questions(asyncio.DatagramProtocol):
 async def serve(sockets: dict[str, int], api: Target) -> None:
     loop, over = asyncio.get_running_loop(), asyncio.Event()
     targets: dict[str, Callable[[socket.socket], Target]] = {
-        "api": lambda _: api, "names": lambda _: (_servers()[0], 53), "out": original_destination}
+        "api": lambda _: api, "names": lambda _: (servers()[0], 53), "out": original_destination}
     for name, target in targets.items():
         await asyncio.start_server(partial(carry, target), sock=socket.socket(fileno=sockets[name]), limit=_PIECE)
-    await loop.create_datagram_endpoint(lambda: Questions(_servers), sock=socket.socket(fileno=sockets["questions"]))
+    await loop.create_datagram_endpoint(lambda: Questions(servers), sock=socket.socket(fileno=sockets["questions"]))
     loop.add_reader(0, over.set)  # nobody writes there: readable means that the cluster is gone
     await over.wait()
 

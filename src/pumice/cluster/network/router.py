@@ -19,7 +19,7 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pumice.cluster.network.netlink import Address, Netlink, Network
 from pumice.cluster.runtime.rootfs import CLONE_NEWNET, setns, unshare
@@ -148,13 +148,17 @@ class Router:
             setns(self._inside, CLONE_NEWNET)
 
 
-def free_network(wanted: int, routes: str) -> Network | None:
-    """One of 32 parts of 10.128.0.0/9, the ``wanted``-th or a later one that no route of this machine touches.
+def free_network(wanted: int, routes: str, name_servers: Sequence[str] = ()) -> Network | None:
+    """One of 32 parts of 10.128.0.0/9, the ``wanted``-th or a later one that no route of this machine touches and in which none
+    of its name servers is: to these most often the default route leads.
 
     ``routes``: /proc/net/route.
     """
     parts = list(Network("10.128.0.0/9").subnets(new_prefix=14))
     taken = [network for network in _routed(routes) if network.prefixlen > 0]
+    for server in name_servers:
+        with contextlib.suppress(ValueError):  # of IPv6, or no address at all
+            taken.append(Network(server))
     order = [parts[(wanted + step) % len(parts)] for step in range(len(parts))]
     return next((part for part in order if not any(part.overlaps(other) for other in taken)), None)
 

@@ -19,6 +19,7 @@ class LocalExec:
     def __init__(self, kill: Callable[[], Awaitable[None]], *, tty: bool, stdin: bool) -> None:
         self._kill = kill
         self._output: asyncio.Queue[tuple[int, bytes] | None] = asyncio.Queue()
+        self._killing: asyncio.Future[None] | None = None
         self._exit: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._open_outputs: set[int] = set()
         self._stdin = -1
@@ -123,5 +124,5 @@ class LocalExec:
 
     def kill(self) -> None:
         with contextlib.suppress(RuntimeError):
-            task = asyncio.ensure_future(self._kill())
-            task.add_done_callback(lambda t: t.exception())
+            self._killing = asyncio.ensure_future(self._kill())
+            self._killing.add_done_callback(lambda t: t.exception())

@@ -23,4 +23,5 @@ class CustomKind:
     selectable: frozenset[str] = frozenset()
     digest: str = ""
     older: bool = False  # there may be objects that lack a default, for they were stored before there was one
+    webhook: Json | None = None  # who converts its objects from one version to another
     paths: Mapping[str, str] = field(default_factory=dict)

@@ -37,6 +37,7 @@ def kinds_of(definition: Json, types: Types) -> list[Kind]:
             strategy=CustomStrategy(Schema(raw), has_status, paths),
             selectable=frozenset(paths),
             older=definition["metadata"].get("generation", 1) > 1 and has_default(raw),
+            webhook=_converter(spec.get("conversion") or {}),
             digest=hashlib.sha256(msgspec.json.encode(raw)).hexdigest(),
         )
         found.append(
@@ -58,6 +59,10 @@ def kinds_of(definition: Json, types: Types) -> list[Kind]:
             )
         )
     return found
+
+
+def _converter(conversion: Json) -> Json | None:
+    return conversion.get("webhook") or {} if conversion.get("strategy") == "Webhook" else None
 
 
 def _column(column: Json) -> Column:

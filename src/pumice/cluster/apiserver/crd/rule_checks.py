@@ -1,6 +1,7 @@
 """Whether the rules of a definition mean anything: they compile, name fields that the schema has, and end in time.
 
-The cost of a rule is estimated as Kubernetes does: every loop as long as the schema or the size of a request lets it be.
+The cost of a rule is estimated as Kubernetes does: every loop as long as the schema or the size of a request lets it be
+(what a step costs: cel-go, checker/cost.go). What strings cost by their length is left out.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from lark import Tree
 
 from pumice.cluster.apiserver.crd.rules import NAMES, escaped
 from pumice.cluster.apiserver.errors import FieldProblem, invalid_value, required
+from pumice.cluster.cel.checking import BOOL, DOUBLE, DYN, INT, LIST, STRING, Type, checked
 from pumice.cluster.cel.evaluation import compiled
 from pumice.cluster.cel.syntax import ALL_TOGETHER, parse
 from pumice.cluster.cel.values import CelError
@@ -25,8 +27,12 @@ _ROOT: Final[Json] = {
     "metadata": {"type": "object", "properties": {"name": {"type": "string"}, "generateName": {"type": "string"}}},
 }  # fmt: skip
 _LEAST: Final = {"string": 2, "object": 2, "array": 2, "integer": 1, "number": 1, "boolean": 4}
-"""Bytes of the smallest value."""
+"""Bytes of the smallest value, by type."""
+_LITERALS: Final = frozenset(("uint", "float", "int", "bytes_", "string", "true", "false", "null"))
 _ANY: Final[Json] = {}
+_TYPES: Final = {"string": STRING, "integer": INT, "number": DOUBLE, "boolean": BOOL, "array": LIST}
+_OTHERWISE_READ: Final = ("byte", "date", "date-time", "duration")
+"""Formats of strings that rules see as something else."""
 
 
 def bad_rules(raw: Any, path: str) -> list[FieldProblem]:
@@ -74,9 +80,13 @@ def _bad_rule(schema: Json, rule: Json, path: str, times: int, *, root: bool) ->
         compiled(text, NAMES)
         itself = {**schema, "properties": {**(schema.get("properties") or {}), **_ROOT}} if root else schema
         cost = _Walk({"self": itself, "oldSelf": _ANY if rule.get("optionalOldSelf") else itself}).of(parse(text)).cost * times
+        types = {"self": _type(itself), "oldSelf": DYN if rule.get("optionalOldSelf") else _type(itself)}
+        found = checked(parse(text), types)
     except CelError as problem:
         return [invalid_value(f"{path}.rule", text, f"compilation failed: {problem}")]
     problems = []
+    if found not in (BOOL, DYN):
+        problems.append(invalid_value(f"{path}.rule", text, "cel expression must evaluate to a bool"))
     if cost > RULE_COST:
         more = "more than 100x" if cost > 100 * RULE_COST else f"{cost / RULE_COST:.1f}x"
         detail = (f"estimated rule cost exceeds budget by factor of {more} (try simplifying the rule, or adding maxItems, "
@@ -89,6 +99,16 @@ def _bad_rule(schema: Json, rule: Json, path: str, times: int, *, root: bool) ->
             detail = f"messageExpression compilation failed: {problem}"
             problems.append(invalid_value(f"{path}.messageExpression", rule["messageExpression"], detail))
     return problems
+
+
+def _type(schema: Json) -> Type:
+    """As far as the schema leaves no choice."""
+    properties = schema.get("properties")
+    if schema.get("x-kubernetes-int-or-string") or schema.get("x-kubernetes-preserve-unknown-fields"):
+        return DYN
+    if properties and schema.get("type") == "object":
+        return Type("object", {escaped(name): _type(inner) for name, inner in properties.items() if isinstance(inner, dict)})
+    return DYN if schema.get("format") in _OTHERWISE_READ else _TYPES.get(schema.get("type", ""), DYN)
 
 
 def _longest(schema: Json) -> int:
@@ -126,6 +146,15 @@ class _Walk:
                 return _Seen(_element(inner.schema), inner.cost + key.cost + 1)
             case "method":
                 return self._method(*node.children)
+            case "conditional":
+                condition, *branches = (self.of(child).cost for child in node.children)
+                return _Seen(_ANY, condition + max(branches))
+            case "or_" | "and_":
+                return _Seen(_ANY, sum(self.of(child).cost for child in node.children))
+            case "call" if str(node.children[0]) == "has":  # neither the call nor its selection costs anything
+                return _Seen(_ANY, self.of(node.children[1].children[0]).cost - 1)
+            case literal if literal in _LITERALS:
+                return _Seen(_ANY, 0)
         return _Seen(_ANY, 1 + sum(self.of(child).cost for child in node.children))
 
     def _method(self, inner: Any, name: Any, arguments: Tree[Any]) -> _Seen:

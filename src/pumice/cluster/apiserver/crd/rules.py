@@ -85,7 +85,7 @@ class RuleRun:
 
     def check(self, schema: Json, value: Any, old: Any, path: str) -> list[RuleProblem]:
         """What the rules of this schema say of the value that replaces ``old``, or MISSING."""
-        rules = schema.get("x-kubernetes-validations") or ()
+        rules = [rule for rule in schema.get("x-kubernetes-validations") or () if rule.get("rule")]
         if not rules or self.over or (value is None and schema.get("nullable")):
             return []
         variables = {"self": of_schema(schema, value)}

@@ -23,7 +23,7 @@ class CustomKinds:
         self._backend.registry.drop_group_resource(spec["group"], spec["names"]["plural"])
         if event.change == "DELETED":
             storage = self._backend.storage
-            for stored in list(storage.objects(f"{spec['group']}/{spec['names']['plural']}")):
+            for stored in storage.objects(f"{spec['group']}/{spec['names']['plural']}"):
                 storage.remove(stored.resource, stored.namespace, stored.name, stored.value())
         else:
             self._serve(event.stored)

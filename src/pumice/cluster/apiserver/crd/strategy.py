@@ -8,7 +8,7 @@ from typing import Any
 from pumice.cluster.apiserver.crd.rule_checks import bad_rules
 from pumice.cluster.apiserver.crd.schema import Schema
 from pumice.cluster.apiserver.crd.structure import bad_structure
-from pumice.cluster.apiserver.errors import FieldProblem, invalid_value, required, unsupported
+from pumice.cluster.apiserver.errors import FieldProblem, forbidden_value, invalid_value, required, unsupported
 from pumice.cluster.apiserver.names import bad_1035_label, bad_subdomain
 from pumice.cluster.apiserver.strategies.base import Strategy, at
 from pumice.cluster.apiserver.tables.paths import find_first
@@ -25,6 +25,10 @@ class CustomStrategy(Strategy):
         self.schema, self.has_status, self._paths = schema, has_status, paths
 
     def default(self, value: Json) -> None:
+        self.schema.default(value)
+
+    def prepare_create(self, value: Json) -> None:
+        """Kubernetes fills in again whenever it reads, and so what a new object's status was cleared of."""
         self.schema.default(value)
 
     def validate(self, value: Json) -> list[FieldProblem]:
@@ -92,7 +96,7 @@ class DefinitionStrategy(Strategy):
             problems.append(invalid_value("metadata.name", name, 'must be spec.names.plural+"."+spec.group'))
         if spec.get("scope") not in ("Namespaced", "Cluster"):
             problems.append(unsupported("spec.scope", spec.get("scope", ""), ("Cluster", "Namespaced")))
-        return problems + _versions(spec.get("versions") or [])
+        return problems + _converter_problems(spec["conversion"]) + _versions(spec.get("versions") or [])
 
     def validate_update(self, value: Json, old: Json) -> list[FieldProblem]:
         return [
@@ -100,6 +104,27 @@ class DefinitionStrategy(Strategy):
             for field in ("group", "scope", "names.plural", "names.kind")
             if at(value, f"spec.{field}") != at(old, f"spec.{field}")
         ]
+
+
+def _converter_problems(conversion: Json) -> list[FieldProblem]:
+    strategy, webhook, path = conversion.get("strategy"), conversion.get("webhook"), "spec.conversion.webhook"
+    if strategy not in ("None", "Webhook"):
+        return [unsupported("spec.conversion.strategy", strategy or "", ("None", "Webhook"))]
+    if strategy == "None":
+        why = "should not be set when strategy is not set to Webhook"
+        return [forbidden_value(path, why)] if webhook is not None else []
+    client, versions = (webhook or {}).get("clientConfig") or {}, (webhook or {}).get("conversionReviewVersions") or []
+    if not webhook:
+        return [required(path, "required when strategy is set to Webhook")]
+    problems: list[FieldProblem] = []
+    if bool(client.get("url")) == bool(client.get("service")):
+        problems.append(required(f"{path}.clientConfig", "exactly one of url or service is required"))
+    if not versions:
+        problems.append(required(f"{path}.conversionReviewVersions"))
+    elif "v1" not in versions:
+        why = "must include at least one of v1"
+        problems.append(invalid_value(f"{path}.conversionReviewVersions", versions, why))
+    return problems
 
 
 def _condition(name: str, when: str, reason: str, message: str) -> Json:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pumice.cluster.apiserver.errors import ApiFailure, bad_request
+from pumice.cluster.apiserver.names import check_name
 from pumice.cluster.apiserver.patch.fields import (
     FieldSet,
     Path,
@@ -46,7 +47,7 @@ def apply(
     force: bool,
 ) -> tuple[Json, bool]:
     """The object after the apply, and whether it is new. Raises Conflict with one cause per field."""
-    wanted = _wanted(objects, kind, namespace, name, body, options)
+    wanted = _wanted(objects, kind, namespace, body, options)
     if subresource:
         wanted = {key: part for key, part in wanted.items() if key in ("apiVersion", "kind", "metadata", subresource)}
     applied = reachable(kind, subresource, fields_of(wanted, kind.shape))
@@ -55,13 +56,14 @@ def apply(
     if stored is None:
         if subresource:
             objects.stored(kind, namespace, name)  # says that it is not there
+        check_name(wanted["metadata"], name)
         entry = apply_entry(kind, options.manager, subresource, now, applied)
         from pumice.cluster.apiserver.verbs.context import from_version
 
         return objects.create(
             kind, namespace, from_version(kind, wanted), replace(options, managed=[entry] if applied else [])
         ), True
-    live = stored.value()
+    live = options.conversion.to(kind.api_version, kind, stored.value()) if kind.custom else stored.value()
     entries = live["metadata"].pop("managedFields", None)
     if entries is None:  # its managers were never recorded: whatever is there was somebody's wish
         before = apply_entry(kind, "before-first-apply", "", now, fields_of(live, kind.shape))
@@ -72,7 +74,10 @@ def apply(
     merged = _merge(copy.deepcopy(live), wanted, kind.shape)
     earlier = from_fields_v1(mine[0]["fieldsV1"]) if mine else set()
     foreign: FieldSet = set().union(*(from_fields_v1(entry["fieldsV1"]) for entry in others))
-    for path in sorted(_given_up(earlier, applied, foreign), key=len, reverse=True):
+    given_up = _given_up(earlier, applied, foreign, kind.shape)
+    if isinstance(body.get("metadata"), dict):
+        given_up.discard(_METADATA)  # the name that it holds belongs to nobody
+    for path in sorted(given_up, key=len, reverse=True):
         _remove(merged, path, kind.shape)
     free = None if force else _client_applied(kind, live, options.manager)
     others = _settle(others, *changed(live, merged, kind.shape), free)
@@ -85,7 +90,7 @@ def apply(
         managed.append(entry)
     if not applied:
         managed.remove(entry)
-    merged["metadata"]["resourceVersion"] = wanted["metadata"].get("resourceVersion") or str(stored.revision)
+    merged.setdefault("metadata", {})["resourceVersion"] = wanted["metadata"].get("resourceVersion") or str(stored.revision)
     clean = objects.parse(kind, {**merged, "apiVersion": kind.api_version}, replace(options, validation="Ignore"))
     from pumice.cluster.apiserver.verbs.context import from_version
 
@@ -93,16 +98,15 @@ def apply(
     return objects.update(kind, namespace, name, parsed, replace(options, managed=managed), subresource), False
 
 
-def _wanted(objects: Objects, kind: Kind, namespace: str, name: str, body: Json, options: WriteOptions) -> Json:
+def _wanted(objects: Objects, kind: Kind, namespace: str, body: Json, options: WriteOptions) -> Json:
     metadata = body.get("metadata")
     if not body.get("apiVersion") or not body.get("kind"):
         raise bad_request("Object 'Kind' is missing: an apply patch names apiVersion and kind")
     if isinstance(metadata, dict) and metadata.get("managedFields"):
         raise bad_request("metadata.managedFields must be nil")
     wanted = objects.parse(kind, body, options, applied=True)  # an empty list that is applied is owned
-    own = wanted["metadata"].setdefault("name", name)
-    if own != name:
-        raise bad_request(f"name in the patch ({own}) does not match the name on the URL ({name})")
+    if isinstance(metadata, dict) and "name" in metadata:
+        wanted["metadata"]["name"] = metadata["name"] or ""  # taken away, not left out
     if kind.namespaced:
         wanted["metadata"].setdefault("namespace", namespace)
     return wanted
@@ -153,10 +157,15 @@ def _settle(others: list[Json], differ: FieldSet, gone: FieldSet, free: FieldSet
     return result
 
 
-def _given_up(earlier: FieldSet, applied: FieldSet, foreign: FieldSet) -> FieldSet:
+_METADATA: Path = ("f:metadata",)
+
+
+def _given_up(earlier: FieldSet, applied: FieldSet, foreign: FieldSet, shape: Shape) -> FieldSet:
     """What this manager applied before, wants no longer, and nobody else holds.
 
-    A field that somebody holds something inside of stays; a list item stays only if somebody holds the item itself.
+    A field that somebody holds something inside of stays; a list item stays only if somebody holds the item itself. A struct of
+    which nobody holds anything any more goes with its fields, also those with defaults; a map stays, empty
+    (structured-merge-diff, fieldpath.Set.EnsureNamedFieldsAreMembers).
     """
     kept = applied | foreign
     inside = {path[:length] for path in kept for length in range(1, len(path) + 1)}
@@ -164,7 +173,14 @@ def _given_up(earlier: FieldSet, applied: FieldSet, foreign: FieldSet) -> FieldS
     # A list item goes as a whole, and one that stays keeps its key: without it the rest could not be found.
     items = {path for path in given_up if path[-1].startswith("k:")}
     loose = {path for path in given_up if not any(path[:n] in items for n in range(1, len(path)))}
-    return {path for path in loose if not _is_key(path)}
+    structs = {path[:n] for path in loose for n in range(1, len(path)) if path[:n] not in inside and _is_struct(path[:n], shape)}
+    return {path for path in loose | structs if not _is_key(path)}
+
+
+def _is_struct(path: Path, shape: Shape) -> bool:
+    for step in path:
+        shape = shape.at(step[2:]) if step.startswith("f:") else shape.item
+    return path[-1].startswith("f:") and shape.form == "struct"
 
 
 def _is_key(path: Path) -> bool:

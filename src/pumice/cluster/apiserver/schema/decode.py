@@ -5,7 +5,6 @@ meaningless zeros dropped, quantities in canonical form (``0.5`` cpu is read bac
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from typing import Any
 
@@ -104,7 +103,7 @@ def _scalar(name: str, value: Any, path: str, kind: str) -> Any:
             if type(value) is str:
                 try:
                     base64.b64decode(value, validate=True)
-                except binascii.Error:
+                except ValueError:  # of base64, or of letters that are none
                     raise bad_request(f"{path}: illegal base64 data") from None
                 return value
     raise _mismatch(value, name, path, kind)

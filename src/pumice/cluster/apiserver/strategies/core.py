@@ -16,7 +16,6 @@ from pumice.cluster.apiserver.names import (
     bad_qualified,
 )
 from pumice.cluster.apiserver.strategies.base import Strategy, at
-from pumice.wire.quantity import parse_quantity
 
 Json = dict[str, Any]
 
@@ -285,41 +284,6 @@ class AddressStrategy(Strategy):
     bad_name = staticmethod(bad_address)
 
 
-class ClaimStrategy(ReturnedStrategy):
-    def default(self, value: Json) -> None:
-        value.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
-
-    def prepare_create(self, value: Json) -> None:
-        value["status"] = {"phase": "Pending"}
-
-    def validate(self, value: Json) -> list[FieldProblem]:
-        spec, problems = value["spec"], []
-        if not spec.get("accessModes"):
-            problems.append(required("spec.accessModes", "at least 1 access mode is required"))
-        for mode in spec.get("accessModes") or []:
-            if mode not in _MODES:
-                problems.append(unsupported("spec.accessModes", mode, _MODES))
-        storage = at(spec, "resources.requests.storage")
-        if storage is None:
-            problems.append(required("spec.resources[storage]"))
-        elif parse_quantity(storage) <= 0:
-            problems.append(invalid_value("spec.resources[storage]", storage, "must be greater than zero"))
-        return problems
-
-
-_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
-
-
-class VolumeStrategy(ReturnedStrategy):
-    def default(self, value: Json) -> None:
-        spec = value.setdefault("spec", {})
-        spec.setdefault("volumeMode", "Filesystem")
-        spec.setdefault("persistentVolumeReclaimPolicy", "Retain")
-
-    def prepare_create(self, value: Json) -> None:
-        value["status"] = {"phase": "Pending"}
-
-
 _RBAC = "rbac.authorization.k8s.io"
 STRATEGIES: Mapping[tuple[str, str], Strategy] = {
     ("", "Namespace"): NamespaceStrategy(),
@@ -331,9 +295,6 @@ STRATEGIES: Mapping[tuple[str, str], Strategy] = {
     ("", "Endpoints"): EndpointsStrategy(),
     ("", "ServiceAccount"): ReturnedStrategy(),
     ("", "PodTemplate"): ReturnedStrategy(),
-    ("", "ResourceQuota"): ReturnedStrategy(),
-    ("", "PersistentVolumeClaim"): ClaimStrategy(),
-    ("", "PersistentVolume"): VolumeStrategy(),
     ("networking.k8s.io", "IPAddress"): AddressStrategy(),
     ("certificates.k8s.io", "CertificateSigningRequest"): SigningRequestStrategy(),
     ("scheduling.k8s.io", "PriorityClass"): PriorityClassStrategy(),

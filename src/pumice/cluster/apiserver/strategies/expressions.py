@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from pumice.cluster.apiserver.errors import FieldProblem, invalid_value, required, unsupported
+from pumice.cluster.apiserver.errors import FieldProblem, duplicate, invalid_value, required, unsupported
+from pumice.cluster.apiserver.names import bad_qualified
 from pumice.cluster.apiserver.strategies.base import Strategy
+from pumice.cluster.cel.checking import BOOL, DYN, INT, LIST, MAP, NULL, STRING, Type, checked, struct
 from pumice.cluster.cel.evaluation import compiled
-from pumice.cluster.cel.syntax import ALL_TOGETHER
+from pumice.cluster.cel.syntax import ALL_TOGETHER, parse
 from pumice.cluster.cel.values import CelError
 
 Json = dict[str, Any]
@@ -41,10 +43,22 @@ class PolicyStrategy(Strategy):
         if validates and not spec.get("validations") and not spec.get("auditAnnotations"):
             problems.append(required("spec.validations", "validations or auditAnnotations must contain at least one item"))
         problems += _parts(spec)
-        return problems + _bad_expressions([
-            (f"spec.{path}", text, CONDITION_NAMES if path.startswith("matchConditions") else NAMES)
-            for path, text in _expressions(spec)
-        ], "spec")  # fmt: skip
+        asked, defined = _expressions(spec), spec.get("variables") or ()
+        texts = [each.get("expression", "") for each in defined] + [text for _, _, text in asked]
+        if (problem := _too_long(texts, "spec")) is not None:
+            return [*problems, problem]
+        types, variables = {name: _TYPES.get(name, DYN) for name in NAMES - {"variables", "params"}}, dict[str, Type]()
+        if spec.get("paramKind") is not None:
+            types["params"] = DYN
+        for place, each in enumerate(defined):
+            found = _bad(each.get("expression", ""), f"spec.variables[{place}].expression", types)
+            problems += found
+            variables[each.get("name", "")] = DYN if found else checked(parse(each["expression"]), types)
+            types = {**types, "variables": struct(**variables)}
+        for path, key, text in asked:
+            conditions = {name: _TYPES.get(name, DYN) for name in CONDITION_NAMES}
+            problems += _bad(text, f"spec.{path}", conditions if path.startswith("matchConditions") else types, _WANTED.get(key))
+        return problems
 
 
 class BindingStrategy(Strategy):
@@ -79,10 +93,14 @@ class WebhookStrategy(Strategy):
     counts_generation = True
 
     def validate(self, value: Json) -> list[FieldProblem]:
-        return _bad_expressions([
-            (f"webhooks[{i}].matchConditions[{j}].expression", each.get("expression", ""), CONDITION_NAMES)
+        asked = [
+            (f"webhooks[{i}].matchConditions[{j}].expression", each.get("expression", ""))
             for i, hook in enumerate(value.get("webhooks") or ()) for j, each in enumerate(hook.get("matchConditions") or ())
-        ], "webhooks")  # fmt: skip
+        ]  # fmt: skip
+        if (problem := _too_long([text for _, text in asked], "webhooks")) is not None:
+            return [problem]
+        types = {name: _TYPES.get(name, DYN) for name in CONDITION_NAMES}
+        return [problem for path, text in asked for problem in _bad(text, path, types, (BOOL,))]
 
 
 def _parts(spec: Json) -> list[FieldProblem]:
@@ -93,6 +111,13 @@ def _parts(spec: Json) -> list[FieldProblem]:
     for place, each in enumerate(spec.get("validations") or ()):
         if each.get("reason", "Invalid") not in REASONS:
             problems.append(unsupported(f"spec.validations[{place}].reason", each["reason"], REASONS))
+    keys = [each.get("key", "") for each in spec.get("auditAnnotations") or ()]
+    for place, key in enumerate(keys):
+        path = f"spec.auditAnnotations[{place}].key"
+        if why := bad_qualified(key):
+            problems.append(invalid_value(path, key, why) if key else required(path))
+        elif key in keys[:place]:
+            problems.append(duplicate(path, key))
     for place, each in enumerate(spec.get("mutations") or ()):
         path, way = f"spec.mutations[{place}]", each.get("patchType", "")
         if not way:
@@ -105,40 +130,61 @@ def _parts(spec: Json) -> list[FieldProblem]:
 
 
 _LISTS: Final = {
-    "matchConditions": ("expression",), "variables": ("expression",), "validations": ("expression", "messageExpression"),
+    "matchConditions": ("expression",), "validations": ("expression", "messageExpression"),
     "auditAnnotations": ("valueExpression",),
 }  # fmt: skip
+_WANTED: Final = {"expression": (BOOL,), "messageExpression": (STRING,), "valueExpression": (STRING, NULL)}
+_KIND: Final = struct(group=STRING, version=STRING, kind=STRING)
+_RESOURCE: Final = struct(group=STRING, version=STRING, resource=STRING)
+_TYPES: Final = {
+    "request": struct(
+        kind=_KIND, resource=_RESOURCE, subResource=STRING, requestKind=_KIND, requestResource=_RESOURCE,
+        requestSubResource=STRING, name=STRING, namespace=STRING, operation=STRING, dryRun=BOOL, options=DYN,
+        userInfo=struct(username=STRING, uid=STRING, groups=LIST, extra=MAP)),
+    "namespaceObject": struct(
+        metadata=struct(name=STRING, generateName=STRING, namespace=STRING, labels=MAP, annotations=MAP, UID=STRING,
+                        creationTimestamp=DYN, deletionGracePeriodSeconds=INT, deletionTimestamp=DYN, generation=INT,
+                        resourceVersion=STRING, finalizers=LIST),
+        spec=struct(finalizers=LIST), status=struct(phase=STRING)),
+}  # fmt: skip
+"""Of names that are always of one type (Kubernetes "Validating Admission Policy", and plugin/policy/validating of its source)."""
 
 
-def _expressions(spec: Json) -> list[tuple[str, str]]:
-    """(Path, text)."""
+def _expressions(spec: Json) -> list[tuple[str, str, str]]:
+    """(Path, whose expression it is, text), without those of variables."""
     found = []
     for name, keys in _LISTS.items():
         for place, each in enumerate(spec.get(name) or ()):
-            found += [(f"{name}[{place}].{key}", each.get(key, "")) for key in keys if key == keys[0] or each.get(key)]
+            found += [(f"{name}[{place}].{key}", key, each.get(key, "")) for key in keys if key == keys[0] or each.get(key)]
     for place, each in enumerate(spec.get("mutations") or ()):
         for way in ("applyConfiguration", "jsonPatch"):
             if each.get(way):
-                found.append((f"mutations[{place}].{way}.expression", each[way].get("expression", "")))
+                found.append((f"mutations[{place}].{way}.expression", way, each[way].get("expression", "")))
     return found
 
 
-def _bad_expressions(expressions: Sequence[tuple[str, str, frozenset[str]]], where: str) -> list[FieldProblem]:
-    """Of one object: (path, text, names that it may use)."""
-    if (length := sum(len(text) for _, text, _ in expressions)) > ALL_TOGETHER:
-        why = f"the expressions have {length} characters together; at most {ALL_TOGETHER} are read"
-        return [FieldProblem("FieldValueForbidden", where, why)]
-    return [problem for path, text, names in expressions for problem in _bad(text, path, names)]
+def _too_long(expressions: Sequence[str], where: str) -> FieldProblem | None:
+    """Of one object."""
+    if (length := sum(map(len, expressions))) <= ALL_TOGETHER:
+        return None
+    why = f"the expressions have {length} characters together; at most {ALL_TOGETHER} are read"
+    return FieldProblem("FieldValueForbidden", where, why)
 
 
-def _bad(text: str, path: str, names: frozenset[str]) -> list[FieldProblem]:
+def _bad(text: str, path: str, types: Mapping[str, Type], wanted: Sequence[Type] | None = None) -> list[FieldProblem]:
+    """``types``: of the names that it may use; ``wanted``: of which it may be, where that is known."""
     if not text.strip():
         return [required(path)]
     try:
-        compiled(text, names)
+        compiled(text, frozenset(types))
+        found = checked(parse(text), types)
     except CelError as problem:
         return [invalid_value(path, text, f"compilation failed: {problem}")]
-    return []
+    if wanted is None or found == DYN or found in wanted:
+        return []
+    names = [each.name for each in wanted]
+    said = names[0] if len(names) == 1 else f"one of [{' '.join(names)}]"
+    return [invalid_value(path, text, f"must evaluate to {said}")]
 
 
 STRATEGIES: Final = {

@@ -10,10 +10,12 @@ from typing import Any
 
 from pumice.cluster.apiserver.errors import FieldProblem, invalid_value, required
 from pumice.cluster.apiserver.names import bad_qualified
+from pumice.cluster.apiserver.schema.quantity import combined, larger
 from pumice.wire.quantity import parse_quantity
 
 Json = dict[str, Any]
 Problems = list[FieldProblem]
+Amounts = dict[str, str]
 
 STANDARD = frozenset(("cpu", "memory", "ephemeral-storage", "storage"))
 
@@ -76,6 +78,34 @@ def _validate_resource_name(name: str, path: str) -> Problems:
     if "/" not in name and name not in STANDARD and not name.startswith(("hugepages-", "attachable-volumes-")):
         return [invalid_value(path, name, "must be a standard resource type or fully qualified")]
     return []
+
+
+def sum_of_pod(spec: Json, field: str) -> Amounts:
+    """All containers together, or those that start it where they need more; what the pod says itself counts instead."""
+    total: Amounts = {}
+    first: Amounts = {}
+    beside: Amounts = {}
+    for container in spec.get("containers") or ():
+        total = summed(total, _amounts(container, field))
+    for container in spec.get("initContainers") or ():
+        own = _amounts(container, field)
+        if container.get("restartPolicy") == "Always":
+            total, beside = summed(total, own), summed(beside, own)
+            own = beside
+        else:
+            own = summed(beside, own)
+        first = {name: larger(first.get(name, "0"), own.get(name, "0")) for name in first.keys() | own.keys()}
+    total = {name: larger(total.get(name, "0"), first.get(name, "0")) for name in total.keys() | first.keys()}
+    return total | _amounts(spec, field)
+
+
+def _amounts(value: Json, field: str) -> Amounts:
+    return (value.get("resources") or {}).get(field) or {}
+
+
+def summed(one: Amounts, other: Amounts, sign: int = 1) -> Amounts:
+    """Each sum is written as its first part is."""
+    return one | {name: combined(one.get(name, "0"), amount, sign) for name, amount in other.items()}
 
 
 def quality(spec: Json) -> str:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from pumice.cluster.apiserver.errors import FieldProblem, invalid_value, required, unsupported
-from pumice.cluster.apiserver.names import bad_label_value
+from pumice.cluster.apiserver.names import bad_label, bad_label_value
 from pumice.cluster.apiserver.strategies.base import Strategy, at, validate_labels
+from pumice.cluster.apiserver.strategies.job_spec import (
+    default_job_spec,
+    default_patterns,
+    validate_job_spec,
+    validate_job_update,
+)
+from pumice.cluster.apiserver.strategies.job_status import validate_job_status
 from pumice.cluster.apiserver.strategies.podspec import validate_pod_spec
 from pumice.cluster.apiserver.strategies.podspec_defaults import default_pod_spec
 from pumice.cluster.requirements import matches_selector
@@ -159,20 +167,14 @@ class DaemonSetStrategy(WorkloadStrategy):
 
 class JobStrategy(WorkloadStrategy):
     replicas = None
-    fixed_policy = ("OnFailure", "Never")
+    fixed_policy = ("Always", "OnFailure", "Never")  # of any pod; a Job's own rule follows
     selectable = frozenset(("metadata.name", "metadata.namespace", "status.successful"))
 
     def default(self, value: Json) -> None:
         super().default(value)
         spec = value["spec"]
-        if spec.get("completions") is None and spec.get("parallelism") is None:
-            spec["completions"] = 1
-        spec.setdefault("parallelism", 1)
-        spec.setdefault("backoffLimit", 6)
-        spec.setdefault("completionMode", "NonIndexed")
-        spec.setdefault("suspend", False)
-        spec.setdefault("manualSelector", False)
-        spec.setdefault("podReplacementPolicy", "TerminatingOrFailed")
+        default_job_spec(spec)
+        default_patterns(spec)
 
     def prepare_create(self, value: Json) -> None:
         """Pods of a Job are found by its uid, so that two Jobs of one name never share them."""
@@ -189,24 +191,23 @@ class JobStrategy(WorkloadStrategy):
             value["metadata"]["labels"] = dict(labels)
 
     def validate(self, value: Json) -> list[FieldProblem]:
-        return super().validate(value) + [
-            invalid_value(f"spec.{field}", value["spec"][field], "must be greater than or equal to 0")
-            for field in (
-                "parallelism",
-                "completions",
-                "backoffLimit",
-                "activeDeadlineSeconds",
-                "ttlSecondsAfterFinished",
-            )
-            if (value["spec"].get(field) or 0) < 0
-        ]
+        spec, name = value["spec"], value["metadata"].get("name", "")
+        problems = super().validate(value) + validate_job_spec(spec, "spec")
+        if spec.get("completionMode") == "Indexed" and (spec.get("completions") or 0) > 0:
+            last = f"{name}-{spec['completions'] - 1}"
+            if bad_label(last):
+                detail = f"will not able to create pod with invalid DNS label: {last}"
+                problems.append(invalid_value("metadata.name", name, detail))
+        return problems
 
     def validate_update(self, value: Json, old: Json) -> list[FieldProblem]:
-        return super().validate_update(value, old) + [
-            invalid_value(f"spec.{field}", at(value, f"spec.{field}"), "field is immutable")
-            for field in ("template", "completionMode")
-            if at(value, f"spec.{field}") != at(old, f"spec.{field}") and not at(old, "spec.suspend")
-        ]
+        problems = super().validate_update(value, old) + validate_job_update(value["spec"], old["spec"])
+        if at(value, "spec.template") != at(old, "spec.template") and not at(old, "spec.suspend"):
+            problems.append(invalid_value("spec.template", at(value, "spec.template"), "field is immutable"))
+        return problems
+
+    def validate_again(self, value: Json, old: Json, *, narrow: bool) -> list[FieldProblem]:
+        return validate_job_status(value, old) if narrow else self.validate(value)
 
     def fields(self, value: Json) -> Mapping[str, str]:
         return {"status.successful": str(at(value, "status.succeeded", 0))}
@@ -214,7 +215,7 @@ class JobStrategy(WorkloadStrategy):
 
 class CronJobStrategy(WorkloadStrategy):
     replicas = None
-    fixed_policy = ("OnFailure", "Never")
+    fixed_policy = ("Always", "OnFailure", "Never")  # of any pod; a Job's own rule follows
     template = "spec.jobTemplate.spec.template"
     selector_immutable = False
 
@@ -225,6 +226,11 @@ class CronJobStrategy(WorkloadStrategy):
         spec.setdefault("suspend", False)
         spec.setdefault("successfulJobsHistoryLimit", 3)
         spec.setdefault("failedJobsHistoryLimit", 1)
+        default_patterns(spec["jobTemplate"].get("spec") or {})
+
+    def validate(self, value: Json) -> list[FieldProblem]:
+        path = "spec.jobTemplate.spec"
+        return super().validate(value) + validate_job_spec(at(value, path) or {}, path)
 
     def validate_selector(self, value: Json, template: Json) -> list[FieldProblem]:
         return [] if at(value, "spec.schedule") else [required("spec.schedule")]
@@ -259,14 +265,37 @@ class BudgetStrategy(Strategy):
     counts_generation = True
 
     def prepare_create(self, value: Json) -> None:
-        counters = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
-        value["status"] = dict.fromkeys(counters, 0)
+        value["status"] = {}
+        self.prepare_status_update(value, value)
+
+    def prepare_status_update(self, value: Json, old: Json) -> None:
+        counts = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
+        value["status"] = dict.fromkeys(counts, 0) | (value.get("status") or {})
 
     def validate(self, value: Json) -> list[FieldProblem]:
         spec = value.get("spec") or {}
         if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
             return [invalid_value("spec", spec, "minAvailable and maxUnavailable cannot be both set")]
-        return []
+        problems = _share(spec.get("minAvailable"), "spec.minAvailable")
+        problems += _share(spec.get("maxUnavailable"), "spec.maxUnavailable")
+        policy, known = spec.get("unhealthyPodEvictionPolicy"), ("AlwaysAllow", "IfHealthyBudget")
+        if policy is not None and policy not in known:
+            problems.append(unsupported("spec.unhealthyPodEvictionPolicy", policy, known))
+        return problems
+
+
+def _share(value: Any, path: str) -> list[FieldProblem]:
+    """Of a number of pods, or a part of a hundred of them (ValidatePositiveIntOrPercent, IsNotMoreThan100Percent)."""
+    if isinstance(value, int) and value < 0:
+        return [invalid_value(path, value, "must be greater than or equal to 0")]
+    if isinstance(value, str) and not _PERCENT.fullmatch(value):
+        return [invalid_value(path, value, "must be an integer or percentage (e.g '5%')")]
+    if isinstance(value, str) and int(value[:-1]) > 100:
+        return [invalid_value(path, value, "must not be greater than 100%")]
+    return []
+
+
+_PERCENT = re.compile(r"[0-9]{1,9}%")
 
 
 STRATEGIES: Mapping[tuple[str, str], Strategy] = {

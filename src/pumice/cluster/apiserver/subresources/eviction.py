@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from pumice.cluster.apiserver.errors import bad_request, method_not_allowed, too_many_requests
+from pumice.cluster.apiserver.errors import ApiFailure, bad_request, method_not_allowed
 from pumice.cluster.apiserver.http_types import Response, reply
 from pumice.cluster.apiserver.verbs.context import Call
 from pumice.cluster.requirements import matches_selector
+from pumice.wire.conditions import is_ready
 
 Json = dict[str, Any]
 
@@ -29,22 +30,39 @@ def answer(call: Call) -> Response:
 
 
 def _ask_budget(call: Call, pod: Json) -> None:
-    """Books one disruption on the pod's budget, or raises TooManyRequests."""
-    storage, namespace = call.backend.storage, pod["metadata"]["namespace"]
-    for stored in storage.objects("policy/poddisruptionbudgets", namespace):
-        budget = stored.value()
-        if not matches_selector((budget.get("spec") or {}).get("selector"), pod["metadata"].get("labels") or {}):
-            continue
+    """Books one disruption on the pod's budget, or raises what forbids it (pkg/registry/core/pod/storage/eviction.go)."""
+    storage, meta = call.backend.storage, pod["metadata"]
+    labels = meta.get("labels") or {}
+    found = [(stored, budget) for stored in storage.objects("policy/poddisruptionbudgets", meta["namespace"])
+             if matches_selector(((budget := stored.value()).get("spec") or {}).get("selector"), labels)]  # fmt: skip
+    if len(found) > 1:
+        why = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+        raise ApiFailure(500, "InternalError", why)
+    for stored, budget in found:
         status = budget.setdefault("status", {})
-        if status.get("disruptionsAllowed", 0) < 1:
-            problem = too_many_requests("Cannot evict pod as it would violate the pod's disruption budget.", 10)
-            cause = (
-                f"The disruption budget {stored.name} needs {status.get('desiredHealthy', 0)} healthy pods and has "
-                f"{status.get('currentHealthy', 0)} currently"
-            )
-            problem.details["causes"] = [{"reason": "DisruptionBudget", "message": cause}]
-            raise problem
+        have, need = status.get("currentHealthy", 0), status.get("desiredHealthy", 0)
+        lenient = (budget.get("spec") or {}).get("unhealthyPodEvictionPolicy") == "AlwaysAllow"
+        if not is_ready(pod) and (lenient or have >= need > 0):
+            return  # one that is not healthy takes nothing from those who have to be
+        _require(budget, stored.name, have, need)
         status["disruptionsAllowed"] -= 1
-        status.setdefault("disruptedPods", {})[pod["metadata"]["name"]] = call.backend.now()
+        status.setdefault("disruptedPods", {})[meta["name"]] = call.backend.now()
         if not call.options.dry_run:
-            storage.put(stored.resource, namespace, stored.name, budget, expect=stored.revision)
+            storage.put(stored.resource, meta["namespace"], stored.name, budget, expect=stored.revision)
+
+
+def _require(budget: Json, name: str, have: int, need: int) -> None:
+    status = budget["status"]
+    if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
+        raise _not_now(f"The disruption budget {name} is still being processed by the server.", retryAfterSeconds=10)
+    failed = next((c for c in status.get("conditions") or () if c.get("reason") == "SyncFailed"), None)
+    if failed and not status.get("disruptionsAllowed", 0):
+        why = f"does not allow evicting pods currently because it failed sync: {failed.get('message', '')}"
+        raise _not_now(f"The disruption budget {name} {why}")
+    if status.get("disruptionsAllowed", 0) < 1:
+        raise _not_now(f"The disruption budget {name} needs {need} healthy pods and has {have} currently")
+
+
+def _not_now(cause: str, **details: int) -> ApiFailure:
+    told = {"causes": [{"reason": "DisruptionBudget", "message": cause}], **details}
+    return ApiFailure(429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget.", told)

@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 def answer(call: Call) -> Response:
     stored = call.objects.stored(call.kind, call.target.namespace, call.target.name)
-    scale = _scale(call, stored.value())
+    scale = _scale(call, call.shown(stored.value()))
     match call.request.method:
         case "GET":
             return Response(200, encode(scale))
@@ -48,13 +48,13 @@ def _set(call: Call, scale: Json, wanted: Json) -> Json:
     if seen and seen != scale["metadata"]["resourceVersion"]:
         raise conflict(kind.group, kind.plural, target.name, STALE)
     stored = call.objects.stored(kind, target.namespace, target.name)
-    value = stored.value()
+    value = call.shown(stored.value())
     *parents, last = kind.scale.spec.split(".")
     place = value
     for key in parents:
         place = place.setdefault(key, {})
     place[last] = replicas
-    return _scale(call, call.objects.replace(kind, stored, stored.value(), value, call.options, "scale"))
+    return _scale(call, call.objects.replace(kind, stored, call.shown(stored.value()), value, call.options, "scale"))
 
 
 def _scale(call: Call, value: Json) -> Json:

@@ -8,6 +8,7 @@ from typing import Any
 from pumice.cluster.apiserver.auth import AUDIENCE, BOUND
 from pumice.cluster.apiserver.errors import (
     FieldProblem,
+    bad_request,
     conflict,
     invalid,
     invalid_value,
@@ -52,11 +53,15 @@ def _problems(seconds: int, reference: Json) -> list[FieldProblem]:
 
 
 def _bound(call: Call, reference: Json) -> dict[str, dict[str, str]]:
-    """The object that the token dies with, as its claims name it. Raises NotFound or Conflict."""
+    """The object that the token dies with, as its claims name it. Raises NotFound, Conflict, or BadRequest for a pod of
+    another account, whose node the token would name as its own."""
     kind = call.backend.registry.find("", "v1", f"{reference['kind'].lower()}s")
     assert kind is not None
     name = reference.get("name", "")
     there = call.objects.stored(kind, call.target.namespace, name).value()
+    account = call.target.name
+    if kind.plural == "pods" and there["spec"].get("serviceAccountName") != account:
+        raise bad_request(f'cannot bind token for serviceaccount "{account}" to pod running with different serviceaccount name.')
     uid = there["metadata"]["uid"]
     if reference.get("uid", uid) != uid:
         raise conflict("", kind.plural, name, f"the UID in the bound object reference ({reference['uid']}) does not match the "

@@ -8,6 +8,7 @@ from typing import Any
 from pumice.cluster.apiserver.auth import Tokens
 from pumice.cluster.apiserver.backend import Backend
 from pumice.cluster.apiserver.bodies import encode
+from pumice.cluster.apiserver.conversion import Conversion
 from pumice.cluster.apiserver.errors import bad_request
 from pumice.cluster.apiserver.http_types import Request, Response, Target
 from pumice.cluster.apiserver.objects import Objects
@@ -62,12 +63,17 @@ class Call:
             warn=request.warnings.append,
             twice=request.twice,
             admission=request.admission,
+            conversion=request.conversion,
             policies=Policies(self.backend, self.rights, request.user, request.warnings.append),
         )
 
+    def shown(self, value: Json) -> Json:
+        """A stored object in this kind's version. Raises Unconverted."""
+        return to_version(self.kind, value, self.request.conversion)
+
     def show(self, value: Json, code: int = 200) -> Response:
         """The object as the client wants it: in this kind's version, as JSON or as a one-row Table."""
-        value = to_version(self.kind, value)
+        value = self.shown(value)
         if view := table_view(self.request):
             return Response(code, self.tables.single(self.kind, value, view))
         return Response(code, encode(value))
@@ -96,23 +102,22 @@ def metadata_view(request: Request) -> bool:
     return "as=PartialObjectMetadata" in request.headers.get("accept", "").partition(",")[0]
 
 
-def to_version(kind: Kind, value: Json) -> Json:
-    """A stored object as this version of its kind shows it."""
-    if kind.custom and kind.custom.older:
-        kind.custom.strategy.default(value)
-    if value.get("apiVersion") == kind.api_version:
-        return value
+def to_version(kind: Kind, value: Json, conversion: Conversion) -> Json:
+    """A stored object as this version of its kind shows it. Raises Unconverted."""
     if kind.kind == "Event" and not kind.custom:
         from pumice.cluster.apiserver.events import to_core, to_events_v1
 
-        return to_events_v1(value) if kind.group else to_core(value)
-    return {**value, "apiVersion": kind.api_version}
+        return value if value.get("apiVersion") == kind.api_version else to_events_v1(value) if kind.group else to_core(value)
+    value = conversion.to(kind.api_version, kind, value)
+    if kind.custom and kind.custom.older:
+        kind.custom.strategy.default(value)
+    return value
 
 
 def from_version(kind: Kind, value: Json) -> Json:
-    """A client's object as it is stored."""
+    """A client's object as the server works with it: a custom one stays in its version until it is stored."""
     if kind.kind == "Event" and kind.group == "events.k8s.io":
         from pumice.cluster.apiserver.events import to_core
 
         return to_core(value)
-    return {**value, "apiVersion": kind.custom.storage_version} if kind.custom else value
+    return value

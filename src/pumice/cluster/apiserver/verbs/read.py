@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -16,8 +18,9 @@ from pumice.cluster.apiserver.registry import Kind
 from pumice.cluster.apiserver.resource_store import Stored
 from pumice.cluster.apiserver.selectors import Matcher, field_selector, label_selector
 from pumice.cluster.apiserver.storage import Gone
-from pumice.cluster.apiserver.verbs.context import Call, metadata_view, table_view, to_version
+from pumice.cluster.apiserver.verbs.context import Call, metadata_view, table_view
 
+Json = dict[str, Any]
 _SHORT = 100  # objects of a list that is made in one go
 
 
@@ -25,16 +28,7 @@ def get(call: Call) -> Response:
     stored = call.objects.stored(call.kind, call.target.namespace, call.target.name)
     if table_view(call.request):
         return call.show(stored.value())
-    return Response(200, encode(metadata_only(stored)) if metadata_view(call.request) else body_of(call.kind, stored))
-
-
-def own_version(kind: Kind, stored: Stored) -> str:
-    """The apiVersion that the stored bytes show."""
-    if kind.kind == "Event" and not kind.custom:
-        return "v1"
-    if kind.custom is None:
-        return kind.api_version
-    return kind.custom.storage_version
+    return Response(200, encode(metadata_only(stored)) if metadata_view(call.request) else body_of(call, stored))
 
 
 def metadata_only(stored: Stored) -> dict[str, object]:
@@ -82,7 +76,7 @@ def list_(call: Call) -> Response:
     limit = max(0, request.number("limit") or 0)
     if request.param("continue"):
         at, after = _resume(request.param("continue"))
-        items: Iterable[Stored] = (s for s in _snapshot(call, at) if (s.namespace, s.name) > after)
+        items = [s for s in _snapshot(call, at) if (s.namespace, s.name) > after]
         revision = at
     else:
         revision = storage.revision
@@ -95,16 +89,17 @@ def list_(call: Call) -> Response:
             if asked and _number(asked) > revision:
                 raise _too_large(asked, revision)
             items = storage.objects(call.kind.storage, call.target.namespace)
-    chosen = [stored for stored in items if wanted(stored)]
     token, remaining = "", 0
-    if limit and len(chosen) > limit:
-        remaining = len(chosen) - limit
-        chosen = chosen[:limit]
-        token = _token(revision, chosen[-1])
-    return _respond(call, chosen, revision, token, remaining if wanted.empty else 0)
+    if limit:
+        chosen = list(islice(filter(wanted, items), limit + 1))
+        if len(chosen) > limit:
+            remaining = len(items) - limit if wanted.empty else 0
+            token = _token(revision, chosen[limit - 1])
+        items = chosen[:limit]
+    return _respond(call, items, wanted, revision, token, remaining)
 
 
-def _snapshot(call: Call, revision: int) -> Iterable[Stored]:
+def _snapshot(call: Call, revision: int) -> list[Stored]:
     try:
         return call.backend.storage.objects_at(call.kind.storage, call.target.namespace, revision)
     except Gone:
@@ -157,50 +152,60 @@ def _resume(token: str) -> tuple[int, tuple[str, str]]:
         raise bad_request("continue key is not valid: it was not made by this server") from None
 
 
-def _respond(call: Call, chosen: list[Stored], revision: int, token: str, remaining: int) -> Response:
+def _respond(call: Call, items: list[Stored], wanted: Filter, revision: int, token: str, remaining: int) -> Response:
     kind, metadata = call.kind, {"resourceVersion": str(revision)}
     if token:
         metadata["continue"] = token
+    if not metadata_view(call.request):
+        call.request.conversion.need(kind, (s.value() for s in items if wanted(s)))
     if view := table_view(call.request):
-        rows = (call.tables.row(kind, to_version(kind, s.value()), view) for s in chosen)
-        return _long(len(chosen), call.tables.head(kind, metadata, view), b"rows", rows)
+        return _long(items, wanted, call.tables.head(kind, metadata, view), b"rows",
+                     lambda stored: call.tables.row(kind, call.shown(stored.value()), view))
     head: dict[str, object] = {**metadata}
     if token and remaining:
         head["remainingItemCount"] = remaining
     api_version, list_kind = kind.api_version, kind.list_kind
     if metadata_view(call.request):
         api_version, list_kind = "meta.k8s.io/v1", "PartialObjectMetadataList"
-        bodies = (encode(_metadata_item(call.request, s)) for s in chosen)
+        made: Callable[[Stored], bytes] = lambda stored: encode(_metadata_item(call.request, stored))  # noqa: E731
     else:
-        bodies = (body_of(kind, s) if kind.custom else _item_of(kind, s) for s in chosen)
-    return _long(len(chosen), {"kind": list_kind, "apiVersion": api_version, "metadata": head}, b"items", bodies)
+        made = partial(body_of if kind.custom else _item_of, call)
+    return _long(items, wanted, {"kind": list_kind, "apiVersion": api_version, "metadata": head}, b"items", made)
 
 
-def _long(count: int, head: dict[str, Any], key: bytes, bodies: Iterable[bytes]) -> Response:
-    """``head`` with a list behind it, made while it is sent when it is long: others are served between its slices."""
+def _long(items: list[Stored], wanted: Filter, head: Json, key: bytes, made: Callable[[Stored], bytes]) -> Response:
+    """``head`` with a list behind it, looked through and made while it is sent when it is long: others are served between its
+    slices."""
 
     def parts() -> Iterator[bytes]:
         before = encode(head)[:-1] + b',"' + key + b'":['
-        for body in bodies:
-            yield before
-            yield body
-            before = b","
+        for stored in items:
+            if wanted(stored):
+                yield before
+                yield made(stored)
+                before = b","
+            else:
+                yield b""
         yield b"]}" if before == b"," else before + b"]}"
 
-    return Response(200, parts=parts()) if count > _SHORT else Response(200, b"".join(parts()))
+    return Response(200, parts=parts()) if len(items) > _SHORT else Response(200, b"".join(parts()))
 
 
-def _item_of(kind: Kind, stored: Stored) -> bytes:
+def _item_of(call: Call, stored: Stored) -> bytes:
     """One of a list of a built-in kind: the list says the kind for all of them."""
-    body = body_of(kind, stored)
-    head = b'{"kind":"%s","apiVersion":"%s",' % (kind.kind.encode(), kind.api_version.encode())
+    body, head = body_of(call, stored), _head(call.kind)
     if body.startswith(head):
         return b"{" + body[len(head) :]
     return encode({key: part for key, part in msgspec.json.decode(body).items() if key not in ("kind", "apiVersion")})
 
 
-def body_of(kind: Kind, stored: Stored) -> bytes:
-    """The object's bytes in this version of the kind; those of storage, untouched, whenever they fit."""
-    if not (kind.custom and kind.custom.older) and own_version(kind, stored) == kind.api_version:
+def body_of(call: Call, stored: Stored) -> bytes:
+    """The object's bytes in this version of the kind; those of storage, untouched, whenever they fit. Raises Unconverted."""
+    if not (call.kind.custom and call.kind.custom.older) and stored.data.startswith(_head(call.kind)):
         return stored.data
-    return encode(to_version(kind, stored.value()))
+    return encode(call.shown(stored.value()))
+
+
+def _head(kind: Kind) -> bytes:
+    """How every object begins that is stored in this version of the kind."""
+    return b'{"kind":"%s","apiVersion":"%s",' % (kind.kind.encode(), kind.api_version.encode())

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from pumice.cluster.apiserver.bodies import encode
+from pumice.cluster.apiserver.conversion import Unconverted
 from pumice.cluster.apiserver.errors import ApiFailure, bad_request, expired
 from pumice.cluster.apiserver.http_types import Response, slices
 from pumice.cluster.apiserver.resource_store import Stored, StoreEvent
 from pumice.cluster.apiserver.storage import Gone
-from pumice.cluster.apiserver.verbs.context import Call, metadata_view, table_view, to_version
+from pumice.cluster.apiserver.verbs.context import Call, metadata_view, table_view
 from pumice.cluster.apiserver.verbs.read import Filter, body_of, metadata_only
 
 BOOKMARK_EVERY = 60.0
@@ -59,6 +60,9 @@ async def _stream(call: Call, wanted: Filter, revision: int, initial: bool, time
     if initial:
         revision = storage.revision
         first = [stored for stored in storage.objects(store, wanted.namespace) if wanted(stored)]
+        if problem := await lines.ready(first):
+            yield problem
+            return
         for chunk in slices(lines.line("ADDED", stored) for stored in first):
             yield chunk
         del first
@@ -74,6 +78,9 @@ async def _stream(call: Call, wanted: Filter, revision: int, initial: bool, time
             return
         if events:
             revision = events[-1].revision
+            if problem := await lines.ready([event.stored for event in events]):
+                yield problem
+                return
             for chunk in slices(filter(None, (lines.of(event, wanted) for event in events))):
                 yield chunk
             continue
@@ -91,7 +98,7 @@ async def _stream(call: Call, wanted: Filter, revision: int, initial: bool, time
 async def _wait(call: Call, seconds: float) -> None:
     """Until the resource changes, at most so long (by the server's clock)."""
     change = call.backend.storage.next_change(call.kind.storage)
-    pause = asyncio.ensure_future(call.backend.clock.sleep(max(0.0, seconds)))
+    pause = asyncio.ensure_future(call.backend.clock.sleep(max(0.001, seconds)))  # a clock may not see less
     try:
         await asyncio.wait((change, pause), return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -109,6 +116,21 @@ class _Lines:
         self._shareable = (
             not self.view and not self.bare and (call.kind.custom is None and call.kind.group != "events.k8s.io")
         )
+
+    async def ready(self, those: list[Stored]) -> bytes:
+        """Has them converted, where a webhook does that; the line that ends the watch where it cannot."""
+        custom, request = self.kind.custom, self.call.request
+        if custom is None or custom.webhook is None or self.bare:
+            return b""
+        request.conversion.answers.clear()  # what was needed before has been sent
+        try:
+            request.conversion.need(self.kind, [stored.value() for stored in those])
+        except Unconverted as waits:
+            try:
+                await waits.settle(self.call.backend, request)
+            except ApiFailure as problem:
+                return encode({"type": "ERROR", "object": problem.status()}) + b"\n"
+        return b""
 
     def of(self, event: StoreEvent, wanted: Filter) -> bytes | None:
         """The line for this client; a change into or out of the selection is an ADDED or DELETED. None: not its concern."""
@@ -132,13 +154,13 @@ class _Lines:
                 event.line = b'{"type":"%s","object":%s}\n' % (change.encode(), stored.data)
             return event.line
         if self.view:
-            value = to_version(self.kind, stored.value())
+            value = self.call.shown(stored.value())
             body = self.call.tables.single(self.kind, value, self.view, columns=not self._columns_sent)
             self._columns_sent = True
         elif self.bare:
             body = encode(metadata_only(stored))
         else:
-            body = body_of(self.kind, stored)
+            body = body_of(self.call, stored)
         return b'{"type":"%s","object":%s}\n' % (change.encode(), body)
 
     def bookmark(self, revision: int, initial_end: bool = False) -> bytes:

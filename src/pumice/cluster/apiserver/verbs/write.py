@@ -18,7 +18,7 @@ from pumice.cluster.apiserver.patch.apply import apply
 from pumice.cluster.apiserver.patch.json_patch import apply_json_patch
 from pumice.cluster.apiserver.patch.merge_patch import apply_merge_patch
 from pumice.cluster.apiserver.patch.strategic import apply_strategic_patch
-from pumice.cluster.apiserver.verbs.context import Call, from_version, to_version
+from pumice.cluster.apiserver.verbs.context import Call, from_version
 from pumice.cluster.apiserver.verbs.read import Filter
 
 Json = dict[str, Any]
@@ -62,7 +62,7 @@ def patch(call: Call, subresource: str = "") -> Response:
                                 force=call.request.flag("force"))  # fmt: skip
         return call.show(result, 201 if created else 200)
     stored = call.objects.stored(kind, target.namespace, target.name)
-    current = to_version(kind, stored.value())
+    current = call.shown(stored.value())
     match content_type:
         case "application/json-patch+json":
             patched = apply_json_patch(current, body)
@@ -117,6 +117,7 @@ def _with_dry_run(call: Call) -> Any:
 def delete(call: Call) -> Response:
     kind, target = call.kind, call.target
     asked = delete_options(call)
+    call.request.conversion.need(kind, [call.objects.stored(kind, target.namespace, target.name).value()])
     value, gone = call.objects.delete(kind, target.namespace, target.name, asked, call.options)
     if gone and not call.backend.strategy(kind).returns_deleted:
         group = {"group": kind.group} if kind.group else {}
@@ -130,6 +131,7 @@ def delete_collection(call: Call) -> Response:
     asked = delete_options(call)
     chosen = [s for s in call.backend.storage.objects(kind.storage, call.target.namespace) if wanted(s)]
     deleted: list[Json] = []
+    call.request.conversion.need(kind, [stored.value() for stored in chosen])  # while they are all there
     for stored in chosen:
         try:
             value, _ = call.objects.delete(kind, stored.namespace, stored.name, asked, call.options)
@@ -137,7 +139,7 @@ def delete_collection(call: Call) -> Response:
             if problem.code == 404 or (problem.code == 403 and kind.kind == "Namespace"):
                 continue
             raise
-        deleted.append(to_version(kind, value))
+        deleted.append(call.shown(value))
     head = {"kind": kind.list_kind, "apiVersion": kind.api_version,
             "metadata": {"resourceVersion": str(call.backend.storage.revision)}}  # fmt: skip
     return Response(200, encode({**head, "items": deleted}))

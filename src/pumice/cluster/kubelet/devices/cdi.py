@@ -13,6 +13,7 @@ import yaml
 
 from pumice.cluster.kubelet.devices.plugin import Allocation
 from pumice.cluster.runtime.spec import Mount, StartFailed
+from pumice.wire.yaml_text import safe_load
 
 log = logging.getLogger("pumice.kubelet")
 PREFIX = "cdi.k8s.io/"  # of annotations whose values name devices
@@ -83,7 +84,7 @@ def _devices(folders: Iterable[Path]) -> Iterator[tuple[int, Path, str, Mapping[
             if path.suffix not in (".json", ".yaml"):
                 continue
             try:
-                document = yaml.safe_load(path.read_bytes())
+                document = safe_load(path.read_bytes())
                 common = document.get("containerEdits") or {}
                 found = [(f"{document['kind']}={device['name']}", device["containerEdits"]) for device in document["devices"]]
                 for edits in (common, *(own for _, own in found)):

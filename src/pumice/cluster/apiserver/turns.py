@@ -1,0 +1,38 @@
+"""Whose slice of a long answer is made and sent next."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+
+class Turns:
+    """One slice in each turn of the event loop, however many long answers are under way, so that what is short waits for one
+    slice. Users come one after the other, and so do the answers of each."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, deque[asyncio.Future[None]]] = {}
+        self._going = False
+
+    async def mine(self, user: str) -> None:
+        """Returns when it is the turn of this one; it lasts until the caller awaits something that is not there yet."""
+        loop = asyncio.get_running_loop()
+        turn = loop.create_future()
+        self._lines.setdefault(user, deque()).append(turn)
+        if not self._going:
+            self._going = True
+            loop.call_soon(self._next)
+        await turn
+
+    def _next(self) -> None:
+        while self._lines:
+            user = next(iter(self._lines))
+            line = self._lines.pop(user)
+            turn = line.popleft()
+            if line:
+                self._lines[user] = line  # behind all others
+            if not turn.done():  # it may have been cancelled
+                turn.set_result(None)
+                asyncio.get_running_loop().call_soon(self._next)
+                return
+        self._going = False
