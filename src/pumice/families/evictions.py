@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from pumice.families.offers import Change, Holder, Oracle
+from pumice.families.offers import Change, Holder, WhatIf
 from pumice.wire.objects import Pod
 
 NODES_SEARCHED = 64
@@ -15,11 +15,11 @@ QUESTIONS = 2000
 """Sets of pods that are asked about in all. Beyond that each pod of an offer is needed, and another offer may have fewer."""
 
 
-def left(pod: Pod, oracle: Oracle) -> Iterator[Change]:
+def left(pod: Pod, what_if: WhatIf) -> Iterator[Change]:
     """The fewest pods of one node whose leaving lets the pod in, the least important of those; each of them is needed."""
-    search = _Search(pod, oracle)
+    search = _Search(pod, what_if)
     best: tuple[tuple[int, int, int], str, tuple[Holder, ...]] | None = None
-    for node in oracle.crowded(pod)[:NODES_SEARCHED]:
+    for node in what_if.crowded(pod)[:NODES_SEARCHED]:
         gone = search.fewest(node, len(best[2]) if best else None)
         if gone:
             rank = (len(gone), max(h.priority for h in gone), sum(h.size for h in gone))
@@ -35,7 +35,7 @@ def left(pod: Pod, oracle: Oracle) -> Iterator[Change]:
 @dataclass(slots=True)
 class _Search:
     pod: Pod
-    oracle: Oracle
+    what_if: WhatIf
     asked: int = 0
 
     def fewest(self, node: str, at_most: int | None) -> tuple[Holder, ...]:
@@ -43,7 +43,7 @@ class _Search:
 
         Where no single pod is enough: all of them less those that may stay, the dearest asked first, is an answer of which each
         pod is needed. Smaller sets are then tried in the order of their size, the least important pods first."""
-        holders = sorted(self.oracle.holders(node), key=lambda h: (h.priority, h.size, h.name))
+        holders = sorted(self.what_if.holders(node), key=lambda h: (h.priority, h.size, h.name))
         for holder in holders:
             if self._fits(node, (holder,)):
                 return (holder,)
@@ -69,4 +69,4 @@ class _Search:
 
     def _fits(self, node: str, gone: Sequence[Holder]) -> bool:
         self.asked += 1
-        return self.oracle.fits_without(self.pod, node, tuple(h.uid for h in gone))
+        return self.what_if.fits_without(self.pod, node, tuple(h.uid for h in gone))

@@ -8,17 +8,20 @@ share it.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import le
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 STEPS = 6000
 """Pairs of fills that are weighed against each other at most: some ten milliseconds."""
+STEPS_IN_A_CYCLE = 2000
+"""As many where pods wait for the cycle to go on: some milliseconds."""
 MOST_STATES = 2000
 """States of one card that are looked at; beyond them its table is not complete, and still right as far as it goes."""
 
+Item = TypeVar("Item")
 Counts = tuple[int, ...]
 """How many of each kind of want."""
 Path = tuple[tuple[int, Any], ...]
@@ -53,6 +56,20 @@ class Want:
 
 Spot = tuple[int, Any]
 """A card's number, and the slice there as its board calls it."""
+
+
+def few_of_a_sort(
+    cards: Iterable[Item], most: int, sort: Callable[[Item], Hashable], in_use: Callable[[Item], bool]
+) -> list[Item]:
+    """At most so many of each sort, those in use first: more cards of one sort than there are pods are as good as none."""
+    seen: dict[Hashable, int] = {}
+    kept = []
+    for card in sorted(cards, key=lambda card: not in_use(card)):
+        its = sort(card)
+        seen[its] = seen.get(its, 0) + 1
+        if seen[its] <= most:
+            kept.append(card)
+    return kept
 
 
 def lay_out(wants: Sequence[Want], cards: Sequence[tuple[Board, Hashable]], steps: int = STEPS) -> list[Spot | None]:

@@ -19,7 +19,7 @@ class Holder:
     size: int = 0
 
 
-class Oracle(Protocol):
+class WhatIf(Protocol):
     """The scheduler's filter over some picture of the cluster. Asking changes nothing."""
 
     def fits(self, pod: Pod) -> str:

@@ -64,6 +64,7 @@ class Settings:
     npu_avoid_unhealthy: bool = False
     npu_policy: str = "listed"
     plan_pending: str = KEPT
+    delete_refused: bool = False
     warnings: tuple[str, ...] = ()
 
     @property
@@ -104,6 +105,7 @@ ARGUMENTS: Mapping[str, tuple[str, str]] = {
     "pumice.MigCatalogue": ("mig_catalogue", "bool"),
     "pumice.MigOffGroup": ("mig_off_group", "bool"),
     "pumice.PlanPendingSet": ("plan_pending", "str"),
+    "pumice.DeleteRefusedPods": ("delete_refused", "bool"),
     "pumice.AcceptShortRegister": ("short_entries", "bool"),
     "pumice.PartialRequests": ("partial_requests", "bool"),
     "pumice.AcceptUnadvertisedNodes": ("unadvertised_nodes", "bool"),

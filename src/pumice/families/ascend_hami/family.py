@@ -8,6 +8,7 @@ from typing import Any
 from pumice.families.ascend_hami.ask import NpuAsk, npu_ask
 from pumice.families.ascend_hami.fit import REFUSED, choose, explain, node_score, pieces_of
 from pumice.families.ascend_hami.inventory import npu_inventory
+from pumice.families.ascend_hami.planning import NpuPlanner
 from pumice.families.ascend_hami.ranking import NpuRanking
 from pumice.families.ascend_hami.replay import replay_pod
 from pumice.families.protocol import Ask, Family, Fit, Inventory, NodeCards, Series, Tunables
@@ -44,6 +45,7 @@ class AscendHami(Family):
         self.chip, self.settings, self.soft = chip, settings, soft
         self.name = chip.word
         self.ranking = NpuRanking(chip)
+        self.planner = NpuPlanner(chip.word, chip)
         self.served_elsewhere = frozenset((chip.resource,))
         self.register = register_key(chip.word)
         self.allocation_keys = (

@@ -15,6 +15,8 @@ NAMES = ("AI cores", "AI CPUs", "MB by the driver's count", *(f"{name} units" fo
 Amounts = tuple[int, ...]
 """By the order of ``NAMES``; of a chip, 0 where it does not count them."""
 NOTHING: Amounts = (0,) * len(NAMES)
+MANY = 1 << 10
+"""More slices than any chip is cut into."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,11 @@ class Units:
                 return Missing(name, want, max(0, has - taken))
         groups, free = groups_wanted(wanted[0]), max(0, GROUPS - len(slices))
         return Missing("vGroups", groups, free) if self.grouped and groups > free else None
+
+    def most_with(self, template: str) -> int:
+        """How many slices a chip may hold, one of that template among them, whichever is made last."""
+        groups = groups_wanted(self.takes.get(template, NOTHING)[0])
+        return GROUPS + 1 - groups if self.grouped and groups else MANY
 
 
 @lru_cache(maxsize=64)

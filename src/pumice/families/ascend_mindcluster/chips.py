@@ -80,6 +80,22 @@ def after(template: SliceTemplate, cores: int, cpus: int, state: int) -> tuple[i
     return cores - template.cores, cpus - template.cpus, taken | min(GROUPS, groups + 1) << _GROUP_SHIFT
 
 
+def shut(state: int) -> tuple[int, int, int]:
+    """What is left of a chip that nobody may have."""
+    return 0, 0, state | _SHUT
+
+
+def with_one_made(kind: SliceKind, template: SliceTemplate, cores: int, cpus: int, state: int) -> tuple[int, int, int]:
+    """What is left of a chip as long as that slice is in the making there."""
+    cores, cpus, state = after(template, cores, cpus, state)
+    return cores, cpus, state | _UNSTABLE | made_bit(kind, template.name)
+
+
+def settled(state: int) -> int:
+    """The same once everything is made."""
+    return state & (_UNSTABLE - 1 | _SHUT)
+
+
 def untouched(shares: Any, state: Any) -> Any:
     """Whether the chip can be given whole."""
     return (shares == 0) & ((state & _SHUT) == 0)

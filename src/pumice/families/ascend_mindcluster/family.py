@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from msgspec.structs import replace
-
 from pumice.families.ascend_mindcluster.ask import STATIC_ONLY, CoreAsk, core_ask
-from pumice.families.ascend_mindcluster.chips import in_the_making, piece_of
-from pumice.families.ascend_mindcluster.fit import TIE_ALONE, Chosen, choose, explain
-from pumice.families.ascend_mindcluster.inventory import EARLY, Facts, chip_inventory
+from pumice.families.ascend_mindcluster.fit import TIE_ALONE, choose, explain, fit_of
+from pumice.families.ascend_mindcluster.inventory import EARLY, chip_inventory
+from pumice.families.ascend_mindcluster.planning import CorePlanner
 from pumice.families.ascend_mindcluster.ranking import CoreRanking
 from pumice.families.ascend_mindcluster.replay import replay_pod
 from pumice.families.protocol import Ask, Family, Fit, Inventory, NodeCards, ReportSource, Series, Tunables
@@ -36,6 +34,7 @@ class AscendMindCluster(Family):
         self.settings, self.kind = settings, slice_kinds()[KIND]
         self._scale = TIE_ALONE if settings.weight is None else 1.0
         self.ranking = CoreRanking(self.kind, self._scale)
+        self.planner = CorePlanner(self.name, self.kind, settings.npu_policy, self._scale)
         self.reports = (GATHERED if settings.npu_gathered else OWN,)
 
     @classmethod
@@ -69,16 +68,11 @@ class AscendMindCluster(Family):
 
     def fit(self, ask: Ask, cards: NodeCards) -> Fit | Misfit:
         found = choose(ask.detail, cards, self.kind, self.settings.npu_policy)
-        return explain(ask.detail, cards, self.kind) if found is None else self._fit(found, cards)
+        return explain(ask.detail, cards, self.kind) if found is None else fit_of(self.name, found, cards, self._scale)
 
     def quick(self, ask: Ask, cards: NodeCards) -> Fit | None:
         found = choose(ask.detail, cards, self.kind, self.settings.npu_policy)
-        return None if found is None else self._fit(found, cards)
-
-    def _fit(self, found: Chosen, cards: NodeCards) -> Fit:
-        facts: Facts = cards.inventory.config
-        grant = Grant(self.name, cards.node, (tuple(piece_of(card, found.template, facts.cpus) for card in found.chips),))
-        return Fit(replace(grant, pending=in_the_making(grant)), found.score * self._scale)
+        return None if found is None else fit_of(self.name, found, cards, self._scale)
 
     def annotations(self, grant: Grant, now_ns: int) -> dict[str, str]:
         chips = [chip_number(piece.uuid) for piece in grant.pieces]

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from pumice.families.ascend_mindcluster.ask import CoreAsk
 from pumice.families.ascend_mindcluster.chips import (
     IN_THE_MAKING,
     SHUT,
     chip_state,
+    in_the_making,
     others_made,
+    piece_of,
     takes,
     untouched,
     why_not,
 )
 from pumice.families.ascend_mindcluster.inventory import EARLY, Facts
 from pumice.families.ascend_mindcluster.policy import loss
-from pumice.families.protocol import NodeCards
-from pumice.model.cards import Card
+from pumice.families.protocol import Fit, NodeCards
+from pumice.model.cards import Card, Grant
 from pumice.model.hardware.npu_slices import SliceKind, SliceTemplate
 from pumice.model.refusal import CardMisfit, Misfit, Short
 from pumice.wire.mindcluster import CHIPS, NPU_CORE
@@ -97,9 +101,33 @@ def _whole(want: CoreAsk, cards: NodeCards, chips: list[Chip], idle: int) -> Cho
     return Chosen(tuple(free[: want.cores // free[0].total]), None, node_score(idle, as_asked=True))
 
 
+def as_planned(
+    want: CoreAsk, cards: NodeCards, kind: SliceKind, template: SliceTemplate | None, left: tuple[int, int, int]
+) -> Chosen | None:
+    """That slice of a chip of which so much is left, without a template whole chips, by the rules of ``choose``."""
+    every = chips_of(cards, kind)
+    chips = [chip for chip in every if not chip.closed]
+    idle = sum(chip.cores for chip in chips)
+    if template is None:
+        return _whole(want, cards, chips, idle)
+    if not takes(template, *left) or any(chip.state & others_made(kind, template) for chip in every):
+        return None
+    for chip in chips:
+        if (chip.cores, chip.cpus, chip.state) == left:
+            return Chosen((chip.card,), template, node_score(idle, as_asked=template is want.templates[0]))
+    return None
+
+
 def node_score(idle: int, *, as_asked: bool) -> float:
     """Nodes where the pod gets what it asks for first, the fullest of them first (section 37)."""
     return AS_ASKED * as_asked + max(0, MOST_IDLE - idle)
+
+
+def fit_of(family: str, found: Chosen, cards: NodeCards, scale: float) -> Fit:
+    """What is chosen as a grant; ``scale``: by what the score of the node is multiplied."""
+    facts: Facts = cards.inventory.config
+    grant = Grant(family, cards.node, (tuple(piece_of(card, found.template, facts.cpus) for card in found.chips),))
+    return Fit(replace(grant, pending=in_the_making(grant)), found.score * scale)
 
 
 # -- why not --------------------------------------------------------------------------------------------------------------

@@ -17,7 +17,9 @@ from pumice.families.registry import every_family
 from pumice.model.errors import BadInput
 from pumice.wire import names
 from pumice.wire.device_config import DeviceConfig
+from pumice.wire.device_config_text import SECTIONS
 from pumice.wire.yaml_lines import Lined, load_all_lined
+from pumice.wire.yaml_text import has_key
 
 __all__ = ["Finding", "lint_files"]
 
@@ -57,7 +59,7 @@ def _parts(file: str, text: str, lined: Lined) -> Iterator[tuple[str, str, str, 
         return
     if "tiers" in value or ("actions" in value and "kind" not in value):
         yield "scheduler", file, _own_text(text, lined), lined.line(), lined
-    elif ("nvidia" in value or "vnpus" in value) and "kind" not in value:
+    elif not value.keys().isdisjoint(SECTIONS) and "kind" not in value:
         yield "devices", file, _own_text(text, lined), lined.line(), lined
     elif value.get("kind") == "ConfigMap" and isinstance(value.get("data"), dict):
         for key, inner in value["data"].items():
@@ -72,9 +74,9 @@ def _parts(file: str, text: str, lined: Lined) -> Iterator[tuple[str, str, str, 
 def _kind_of(key: str, text: str) -> str:
     if key == names.DEVICE_CONFIG_KEY:
         return "devices"
-    if key == names.SCHEDULER_CONF_KEY or "\ntiers:" in f"\n{text}":
+    if key == names.SCHEDULER_CONF_KEY or has_key(text, "tiers"):
         return "scheduler"
-    if any(f"\n{section}:" in f"\n{text}" for section in ("nvidia", "vnpus")):
+    if has_key(text, *SECTIONS):
         return "devices"
     return ""
 

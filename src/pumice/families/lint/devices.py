@@ -8,10 +8,12 @@ from pumice.families.lint.finding import Finding
 from pumice.families.lint.npus import npu_findings
 from pumice.model.errors import BadInput
 from pumice.model.hardware.mig import MigProfile, MigTable, mig_table_for
-from pumice.wire.device_config import DeviceConfig, MigGroup, MigInstances, ModelGeometries, read_device_config
+from pumice.wire import names
+from pumice.wire.device_config import DeviceConfig, MigGroup, MigInstances, ModelGeometries
+from pumice.wire.device_config_text import read_device_config
 from pumice.wire.yaml_lines import load_lined
 
-NVIDIA = ("nvidia", "knownMigGeometries")
+NVIDIA = (names.CARDS_SECTION, "knownMigGeometries")
 
 
 def lint_devices(file: str, text: str, first_line: int) -> tuple[list[Finding], DeviceConfig | None]:

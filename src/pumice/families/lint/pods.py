@@ -78,7 +78,7 @@ def _pod(path: Path, pod: dict[str, Any], scheduled: str | None, families: Famil
                 found = list(_container(here, resources, families))
                 asks, amiss = asks or _wants(resources, families), amiss or bool(found)
                 yield from found
-    if asks and (spec.get("schedulerName") or scheduled) in (None, "default-scheduler"):
+    if asks and (spec.get("schedulerName") or scheduled) in (None, names.KUBE_SCHEDULER):
         yield (*path, "spec"), "the pod asks for shares of cards, but its schedulerName is not volcano: nobody chooses its cards"
     yield from _as_a_whole((*path, "spec"), pod, families, amiss=amiss)
 

@@ -7,6 +7,7 @@ states itself count: defaults and the sizes of cards, which percentages are of, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from pumice.families.nvidia_vgpu.ask import UNSET, Asking, ContainerAsk, container_ask
@@ -32,26 +33,53 @@ class Containers(Protocol):
     def containers(self) -> Sequence[Asking]: ...
 
 
-def contradiction(spec: Containers, decoded: PodDevices, config: NvidiaConfig, known: Callable[[str], bool]) -> str:
-    """Why the pod's cards cannot be these; empty where they can, and where the pod asks for none that it must be given.
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """What one container says of its devices itself: None where defaults or the card decide."""
 
-    Upstream's scheduler writes no parts for sidecars, ours does. ``known``: whether a card is one of the node's.
-    """
+    count: int | None
+    memory: int | None
+    cores: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """The containers of a pod that ask for devices, in the order of their parts; ``sure``: whether it must be given some."""
+
+    sidecars: tuple[Stated, ...]
+    containers: tuple[Stated, ...]
+    sure: bool
+
+
+def statement(spec: Containers, config: NvidiaConfig) -> Statement:
+    """What a pod's containers say for themselves. Upstream's scheduler writes no parts for sidecars, ours does."""
     sidecars = [c for c in spec.init_containers if c.restart_policy == "Always"]
     later = _asking(spec.containers, config)
-    if not any(config.resource_count_name in c.resources.limits for c, _ in later):
+    return Statement(_asking(sidecars, config), later, any(stated.count is not None for stated in later))
+
+
+def contradiction(said: Statement, decoded: PodDevices, known: Callable[[str], bool]) -> str:
+    """Why the pod's cards cannot be these; empty where they can, and where the pod asks for none that it must be given.
+
+    ``known``: whether a card is one of the node's.
+    """
+    if not said.sure:
         return ""
-    early = _asking(sidecars, config)
     if decoded.doubts:
         return decoded.doubts[0].text
-    asking = early + later if len(decoded.containers) == len(early) + len(later) else later
+    asking = said.containers
+    if said.sidecars and len(decoded.containers) == len(said.sidecars) + len(asking):
+        asking = said.sidecars + asking
     if len(decoded.containers) != len(asking):
         return f"{names.VGPU_IDS} has {len(decoded.containers)} parts but {len(asking)} containers ask for vGPUs"
-    for (container, ask), devices in zip(asking, decoded.containers, strict=True):
-        if reason := _unlike(container, ask, devices, config):
+    for stated, devices in zip(asking, decoded.containers, strict=True):
+        if reason := _unlike(stated, devices):
             return reason
-    strange = next((d.uuid for devices in decoded.containers for d in devices if not known(d.uuid)), None)
-    return "" if strange is None else f"{names.VGPU_IDS} names {strange[:100]!r}, which is no card of the node"
+    for devices in decoded.containers:
+        for device in devices:
+            if not known(device.uuid):
+                return f"{names.VGPU_IDS} names {device.uuid[:100]!r}, which is no card of the node"
+    return ""
 
 
 def excess(ask: ContainerAsk, devices: Sequence[PodDevice], total: Callable[[str], int]) -> str:
@@ -72,21 +100,30 @@ def excess(ask: ContainerAsk, devices: Sequence[PodDevice], total: Callable[[str
     return ""
 
 
-def _asking(containers: Sequence[Asking], config: NvidiaConfig) -> list[tuple[Asking, ContainerAsk]]:
+def _asking(containers: Sequence[Asking], config: NvidiaConfig) -> tuple[Stated, ...]:
     found = ((c, container_ask("", c, config, partial=False)) for c in containers)
-    return [(container, ask) for container, ask in found if ask is not None and not isinstance(ask, Refusal)]
+    return tuple(_stated(c, ask, config) for c, ask in found if ask is not None and not isinstance(ask, Refusal))
 
 
-def _unlike(container: Asking, ask: ContainerAsk, devices: Sequence[PodDevice], config: NvidiaConfig) -> str:
+def _stated(container: Asking, ask: ContainerAsk, config: NvidiaConfig) -> Stated:
     limits = container.resources.limits
-    if config.resource_count_name in limits and len(devices) != ask.count:
-        return f"{names.VGPU_IDS} names {len(devices)} cards where {ask.count} were asked for"
-    whole = [device.uuid for device in devices if device.slot < 0]
-    if len(set(whole)) < len(whole):
-        return f"{names.VGPU_IDS} names card {whole[0][:100]} more than once"
+    return Stated(
+        ask.count if config.resource_count_name in limits else None,
+        ask.memory if config.resource_memory_name in limits and ask.percent == UNSET else None,
+        ask.cores if config.resource_core_name in limits else None,
+    )
+
+
+def _unlike(stated: Stated, devices: Sequence[PodDevice]) -> str:
+    if stated.count is not None and len(devices) != stated.count:
+        return f"{names.VGPU_IDS} names {len(devices)} cards where {stated.count} were asked for"
+    if len(devices) > 1:
+        whole = [device.uuid for device in devices if device.slot < 0]
+        if len(set(whole)) < len(whole):
+            return f"{names.VGPU_IDS} names card {whole[0][:100]} more than once"
     for device in devices:
-        if ask.percent == UNSET and config.resource_memory_name in limits and device.memory != ask.memory:
-            return f"{names.VGPU_IDS} gives memory {device.memory} where {ask.memory} was asked for"
-        if config.resource_core_name in limits and device.cores != ask.cores:
-            return f"{names.VGPU_IDS} gives cores {device.cores} where {ask.cores} were asked for"
+        if stated.memory is not None and device.memory != stated.memory:
+            return f"{names.VGPU_IDS} gives memory {device.memory} where {stated.memory} was asked for"
+        if stated.cores is not None and device.cores != stated.cores:
+            return f"{names.VGPU_IDS} gives cores {device.cores} where {stated.cores} were asked for"
     return ""

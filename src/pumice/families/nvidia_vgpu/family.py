@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
 
 from pumice.families.nvidia_vgpu import written
 from pumice.families.nvidia_vgpu.ask import STEERING, UNSET, VgpuAsk, constraints_of, containers_of
+from pumice.families.nvidia_vgpu.assignment import Statement, statement
 from pumice.families.nvidia_vgpu.draft import Draft
 from pumice.families.nvidia_vgpu.fit import fit_node, hopeless
 from pumice.families.nvidia_vgpu.inventory import inventory_of
@@ -26,9 +27,10 @@ from pumice.model.refusal import Misfit, Refusal
 from pumice.wire import names
 from pumice.wire.device_config import DeviceConfig
 from pumice.wire.nvidia_vgpu import group_key, render_binding
-from pumice.wire.objects import Node, Pod
+from pumice.wire.objects import Node, Pod, PodSpec
 
 ASKS_REMEMBERED = 100_000
+STATEMENTS_REMEMBERED = 10_000
 
 
 class NvidiaVgpu(Family):
@@ -50,6 +52,7 @@ class NvidiaVgpu(Family):
         s = self.settings
         self.catalogue = Catalogue(self.config, builtin=s.mig_catalogue, anywhere=s.mig_off_group)
         self._asks: dict[Any, Ask] = {}
+        self._statements: dict[Hashable, Statement] = {}
         self._steps = search_steps
         self._choose = chooser(self.settings.mig_policy)
         self.ranking = VgpuRanking(self.catalogue, self._choose, self._remembered)
@@ -104,7 +107,19 @@ class NvidiaVgpu(Family):
         )
 
     def replay(self, pod: Pod, node: str, inventory: Inventory, handed: str = "") -> Grant | Refusal | None:
-        return replay_pod(self.name, pod, node, inventory, self.config, handed)
+        return replay_pod(self.name, pod, node, inventory, self._said, handed)
+
+    def _said(self, spec: PodSpec) -> Statement:
+        """After a start tens of thousands of pods are read, most of few kinds."""
+        if spec.init_containers:
+            return statement(spec, self.config)
+        key = tuple([(*c.resources.limits.items(), None, *c.resources.requests.items()) for c in spec.containers])
+        known = self._statements.get(key)
+        if known is None:
+            if len(self._statements) >= STATEMENTS_REMEMBERED:
+                self._statements.clear()
+            known = self._statements[key] = statement(spec, self.config)
+        return known
 
     def least_memory(self, ask: Ask) -> int:
         want: VgpuAsk = ask.detail

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pumice.families.layout import Board, Want, lay_out
+from pumice.families.layout import STEPS_IN_A_CYCLE, Board, Want, few_of_a_sort, lay_out
 from pumice.families.nvidia_vgpu.ask import VgpuAsk
 from pumice.families.nvidia_vgpu.draft import Draft, draft_of, passes
 from pumice.families.nvidia_vgpu.fit import closed_cards, fit_node
@@ -19,9 +19,6 @@ from pumice.families.nvidia_vgpu.mig_policy import Offer
 from pumice.families.nvidia_vgpu.rows import rows_of
 from pumice.families.protocol import Ask, Fit, NodeCards, Planned, Planner
 from pumice.model.cards import Mode
-
-STEPS = 2000
-"""Of ``lay_out``: some milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +57,8 @@ class VgpuPlanner(Planner):
 
     def lay_out(self, pods: Sequence[Planned], nodes: Sequence[NodeCards]) -> list[tuple[int, Any] | None]:
         asks = list(dict.fromkeys((pod.ask, pod.nodes) for pod in pods))
-        cards = _enough([card for number, node in enumerate(nodes) for card in _cards(asks, number, node)], len(pods))
+        every = (card for number, node in enumerate(nodes) for card in _cards(asks, number, node))
+        cards = few_of_a_sort(every, len(pods), _Card.sort, lambda card: bool(card.state[1]))
         wants, numbers = [], {ask: number for number, ask in enumerate(asks)}
         for pod in pods:
             number = numbers[pod.ask, pod.nodes]
@@ -69,7 +67,7 @@ class VgpuPlanner(Planner):
             wants.append(Want(need, need, may, pod.must))
         boards: list[tuple[Board, Hashable]] = [(MigBoard(card.geometry), card.state) for card in cards]
         found: list[tuple[int, Any] | None] = []
-        for spot in lay_out(wants, boards, STEPS):
+        for spot in lay_out(wants, boards, STEPS_IN_A_CYCLE):
             if spot is None:
                 found.append(None)
                 continue
@@ -127,15 +125,3 @@ def _cards(asks: Sequence[tuple[Ask, frozenset[int]]], number: int, node: NodeCa
 
 def _gives(card: _Card, need: int) -> bool:
     return next(iter(card.geometry.choices(*card.state, need)), None) is not None
-
-
-def _enough(cards: Sequence[_Card], most: int) -> list[_Card]:
-    """No more of one sort than there are pods; those in use first."""
-    seen: dict[Hashable, int] = {}
-    kept = []
-    for card in sorted(cards, key=lambda card: not card.state[1]):
-        sort = card.sort()
-        seen[sort] = seen.get(sort, 0) + 1
-        if seen[sort] <= most:
-            kept.append(card)
-    return kept

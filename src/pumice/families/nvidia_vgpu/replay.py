@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from pumice.families.nvidia_vgpu.assignment import contradiction
+from collections.abc import Callable
+
+from pumice.families.nvidia_vgpu.assignment import Statement, contradiction
 from pumice.families.nvidia_vgpu.inventory import Facts
 from pumice.families.protocol import Inventory
 from pumice.model.cards import Card, Grant, Piece
 from pumice.model.refusal import Refusal
 from pumice.wire import names
-from pumice.wire.device_config import NvidiaConfig
 from pumice.wire.nvidia_vgpu import PodDevice, PodDevices, parse_pod_devices
-from pumice.wire.objects import Pod, is_admitted, is_mirror
+from pumice.wire.objects import Pod, PodSpec, is_admitted, is_mirror
 
 
 def replay_pod(
-    family: str, pod: Pod, node: str, inventory: Inventory, config: NvidiaConfig, handed: str = ""
+    family: str, pod: Pod, node: str, inventory: Inventory, said: Callable[[PodSpec], Statement], handed: str = ""
 ) -> Grant | Refusal | None:
-    """None when the pod holds nothing here: no annotation, not bound to this node, or a set written for another one
+    """What it holds of that node's cards; ``said``: what its containers ask for.
+
+    None when the pod holds nothing here: no annotation, not bound to this node, or a set written for another one
     (D-46). Cards that the node does not register are not charged. Every container counts (D-21).
 
     ``handed``: what the node's plugin says that it has handed to the pod, which nobody but the plugin can write; it counts
@@ -33,7 +36,7 @@ def replay_pod(
     if not text and not admitted:
         return None
     decoded = parse_pod_devices(text)
-    reason = contradiction(pod.spec, decoded, config, facts.by_uuid.__contains__) if admitted else ""
+    reason = contradiction(said(pod.spec), decoded, facts.by_uuid.__contains__) if admitted else ""
     return _held(family, pod, node, inventory, decoded, reason)
 
 
