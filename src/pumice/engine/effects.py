@@ -105,4 +105,13 @@ class Nominate:
     node: str
 
 
-Effect = Bind | PodCondition | Event | GroupStatus | QueueAllocated | HyperNodeStatus | Evict | Nominate
+@dataclass(frozen=True, slots=True)
+class OpenGate:
+    """Take the scheduling gate off a pod that its queue has room for."""
+
+    uid: str
+    namespace: str
+    name: str
+
+
+Effect = Bind | PodCondition | Event | GroupStatus | QueueAllocated | HyperNodeStatus | Evict | Nominate | OpenGate

@@ -109,7 +109,8 @@ class Engine:
         """Whether something has happened that a cycle should look at, whatever the time."""
         agenda, promises = self.state.agenda, self.state.promises
         told = agenda.dirty or agenda.settled or self.state.hyper_nodes.untold
-        return bool(told or promises.ripe or promises.lapsed) or self.pressing
+        refused = self.settings.delete_refused and self.state.pods.refused
+        return bool(told or refused or promises.ripe or promises.lapsed) or self.pressing
 
     @property
     def pressing(self) -> bool:

@@ -7,13 +7,15 @@ not bear, and a wish that does not stand costs nothing. Whether a layout is any 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.price import price_of
+from pumice.engine.cycle.statement import Place
+from pumice.engine.placing.evaluation import Choice
 from pumice.engine.state.jobs import Job, QueueState, Task
 from pumice.engine.state.line import Line
 from pumice.engine.state.nodes import Rows
@@ -30,6 +32,13 @@ class Wish(NamedTuple):
 
     node: str
     where: Any
+
+
+class Got(NamedTuple):
+    """What a pod gets: the memory that it asks for, and cores."""
+
+    asked: int
+    cores: int
 
 
 Wishes = dict[str, Wish]
@@ -52,11 +61,20 @@ def wishes_for(
     cycle: Cycle, tasks: Sequence[Task], within: Rows | None = None, must: Collection[str] | None = None
 ) -> Wishes:
     """A layout of these pods as the books are now. ``must``: uids of those that come before all others; None: all are equal."""
-    families = {task.cls.asks[0].family for task in tasks}
-    planner = _planner(cycle, tasks[0]) if tasks else None
-    if planner is None or len(families) != 1 or len({task.cls for task in tasks}) < 2:
+    by_family: dict[str, list[Task]] = {}
+    for task in tasks:
+        by_family.setdefault(task.cls.asks[0].family, []).append(task)
+    found: Wishes = {}
+    for its in by_family.values():
+        found |= _of_one_family(cycle, its, within, must)
+    return found
+
+
+def _of_one_family(cycle: Cycle, tasks: Sequence[Task], within: Rows | None, must: Collection[str] | None) -> Wishes:
+    planner = _planner(cycle, tasks[0])
+    if planner is None or len({task.cls for task in tasks}) < 2:
         return {}
-    table, book = cycle.state.ledger.table, cycle.state.ledger.books[families.pop()]
+    table, book = cycle.state.ledger.table, cycle.state.ledger.books[tasks[0].cls.asks[0].family]
     rows = _rows(cycle, tasks, within)
     numbers = {row: number for number, row in enumerate(sorted(set().union(*rows)))}
     names = [table.name(row) for row in numbers]
@@ -88,7 +106,7 @@ def _rows(cycle: Cycle, tasks: Sequence[Task], within: Rows | None) -> list[set[
 
 def together(cycle: Cycle, queue: QueueState, job: Job, task: Task, line: Line[Job]) -> None:
     """The job is the next of its queue. Where it is one pod of a kind that can be planned, lay it out with those behind it that
-    are, too. Who gets no place by it then comes after those who do (``cycle.behind``)."""
+    are, too. Who is not in the layout then comes after those who are (``cycle.behind``), as it was played."""
     if queue.one_by_one or job in cycle.planned_jobs or not _single(cycle, job) or not plannable(cycle, task):
         return
     if not _early(cycle):
@@ -106,16 +124,16 @@ def together(cycle: Cycle, queue: QueueState, job: Job, task: Task, line: Line[J
     placed = _play(cycle, order, {})
     if len(placed) == len(order) or not placed or not _early(cycle):
         return
-    equal = cycle.state.settings.plan_pending == FULLEST and _stand_equal(cycle, list(tasks))
+    equal = cycle.state.settings.plan_pending == FULLEST and _stand_equal(cycle, tasks)
     wishes = wishes_for(cycle, order, must=() if equal else placed)
     in_turn = sorted(order, key=lambda task: task.uid not in wishes)
     by_plan = _play(cycle, in_turn, wishes) if wishes else {}
-    if not (_worth(cycle, tasks, by_plan) > _worth(cycle, tasks, placed) if equal else placed.keys() < by_plan.keys()):
+    if not (_worth(by_plan) > _worth(placed) if equal else _only_gains(placed, by_plan)):
         return
     cycle.wishes.update(wishes)
-    last = [job for job, task in tasks.items() if task.uid in by_plan][-1]
+    last = [job for job, task in tasks.items() if task.uid in wishes][-1]
     for other in tasks:
-        if tasks[other].uid not in by_plan:
+        if tasks[other].uid not in wishes:
             cycle.behind[other] = last
 
 
@@ -139,13 +157,14 @@ def _scarce(cycle: Cycle, tasks: Sequence[Task]) -> bool:
     return any(int(cycle.placer.open_to(cls, None).sum()) < len(tasks) for cls in classes)
 
 
-def _stand_equal(cycle: Cycle, jobs: Sequence[Job]) -> bool:
-    """But for the order of their names nothing tells who comes first."""
-    return len({(cycle.framework.job_key(job)[:-1], job.created) for job in jobs}) == 1
+def _stand_equal(cycle: Cycle, tasks: dict[Job, Task]) -> bool:
+    """But for the order of their names nothing tells who comes first, and they want cards of one kind."""
+    jobs, families = list(tasks), {task.cls.asks[0].family for task in tasks.values()}
+    return len(families) == 1 and len({(cycle.framework.job_key(job)[:-1], job.created) for job in jobs}) == 1
 
 
-def _play(cycle: Cycle, tasks: Iterable[Task], wishes: Wishes) -> dict[str, None]:
-    """Who gets a place in that order and by these wishes. The books are as they were when it ends."""
+def _play(cycle: Cycle, tasks: Iterable[Task], wishes: Wishes) -> dict[str, Got]:
+    """Who gets a place in that order and by these wishes, and what he has there. The books are then as they were."""
     statement, placer, may = cycle.statement(), cycle.placer, cycle.framework.allocatable
     classes = set()
     for task in tasks:
@@ -161,14 +180,22 @@ def _play(cycle: Cycle, tasks: Iterable[Task], wishes: Wishes) -> dict[str, None
         choice = choice or placer.choose(task.cls, accept=accept, among=among)
         if choice is not None:
             statement.place(task, choice)
-    placed = dict.fromkeys(step.task.uid for step in statement.steps if step.task is not None)
+    placed = {step.task.uid: _got(step.choice) for step in statement.steps if isinstance(step, Place)}
     statement.rollback()
     placer.reconsider(classes)
     return placed
 
 
-def _worth(cycle: Cycle, tasks: dict[Job, Task], placed: Collection[str]) -> tuple[int, int]:
+def _got(choice: Choice) -> Got:
+    pieces = [piece for grant in choice.grants for piece in grant.pieces]
+    return Got(sum(piece.asked for piece in pieces), sum(piece.cores for piece in pieces))
+
+
+def _only_gains(before: Mapping[str, Got], after: Mapping[str, Got]) -> bool:
+    """Whether more have a place, and nobody has less of one: of chips that are cut on demand a pod may get a smaller slice."""
+    return before.keys() < after.keys() and all(after[uid].cores >= got.cores for uid, got in before.items())
+
+
+def _worth(placed: Mapping[str, Got]) -> tuple[int, int]:
     """The memory that they ask for, and how many they are."""
-    books = cycle.state.ledger.books
-    asks = [task.cls.asks[0] for task in tasks.values() if task.uid in placed]
-    return sum(books[ask.family].family.least_memory(ask) for ask in asks), len(asks)
+    return sum(got.asked for got in placed.values()), len(placed)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pumice.engine.cycle.cycle import Cycle
+from pumice.engine.cycle.letting_in import beside_others
 from pumice.engine.placing.evaluation import Choice
 from pumice.engine.state.jobs import QueueState, Task
 from pumice.engine.state.resources import Vector
@@ -28,7 +29,7 @@ class Price:
         amounts = self.cycle.state.charges.of(self.task.cls, choice.grants)
         if amounts is None:
             return True  # what the class says was looked at before
-        if self.may(self.task.job.queue, amounts):
+        if self.may(self.task.job.queue, beside_others(self.task, amounts)):
             return True
         self.declined = amounts
         return False

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from pumice.engine.cycle.cycle import RETRY, Cycle
 from pumice.engine.cycle.domains import allowed
+from pumice.engine.cycle.letting_in import beside_others
 from pumice.engine.cycle.room.search import large_enough
 from pumice.engine.cycle.statement import Statement
 from pumice.engine.effects import Event
@@ -228,7 +229,7 @@ def _places(cycle: Cycle, job: Job, tasks: list[Task], statement: Statement, row
     for task in tasks:
         if framework.job_ready(job):
             break
-        allowed = task.cls not in vain and framework.allocatable(job.queue, task.amounts)
+        allowed = task.cls not in vain and framework.allocatable(job.queue, beside_others(task, task.amounts))
         choice = cycle.placer.choose(task.cls, among=cycle.among(task, rows)) if allowed else None
         if choice is None:
             vain.add(task.cls)

@@ -53,7 +53,7 @@ def _put_to_rest(cycle: Cycle, job: Job) -> None:
     agenda = cycle.state.agenda
     if not job.known:
         return
-    pending = [t for t in job.pending.values() if not t.gated]
+    pending = [t for t in job.pending.values() if not t.gated or (t.awaits_queue and not t.let_in)]
     if job.held_until > cycle.now:
         job.retry_at = job.held_until
         agenda.wait(job, job.held_until)
@@ -65,7 +65,7 @@ def _put_to_rest(cycle: Cycle, job: Job) -> None:
         agenda.bound_promise(job, cycle.now)
     hoping = [t for t in pending if not never(t)]
     asleep = {t.cls for t in hoping if cycle.placer.is_asleep(t.cls)}
-    nowhere = all(t.cls in asleep for t in hoping)
+    nowhere = all(t.cls in asleep and not t.awaits_queue for t in hoping)
     blocked = job in cycle.blocked and (job.is_pending() or not nowhere)  # where no node takes it, its queue is no matter yet
     if pending and not hoping:
         agenda.sleep(job, ())

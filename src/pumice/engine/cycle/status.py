@@ -7,7 +7,7 @@ from functools import cache, partial
 
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.unplaced import never
-from pumice.engine.effects import Effect, Event, GroupStatus, HyperNodeStatus, PodCondition, QueueAllocated
+from pumice.engine.effects import Effect, Event, Evict, GroupStatus, HyperNodeStatus, PodCondition, QueueAllocated
 from pumice.engine.state.jobs import DONE_STATUSES, SCHEDULED_STATUSES, Job, Status, Task
 from pumice.engine.state.resources import render
 from pumice.wire.topology import TOPOLOGY_API
@@ -22,6 +22,7 @@ from pumice.wire.volcano import (
     stamp,
 )
 
+REFUSED_BY_NODE = "its node could not give it the devices that it was placed on"
 REWRITE_AFTER = 30.0
 """Seconds between two writes of a pod's condition when only the numbers in its text have changed (spec 25)."""
 
@@ -41,7 +42,17 @@ def close(cycle: Cycle) -> list[Effect]:
         effects.extend(_group(cycle, job))
     effects.extend(_queues(cycle, queues))
     effects.extend(_hyper_nodes(cycle))
+    effects.extend(_refused(cycle))
     return effects
+
+
+def _refused(cycle: Cycle) -> Iterator[Effect]:
+    """Pods that are in the way of their successors (spec ascend 39.3): told to go once."""
+    if cycle.state.settings.delete_refused:
+        refused = cycle.state.pods.refused
+        for task in refused.values():
+            yield Evict(task.uid, task.namespace, task.name, REFUSED_BY_NODE)
+        refused.clear()
 
 
 def phase_of(job: Job, cycle_uuid: str) -> str:
@@ -145,7 +156,7 @@ def _words(told: tuple[str, str]) -> tuple[str, str]:
 
 def _group(cycle: Cycle, job: Job) -> list[Effect]:
     group = job.group
-    if group is None:
+    if group is None or (not job.tasks and job.key in cycle.state.groups.elsewhere):
         return []
     if is_told(cycle, job) or job.is_ready() or not (job.counts[Status.RUNNING] and job.phase in (RUNNING, UNKNOWN)):
         # Else it lost members, and why they cannot be replaced is still to be found.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from enum import Enum, auto
 
+from pumice.engine.cycle import letting_in
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.price import May, price_of
 from pumice.engine.cycle.statement import Statement
@@ -19,9 +20,10 @@ CHUNK = 64
 """Pods of one ready job that are placed before the orders are looked at again (spec 10.2 allows several per pass)."""
 
 
-def pending(cycle: Cycle, job: Job) -> list[Task]:
+def pending(cycle: Cycle, job: Job, *, beyond: bool = False) -> list[Task]:
     """Tasks to try, in task order, last one first (they are popped from the end). Those that request nothing are left to
     backfill, unless the others need them to be a gang: then they come after them."""
+    letting_in.open_gates(cycle, job, beyond=beyond)
     tasks = [t for t in job.pending.values() if not t.gated and t.retry_at <= cycle.now]
     if job.pending_best_effort:
         asking = [t for t in tasks if not t.best_effort]
@@ -80,12 +82,13 @@ def attempt(
     placer, job = cycle.placer, task.job
     assert job is not None
     among = cycle.among(task, within)
-    if not may(job.queue, task.cls.amounts):
+    amounts = letting_in.beside_others(task, task.cls.amounts)
+    if not may(job.queue, amounts):
         # A pod that fits nowhere is told so; the queue is named only where it alone is in the way.
         if placer.choose(task.cls, among=among) is None:
             refused(cycle, task, amid_gang=bool(statement.steps), among=among)
         else:
-            _too_dear(cycle, task, task.cls.amounts)
+            _too_dear(cycle, task, amounts)
         return Outcome.LEFT
     if task.role and task.role in failed_roles:
         task.puzzling = False
@@ -115,9 +118,7 @@ def attempt(
 def _too_dear(cycle: Cycle, task: Task, amounts: Vector) -> None:
     job = task.job
     assert job is not None
-    short = cycle.framework.short_of(job.queue, task, amounts)
-    text = f"queue {job.queue.name} has no room left for it" + (f" ({short})" if short else "")
-    task.error, task.puzzling = text, False
+    task.error, task.puzzling = letting_in.no_room(cycle, task, amounts), False
     cycle.blocked[job] = f"queue {job.queue.name} has no room left"
     cycle.short_of_share[job] = None
 

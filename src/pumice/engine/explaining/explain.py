@@ -15,7 +15,7 @@ from pumice.engine.cycle.status import job_text, pod_message
 from pumice.engine.effects import Bind
 from pumice.engine.engine import Engine
 from pumice.engine.explaining.payer import Payer
-from pumice.engine.explaining.what_if import EngineOracle
+from pumice.engine.explaining.what_if import EngineWhatIf
 from pumice.engine.placing.among import among
 from pumice.engine.state.classes import PodClass
 from pumice.engine.state.holdings import Hold, Holding
@@ -67,18 +67,18 @@ def explain(engine: Engine, pod: Pod, *, now: float = 0.0, gates: bool = True) -
     if cls.refusals:
         text = "; ".join(f"{refusal.field}: {refusal.text}" for refusal in cls.refusals)
         return Explanation(pod.key, f"can never run: {text}", refusals=cls.refusals, nodes=why.nodes,
-                           changes=changes(pod, engine.families, EngineOracle(engine, None, payer, beside)))  # fmt: skip
+                           changes=changes(pod, engine.families, EngineWhatIf(engine, None, payer, beside)))  # fmt: skip
     refused = {misfit.node for misfit in why.misfits}
     table = state.ledger.table
     fitting = tuple(sorted(name for row in table.live_rows() if (name := table.name(int(row))) not in refused))
     choice = engine.placer.choose(cls, among=beside)
-    oracle = EngineOracle(engine, why.misfits, payer, beside)
+    what_if = EngineWhatIf(engine, why.misfits, payer, beside)
     unoffered = _unoffered(engine, cls)
     meant = {wrong: right for wrong, right in unoffered.items() if right}
     hints = tuple(
         f"no node offers {wrong}" + (f"; did you mean {right!r}?" if right else "") for wrong, right in unoffered.items()
     )
-    offers = changes(pod, engine.families, oracle, meant) if choice is None or gates else ()
+    offers = changes(pod, engine.families, what_if, meant) if choice is None or gates else ()
     if beside is None:
         engine.placer.still_holds(cls, why)
     short, gang = (payer.short(), payer.gang) if payer else ("", 0)
@@ -156,7 +156,7 @@ def own_gates(engine: Engine, pod: Pod) -> tuple[str, ...]:
     found = []
     ours = engine.state.pods.scheduler_names
     if pod.spec.scheduler_name not in ours:
-        theirs = pod.spec.scheduler_name or "default-scheduler"
+        theirs = pod.spec.scheduler_name or names.KUBE_SCHEDULER
         found.append(f"its schedulerName is {theirs!r}; this scheduler places pods of {', '.join(sorted(ours))}")
     if pod.spec.scheduling_gates:
         gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates)

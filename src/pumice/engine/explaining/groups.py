@@ -46,7 +46,8 @@ def explain_group(engine: Engine, namespace: str, name: str, now: float) -> Grou
     about = cache(partial(job_text, job))
     for task in job.tasks.values():
         if task.status is Status.PENDING:
-            waiting.setdefault(_why(job, task.gated, pod_message(job, task, about)), []).append(task.name)
+            held = task.gated and not task.awaits_queue
+            waiting.setdefault(_why(job, held, pod_message(job, task, about)), []).append(task.name)
         elif task.node:
             nodes[task.node] = nodes.get(task.node, 0) + 1
     reserved = engine.state.reservations.held.get(job)

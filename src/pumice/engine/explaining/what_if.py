@@ -17,7 +17,7 @@ from pumice.model.refusal import Misfit, Short
 from pumice.wire.objects import Pod
 
 
-class EngineOracle:
+class EngineWhatIf:
     """Resources, node constraints and cards; with a ``payer`` also what the pod's queue may still take."""
 
     def __init__(

@@ -22,7 +22,7 @@ from pumice.engine.placing.leaders import first
 from pumice.engine.placing.occupants import Occupants
 from pumice.engine.placing.reasons import Why, why_not
 from pumice.engine.state.classes import PodClass
-from pumice.engine.state.holdings import Hold
+from pumice.engine.state.holdings import LEAVING
 from pumice.engine.state.jobs import Job
 from pumice.engine.state.state import State
 from pumice.model.cards import Grant
@@ -271,7 +271,7 @@ class Placer:
 
     def _future_grants(self, cls: PodClass, node: str) -> tuple[Grant, ...] | None:
         ledger = self.state.ledger
-        gone = [uid for uid, held in ledger.by_node.get(node, {}).items() if held.state is Hold.TERMINATING]
+        gone = [uid for uid, held in ledger.by_node.get(node, {}).items() if held.state in LEAVING]
         gone += ledger.kept_promises(node)
         promised = ledger.promised.get(node, {})
         grants = []

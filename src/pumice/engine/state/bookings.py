@@ -77,7 +77,7 @@ class Bookings:
         if task is not None and task.cls.quota_known_late:
             self._recharge(task, grants)
         if pod.metadata.deletion_timestamp:
-            self.ledger.terminate(uid)
+            self.ledger.terminate(uid, shown=True)
             self.agenda.wake_waiting()
 
     # -- cards ----------------------------------------------------------------------------------------------------

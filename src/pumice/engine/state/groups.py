@@ -34,6 +34,10 @@ class Groups:
     """Whether a bare pod is scheduled at once as a group of one, before any PodGroup exists for it."""
     jobs: dict[str, Job] = field(default_factory=dict)
     queues: dict[str, QueueState] = field(default_factory=dict)
+    elsewhere: dict[str, set[str]] = field(default_factory=dict)
+    """By PodGroup the uids of pods of other schedulers that name it."""
+    _named_elsewhere: dict[str, str] = field(default_factory=dict)
+    """By uid of such a pod the PodGroup: its owner may name another one."""
     priority_classes: dict[str, PriorityClass] = field(default_factory=dict)
     tree: QueueTree = field(init=False)
     notes: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
@@ -255,7 +259,7 @@ class Groups:
     def job_of(self, pod: Pod, now: float) -> Job:
         """The job of a pod, made when it is the first one seen of it."""
         meta = pod.metadata
-        named = meta.annotations.get(GROUP_NAME) or meta.annotations.get(GROUP_NAME_VOLCANO, "")
+        named = _named(pod)
         owner = next((o for o in meta.owner_references if o.controller), None) if meta.owner_references else None
         name = named or group_name_for(owner.uid if owner else meta.uid)
         key = f"{meta.namespace}/{name}"
@@ -270,6 +274,17 @@ class Groups:
             if job.implicit and owner is not None:
                 job.wait_until = now + OWNED_WAIT
         return job
+
+    def served_elsewhere(self, pod: Pod, *, gone: bool = False) -> None:
+        """A pod of another scheduler: where only such name a PodGroup, it is told by that one."""
+        uid, named = pod.metadata.uid, "" if gone else _named(pod)
+        if before := self._named_elsewhere.pop(uid, ""):
+            self.elsewhere[before].remove(uid)
+            if not self.elsewhere[before]:
+                del self.elsewhere[before]
+        if named:
+            key = self._named_elsewhere[uid] = f"{pod.metadata.namespace}/{named}"
+            self.elsewhere.setdefault(key, set()).add(uid)
 
     def _new_job(self, key: str, namespace: str, name: str, queue: str) -> Job:
         state = self.queue(queue or self.default_queue)
@@ -289,3 +304,9 @@ class Groups:
         self.agenda.forget(job)
         if not job.queue.present and not job.queue.jobs:
             self._drop_queue(job.queue.name)
+
+
+def _named(pod: Pod) -> str:
+    """The PodGroup that a pod names itself."""
+    annotations = pod.metadata.annotations
+    return annotations.get(GROUP_NAME) or annotations.get(GROUP_NAME_VOLCANO, "")

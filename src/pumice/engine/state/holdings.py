@@ -18,12 +18,16 @@ class Hold(IntEnum):
     RESERVED = 1
     ASSUMED = 2
     CONFIRMED = 3
-    TERMINATING = 4
-    STUCK = 5
+    TOLD = 4
+    """We told it to go, and the API server may refuse: those who decide on what it shows count it as one that stays."""
+    TERMINATING = 5
+    STUCK = 6
     """Terminating for so long that nobody waits for its place any more."""
 
 
-GOING = (Hold.TERMINATING, Hold.STUCK)
+LEAVING = (Hold.TOLD, Hold.TERMINATING)
+"""Their places are waited for."""
+GOING = (*LEAVING, Hold.STUCK)
 
 
 class Holding(Struct):

@@ -10,7 +10,7 @@ never changed in place (``allocated``, ``inqueue``, ``elastic``, ``counts``, and
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -174,6 +174,7 @@ class Job(Struct, eq=False):
             change(self.queue.pending, task.cls.demand)
             self.runnable += 0 if task.aside else sign
             self._ask(task, sign)
+            self._keep(task, sign)
             if task.best_effort:
                 self.pending_best_effort += sign
                 self.queue.best_effort += sign
@@ -195,6 +196,22 @@ class Job(Struct, eq=False):
         """What a pending pod wants is asked for by its queue, or stands aside."""
         self.queue.ask(task.cls, sign, task.aside or self.stalled)
 
+    def _keep(self, task: Task, sign: int) -> None:
+        """What its queue keeps for it since it let it in."""
+        if task.let_in:
+            (add if sign > 0 else subtract)(self.queue.let_in, task.cls.amounts.items())
+            self.queue.stir()
+
+    def let_in(self, task: Task, *, yes: bool) -> None:
+        """Its queue lets one of its pending tasks through the gate, or that did not come about."""
+        if task.let_in is not yes:
+            pending = task.status is Status.PENDING
+            if pending and not yes:
+                self._keep(task, -1)
+            task.let_in = yes
+            if pending and yes:
+                self._keep(task, 1)
+
     def weigh(self) -> None:
         """Look again whether it could start if there were room."""
         members = self.runnable + self.ready_count + self.counts[Status.PIPELINED]
@@ -205,14 +222,15 @@ class Job(Struct, eq=False):
                     self._ask(task, sign)
                 self.stalled = stalled
 
-    def mark(self, task: Task, *, gated: bool, hopeless: bool) -> None:
+    def mark(self, task: Task, *, gated: bool, hopeless: bool, awaits_queue: bool | None = None) -> None:
         """Whether a task of it may start at all."""
+        awaits = task.awaits_queue if awaits_queue is None else awaits_queue
         before = task.aside
-        if before == (gated or hopeless) or task.status is not Status.PENDING:
-            task.gated, task.hopeless = gated, hopeless
+        if before == ((gated and not awaits) or hopeless) or task.status is not Status.PENDING:
+            task.gated, task.hopeless, task.awaits_queue = gated, hopeless, awaits
             return
         self._ask(task, -1)
-        task.gated, task.hopeless = gated, hopeless
+        task.gated, task.hopeless, task.awaits_queue = gated, hopeless, awaits
         self.runnable += 1 if before else -1
         self._ask(task, 1)
         self.weigh()
@@ -265,6 +283,7 @@ class Job(Struct, eq=False):
         for task in self.pending.values():
             change(queue.pending, task.cls.demand)
             self._ask(task, sign)
+            self._keep(task, sign)
 
     def settle(self) -> None:
         """Bring the job's share of its queue's promises up to date (spec 11.5: inqueue and elastic)."""
@@ -276,7 +295,7 @@ class Job(Struct, eq=False):
             if promised:
                 inqueue = exceeded(self.min_resources, self.allocated)
                 for task in self.pending.values():
-                    if task.gated:
+                    if task.gated and not task.awaits_queue:
                         inqueue = exceeded(inqueue, dict(task.cls.demand))
         if self.allocated:
             elastic = spare(self.allocated, self.min_resources)
@@ -356,25 +375,25 @@ class Job(Struct, eq=False):
 
     # -- role minimums ------------------------------------------------------------------------------------------
 
-    def role_counts(self, statuses: Iterable[Status]) -> dict[str, int]:
+    def role_counts(self, statuses: Iterable[Status], without: Collection[Task] = ()) -> dict[str, int]:
         wanted = frozenset(statuses)
         found: dict[str, int] = {}
         for task in self.tasks.values():
-            if task.status in wanted:
+            if task.status in wanted and task not in without:
                 found[task.role] = found.get(task.role, 0) + 1
         return found
 
-    def _roles_hold(self, statuses: Iterable[Status]) -> bool:
+    def _roles_hold(self, statuses: Iterable[Status], without: Collection[Task] = ()) -> bool:
         if not self.role_minimum or self.min_available < sum(self.role_minimum.values()):
             return True
-        have = self.role_counts(statuses)
+        have = self.role_counts(statuses, without)
         return all(have.get(role, 0) >= least for role, least in self.role_minimum.items())
 
     def role_valid(self) -> bool:
         return self._roles_hold(_ROLE_VALID)
 
-    def role_ready(self) -> bool:
-        return self._roles_hold(READY_STATUSES)
+    def role_ready(self, without: Collection[Task] = ()) -> bool:
+        return self._roles_hold(READY_STATUSES, without)
 
     def role_pipelined(self) -> bool:
         return self._roles_hold(READY_STATUSES | {Status.PIPELINED})

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from pumice.engine.state.cards import DeviceTable
-from pumice.engine.state.holdings import GOING, Hold, Holding, Receipt
+from pumice.engine.state.holdings import GOING, LEAVING, Hold, Holding, Receipt
 from pumice.engine.state.interning import repack
 from pumice.engine.state.nodes import NodeTable
 from pumice.engine.state.resources import Request
@@ -89,13 +89,17 @@ class Ledger:
             self._take(old)
         self._put(holding)
 
-    def terminate(self, uid: str) -> Receipt | None:
-        """The pod is going. It stays charged; its resources count as free for the future only."""
+    def terminate(self, uid: str, *, shown: bool = False) -> Receipt | None:
+        """The pod is going. It stays charged; its resources count as free for the future only. ``shown``: by the API server, so
+        that pods which are spread out count it no more (as Kubernetes' PodTopologySpread does)."""
         holding = self.holdings.get(uid)
         if holding is None or holding.state in GOING:
+            if shown and holding is not None and holding.state is Hold.TOLD:
+                holding.state = Hold.TERMINATING
+                self._leave_spread(holding, 1)
             return None
         before = copy(holding)
-        holding.state = Hold.TERMINATING
+        holding.state = Hold.TERMINATING if shown else Hold.TOLD
         self._set_going(holding, 1)
         return self._receipt(uid, "terminate", before)
 
@@ -105,15 +109,15 @@ class Ledger:
 
     def going(self, node: str) -> set[str]:
         """Pods that are leaving the node, and whose places are waited for."""
-        return {uid for uid, held in self.by_node.get(node, {}).items() if held.state is Hold.TERMINATING}
+        return {uid for uid, held in self.by_node.get(node, {}).items() if held.state in LEAVING}
 
     def give_up(self, uid: str) -> bool:
         """Promise nobody any more what a terminating pod holds. True: it was counted on until now."""
         holding = self.holdings.get(uid)
-        if holding is None or holding.state is not Hold.TERMINATING:
+        if holding is None or holding.state not in LEAVING:
             return False
-        holding.state = Hold.STUCK
         self._set_going(holding, -1)
+        holding.state = Hold.STUCK
         return True
 
     def release(self, uid: str) -> bool:
@@ -144,7 +148,7 @@ class Ledger:
             if holding is not None:
                 self._take(holding, gain=False)
         elif receipt.operation == "terminate" and holding is not None and receipt.before is not None:
-            if holding.state is Hold.TERMINATING:
+            if holding.state in LEAVING:
                 self._set_going(holding, -1)
             holding.state = receipt.before.state
 
@@ -152,8 +156,13 @@ class Ledger:
         row = self.table.row_of.get(holding.node)
         if row is not None:
             self.table.set_releasing(row, self._charged(holding.request), sign)
-            if holding.features is not None:
-                self.terms.go(row, holding.features, sign)
+            if holding.state is Hold.TERMINATING:
+                self._leave_spread(holding, sign)
+
+    def _leave_spread(self, holding: Holding, sign: int) -> None:
+        row = self.table.row_of.get(holding.node)
+        if row is not None and holding.features is not None:
+            self.terms.go(row, holding.features, sign)
 
     # -- promises on the future ---------------------------------------------------------------------------------
 
@@ -198,10 +207,10 @@ class Ledger:
         """For the length of a look: pods that are going are gone, and those that were promised their places are there, as far as
         other pods mind their labels, terms and ports."""
         moves = [
-            (row, held.features, -1, -1)
+            (row, held.features, -1, -1 if held.state is Hold.TERMINATING else 0)
             for row in self.table.releasing_rows
             for held in self.by_node.get(self.table.name(row), {}).values()
-            if held.state is Hold.TERMINATING and held.features is not None
+            if held.state in LEAVING and held.features is not None
         ]
         moves += [
             (self.table.row_of[held.node], held.features, 1, 0)
@@ -318,7 +327,7 @@ class Ledger:
         self._cards(holding, -1)
         row = self.table.row_of.get(holding.node)
         if row is not None:
-            if holding.state is Hold.TERMINATING:
+            if holding.state in LEAVING:
                 self._set_going(holding, -1)
             if holding.features is not None:
                 self.terms.remove(row, holding.features, trial=holding.state is Hold.RESERVED)
@@ -328,7 +337,7 @@ class Ledger:
         self.table.charge(row, self._charged(holding.request), 1, gain=False)
         if holding.features is not None:
             self.terms.add(row, holding.features, trial=holding.state is Hold.RESERVED)
-        if holding.state is Hold.TERMINATING:
+        if holding.state in LEAVING:
             self._set_going(holding, 1)
 
     def _cards(self, holding: Holding, sign: int) -> None:

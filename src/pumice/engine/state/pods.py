@@ -23,9 +23,13 @@ from pumice.engine.state.promises import Promises
 from pumice.engine.state.statuses import DONE_STATUSES, Status, task_status
 from pumice.engine.state.tasks import name_index
 from pumice.engine.state.yielding import yielding
-from pumice.wire.names import QUEUE_NAME, TASK_PRIORITY, TASK_SPEC
+from pumice.wire.kubernetes import DEVICES_REFUSED
+from pumice.wire.names import QUEUE_GATE, QUEUE_NAME, TASK_PRIORITY, TASK_SPEC
 from pumice.wire.objects import Pod
 from pumice.wire.volcano import seconds
+
+SHUT = 10.0
+"""Seconds after which a gate is tried again that could not be taken off."""
 
 
 @dataclass(slots=True)
@@ -48,6 +52,8 @@ class Pods:
     """At least so many pods go before the tables are made anew."""
     _gone: int = 0
     """Pods dropped since the tables were last made anew."""
+    refused: dict[str, Task] = field(default_factory=dict)
+    """By uid pods that their nodes refused for the cards that they were to have, and that a controller makes anew."""
     _strangers: dict[str, str] = field(default_factory=dict)
     """Placed pods that are not ours: uid to namespace/name."""
     _namesakes: dict[str, dict[str, tuple[Pod, float]]] = field(default_factory=dict)
@@ -57,6 +63,8 @@ class Pods:
         """A pod was added or changed."""
         meta = pod.metadata
         ours = pod.spec.scheduler_name in self.scheduler_names
+        if not ours:
+            self.groups.served_elsewhere(pod)
         if not ours and not pod.spec.node_name:
             return
         owner = self._owner(meta.uid)
@@ -81,6 +89,8 @@ class Pods:
     def drop(self, pod: Pod) -> None:
         """A pod is gone. Only the uid counts: a successor of the same name is somebody else."""
         uid = pod.metadata.uid
+        if pod.spec.scheduler_name not in self.scheduler_names:
+            self.groups.served_elsewhere(pod, gone=True)
         self.problems.pop(f"Pod {pod.key}", None)
         if self._owner(uid) not in ("", pod.key):
             self._drop_namesake(uid, pod.key)
@@ -93,6 +103,7 @@ class Pods:
         self.departures.gone(uid)
         self.versions.forget(uid)
         self._strangers.pop(uid, None)
+        self.refused.pop(uid, None)
         if task is not None:
             del self.tasks[uid]
             task.cls.users -= 1
@@ -152,7 +163,7 @@ class Pods:
         self.bookings.tidy()
 
     def _put_task(self, pod: Pod, kind: Kind, status: Status, task: Task | None, now: float) -> None:
-        before = None if task is None else (task.status, task.cls, task.gated, task.job, task.nominated)
+        before = None if task is None else (task.status, task.cls, task.gated, task.awaits_queue, task.job, task.nominated)
         if task is None:
             task = self._new_task(pod, kind)
         elif status is Status.PENDING and task.status in (Status.BINDING, Status.BOUND, Status.ALLOCATED):
@@ -166,11 +177,15 @@ class Pods:
             task.features = kind.features  # a placed pod may be resized in place, or labelled anew: others see that
             self._reclass(task, pod, kind)
         task.node = intern(pod.spec.node_name) or (task.node if status is Status.PENDING else "")
-        gated = bool(pod.spec.scheduling_gates)
+        asks = pod.metadata.annotations.get(QUEUE_GATE) == "true"
+        gates = {gate.name for gate in pod.spec.scheduling_gates}
+        gated, awaits = bool(gates), asks and gates == {QUEUE_GATE}
+        let_in = asks and (not gates or (awaits and task.let_in))
         if task.job is None:
-            task.gated = gated
+            task.gated, task.awaits_queue, task.let_in = gated, awaits, let_in
         else:
-            task.job.mark(task, gated=gated, hopeless=task.hopeless)
+            task.job.mark(task, gated=gated, hopeless=task.hopeless, awaits_queue=awaits)
+            task.job.let_in(task, yes=let_in)
         task.nominated = pod.status.nominated_node_name
         if task.yielding.cooldown:
             task.yielding = yielding(pod)
@@ -195,8 +210,17 @@ class Pods:
             job.join(task)
         else:
             job.move(task, status)
-        if before != (task.status, task.cls, task.gated, task.job, task.nominated):
+        if pod.status.reason == DEVICES_REFUSED and status is Status.FAILED and task.controlled and task.cls.asks:
+            self.refused[task.uid] = task
+        if before != (task.status, task.cls, task.gated, task.awaits_queue, task.job, task.nominated):
             self.agenda.touch(job)  # else it is an echo of our own writes, or says nothing that is read
+
+    def gate_stays(self, uid: str, now: float) -> None:
+        """The gate of a pod that its queue let in could not be taken off: it is looked at again after a while."""
+        task = self.tasks.get(uid)
+        if task is not None and task.job is not None and task.awaits_queue:
+            task.job.let_in(task, yes=False)
+            self.agenda.wait(task.job, now + SHUT)
 
     def _still_promised(self, task: Task, pod: Pod, kind: Kind) -> bool:
         """Whether the pod, which is promised a place, still asks for what it was promised."""

@@ -50,6 +50,8 @@ class QueueRecord:
     allocated: Vector = field(default_factory=dict)
     awaited: Vector = field(default_factory=dict)
     """What its pods were promised that is still being released."""
+    let_in: Vector = field(default_factory=dict)
+    """What it keeps for pending pods that it let through their gates."""
     pending: Vector = field(default_factory=dict)
     aside: Vector = field(default_factory=dict)
     """The part of ``pending`` that cannot start, whatever is released: gated pods, pods that no node can hold, and gangs that

@@ -36,6 +36,10 @@ class TaskRecord(Struct, eq=False):
     pod: Pod | None = None
     role: str = ""
     gated: bool = False
+    awaits_queue: bool = False
+    """Its only gate is the one that its queue opens."""
+    let_in: bool = False
+    """Its queue let it through that gate, and keeps what it asks for until it has a place."""
     hopeless: bool = False
     """No node could ever hold it when its reasons were last worked out."""
     spared: bool = False
@@ -76,7 +80,7 @@ class TaskRecord(Struct, eq=False):
     @property
     def aside(self) -> bool:
         """Whether it cannot start now, whatever is released."""
-        return self.gated or self.hopeless
+        return (self.gated and not self.awaits_queue) or self.hopeless
 
     @property
     def best_effort(self) -> bool:

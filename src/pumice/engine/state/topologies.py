@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -59,14 +60,14 @@ def group_of(policies: list[SubGroupPolicy], task: Task) -> GroupKey | None:
     return None
 
 
-def enough_groups(job: Job, statuses: frozenset[Status]) -> bool:
-    """Whether as many sub-groups as each policy wants have all of their pods in one of these statuses."""
+def enough_groups(job: Job, statuses: frozenset[Status], without: Collection[Task] = ()) -> bool:
+    """Whether as many sub-groups as each policy wants have all of their pods in one of these statuses, ``without`` some."""
     policies = policies_of(job)
     if not any(policy.min_sub_groups for policy in policies):
         return True
     members: dict[GroupKey, int] = {}
     for task in job.tasks.values():
-        if task.status in statuses and (key := group_of(policies, task)) is not None:
+        if task.status in statuses and task not in without and (key := group_of(policies, task)) is not None:
             members[key] = members.get(key, 0) + 1
     whole = [0] * len(policies)
     for key, number in members.items():

@@ -1,7 +1,7 @@
-"""gangpreempt, gangreclaim: room for gangs, by pods and by whole gangs (spec volcano-core 10.7).
+"""gangpreempt, gangreclaim: room by pods and by whole gangs (spec volcano-core 10.7).
 
-As preempt and reclaim, for jobs that need more than one pod; and plugin gang, which lets no gang fall under its minimum, is not
-asked: a gang may go too, then all of it.
+As preempt and reclaim, but plugin gang, which lets no gang fall under its minimum, is not asked: a gang may go too, then all of
+it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,10 @@ from pumice.engine.cycle.room.scope import between_jobs, between_queues
 def gangpreempt(cycle: Cycle) -> None:
     making = Making(cycle, between_jobs(cycle.framework, "gangpreempt", gangs=True))
     for job in starving(cycle, lambda queue: True):
-        if job.min_available > 1:
-            settle(cycle, making, job, making.for_job(job, claimants(cycle, job)))
+        settle(cycle, making, job, making.for_job(job, claimants(cycle, job)))
 
 
 def gangreclaim(cycle: Cycle) -> None:
     making = Making(cycle, between_queues(cycle.framework, "gangreclaim", gangs=True))
     for job in starving(cycle, lambda queue: not cycle.framework.overused(queue)):
-        if job.min_available > 1:
-            settle(cycle, making, job, making.for_job(job, claimants(cycle, job)))
+        settle(cycle, making, job, making.for_job(job, claimants(cycle, job)))

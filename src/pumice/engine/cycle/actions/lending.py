@@ -53,7 +53,7 @@ def _lend_to(cycle: Cycle, job: Job, failed_roles: set[str]) -> bool:
     """Place one pod, or the gang. What the job was refused for before still stands where that fails."""
     refusal, job.refusal = job.refusal, ""
     statement = cycle.statement()
-    domains.place(cycle, job, statement, trying.pending(cycle, job), failed_roles, beyond=True)
+    domains.place(cycle, job, statement, trying.pending(cycle, job, beyond=True), failed_roles, beyond=True)
     if statement.steps and cycle.framework.job_ready(job):
         commit(cycle, job, statement)
         return True

@@ -9,6 +9,7 @@ from typing import Final
 
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.domains import allowed
+from pumice.engine.cycle.letting_in import beside_others
 from pumice.engine.cycle.price import agreed
 from pumice.engine.cycle.room.on_a_node import Claim, Room
 from pumice.engine.cycle.room.scope import Scope
@@ -113,7 +114,7 @@ class Making:
     def _promise(self, task: Task, statement: Statement, among: Among | None) -> bool:
         """Without asking anybody to go."""
         job, placer = task.job, self.cycle.placer
-        if job is None or not self.cycle.framework.allocatable(job.queue, task.amounts):
+        if job is None or not self.cycle.framework.allocatable(job.queue, beside_others(task, task.amounts)):
             return False
         accept = agreed(self.cycle, task)
         if affordable(self.cycle, statement)(job.queue, task.amounts):
@@ -129,7 +130,7 @@ class Making:
     def _cheapest(self, task: Task, trial: Trial, among: Among | None) -> Room | None:
         job = task.job
         assert job is not None
-        short = not self.cycle.framework.allocatable(job.queue, task.amounts)
+        short = not self.cycle.framework.allocatable(job.queue, beside_others(task, task.amounts))
         own = job if job.ready_count or self.scope.inside else None
         where = None if trial.within is None else trial.within.tobytes()
         key = (task.cls, job.queue, job.priority, task.priority, own, short, where)
@@ -168,7 +169,7 @@ class Making:
                 statement.promise(promise.task, promise.choice)
 
     def _promise_again(self, task: Task, trial: Trial) -> bool:
-        if task.job is None or not self.cycle.framework.allocatable(task.job.queue, task.amounts):
+        if task.job is None or not self.cycle.framework.allocatable(task.job.queue, beside_others(task, task.amounts)):
             return False
         among = self.cycle.among(task, trial.within)
         future = self.cycle.placer.choose_future(task.cls, among=among, accept=agreed(self.cycle, task))

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, combinations
 
+from pumice.engine.cycle.letting_in import beside_others
 from pumice.engine.cycle.room.scope import Scope, importance
 from pumice.engine.cycle.room.victims import Cost, Prices, Unit, coherent, units_of
 from pumice.engine.cycle.statement import Statement
 from pumice.engine.placing.among import Among
 from pumice.engine.placing.evaluation import Choice
 from pumice.engine.placing.placer import Placer
-from pumice.engine.state.holdings import Hold
+from pumice.engine.state.holdings import LEAVING
 from pumice.engine.state.jobs import Task
 from pumice.families.protocol import NodeCards
 
@@ -146,7 +147,7 @@ class NodeSearch:
         free = table.alloc[row] - table.used[row] + table.releasing[row] - table.pipelined[row]
         needs = ledger.columns(self.claimant.request)
         self._short.update((column, int(amount - free[column])) for column, amount in needs if amount > free[column])
-        self._going = [uid for uid, held in ledger.by_node[node].items() if held.state is Hold.TERMINATING]
+        self._going = [uid for uid, held in ledger.by_node[node].items() if held.state in LEAVING]
         self._going += ledger.kept_promises(node)
         for ask in self.claimant.cls.asks:
             book = ledger.books[ask.family]
@@ -220,7 +221,8 @@ class NodeSearch:
         try:
             gone = all(self.statement.evict(pod, "") for unit in units for pod in unit.pods)
             job = self.claimant.job
-            if not gone or job is None or not self.placer.framework.allocatable(job.queue, self.claimant.amounts):
+            amounts = beside_others(self.claimant, self.claimant.amounts)
+            if not gone or job is None or not self.placer.framework.allocatable(job.queue, amounts):
                 return False
             return self.placer.choose_future(self.claimant.cls, node, self.claim.among, self.claim.accept) is not None
         finally:

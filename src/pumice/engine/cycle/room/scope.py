@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from pumice.engine.framework import Framework
 from pumice.engine.plugins.contract import Spared
 from pumice.engine.state.jobs import Job, Task
-from pumice.engine.state.statuses import Status
+from pumice.engine.state.statuses import READY_STATUSES, Status
+from pumice.engine.state.topologies import enough_groups
 
 HELD = (Status.BOUND, Status.RUNNING)
 
@@ -73,6 +74,8 @@ def importance(pod: Task) -> tuple[int, int, float, str]:
     return (pod.priority if job is None else job.priority, pod.priority, -pod.created, pod.uid)
 
 
-def surplus(job: Job) -> int:
-    """So many pods the job can lose one by one; one more, and its gang falls."""
-    return len(job.tasks) if job.min_available <= 1 else max(0, job.firm_count - job.min_available)
+def stands_without(job: Job, pods: Collection[Task]) -> bool:
+    """Whether its gang is whole without them: its number, its roles and its sub-groups."""
+    if job.min_available > 1 and job.firm_count - len(pods) < job.min_available:
+        return False
+    return job.role_ready(without=pods) and enough_groups(job, READY_STATUSES, without=pods)

@@ -81,7 +81,8 @@ def _in_order(scope: Scope, placer: Placer, claim: Claim) -> Ordered:
     others = np.where(more, (fewest - 1) * lowest, _least(np.where(useful, ranks, MUCH), fewest - 1))
     total = np.where(one, highest, highest + others) + fewest * BASE
     bundles = np.where(occupants.gangs[rows], 1, fewest)  # all pods of a gang are one
-    columns = (highest, bundles, total, fewest, least_freed, placer.state.ledger.table.rank()[rows])
+    emptied = np.zeros(len(rows), np.int64)  # who keeps none is known on the node only
+    columns = (highest, bundles, total, emptied, fewest, least_freed, placer.state.ledger.table.rank()[rows])
     order = np.lexsort(columns[::-1])
     for at in order[enough[order]].tolist():
         *cost, place = (int(column[at]) for column in columns)

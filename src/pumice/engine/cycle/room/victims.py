@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pumice.engine.cycle.room.scope import Scope, importance, surplus
+from pumice.engine.cycle.room.scope import HELD, Scope, importance, stands_without
 from pumice.engine.placing.occupants import freed, rank
 from pumice.engine.state.jobs import Job, Task
 from pumice.engine.state.state import State
@@ -23,6 +23,8 @@ class Cost(NamedTuple):
     highest: int
     bundles: int
     total: int
+    emptied: int
+    """Jobs of several pods that keep none, though no gang falls by it."""
     pods: int
     freed: int
 
@@ -60,8 +62,17 @@ class Prices:
         pods = [pod for unit in units for pod in unit.pods]
         return Cost(
             self.violations(pods) if self.minds_budgets else 0, max(unit.highest for unit in units), len(units),
-            sum(unit.total for unit in units), len(pods), sum(unit.freed for unit in units),
+            sum(unit.total for unit in units), emptied(units), len(pods), sum(unit.freed for unit in units),
         )  # fmt: skip
+
+
+def emptied(units: Iterable[Unit]) -> int:
+    """A gang that falls costs all of its pods; what has no minimum to fall under shall keep its last pod where it is as cheap."""
+    taken: dict[Job, int] = {}
+    for unit in units:
+        if unit.job is not None and unit.job.min_available <= 1 < len(unit.job.tasks):
+            taken[unit.job] = taken.get(unit.job, 0) + sum(pod.status in HELD for pod in unit.pods)
+    return sum(job.firm_count <= number for job, number in taken.items())
 
 
 def stays(scope: Scope, claimant: Task, pod: Task) -> str:
@@ -74,17 +85,17 @@ def stays(scope: Scope, claimant: Task, pod: Task) -> str:
 
 
 def units_of(scope: Scope, claimant: Task, pods: Iterable[Task], prices: Prices) -> list[Unit]:
-    """What may go of a node's pods. Of a gang single pods go down to its minimum, beyond that all of it."""
+    """What may go of a node's pods. Of a gang single pods go while it is whole without them, beyond that all of it."""
     by_job: dict[Job | None, list[Task]] = {}
     for pod in pods:
         if not stays(scope, claimant, pod):
             by_job.setdefault(pod.job, []).append(pod)
     units = []
     for job, here in by_job.items():
-        spare = len(here) if job is None or scope.inside else surplus(job)  # inside a job one takes the other's place
-        if spare:
-            units += [prices.unit((pod,), (pod,), whole=False) for pod in here]
-        if job is not None and spare < len(here):
+        free = job is None or scope.inside  # inside a job one takes the other's place
+        lone = [pod for pod in here if free or (job is not None and stands_without(job, (pod,)))]
+        units += [prices.unit((pod,), (pod,), whole=False) for pod in lone]
+        if job is not None and not free and not stands_without(job, here):
             gang = [pod for pod in job.tasks.values() if pod.status in ALLOCATED_STATUSES]
             if all(not stays(scope, claimant, pod) for pod in gang):
                 units.append(prices.unit(gang, here, whole=True))
@@ -93,12 +104,12 @@ def units_of(scope: Scope, claimant: Task, pods: Iterable[Task], prices: Prices)
 
 def coherent(units: Sequence[Unit]) -> bool:
     """Whether no gang is both taken whole and pod by pod, and none falls by what is taken pod by pod."""
-    taken: dict[Job, int] = {}
+    taken: dict[Job, list[Task]] = {}
     whole = {unit.job for unit in units if unit.whole}
     for unit in units:
         if unit.whole or unit.job is None:
             continue
-        taken[unit.job] = taken.get(unit.job, 0) + 1
-        if unit.job in whole or taken[unit.job] > surplus(unit.job):
+        if unit.job in whole:
             return False
-    return True
+        taken.setdefault(unit.job, []).extend(unit.pods)
+    return all(stands_without(job, pods) for job, pods in taken.items())
