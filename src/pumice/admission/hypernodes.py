@@ -14,6 +14,8 @@ SELECTORS = ("exactMatch", "regexMatch", "labelMatch")
 
 def validate(request: Request, view: View, settings: Settings) -> Answer:
     members = (request.object.get("spec") or {}).get("members") or ()
+    if not members:
+        return Answer("spec.members: Invalid value: []: member must have at least one member")
     found = [text for number, member in enumerate(members) for text in _member(member, f"spec.members[{number}]", request.name)]
     return Answer("; ".join(found))
 

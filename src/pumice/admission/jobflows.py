@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pumice.admission.review import Answer, Request, Settings, View
+from pumice.controllers.jobflow import steps
+
+NO_DAG: Final = "jobflow Flow is not DAG"
+TWICE: Final = "two flows have one name: they are one Job, as the first of them says"
 
 
 def validate(request: Request, view: View, settings: Settings) -> Answer:
-    flows = (request.object.get("spec") or {}).get("flows") or ()
-    needs = {str(flow.get("name")): set((flow.get("dependsOn") or {}).get("targets") or ()) for flow in flows}
-    if len(needs) < len(flows):
-        return Answer("duplicated name in the flows of a JobFlow")
-    for name, targets in needs.items():
+    spec = request.object.get("spec") or {}
+    needs = {str(flow.get("name")): set((flow.get("dependsOn") or {}).get("targets") or ()) for flow in steps(spec)}
+    warnings = (TWICE,) if len(needs) < len(spec.get("flows") or ()) else ()
+    for targets in needs.values():
         if missing := sorted(targets - needs.keys()):
-            return Answer(f"vertex is not defined: {missing[0]}, for which {name} waits")
+            return Answer(f"{NO_DAG}: vertex is not defined: {missing[0]}")
     while free := [name for name, targets in needs.items() if not targets]:
         for name in free:
             del needs[name]
         for targets in needs.values():
             targets.difference_update(free)
-    return Answer(f"jobflow Flow is not DAG: {', '.join(sorted(needs))} wait for each other" if needs else "")
+    return Answer(f"{NO_DAG}: {', '.join(sorted(needs))} wait for each other" if needs else "", warnings=warnings)

@@ -11,7 +11,8 @@ from pumice.admission.review import UPDATE, Answer, Json, Patch, Request, Settin
 from pumice.controllers.job.defaults import MAX_RETRY, NEEDS, completed
 from pumice.controllers.job.phases import minimum
 from pumice.controllers.job.plugins.registry import PLUGINS
-from pumice.controllers.job.validation import TWO_TIERS, both_tiers, mistakes
+from pumice.controllers.job.templates import mapping
+from pumice.controllers.job.validation import TWO_TIERS, both_tiers, mistakes, never_whole
 from pumice.wire.batch import Job
 from pumice.wire.names import DEFAULT_QUEUE, ROOT_QUEUE
 from pumice.wire.objects import decode
@@ -41,9 +42,9 @@ def _filled(spec: Json, settings: Settings) -> Json:
             plugins.setdefault(needed, [])
     least = spec.get("minAvailable") or sum(task["minAvailable"] for task in tasks)
     return {
-        **spec, "tasks": tasks, "minAvailable": least, "queue": spec.get("queue") or DEFAULT_QUEUE,
+        **spec, "minAvailable": least, "queue": spec.get("queue") or DEFAULT_QUEUE,
         "schedulerName": spec.get("schedulerName") or settings.scheduler_name, "maxRetry": spec.get("maxRetry") or MAX_RETRY,
-        **({"plugins": plugins} if plugins else {}),
+        **({"tasks": tasks} if tasks else {}), **({"plugins": plugins} if plugins else {}),
     }  # fmt: skip
 
 
@@ -51,7 +52,7 @@ def _task(task: Json, index: int) -> Json:
     found = copy.deepcopy(task)
     found["name"] = found.get("name") or f"default{index}"
     found["maxRetry"] = found.get("maxRetry") or MAX_RETRY
-    pod = (found.get("template") or {}).get("spec") or {}
+    pod = mapping(mapping(found.get("template")).get("spec"))
     if pod.get("hostNetwork") and not pod.get("dnsPolicy"):
         pod["dnsPolicy"] = HOST_NETWORK_DNS
     if found.get("minAvailable") is None:
@@ -67,7 +68,10 @@ def validate(request: Request, view: View, settings: Settings) -> Answer:
         return Answer(job)
     if request.operation == UPDATE:
         return Answer(_changed(request, job, settings))
-    return Answer(mistakes(completed(job), PLUGINS, queue_problem(job.spec.queue or DEFAULT_QUEUE, view)))
+    whole = completed(job)
+    hint = never_whole(whole)
+    problems = mistakes(whole, PLUGINS, queue_problem(whole.spec.queue, view))
+    return Answer(problems, warnings=(hint,) if hint and not problems else ())
 
 
 def queue_problem(name: str, view: View) -> str:

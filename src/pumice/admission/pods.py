@@ -6,17 +6,21 @@ import re
 from typing import Any
 
 from pumice.admission.review import Answer, Json, Patch, Request, ResourceGroup, Settings, View, put
-from pumice.wire.names import JDB_MAX_UNAVAILABLE, JDB_MIN_AVAILABLE, RESOURCE_GROUP
+from pumice.wire.names import JDB_MAX_UNAVAILABLE, JDB_MIN_AVAILABLE, QUEUE_GATE, RESOURCE_GROUP
 
-_AMOUNT = re.compile(r"[1-9][0-9]{0,8}|[1-9][0-9]?%")
+_NUMBER = re.compile(r"-?[0-9]+")
+_POSITIVE = re.compile(r"[1-9][0-9]{0,8}")
+_PERCENTAGE = re.compile(r"[1-9][0-9]?%")
 
 
 def mutate(request: Request, view: View, settings: Settings) -> Answer:
-    """A pod of a resource group gets its scheduler, node labels, tolerations and affinity."""
+    """A pod of a resource group gets its scheduler, node labels, tolerations and affinity; one that shall wait for its queue
+    out of sight, the gate that its queue opens."""
+    patch = _gate(request.object)
     group = next((group for group in settings.groups if _of(group, request)), None)
     if group is None:
-        return Answer()
-    spec, patch = request.object.get("spec") or {}, Patch()
+        return Answer(patch=patch)
+    spec = request.object.get("spec") or {}
     if group.labels:
         put(patch, "/spec/nodeSelector", {**(spec.get("nodeSelector") or {}), **group.labels})
     if group.tolerations:
@@ -26,6 +30,14 @@ def mutate(request: Request, view: View, settings: Settings) -> Answer:
     if group.scheduler:
         put(patch, "/spec/schedulerName", group.scheduler)
     return Answer(patch=patch)
+
+
+def _gate(pod: Json) -> Patch:
+    gates = (pod.get("spec") or {}).get("schedulingGates") or []
+    patch = Patch()
+    if _notes(pod).get(QUEUE_GATE) == "true" and not any(gate.get("name") == QUEUE_GATE for gate in gates):
+        put(patch, "/spec/schedulingGates", [*gates, {"name": QUEUE_GATE}])
+    return patch
 
 
 def _of(group: ResourceGroup, request: Request) -> bool:
@@ -38,12 +50,17 @@ def _of(group: ResourceGroup, request: Request) -> bool:
 
 
 def validate(request: Request, view: View, settings: Settings) -> Answer:
-    notes = {key: value for key, value in _notes(request.object).items() if key in (JDB_MIN_AVAILABLE, JDB_MAX_UNAVAILABLE)}
+    """Of our pods: others may mean something else by the annotations."""
+    if (request.object.get("spec") or {}).get("schedulerName") != settings.scheduler_name:
+        return Answer()
+    notes = {key: str(value) for key, value in _notes(request.object).items() if key in (JDB_MIN_AVAILABLE, JDB_MAX_UNAVAILABLE)}
+    for key, value in notes.items():
+        if _POSITIVE.fullmatch(value) or _PERCENTAGE.fullmatch(value):
+            continue
+        must = "a positive integer" if _NUMBER.fullmatch(value) else "a valid percentage which between 1% ~ 99%"
+        return Answer(f'invalid value <"{value}"> for {key}, it must be {must}')
     if len(notes) > 1:
         return Answer(f"not allow configure multiple annotations <[{JDB_MIN_AVAILABLE} {JDB_MAX_UNAVAILABLE}]> at same time")
-    for key, value in notes.items():
-        if not _AMOUNT.fullmatch(str(value)):
-            return Answer(f"invalid value <{value}> for {key}, it must be a positive integer or a percentage from 1% to 99%")
     return Answer()
 
 

@@ -77,7 +77,7 @@ def _state(request: Request, view: View, settings: Settings) -> str:
 
 
 def _amounts(request: Request, view: View, settings: Settings) -> str:
-    """Quantities, and guarantee ≤ deserved ≤ capability where they are said."""
+    """Quantities, guarantee ≤ deserved, and deserved ≤ capability where that is said."""
     guarantee, deserved, capability = _three(request.object)
     named = (("guarantee.resource", guarantee), ("deserved", deserved), ("capability", capability))
     for path, amounts in named:
@@ -89,17 +89,15 @@ def _amounts(request: Request, view: View, settings: Settings) -> str:
             if value < 0:
                 return f'{SPEC}.{path}.{name}: Invalid value: "{amount}": must be greater than or equal to 0'
     for name, least in guarantee.items():
-        if name in deserved and parse_quantity(deserved[name]) < parse_quantity(least):
+        if name not in deserved:
+            return f'{SPEC}.deserved.{name}: Invalid value: "<nil>": deserved[{name}] must be >= guarantee[{name}]={least}'
+        if parse_quantity(deserved[name]) < parse_quantity(least):
             text = f"deserved[{name}]={deserved[name]} must be >= guarantee[{name}]={least}"
             return f'{SPEC}.deserved.{name}: Invalid value: "{deserved[name]}": {text}'
-        if name not in deserved and deserved:
-            return f'{SPEC}.deserved.{name}: Invalid value: "0": deserved[{name}] must be >= guarantee[{name}]={least}'
     for name, most in capability.items():
-        for path, amounts in named[:2]:
-            if name in amounts and parse_quantity(amounts[name]) > parse_quantity(most):
-                short = path.partition(".")[0]
-                text = f"{short}[{name}]={amounts[name]} must be <= capability[{name}]={most}"
-                return f'{SPEC}.{path}.{name}: Invalid value: "{amounts[name]}": {text}'
+        if name in deserved and parse_quantity(deserved[name]) > parse_quantity(most):
+            text = f"deserved[{name}]={deserved[name]} must be <= capability[{name}]={most}"
+            return f'{SPEC}.deserved.{name}: Invalid value: "{deserved[name]}": {text}'
     return ""
 
 

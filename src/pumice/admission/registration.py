@@ -8,22 +8,24 @@ from typing import Any, Final
 
 from pumice.admission.rules import Rule
 from pumice.ports.cluster import Resource
+from pumice.wire.names import ADMISSION_SERVICE
 from pumice.wire.volcano import NAMESPACES, QUEUES
 
-SERVICE: Final = "volcano-admission-service"
 API: Final = "admissionregistration.k8s.io/v1"
 MUTATING: Final = Resource("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", namespaced=False)
 VALIDATING: Final = Resource("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", namespaced=False)
+ROLE: Final = "volcano-admission"
+"""Our own, by our manifests. Where it is, it owns what we register: with it that goes, or nobody could make a Job any more."""
 LABELS: Final = {"app": "volcano-admission"}
 PATIENCE: Final = 10
 """Seconds after which the API server gives an answer up, and with it the write."""
 
 
 def object_name(rule: Rule) -> str:
-    return f"{SERVICE}-{rule.word}-{'mutate' if rule.mutates else 'validate'}"
+    return f"{ADMISSION_SERVICE}-{rule.word}-{'mutate' if rule.mutates else 'validate'}"
 
 
-def configuration(rule: Rule, authority: bytes, *, namespace: str, service: str = SERVICE, url: str = "",
+def configuration(rule: Rule, authority: bytes, *, namespace: str, service: str = ADMISSION_SERVICE, url: str = "",
                   scheduler: str = "") -> tuple[Resource, dict[str, Any]]:  # fmt: skip
     """The object for one rule. ``url``: where we are reached, in place of a Service. Pods of other schedulers are never asked
     about: whoever is down keeps nobody else's pods from being made. Only what tenants say is asked of every pod."""
@@ -48,13 +50,20 @@ def configuration(rule: Rule, authority: bytes, *, namespace: str, service: str 
     else:
         hook["clientConfig"]["service"] = {"name": service, "namespace": namespace, "path": rule.path, "port": 443}
     if rule.word == "pods":
-        hook["matchConditions"] = [{
-            "name": "pods-of-volcano", "expression": f"object.spec.schedulerName == '{scheduler}'" if rule.mutates else
-            "has(object.metadata.annotations) && object.metadata.annotations.exists(key, key.startsWith('volcano.sh/'))",
-        }]  # fmt: skip
+        ours = [("pods-of-volcano", f"object.spec.schedulerName == '{scheduler}'")]
+        if not rule.mutates:
+            ours.append(("says-something", "has(object.metadata.annotations) && "
+                         "object.metadata.annotations.exists(key, key.startsWith('volcano.sh/'))"))  # fmt: skip
+        hook["matchConditions"] = [{"name": name, "expression": expression} for name, expression in ours]
     kind = "MutatingWebhookConfiguration" if rule.mutates else "ValidatingWebhookConfiguration"
     body = {"apiVersion": API, "kind": kind, "metadata": {"name": object_name(rule), "labels": LABELS}, "webhooks": [hook]}
     return (MUTATING if rule.mutates else VALIDATING), body
+
+
+def owned_by(role: dict[str, Any]) -> list[dict[str, Any]]:
+    """The references by which the garbage collector takes a registration away with the role."""
+    meta = role["metadata"]
+    return [{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "name": meta["name"], "uid": meta["uid"]}]
 
 
 def needed(rules: Iterable[Rule]) -> frozenset[Resource]:

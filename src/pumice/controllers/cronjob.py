@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
+from zoneinfo import ZoneInfo
 
 from pumice.controllers.job.effects import LookAgain, Tell
 from pumice.controllers.job.phases import FINISHED
 from pumice.wire.batch import COMPLETED, JOB_API, JOB_KIND, Job
 from pumice.wire.cron import parse_schedule
+from pumice.wire.names import CRON_TIME
 from pumice.wire.volcano import seconds, stamp
 
 Json = dict[str, Any]
@@ -33,7 +36,7 @@ class DropJob:
 
 @dataclass(frozen=True, slots=True)
 class SetStatus:
-    """A merge patch of the status."""
+    """A merge patch of the status. A CronJob's names as active what was there before; whoever makes a Job beside adds it."""
 
     status: Json
 
@@ -61,8 +64,11 @@ def reconcile(cron: Mapping[str, Any], jobs: Sequence[Job], now: float) -> list[
         if following is not None:
             actions.append(LookAgain(max(0.1, following - now)))
     if due is not None:
-        actions += _start(cron, active, due, now)
-        started = any(isinstance(action, MakeJob) for action in actions)
+        begun = [*_start(cron, active, due, now)]
+        actions += begun
+        started = any(isinstance(action, MakeJob) for action in begun)
+        replaced = {action.uid for action in begun if isinstance(action, DropJob)}
+        active = [job for job in active if job.metadata.uid not in replaced]
         if started or _is_late(spec, due, now):
             status = {**status, "lastScheduleTime": stamp(due)}
     return [*actions, *_status(cron, status, active, jobs)]
@@ -108,8 +114,11 @@ def job_body(cron: Mapping[str, Any], due: float) -> Json:
     owner = {"apiVersion": JOB_API, "kind": "CronJob", "name": meta["name"], "uid": meta["uid"], "controller": True,
              "blockOwnerDeletion": True}  # fmt: skip
     which = int(due // 60) if due % 60 == 0 else int(due)  # times of ``@every`` may lie within one minute
+    zone = cron["spec"].get("timeZone")
+    time = datetime.fromtimestamp(due, ZoneInfo(zone) if zone else UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    notes = {**(said.get("annotations") or {}), CRON_TIME: time}
     metadata = {"name": f"{meta['name'][:52]}-{which}", "namespace": meta["namespace"], "ownerReferences": [owner],
-                "labels": dict(said.get("labels") or {}), "annotations": dict(said.get("annotations") or {})}  # fmt: skip
+                "labels": dict(said.get("labels") or {}), "annotations": notes}  # fmt: skip
     return {"apiVersion": JOB_API, "kind": JOB_KIND, "metadata": metadata, "spec": template.get("spec") or {}}
 
 
@@ -122,14 +131,19 @@ def _history(spec: Mapping[str, Any], jobs: Sequence[Job]) -> Iterator[Action]:
             yield DropJob(job.metadata.name, job.metadata.uid)
 
 
+def reference(namespace: str, name: str, uid: str) -> Json:
+    """An entry of ``status.active``."""
+    return {"apiVersion": JOB_API, "kind": JOB_KIND, "namespace": namespace, "name": name, "uid": uid}
+
+
 def _ended(job: Job) -> float:
     return seconds(job.status.state.last_transition_time)
 
 
 def _status(cron: Mapping[str, Any], wanted: Json, active: Sequence[Job], jobs: Sequence[Job]) -> Iterator[Action]:
     there = cron.get("status") or {}
-    references = [{"apiVersion": JOB_API, "kind": JOB_KIND, "namespace": job.metadata.namespace, "name": job.metadata.name,
-                   "uid": job.metadata.uid} for job in sorted(active, key=lambda job: job.metadata.name)]  # fmt: skip
+    references = [reference(job.metadata.namespace, job.metadata.name, job.metadata.uid)
+                  for job in sorted(active, key=lambda job: job.metadata.name)]  # fmt: skip
     succeeded = max((_ended(job) for job in jobs if job.phase == COMPLETED), default=0.0)
     if succeeded > seconds(there.get("lastSuccessfulTime")):
         wanted = {**wanted, "lastSuccessfulTime": stamp(succeeded)}

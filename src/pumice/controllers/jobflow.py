@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from pumice.controllers.cronjob import Action, DropJob, MakeJob, SetStatus
 from pumice.controllers.job.effects import Tell
+from pumice.controllers.template_patch import patched
 from pumice.wire import names
 from pumice.wire.batch import (
     COMPLETED,
@@ -24,6 +25,8 @@ from pumice.wire.batch import (
 
 Json = dict[str, Any]
 SUCCEED: Final = "Succeed"
+ALL, ANY = "all", "any"
+"""Whether a step waits for all of its targets, or for one."""
 LISTS: Final = {"pendingJobs": PENDING, "runningJobs": RUNNING, "failedJobs": FAILED, "completedJobs": COMPLETED,
                 "terminatedJobs": TERMINATED}  # fmt: skip
 UNKNOWN_LIST: Final = "unKnowJobs"
@@ -55,7 +58,7 @@ def reconcile(flow: Mapping[str, Any], templates: Mapping[str, Json], jobs: Sequ
     meta, spec = flow["metadata"], flow.get("spec") or {}
     if meta.get("deletionTimestamp"):
         return []
-    flows: list[Json] = spec.get("flows") or []
+    flows = steps(spec)
     if problem := _problem(flows):
         return [Tell("Warning", "InvalidJobFlow", problem)]
     by_name = {job.metadata.name: job for job in jobs}
@@ -65,9 +68,18 @@ def reconcile(flow: Mapping[str, Any], templates: Mapping[str, Json], jobs: Sequ
     actions: list[Action | Probe] = [] if done else [*_starts(flow, flows, templates, by_name, answered)]
     status = _status(flow, flows, by_name)
     there = flow.get("status") or {}
-    if any(there.get(key) != value for key, value in status.items()):
+    # Who makes a flow may change it at once, as upstream writes no status before the first Job.
+    if (by_name or there or not flows) and any(there.get(key) != value for key, value in status.items()):
         actions.append(SetStatus(status))
     return actions
+
+
+def steps(spec: Mapping[str, Any]) -> list[Json]:
+    """One for each name, which is its Job's: of those that have it twice the first, as upstream makes no second Job."""
+    found: dict[str, Json] = {}
+    for step in spec.get("flows") or ():
+        found.setdefault(str(step.get("name", "")), step)
+    return [*found.values()]
 
 
 def job_name(flow: Mapping[str, Any], step: str) -> str:
@@ -86,7 +98,10 @@ def _starts(flow: Mapping[str, Any], flows: Sequence[Json], templates: Mapping[s
         elif name not in answered and (checks := tuple(_checks(flow, step.get("dependsOn") or {}))):
             yield Probe(name, checks)
         else:
-            yield MakeJob(job_body(flow, template))
+            try:
+                yield MakeJob(job_body(flow, template, step.get("patch") or {}))
+            except (AttributeError, TypeError, ValueError) as error:
+                yield Tell("Warning", "InvalidJobFlow", f"the patch of {name} cannot be applied: {error}")
 
 
 def _checks(flow: Mapping[str, Any], needs: Mapping[str, Any]) -> Iterator[Check]:
@@ -103,25 +118,28 @@ def _targets(needs: Mapping[str, Any]) -> set[str]:
     return {*(needs.get("targets") or ()), *(each["name"] for each in needs.get("targetsWithStatus") or ())}
 
 
-def job_body(flow: Mapping[str, Any], template: Mapping[str, Any]) -> Json:
+def job_body(flow: Mapping[str, Any], template: Mapping[str, Any], patch: Mapping[str, Any]) -> Json:
+    """The Job of a step. Its patch stands under ``jobSpec``, as the kind has it, or ``spec``, as its design document has it."""
     meta, name = flow["metadata"], template["metadata"]["name"]
     marks = {names.OF_TEMPLATE: f"{meta['namespace']}.{name}", names.OF_FLOW: f"{meta['namespace']}.{meta['name']}"}
     owner = {"apiVersion": FLOW_API, "kind": "JobFlow", "name": meta["name"], "uid": meta["uid"], "controller": True,
              "blockOwnerDeletion": True}  # fmt: skip
     metadata = {"name": job_name(flow, name), "namespace": meta["namespace"], "labels": marks, "annotations": dict(marks),
                 "ownerReferences": [owner]}  # fmt: skip
-    return {"apiVersion": JOB_API, "kind": JOB_KIND, "metadata": metadata, "spec": template.get("spec") or {}}
+    return {"apiVersion": JOB_API, "kind": JOB_KIND, "metadata": metadata,
+            "spec": patched(template.get("spec") or {}, patch.get("jobSpec") or patch.get("spec") or {})}  # fmt: skip
 
 
 def _is_met(flow: Mapping[str, Any], needs: Mapping[str, Any], jobs: Mapping[str, Job]) -> bool:
-    """Where probes are given, they say of the plain targets when the step may start, instead of their end."""
+    """Where probes are given, they say of the plain targets when the step may start, instead of their end. By the strategy
+    ``any`` one target is enough."""
     probe = needs.get("probe") or {}
     wanted = [(target, "" if any(probe.values()) else COMPLETED) for target in needs.get("targets") or ()]
     wanted += [(each["name"], each.get("phase") or COMPLETED) for each in needs.get("targetsWithStatus") or ()]
-    for target, phase in wanted:
-        job = jobs.get(job_name(flow, target))
-        if job is None or (phase and job.phase != phase):
-            return False
+    found = [job is not None and (not phase or job.phase == phase)
+             for job, phase in ((jobs.get(job_name(flow, target)), phase) for target, phase in wanted)]  # fmt: skip
+    if found and not (any(found) if needs.get("strategy") == ANY else all(found)):
+        return False
     tasks = probe.get("taskStatusList") or ()
     counts = [job.status.task_status_count for target in _targets(needs)
               if (job := jobs.get(job_name(flow, target))) is not None]  # fmt: skip
@@ -135,15 +153,16 @@ def _has(counts: Mapping[str, TaskState], wanted: Mapping[str, Any]) -> bool:
 
 
 def _problem(flows: Sequence[Json]) -> str:
-    """Steps twice, unknown ones, and circles, in which no Job would ever start."""
-    steps = [str(step.get("name", "")) for step in flows]
-    if len(set(steps)) < len(steps):
-        return "two flows have one name"
+    """Unknown steps, and circles, in which no Job would ever start."""
+    for step in flows:
+        if (said := (step.get("dependsOn") or {}).get("strategy") or ALL) not in (ALL, ANY):
+            return f"the strategy of {step['name']} is {said!r}; {ALL} and {ANY} are there"
     left = {step["name"]: _targets(step.get("dependsOn") or {}) for step in flows}
     for step in flows:
         if any(((step.get("dependsOn") or {}).get("probe") or {}).values()) and not left[step["name"]]:
             return f"the probes of {step['name']} ask nobody: it names no targets"
-    while free := [name for name, needs in left.items() if not needs & left.keys() and needs <= set(steps)]:
+    known = set(left)
+    while free := [name for name, needs in left.items() if not needs & left.keys() and needs <= known]:
         for name in free:
             del left[name]
     return f"flows {', '.join(sorted(left))} wait for each other or for one that is not there" if left else ""

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 from pumice.ports.cluster import Resource
-from pumice.wire import names
+from pumice.wire import kinds, names
 from pumice.wire.names import GROUP_MIN_MEMBER, GROUP_NAME, GROUP_NAME_VOLCANO, QUEUE_NAME
 from pumice.wire.objects import OwnerReference, Pod
 from pumice.wire.quantity import parse_quantity
@@ -16,10 +16,10 @@ from pumice.wire.topology import annotated, written
 from pumice.wire.volcano import PENDING, RUNNING, SCHEDULING_API, group_name_for, stamp
 
 OWNER_KINDS: Final[Mapping[tuple[str, str], Resource]] = {
-    ("apps/v1", "ReplicaSet"): Resource("apps", "v1", "replicasets"),
-    ("apps/v1", "StatefulSet"): Resource("apps", "v1", "statefulsets"),
-    ("apps/v1", "DaemonSet"): Resource("apps", "v1", "daemonsets"),
-    ("batch/v1", "Job"): Resource("batch", "v1", "jobs"),
+    ("apps/v1", "ReplicaSet"): kinds.REPLICA_SETS,
+    ("apps/v1", "StatefulSet"): kinds.STATEFUL_SETS,
+    ("apps/v1", "DaemonSet"): kinds.DAEMON_SETS,
+    ("batch/v1", "Job"): kinds.JOBS,
 }
 """Owners whose annotations shape the PodGroup."""
 SCALED_KINDS = (OWNER_KINDS["apps/v1", "ReplicaSet"], OWNER_KINDS["apps/v1", "StatefulSet"])

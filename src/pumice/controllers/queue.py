@@ -78,7 +78,7 @@ def command(action: str, name: str, queues: Mapping[str, Queue], groups: Callabl
         if name == ROOT_QUEUE:
             return [Tell(name, "Warning", CLOSE_QUEUE, "Close queue failed: the root of all queues cannot be closed")]
         actions: list[Action] = []
-        for each in _family(name, queues, _is_open):
+        for each in _family(name, queues, is_open):
             if each != name:
                 actions.append(MarkClosedByParent(each, closed=True))
             actions.append(SetState(each, CLOSING if groups(each) else CLOSED))
@@ -97,7 +97,8 @@ def _closed_with_parent(queue: Queue) -> bool:
     return queue.metadata.annotations.get(CLOSED_BY_PARENT) == "true"
 
 
-def _is_open(queue: Queue) -> bool:
+def is_open(queue: Queue) -> bool:
+    """Whether it takes PodGroups; a queue whose state nobody has written yet does."""
     return queue.status.state in ("", OPEN)
 
 

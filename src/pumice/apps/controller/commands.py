@@ -1,4 +1,4 @@
-"""Commands on the bus: one is deleted first, so that it is carried out once, and then carried out (spec volcano-core 19)."""
+"""Commands on the bus (spec volcano-core 19): one is carried out, and then deleted (ADR 95)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from pumice.wire.volcano import Command
 
 KIND = "commands"
 
-Apply = Callable[[Command], Awaitable[str]]
-"""Carries a Command out on what it is for; words for why there is none such, else nothing."""
+Apply = Callable[[Command], Awaitable[str | None]]
+"""Carries a Command out on what it is for, in such a way that a second time changes nothing; words for why there is none such,
+else nothing. None: it is under way, ``done`` is told when it has happened, and ``look`` when that cannot be."""
 
 
 @dataclass(slots=True)
@@ -31,49 +32,62 @@ class Commands:
     """Whether Jobs are looked after here."""
     waiting: dict[str, dict[str, Command]] = field(default_factory=dict)
     """Target to its Commands by uid."""
-    _deleted: set[str] = field(default_factory=set)
-    """Uids of those that are gone, or may be, by our own hand."""
+    _carried_out: set[str] = field(default_factory=set)
+    """Uids of those that are carried out, and not known to be deleted."""
     _told: set[str] = field(default_factory=set)
 
     def on_event(self, event: WatchEvent) -> None:
         command = decode(Command, event.raw)
-        uid, target = command.metadata.uid, self._target(command)
+        uid = command.metadata.uid
         if event.type == "DELETED":
             self._told.discard(uid)
-            if uid not in self._deleted:
-                self.waiting.get(target, {}).pop(uid, None)
-        elif uid not in self._deleted:
+            self._carried_out.discard(uid)
+            for target, waiting in self.waiting.items():  # a list that is told as a difference tells of names only
+                if waiting.pop(uid, None) is not None:
+                    self.work.add(KIND, target)
+        elif uid not in self._carried_out:
+            target = self._target(command)
             self.waiting.setdefault(target, {})[uid] = command
+            self.work.add(KIND, target)
+
+    def look(self, target: str) -> None:
+        """There is something new about a Job: that it is there, or that it is gone."""
+        if target in self.waiting:
+            self.work.add(KIND, target)
+
+    def done(self, target: str, uid: str) -> None:
+        """Whoever has the Job in hand has carried it out."""
+        if uid in self.waiting.get(target, ()):
+            self._carried_out.add(uid)
             self.work.add(KIND, target)
 
     async def reconcile(self, target: str) -> None:
         waiting = self.waiting.get(target, {})
-        for uid, command in list(waiting.items()):
+        for command in sorted(waiting.values(), key=_age):
+            uid = command.metadata.uid
             if not target:
                 await self._refuse(command)
-            elif await self._is_ours(command):
-                problem = await self.apply(command)
-                if problem:
-                    await self.say(command, problem)
-                self._deleted.discard(uid)
+            else:
+                if uid not in self._carried_out:
+                    problem = await self.apply(command)
+                    if problem is None:
+                        return
+                    if problem and uid not in self._told:
+                        await self.say(command, problem)
+                        self._told.add(uid)
+                    self._carried_out.add(uid)
+                await self._delete(command)
             waiting.pop(uid, None)
         if not waiting:
             self.waiting.pop(target, None)
 
-    async def _is_ours(self, command: Command) -> bool:
-        """Delete it: who manages that carries it out. An answer that did not come may have been a yes."""
+    async def _delete(self, command: Command) -> None:
         meta = command.metadata
-        if meta.uid in self._deleted and not await self._exists(command):
-            return True
         try:
-            self._deleted.add(meta.uid)
             await self.cluster.delete(volcano.COMMANDS, meta.name, meta.namespace, uid=meta.uid)
         except ApiError as error:
-            if error.code not in (404, 409):
+            if error.code not in (404, 409) or (error.code == 409 and await self._exists(command)):
                 raise
-            self._deleted.discard(meta.uid)
-            return False
-        return True
 
     async def _exists(self, command: Command) -> bool:
         meta = command.metadata
@@ -107,3 +121,9 @@ class Commands:
             return target.name
         ours = self.jobs and target.kind == "Job" and group == volcano.JOBS.group
         return f"{command.metadata.namespace}/{target.name}" if ours else ""
+
+
+def _age(command: Command) -> tuple[str, int]:
+    """Commands are given in this order; nobody changes one afterwards."""
+    meta = command.metadata
+    return meta.creation_timestamp, int(meta.resource_version) if meta.resource_version.isdecimal() else 0

@@ -33,9 +33,9 @@ from pumice.metrics.text import Histogram
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Resource
 from pumice.wire import volcano
-from pumice.wire.batch import JOB_API, JOB_KIND, Job, JobPod, JobStatus
+from pumice.wire.batch import JOB_API, JOB_KIND, Job, JobPod, WrittenJob
 from pumice.wire.names import CONTROLLER_NAME, OUT_OF_SYNC
-from pumice.wire.objects import Meta, convert
+from pumice.wire.objects import convert
 from pumice.wire.volcano import PodGroup
 
 log = logging.getLogger("pumice.controller")
@@ -45,10 +45,14 @@ AT_ONCE = 64
 """Pods of one Job that are made or deleted at the same time."""
 
 
-class Refused(ApiError):
+class NotTaken(ApiError):
     """An answer that will not change by waiting alone: the object is invalid, or forbidden."""
 
     action = "SyncJob"
+
+
+class GroupNotTaken(NotTaken):
+    """That answer to its PodGroup."""
 
 
 def lasting(error: ApiError) -> bool:
@@ -81,14 +85,14 @@ class Effects:
             case Require():
                 await self._require(known, effect)
             case Follow():
-                await self._follow(effect, namespace)
+                await self._follow(known, effect)
             case Remove():
                 await self._remove(effect.resource, effect.name, namespace)
             case MakeGroup():
                 await self._make_group(known, effect)
             case ChangeGroup():
-                answer = await self.cluster.patch(volcano.POD_GROUPS, effect.name, effect.body, namespace)
-                self.store.made_group(known, convert(PodGroup, answer))
+                group = await self.cluster.patch_as(volcano.POD_GROUPS, effect.name, effect.body, namespace, PodGroup)
+                self.store.made_group(known, group)
             case DropGroup():
                 await self.drop_group(known, effect)
             case Tell():
@@ -127,12 +131,13 @@ class Effects:
                 await self.tell(known, Tell("Warning", effect.reason, effect.problem))
             raise
 
-    async def _follow(self, effect: Follow, namespace: str) -> None:
+    async def _follow(self, known: Known, effect: Follow) -> None:
         try:
-            await self.cluster.patch(effect.resource, effect.name, effect.body, namespace)
+            await self.cluster.patch(effect.resource, effect.name, effect.body, known.job.metadata.namespace)
         except ApiError as error:
             if error.code != 404:
                 raise
+            await self._ensure(known, effect.lost)
 
     async def _remove(self, kind: Resource, name: str, namespace: str) -> None:
         try:
@@ -144,13 +149,13 @@ class Effects:
     async def _make_group(self, known: Known, effect: MakeGroup) -> None:
         namespace = known.job.metadata.namespace
         try:
-            answer = await self.cluster.create(volcano.POD_GROUPS, effect.body, namespace)
+            group = await self.cluster.create_as(volcano.POD_GROUPS, effect.body, namespace, PodGroup)
         except ApiError as error:
             if error.code != 409:
                 await self.tell(known, Tell("Warning", "PodGroupError", f"Failed to create PodGroup, err: {error.message}"))
-                raise _refused(error) from error
-            answer = await self.cluster.get(volcano.POD_GROUPS, effect.body["metadata"]["name"], namespace)
-        self.store.made_group(known, convert(PodGroup, answer))
+                raise _refused(error, GroupNotTaken) from error
+            group = convert(PodGroup, await self.cluster.get(volcano.POD_GROUPS, effect.body["metadata"]["name"], namespace))
+        self.store.made_group(known, group)
 
     async def drop_group(self, known: Known, effect: DropGroup) -> None:
         try:
@@ -202,14 +207,15 @@ class Effects:
     async def _make_pod(self, known: Known, effect: MakePod) -> None:
         namespace, name = known.job.metadata.namespace, effect.body["metadata"]["name"]
         try:
-            answer = await self.cluster.create(volcano.PODS, effect.body, namespace)
+            pod = await self.cluster.create_as(volcano.PODS, effect.body, namespace, JobPod)
         except ApiError as error:
             if error.code != 409:
                 raise
             answer = await self.cluster.get(volcano.PODS, name, namespace)
             if not _is_of(known.job, answer):
                 raise ApiError(409, "Conflict", f"pod {name} exists and is not of this job") from error
-        self.store.made_pod(known, convert(JobPod, answer))
+            pod = convert(JobPod, answer)
+        self.store.made_pod(known, pod)
 
     async def _drop_pod(self, known: Known, effect: Effect) -> None:
         """Mark it first, so that whoever sees it go knows by whose hand."""
@@ -248,15 +254,15 @@ class Effects:
             "status": difference(msgspec.to_builtins(known.written), msgspec.to_builtins(decided)),
         }
         try:
-            answer = await self.cluster.patch(volcano.JOBS, meta.name, body, meta.namespace, subresource="status")
+            answer = await self.cluster.patch_as(volcano.JOBS, meta.name, body, meta.namespace, WrittenJob, subresource="status")
         except ApiError as error:
             if error.code == 409:
                 await self._read_again(known)
             raise _refused(error) from error
         known.sent = decided
-        known.written = convert(JobStatus, answer.get("status") or {})
-        if known.job.metadata.generation == answer["metadata"].get("generation", 0):
-            known.job = msgspec.structs.replace(known.job, metadata=convert(Meta, answer["metadata"]))
+        known.written = answer.status
+        if known.job.metadata.generation == answer.metadata.generation:
+            known.job = msgspec.structs.replace(known.job, metadata=answer.metadata)
 
     async def _read_again(self, known: Known) -> None:
         meta = known.job.metadata
@@ -293,10 +299,10 @@ def difference(before: Json, after: Json) -> Json:
     return found
 
 
-def _refused(error: ApiError) -> ApiError:
+def _refused(error: ApiError, kind: type[NotTaken] = NotTaken) -> ApiError:
     if not lasting(error):
         return error
-    return Refused(error.code, error.reason, error.message, error.retry_after)
+    return kind(error.code, error.reason, error.message, error.retry_after)
 
 
 def _not_made(kind: Resource, cause: str) -> Tell:

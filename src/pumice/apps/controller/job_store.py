@@ -14,14 +14,18 @@ from typing import Any
 
 import msgspec
 
+from pumice.apps.service.watches import object_of
 from pumice.controllers.job import group as groups
 from pumice.controllers.job.defaults import completed
+from pumice.controllers.job.group import what_it_lacks
+from pumice.controllers.job.phases import FINISHED
 from pumice.controllers.job.reconcile import View, problem_of
 from pumice.controllers.job.requests import UNKNOWN_GROUP, Delayed, Request, events
+from pumice.controllers.job.status import begun
 from pumice.ports.cluster import WatchEvent
 from pumice.wire import names
 from pumice.wire.batch import JOB_API, JOB_KIND, Job, JobPod, JobStatus
-from pumice.wire.objects import Meta, decode
+from pumice.wire.objects import Meta
 from pumice.wire.volcano import PENDING, PodGroup
 
 Json = dict[str, Any]
@@ -55,6 +59,8 @@ class Known:
     """How often in a row it was refused in a way that time alone does not mend."""
     looked_at: bool = False
     """Whether this controller has reconciled it: from then on changes of its pods are events."""
+    at_rest: bool = False
+    """Whether the rules wanted nothing when they were last asked, and nothing was heard since: only time may bring a write."""
 
     @property
     def status(self) -> JobStatus:
@@ -66,6 +72,7 @@ class Known:
 
     def decide(self, status: JobStatus) -> None:
         self.job = msgspec.structs.replace(self.job, status=status)
+        self.at_rest = False
 
 
 @dataclass(slots=True)
@@ -102,7 +109,7 @@ class JobStore:
     # -- what the watches say -------------------------------------------------------------------------------------
 
     def on_job(self, event: WatchEvent) -> None:
-        job = decode(Job, event.raw)
+        job = object_of(Job, event)
         known = self.jobs.get(job.key)
         if event.type == "DELETED":
             if known is not None and known.job.metadata.uid == job.metadata.uid:
@@ -111,10 +118,11 @@ class JobStore:
         echo = known is not None and known.looked_at and _is_echo(job, known)
         self.take_job(job)
         if not echo:
-            self.changed(job.key, 0.0)
+            self._heard(job.key)
 
     def take_job(self, job: Job) -> None:
         """A Job as it is now: by a watch, or because it was read."""
+        job = msgspec.structs.replace(job, status=begun(job))
         known = self.jobs.get(job.key)
         if known is not None and known.job.metadata.uid != job.metadata.uid:
             self._forget(known)
@@ -131,10 +139,9 @@ class JobStore:
                 known.told.clear()
             known.job, known.written = completed(msgspec.structs.replace(job, status=decided)), job.status
 
-    def on_pod(self, event: WatchEvent) -> bool:
+    def on_pod(self, pod: JobPod, *, gone: bool) -> bool:
         """Whether it is of a Job."""
-        pod = decode(JobPod, event.raw)
-        meta, gone = pod.metadata, event.type == "DELETED"
+        meta = pod.metadata
         owner = _owning_job(meta)
         if not owner and gone:  # a list that is told as a difference tells of names only
             owner = next((job for job, pods in self._pods.items() if _is_among(meta, pods)), "")
@@ -166,7 +173,7 @@ class JobStore:
         if before is not None and not gone and not known.requests and _reads_alike(before, pod):
             return True
         crowd = len(self._pods[owner])
-        self.changed(key, min(LONGEST, crowd * PER_POD) if crowd > CROWD else 0.0)
+        self._heard(key, min(LONGEST, crowd * PER_POD) if crowd > CROWD else 0.0)
         return True
 
     def on_group(self, group: PodGroup, *, gone: bool) -> None:
@@ -177,6 +184,8 @@ class JobStore:
             owner = owner or next((job for job, each in self._groups.items() if each.metadata.uid == uid), "")
             if (there := self._groups.get(owner)) is not None and there.metadata.uid == uid:
                 del self._groups[owner]
+            if (known := self._owned(owner)) is not None and known.job.phase in FINISHED:
+                return  # it went because its Job has ended
         elif not owner or uid in self._gone_groups:
             return
         else:
@@ -188,13 +197,23 @@ class JobStore:
             if before is not None and _asks_alike(before, group):
                 return
         if key := self._keys.get(owner, ""):
-            self.changed(key, 0.0)
+            self._heard(key)
 
     def _heed(self, owner: str, before: PodGroup | None, group: PodGroup) -> None:
-        known = self.jobs.get(self._keys.get(owner, ""))
+        known = self._owned(owner)
         was = before.status.phase if before is not None else ""
         if known is not None and known.looked_at and group.status.phase == UNKNOWN_GROUP != was:
             known.requests.append(Request(UNKNOWN_GROUP, version=known.status.version))
+
+    def _owned(self, uid: str) -> Known | None:
+        """The Job of that uid."""
+        return self.jobs.get(self._keys.get(uid, ""))
+
+    def _heard(self, key: str, pause: float = 0.0) -> None:
+        """Something is new that the Job looks at."""
+        if (known := self.jobs.get(key)) is not None:
+            known.at_rest = False
+        self.changed(key, pause)
 
     def _forget(self, known: Known) -> None:
         self.jobs.pop(known.job.key, None)
@@ -253,7 +272,7 @@ def _is_echo(job: Job, known: Known) -> bool:
     """Whether a Job is as our own hand has written it, or is writing it just now."""
     now, was = job.metadata, known.job.metadata
     alike = (now.uid, now.generation, now.deletion_timestamp) == (was.uid, was.generation, was.deletion_timestamp)
-    return alike and job.status in (known.written, known.status)
+    return alike and begun(job) in (known.written, known.status)
 
 
 def _reads_alike(before: JobPod, pod: JobPod) -> bool:
@@ -265,11 +284,11 @@ def _reads_alike(before: JobPod, pod: JobPod) -> bool:
 
 
 def _asks_alike(before: PodGroup, group: PodGroup) -> bool:
-    """Whether nothing is new of a group that its Job looks at; how many of its pods run is not."""
+    """Whether nothing is new of a group that its Job looks at; how many of its pods run is not, nor that it is scheduled."""
     was, now = before.metadata, group.metadata
     if (was.uid, was.deletion_timestamp, was.labels, before.spec) != (now.uid, now.deletion_timestamp, now.labels, group.spec):
         return False
-    if UNKNOWN_GROUP in (before.status.phase, group.status.phase) or before.status.conditions != group.status.conditions:
+    if UNKNOWN_GROUP in (before.status.phase, group.status.phase) or what_it_lacks(before) != what_it_lacks(group):
         return False
     return (before.status.phase in ("", PENDING)) == (group.status.phase in ("", PENDING))
 

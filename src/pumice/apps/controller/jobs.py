@@ -11,13 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pumice.apps.controller.ended_groups import EndedGroups
-from pumice.apps.controller.job_effects import Effects, Refused
+from pumice.apps.controller.job_effects import Effects, GroupNotTaken, NotTaken
 from pumice.apps.controller.job_store import JobStore, Known
+from pumice.apps.service.watches import object_of
 from pumice.apps.service.work_queue import WorkQueue
 from pumice.controllers.job.effects import DropGroup, Effect, LookAgain, MakeGroup, MakePod, Tell, WriteStatus
 from pumice.controllers.job.phases import ACTIONS, TARGETED, TERMINATE
 from pumice.controllers.job.plugins.contract import pod_name
-from pumice.controllers.job.reconcile import View, act, decide
+from pumice.controllers.job.reconcile import View, act, decide, waits_for_nothing
 from pumice.controllers.job.requests import (
     COMMAND,
     POD_EVICTED,
@@ -33,18 +34,19 @@ from pumice.metrics.controller import pod_creation_latency
 from pumice.metrics.text import Histogram
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, WatchEvent
+from pumice.wire import volcano
 from pumice.wire.batch import COMPLETED, FAILED, PENDING, RESTARTING, RUNNING, Job, JobStatus
-from pumice.wire.objects import decode
 from pumice.wire.volcano import Command, PriorityClass
 
 log = logging.getLogger("pumice.controller")
 
 KIND = "job"
 PHASE = 0.5
-"""Seconds for which the phase of a Job that only lives is not written: where its pods start at once, one write tells of both."""
+"""Seconds for which the phase of a Job that only lives is not written: where more of its pods start at once, one write tells of
+all. No phase is left out."""
 COUNTS = 2.0
 """Seconds for which a status waits that only counts pods."""
-PUT_OFF = 15.0
+PUT_OFF = 30.0
 """Seconds for which such a status waits longer, at most, while the Job comes along or there are groups and pods to make."""
 ROUNDS = 50
 """How often the rules are asked in a row. Each answer brings the Job nearer to rest; this bounds what nobody thought of."""
@@ -54,12 +56,15 @@ GIVE_UP = 15
 
 @dataclass(slots=True)
 class Jobs:
-    """``keys`` makes a pair of SSH keys."""
+    """``keys`` makes a pair of SSH keys; ``commanded`` is told the key of a Job and the uid of a Command that it has followed;
+    ``takes_groups`` says it of a queue."""
 
     cluster: Cluster
     clock: Clock
     work: WorkQueue
     keys: Callable[[], tuple[str, str]]
+    commanded: Callable[[str, str], None]
+    takes_groups: Callable[[str], bool]
     store: JobStore = field(init=False)
     effects: Effects = field(init=False)
     ended_groups: EndedGroups = field(init=False)
@@ -67,6 +72,10 @@ class Jobs:
     """How often a Job, by key and queue, was completed; the next one, how often it failed."""
     failed: dict[tuple[str, str], int] = field(default_factory=dict)
     latency: Histogram = field(default_factory=pod_creation_latency)
+    _counted: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
+    """Key of a Job to what is counted of it."""
+    _shut_out: dict[str, set[str]] = field(default_factory=dict)
+    """Name of a queue that is not open to the keys of Jobs whose groups it does not take."""
     _crowded: set[str] = field(default_factory=set)
     """Jobs of many pods that will be looked at in a moment anyway."""
 
@@ -78,38 +87,51 @@ class Jobs:
     def on_job(self, event: WatchEvent) -> None:
         self.store.on_job(event)
         if event.type == "DELETED":
-            key = decode(Job, event.raw).key
-            for counts in (self.completed, self.failed):
-                for found in [pair for pair in counts if pair[0] == key]:
-                    del counts[found]
+            key = object_of(Job, event).key
+            for keys in self._shut_out.values():
+                keys.discard(key)
+            for entry in self._counted.pop(key, ()):
+                self.completed.pop(entry, None)
+                self.failed.pop(entry, None)
 
     def on_priority_class(self, event: WatchEvent) -> None:
-        found = decode(PriorityClass, event.raw)
+        found = object_of(PriorityClass, event)
         if event.type == "DELETED":
             self.store.priorities.pop(found.metadata.name, None)
         else:
             self.store.priorities[found.metadata.name] = found.value
 
-    async def command(self, command: Command) -> str:
-        """A Command on a Job: words for why it is not carried out."""
-        target = command.target
-        known = self.store.jobs.get(f"{command.metadata.namespace}/{target.name}")
+    async def command(self, command: Command) -> str | None:
+        """A Command on a Job: words for why it is not carried out; None where it will be."""
+        target, namespace = command.target, command.metadata.namespace
+        known = self.store.jobs.get(f"{namespace}/{target.name}")
         if known is None:
-            return f"job {target.name} does not exist"
+            return None if await self._is_there(target.name, namespace) else f"job {target.name} does not exist"
         if target.uid and target.uid != known.job.metadata.uid:
             return f"job {target.name} is another one than the Command is for"
         if command.action not in ACTIONS:
             return f"action {command.action!r} is none of a Job; {', '.join(ACTIONS)} are"
-        text = f"Start to execute command {command.action}, and clean it up to make sure executed not more than once."
-        known.requests.append(Request(COMMAND, action=command.action))
-        self.work.add(KIND, known.job.key)
-        await self.effects.tell(known, Tell("Normal", COMMAND, text), again=True)
-        return ""
+        request = Request(COMMAND, action=command.action, command=command.metadata.uid)
+        if request not in known.requests:
+            known.requests.append(request)
+            self.work.add(KIND, known.job.key)
+        return None
+
+    async def _is_there(self, name: str, namespace: str) -> bool:
+        """The watch may only not have told of it yet."""
+        try:
+            await self.cluster.get(volcano.JOBS, name, namespace)
+        except ApiError as error:
+            if error.code == 404:
+                return False
+            raise
+        return True
 
     # -- reconciling ----------------------------------------------------------------------------------------------
 
     async def reconcile(self, key: str) -> None:
-        """Bring a Job to rest. A refusal is tried again, but not for ever: then the Job is terminated."""
+        """Bring a Job to rest. A refusal is tried again, but not for ever: then the Job is terminated. One whose queue is closed,
+        or not there, waits for it."""
         self._crowded.discard(key)
         known = self.store.jobs.get(key)
         if known is None:
@@ -117,7 +139,11 @@ class Jobs:
         try:
             await self._reconcile(known)
             known.failures = 0
-        except Refused as refused:
+        except NotTaken as refused:
+            queue = known.job.spec.queue
+            if isinstance(refused, GroupNotTaken) and not self.takes_groups(queue):
+                self._shut_out.setdefault(queue, set()).add(key)
+                raise
             known.failures += 1
             if known.failures <= GIVE_UP:
                 raise
@@ -126,15 +152,25 @@ class Jobs:
             await self._carry_out(known, TERMINATE, Request(COMMAND))
             self.work.add(KIND, key)
 
+    def queue_opened(self, name: str) -> None:
+        for key in self._shut_out.pop(name, ()):
+            self.work.add(KIND, key)
+
     async def _reconcile(self, known: Known) -> None:
         if not known.looked_at:
             known.looked_at = True
             known.requests.extend(_missed(known, self.store.view(known, self.clock.now())))
+        if known.requests or known.delayed:
+            known.at_rest = False
         await self._ripe(known)
         while known.requests:
             await self._answer(known, known.requests[0])
-            known.requests.popleft()
-        await self._settle(known)
+            request = known.requests.popleft()
+            if request.command:
+                self.commanded(known.job.key, request.command)
+        moved = not known.at_rest and await self._settle(known)
+        if known.unwritten:
+            await self._write_in_time(known, moved)
 
     async def _answer(self, known: Known, request: Request) -> None:
         """What the policies say to one event."""
@@ -165,27 +201,31 @@ class Jobs:
         await self._do(known, wanted)
         if action not in TARGETED:
             known.delayed.clear()
-        if request.event != COMMAND:
+        if request.command:
+            text = f"Start to execute command {action}, and clean it up to make sure executed not more than once."
+            await self.effects.tell(known, Tell("Normal", COMMAND, text), again=True)
+        elif request.event != COMMAND:
             await self.effects.tell(known, Tell("Normal", "ExecuteAction", f"Start to execute action {action} "), again=True)
 
-    async def _settle(self, known: Known) -> None:
+    async def _settle(self, known: Known) -> bool:
+        """Whether something was made, which will soon change what there is to write."""
         last: list[Effect] = []
         moved = False
         for _ in range(ROUNDS):
             if self.store.jobs.get(known.job.key) is not known:
-                return
+                return False
             wanted = decide(self.store.view(known, self.clock.now()))
+            known.at_rest = not wanted
             if wanted == last or not wanted:
                 break
             await self._do(known, wanted)
             moved = moved or any(isinstance(effect, MakeGroup | MakePod) for effect in wanted)
-            if all(isinstance(effect, Tell | LookAgain) for effect in wanted):
+            if all(map(waits_for_nothing, wanted)):
                 break
             last = wanted
         else:
             log.warning("job %s comes to no rest: %s", known.job.key, wanted)
-        if known.unwritten:
-            await self._write_in_time(known, moved)
+        return moved
 
     async def _do(self, known: Known, wanted: list[Effect]) -> None:
         """Statuses here, and what may wait; everything else is the effects' own."""
@@ -197,6 +237,8 @@ class Jobs:
                 self.ended_groups.add(known, effect)
             elif isinstance(effect, WriteStatus):
                 before = known.status
+                if before.state.phase not in (known.written.state.phase, effect.status.state.phase):
+                    await self._write(known, known.written.state.phase)  # whoever watches sees each phase, in its order
                 known.decide(effect.status)
                 if effect.urgent:
                     await self._write_at_once(known, before)
@@ -213,13 +255,15 @@ class Jobs:
             raise
 
     async def _write_in_time(self, known: Known, moved: bool) -> None:
-        """``moved``: whether something was made just now, which will soon change what there is to write."""
+        """``moved``: whether something was made just now."""
         now, due = self.clock.monotonic(), known.due
         if due is None:
             known.latest = now + PUT_OFF
+        pause = COUNTS if known.status.state.phase == known.written.state.phase else PHASE
         if due is None or moved:
-            pause = COUNTS if known.status.state.phase == known.written.state.phase else PHASE
             due = known.due = min(now + pause, max(now, known.latest))
+        elif due > now + pause:  # it was to count pods, and now there is a phase to tell
+            due = known.due = now + pause
         elif now < due:
             return
         elif self.work.is_idle or now >= known.latest:
@@ -234,6 +278,7 @@ class Jobs:
         if phase != before and phase in (COMPLETED, FAILED):
             counts = self.completed if phase == COMPLETED else self.failed
             counts[entry] = counts.get(entry, 0) + 1
+            self._counted.setdefault(known.job.key, set()).add(entry)
 
     def _changed(self, key: str, pause: float) -> None:
         if not pause:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -12,6 +12,7 @@ import msgspec
 
 from pumice.adapters.probing import http_answers, tcp_answers
 from pumice.apps.controller.job_store import JobStore
+from pumice.apps.service.watches import object_of
 from pumice.apps.service.work_queue import WorkQueue
 from pumice.controllers import cronjob, jobflow
 from pumice.controllers.cronjob import Action, DropJob, MakeJob, SetStatus
@@ -23,7 +24,6 @@ from pumice.ports.cluster import ApiError, Cluster, Json, WatchEvent
 from pumice.wire import volcano
 from pumice.wire.batch import CRON_JOBS, FLOW_API, JOB_API, JOB_TEMPLATES, Job
 from pumice.wire.names import CONTROLLER_NAME, OF_TEMPLATE
-from pumice.wire.objects import decode
 
 log = logging.getLogger("pumice.controller")
 
@@ -87,7 +87,7 @@ class Makers:
 
     def on_job(self, event: WatchEvent) -> None:
         """A Job has changed: whoever made it looks at it."""
-        job = decode(Job, event.raw)
+        job = object_of(Job, event)
         if template := job.metadata.labels.get(OF_TEMPLATE, "").removeprefix(f"{job.metadata.namespace}."):
             key = f"{job.metadata.namespace}/{template}"
             made = self._made_of.setdefault(key, set())
@@ -113,8 +113,7 @@ class Makers:
         keys = self._children.get(obj["metadata"]["uid"], set())
         jobs = [self.jobs.jobs[name].job for name in sorted(keys) if name in self.jobs.jobs]
         if kind == CRON:
-            for action in cronjob.reconcile(obj, jobs, self.clock.now()):
-                await self._perform(kind, key, obj, action)
+            await self._keep_time(key, obj, jobs)
             return
         uid, templates = obj["metadata"]["uid"], self.templates.get(obj["metadata"]["namespace"], {})
         for step in jobflow.reconcile(obj, templates, jobs, self._answered.get(uid, set())):
@@ -123,6 +122,17 @@ class Makers:
             elif (uid, step.step) not in self._asking:
                 self._asking.add((uid, step.step))
                 self._probes.put_nowait((key, obj, step))
+
+    async def _keep_time(self, key: str, obj: Json, jobs: Sequence[Job]) -> None:
+        """A Job that is made now is active in the same status that says its time."""
+        made: list[Json] = []
+        for action in cronjob.reconcile(obj, jobs, self.clock.now()):
+            if isinstance(action, SetStatus) and made:
+                action = SetStatus({**action.status, "active": [*action.status["active"], *made]})
+            job = await self._perform(CRON, key, obj, action)
+            if job is not None:
+                meta = job["metadata"]
+                made.append(cronjob.reference(meta["namespace"], meta["name"], meta["uid"]))
 
     async def _say_what_was_made(self, namespace: str, name: str) -> None:
         """The status of a JobTemplate."""
@@ -179,12 +189,13 @@ class Makers:
         answers = await asyncio.gather(*(ask(check, address) for address in addresses))
         return "" if "" in answers else answers[0]
 
-    async def _perform(self, kind: str, key: str, obj: Json, action: Action) -> None:
+    async def _perform(self, kind: str, key: str, obj: Json, action: Action) -> Json | None:
+        """The Job that was made, if one was."""
         meta = obj["metadata"]
         match action:
             case MakeJob():
                 try:
-                    await self.cluster.create(volcano.JOBS, action.body, meta["namespace"])
+                    return await self.cluster.create(volcano.JOBS, action.body, meta["namespace"])
                 except ApiError as error:
                     if error.code != 409:  # it is there: by our own hand, as far as its name tells
                         await self._tell(kind, key, obj, Tell("Warning", "FailedCreate", f"Error creating job: {error.message}"))
@@ -202,6 +213,7 @@ class Makers:
                 await self._tell(kind, key, obj, action)
             case LookAgain():
                 self.work.add_later(kind, key, action.seconds)
+        return None
 
     async def _set_status(self, kind: str, meta: Json, status: Json) -> Json:
         name, namespace, body = meta["name"], meta["namespace"], {"metadata": {"uid": meta["uid"]}, "status": status}

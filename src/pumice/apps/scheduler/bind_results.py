@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from pumice.apps.scheduler.binder import COUNTED_SILENCE, GANG_PATIENCE, Outcome
 from pumice.apps.scheduler.status_writer import StatusWriter
-from pumice.engine.effects import Bind, Event, Evict, PodCondition
+from pumice.engine.effects import Bind, Event, Evict, OpenGate, PodCondition
 from pumice.engine.engine import Engine
 from pumice.engine.state.jobs import Job, Status, Task
 from pumice.metrics.scheduler import SchedulerMetrics
@@ -142,4 +142,9 @@ class BindResults:
         text = f"it was to be evicted, because of {effect.reason}, which was refused: {error}"
         self.writer.put(Event("Pod", "v1", effect.namespace, effect.name, effect.uid, "Warning", "EvictionRefused", text))
         self.metrics.moves += 1
+        self.wake.set()
+
+    def gate_stays(self, effect: OpenGate) -> None:
+        """Its queue lets the pod in anew after a while."""
+        self.engine.state.pods.gate_stays(effect.uid, self.clock.monotonic())
         self.wake.set()

@@ -23,7 +23,8 @@ from pumice.engine.engine import Engine
 from pumice.families.protocol import ReportSource
 from pumice.families.registry import remarks_on
 from pumice.model.errors import BadInput
-from pumice.wire.device_config import DeviceConfig, parse_device_config
+from pumice.wire.device_config import DeviceConfig
+from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.names import DEVICE_CONFIG_KEY, SCHEDULER_CONF_KEY
 from pumice.wire.objects import ConfigMap
 from pumice.wire.scheduler_conf import SchedulerConf, parse_scheduler_conf

@@ -35,7 +35,7 @@ from pumice.apps.service.lease import Election
 from pumice.apps.service.reviewed import Reviewed, is_loopback
 from pumice.apps.service.settings import LedSettings
 from pumice.apps.service.tasks import first, group, run_until
-from pumice.engine.effects import Bind, Event, Evict
+from pumice.engine.effects import Bind, Effect, Event, Evict, GroupStatus, HyperNodeStatus, OpenGate, QueueAllocated
 from pumice.engine.engine import Engine
 from pumice.engine.explaining.explain import as_json, explain_known
 from pumice.engine.state.state import State
@@ -91,6 +91,8 @@ class Settings(LedSettings):
     """Whether a gang that cannot be bound as a whole may also lose members that no controller makes anew."""
     events: bool = True
     status_writes: bool = True
+    group_writes: bool = True
+    """Whether it says how PodGroups, queues and HyperNodes stand: of two schedulers that share them, one does."""
     volumes: bool = True
 
 
@@ -152,7 +154,7 @@ class Scheduler:
                                    allowed=lambda: self._election is None or self._election.held)
         self.informers.group_gone = self.writer.forget_group
         self.results = results = BindResults(self.engine, self.metrics, self.writer, clock, self._wake, settings.evict_bare_pods)
-        self.writer.refused = results.eviction_refused
+        self.writer.refused, self.writer.shut = results.eviction_refused, results.gate_stays
         locks = NodeLocks(cluster, clock, dice)
         self.binder = Binder(
             cluster, clock, dice, results.take,
@@ -298,10 +300,16 @@ class Scheduler:
             if isinstance(effect, Bind):
                 self.writer.forget(effect.uid)
                 self.binder.send(effect)
-            elif self.settings.status_writes or isinstance(effect, Evict):
+            elif self._is_ours_to_say(effect):
                 self.writer.put(effect)
         if plan.more:
             self._wake.set()
+
+    def _is_ours_to_say(self, effect: Effect) -> bool:
+        if isinstance(effect, Evict | OpenGate):
+            return True
+        shared = isinstance(effect, GroupStatus | QueueAllocated | HyperNodeStatus)
+        return self.settings.status_writes and (self.settings.group_writes or not shared)
 
     def _tell_problems(self) -> None:
         """Say once of each object why it, or what part of it, is ignored."""

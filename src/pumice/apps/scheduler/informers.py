@@ -9,11 +9,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
-from pumice.apps.service.watches import Handler, Watcher
+from pumice.apps.service.watches import Handler, Watcher, object_of
 from pumice.engine.engine import Engine
 from pumice.engine.state.jobs import Task
 from pumice.families.protocol import ReportSource
@@ -143,7 +143,7 @@ class Informers:
     # -- kinds --------------------------------------------------------------------------------------------------
 
     def _on_pod(self, event: WatchEvent) -> None:
-        pod = _object(Pod, event)
+        pod = object_of(Pod, event)
         if event.type == "DELETED":
             self.engine.state.pods.drop(pod)
         else:
@@ -154,7 +154,7 @@ class Informers:
                 self.seen(state.tasks[pod.metadata.uid])
 
     def _on_node(self, event: WatchEvent) -> None:
-        node = _object(Node, event)
+        node = object_of(Node, event)
         labels, chosen = node.metadata.labels, self.node_selector
         if event.type == "DELETED" or (chosen and not any(labels.get(key) == value for key, value in chosen)):
             self.engine.state.bookings.drop_node(node.metadata.name, node.metadata.uid)
@@ -162,14 +162,14 @@ class Informers:
             self.engine.state.bookings.put_node(node)
 
     def _on_quota(self, event: WatchEvent) -> None:
-        quota = _object(ResourceQuota, event)
+        quota = object_of(ResourceQuota, event)
         if event.type == "DELETED":
             self.engine.state.quotas.drop(quota.metadata.namespace, quota.metadata.name)
         else:
             self.engine.state.quotas.put(quota)
 
     def _on_group(self, event: WatchEvent) -> None:
-        group = _object(PodGroup, event)
+        group = object_of(PodGroup, event)
         if event.type == "DELETED":
             self.engine.state.groups.drop_group(group)
             self.group_gone(group.metadata.namespace, group.metadata.name)
@@ -208,7 +208,7 @@ class Informers:
         workloads = self.engine.state.classes.workloads
 
         def handle(event: WatchEvent) -> None:
-            found = _object(Workload, event)
+            found = object_of(Workload, event)
             meta = found.metadata
             if self._heeds(kind, f"{meta.namespace}/{meta.name}", meta.uid, event):
                 workloads.put(kind, meta.namespace, meta.name, None if event.type == "DELETED" else found.spec.selector)
@@ -234,12 +234,3 @@ class Informers:
 
     def _heeds(self, kind: str, name: str, uid: str, event: WatchEvent) -> bool:
         return self.engine.state.bearers.heeds(kind, name, uid, gone=event.type == "DELETED")
-
-
-T = TypeVar("T")
-
-
-def _object(kind: type[T], event: WatchEvent) -> T:
-    """What the event is about. Raises msgspec.MsgspecError."""
-    found: T = decode(kind, event.raw) if event.obj is None else event.obj
-    return found

@@ -1,19 +1,16 @@
-"""Conditions, PodGroup and queue status, events and evictions: written beside the cycles, the latest value wins."""
+"""Conditions, PodGroup and queue status, events and evictions: written beside the cycles, in order, the latest value wins."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
-
-import msgspec
 
 from pumice.apps.scheduler.event_rate import EventRate
+from pumice.apps.scheduler.status_requests import StatusRequests
 from pumice.apps.service.tasks import Bell
 from pumice.engine.effects import (
     Effect,
@@ -22,39 +19,26 @@ from pumice.engine.effects import (
     GroupStatus,
     HyperNodeStatus,
     Nominate,
+    OpenGate,
     PodCondition,
     QueueAllocated,
 )
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
-from pumice.wire.volcano import (
-    COMPLETED,
-    EVENTS,
-    HYPER_NODES,
-    INQUEUE,
-    POD_GROUPS,
-    PODS,
-    QUEUES,
-    RUNNING,
-    PodGroupCondition,
-    event_body,
-    stamp,
-)
+from pumice.wire.volcano import COMPLETED, INQUEUE, RUNNING
 
 log = logging.getLogger("pumice.scheduler.status")
 
 ATTEMPTS = 6
 OVERTAKEN = 2.0
 """Seconds for which a Binding waits at most for a condition of its pod that is on its way."""
-MARKS_WAIT = 1.0
-"""Seconds that an eviction waits for its marks to be written."""
 REFUSED = frozenset({400, 403, 405, 422})
 """Answers to an eviction that asking again does not change."""
 BACKLOG_LIMIT = 100_000
 GIVE_WAY = 0.02
 """Seconds between two writes of events and status while many Bindings are on their way: each costs the processor as much as a
 Binding, and ten thousand pods that wait have ten thousand conditions to be told."""
-GIVE_WAY_AT_MOST = 10.0
+GIVE_WAY_AT_MOST = 30.0
 """After so many seconds without a pause of the Bindings they are written as fast as they come."""
 STANDS = 1.0
 """Seconds for which the status of a group that stands waits, as upstream's for its next session: its pods start, and one write
@@ -93,13 +77,15 @@ class StatusWriter:
     """Whether this scheduler leads: nobody evicts without the lease."""
     refused: Callable[[Evict, str], None] = lambda effect, cause: None
     """Told of an eviction that the API server refuses for good."""
+    shut: Callable[[OpenGate], None] = lambda effect: None
+    """Told of a gate that could not be taken off."""
     admitting: int = 32
     """Groups that are let in side by side: their pods are made after that, by controllers that wait for it."""
     _rest: _Lane = field(default_factory=_Lane)
     _evictions: _Lane = field(default_factory=_Lane)
     """Apart from the rest: no backlog and no write that hangs keeps them waiting, and none of them is dropped."""
     _let_in: _Lane = field(default_factory=_Lane)
-    """PodGroups that may have their pods made: no Binding comes before them, so they give way to none."""
+    """PodGroups that may have their pods made, and gates of pods: no Binding comes before them, so they give way to none."""
     _standing: _Lane = field(default_factory=lambda: _Lane(STANDS))
     _last_words: _Lane = field(default_factory=lambda: _Lane(LAST_WORD))
     _due: dict[tuple[str, ...], float] = field(default_factory=dict)
@@ -113,7 +99,10 @@ class StatusWriter:
     value is still wanted."""
     _busy_since: float | None = None
     _next_turn: float = 0.0
-    _serial: int = 0
+    _requests: StatusRequests = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._requests = StatusRequests(self.cluster, self.clock, self.component, self.put)
 
     def put(self, effect: Effect) -> None:
         key = self._key(effect)
@@ -142,6 +131,8 @@ class StatusWriter:
     def _lane(self, effect: Effect) -> _Lane:
         if isinstance(effect, Evict):
             return self._evictions
+        if isinstance(effect, OpenGate):
+            return self._let_in
         if not isinstance(effect, GroupStatus):
             return self._rest
         if effect.phase == INQUEUE and not effect.conditions:
@@ -257,15 +248,18 @@ class StatusWriter:
                 self.refused(effect, "this scheduler leads no longer")
                 return
             try:
-                await self._perform(effect)
+                await self._requests.write(effect)
                 return
             except ApiError as error:
                 if isinstance(effect, Evict) and error.code in REFUSED:
-                    await self._stays(effect, error.message)
+                    await self._requests.stays(effect, error.message)
+                    self.refused(effect, error.message)
                     return
                 hopeless = (404, 409) if isinstance(effect, Evict) else (403, 404, 422)  # 409: another pod has its name now
                 if error.code in hopeless or isinstance(effect, Event):
                     log.debug("not written %s: %s", effect, error)
+                    if isinstance(effect, OpenGate):
+                        self.shut(effect)
                     return
                 if self._waits(key):
                     return  # a newer value is waiting
@@ -274,70 +268,11 @@ class StatusWriter:
                 attempt += 1
         if self._writing[key]:
             log.warning("given up after %d attempts: %s", ATTEMPTS, effect)
+            if isinstance(effect, OpenGate):
+                self.shut(effect)
 
     def _waits(self, key: tuple[str, ...]) -> bool:
         return any(key in lane.todo for lane in self._lanes)
-
-    async def _perform(self, effect: Effect) -> None:
-        match effect:
-            case PodCondition():
-                await self._patch_pod(effect.namespace, effect.name, effect.uid, [_condition(
-                    "PodScheduled", "False", effect.reason, effect.message, self.clock.now())])  # fmt: skip
-            case GroupStatus():
-                status: dict[str, Any] = {
-                    "phase": effect.phase,
-                    "conditions": [_dated(condition, self.clock.now()) for condition in effect.conditions],
-                    "running": effect.running, "succeeded": effect.succeeded, "failed": effect.failed,
-                }  # fmt: skip
-                await self.cluster.patch(POD_GROUPS, effect.name, {"status": status}, effect.namespace)
-            case QueueAllocated():
-                await self._write_queue(effect)
-            case HyperNodeStatus():
-                status = {"nodeCount": effect.node_count, "conditions": msgspec.to_builtins(effect.conditions)}
-                await self.cluster.patch(HYPER_NODES, effect.name, {"status": status}, subresource="status")
-            case Event():
-                await self.cluster.create(EVENTS, self._event(effect), effect.namespace or "default")
-            case Evict():
-                await self._delete(effect)
-            case Nominate():
-                body = {"status": {"nominatedNodeName": effect.node or None}}
-                await self.cluster.patch(PODS, effect.name, body, effect.namespace, subresource="status", kind="strategic")
-
-    async def _patch_pod(self, namespace: str, name: str, uid: str, conditions: list[dict[str, Any]]) -> None:
-        """The uid keeps it off a successor of the same name."""
-        body = {"metadata": {"uid": uid}, "status": {"conditions": conditions}}
-        await self.cluster.patch(PODS, name, body, namespace, subresource="status", kind="strategic")
-
-    async def _write_queue(self, effect: QueueAllocated) -> None:
-        # A merge patch keeps resources that are no longer allocated unless they are named null.
-        queue = await self.cluster.get(QUEUES, effect.name)
-        old = (queue.get("status") or {}).get("allocated") or {}
-        allocated: dict[str, Any] = {**dict.fromkeys(old, None), **effect.allocated}
-        await self.cluster.patch(QUEUES, effect.name, {"status": {"allocated": allocated}}, subresource="status")
-
-    async def _delete(self, effect: Evict) -> None:
-        """Mark the pod and delete it (spec 12.2). The marks are for people: without them it goes all the same."""
-        text = f"Pod is evicted, because of {effect.reason}"
-        self.put(Event("Pod", "v1", effect.namespace, effect.name, effect.uid, "Warning", "Evict", text))
-        now = self.clock.now()
-        why = f"{self.component}: preempting to accommodate a higher priority pod"
-        conditions = [
-            _condition("Ready", "False", "Evict", text, now),
-            _condition("DisruptionTarget", "True", "PreemptionByScheduler", why, now),
-        ]
-        with contextlib.suppress(ApiError, TimeoutError):
-            async with asyncio.timeout(MARKS_WAIT):
-                await self._patch_pod(effect.namespace, effect.name, effect.uid, conditions)
-        await self.cluster.delete(PODS, effect.name, effect.namespace, uid=effect.uid)
-
-    async def _stays(self, effect: Evict, cause: str) -> None:
-        """The pod is not deleted: take back the mark that said so."""
-        why = f"the eviction was refused: {cause}"
-        with contextlib.suppress(ApiError, TimeoutError):
-            async with asyncio.timeout(MARKS_WAIT):
-                await self._patch_pod(effect.namespace, effect.name, effect.uid, [
-                    _condition("DisruptionTarget", "False", "EvictionRefused", why, self.clock.now())])  # fmt: skip
-        self.refused(effect, cause)
 
     def _key(self, effect: Effect) -> tuple[str, ...] | None:
         match effect:
@@ -353,27 +288,10 @@ class StatusWriter:
                 return ("evict", effect.uid)
             case Nominate():
                 return ("nominate", effect.uid)
+            case OpenGate():
+                return ("gate", effect.uid)
             case Event():
                 key = ("event", effect.uid, effect.reason, effect.message)
                 said = self.events and (key in self._rest.todo or self.event_rate.admits(effect, self.clock.monotonic()))
                 return key if said else None
         return None
-
-    def _event(self, event: Event) -> dict[str, Any]:
-        now = self.clock.now()
-        self._serial += 1
-        about = {"kind": event.kind, "apiVersion": event.api_version, "namespace": event.namespace, "name": event.name,
-                 "uid": event.uid}  # fmt: skip
-        suffix = f"{int(now * 1e6):x}{self._serial:x}"
-        body = event_body(about, event.type, event.reason, event.message, self.component, now, suffix=suffix)
-        return {**body, "action": "Scheduling"}
-
-
-def _dated(condition: PodGroupCondition, now: float) -> dict[str, Any]:
-    """As it is written; a condition that a cycle made has no time yet, for cycles read no clock."""
-    written: dict[str, Any] = msgspec.to_builtins(condition)
-    return {"lastTransitionTime": stamp(now), **written}
-
-
-def _condition(type_: str, status: str, reason: str, message: str, now: float) -> dict[str, Any]:
-    return {"type": type_, "status": status, "reason": reason, "message": message, "lastTransitionTime": stamp(now)}

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from pumice.apps.service.own_node import CONFIG_MAPS
 from pumice.model.errors import BadInput
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
 from pumice.wire import names
-from pumice.wire.device_config import DeviceConfig, NvidiaConfig, parse_device_config
+from pumice.wire.device_config import DeviceConfig, NvidiaConfig
+from pumice.wire.device_config_text import parse_device_config
+from pumice.wire.kinds import CONFIGMAPS
 
 log = logging.getLogger("pumice.node")
 
@@ -63,7 +64,7 @@ async def read_device_config(namespace: str, cluster: Cluster) -> DeviceConfig |
     """None: there is none, or it may not be read. Raises ApiError and BadInput."""
     for space in spaces(namespace):
         try:
-            found = await cluster.get(CONFIG_MAPS, names.DEVICE_CONFIGMAP, space)
+            found = await cluster.get(CONFIGMAPS, names.DEVICE_CONFIGMAP, space)
         except ApiError as error:
             if error.code == 403:
                 log.warning("ConfigMap %s/%s may not be read: %s", space, names.DEVICE_CONFIGMAP, error.message)

@@ -17,16 +17,12 @@ from pumice.apps.service.watches import Watcher
 from pumice.node.effects import Tell
 from pumice.node.pods import NodePod
 from pumice.ports.clock import Clock
-from pumice.ports.cluster import ApiError, Cluster, Resource, WatchEvent
+from pumice.ports.cluster import ApiError, Cluster, WatchEvent
+from pumice.wire.kinds import EVENTS, NODES, PODS
 from pumice.wire.objects import Node, convert, decode
 from pumice.wire.volcano import event_body
 
 log = logging.getLogger("pumice.node")
-
-PODS = Resource("", "v1", "pods")
-NODES = Resource("", "v1", "nodes", namespaced=False)
-EVENTS = Resource("", "v1", "events")
-CONFIG_MAPS = Resource("", "v1", "configmaps")
 
 
 class OwnNode:
@@ -52,9 +48,11 @@ class OwnNode:
         return [self._watch_pods(), self._watch_node()]
 
     async def relist(self) -> None:
-        """Ask for the pods now, past the watch. What the watch has told meanwhile counts more than an older list."""
+        """Ask for the pods now, past the watch. What the watch has told meanwhile counts more than an older list; who was known
+        before and is not in it is gone."""
         gone: set[str] = set()
         self._gone = gone
+        before = set(self._pods)
         try:
             listed = await self._cluster.list(PODS, field_selector=f"spec.nodeName={self.name}")
         finally:
@@ -63,8 +61,16 @@ class OwnNode:
             with suppress(msgspec.ValidationError):
                 pod = convert(NodePod, item)
                 known = self._pods.get(pod.uid)
+                before.discard(pod.uid)
                 if pod.uid not in gone and (known is None or _version(pod) >= _version(known)):
                     self._keep(pod)
+        for uid in before:
+            self.forget(uid)
+
+    def forget(self, uid: str) -> None:
+        """That pod is gone, although the watch has not told so yet."""
+        if self._pods.pop(uid, None) is not None:
+            self.pods_changed.fire()
 
     async def _watch_pods(self) -> None:
         watcher = Watcher(self._cluster, self.clock, log, lambda _: self._arrived(self.pods_synced, self.pods_changed))

@@ -5,18 +5,26 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Resource, WatchEvent
+from pumice.wire.objects import decode
 
 ABSENT_KIND_RETRY = 10.0
 ABSENT_OR_FORBIDDEN, SELDOM = (403, 404), 60.0
 """For kinds that one can do without; after so many seconds one is looked for again."""
 
 Handler = Callable[[WatchEvent], None]
+T = TypeVar("T")
+
+
+def object_of(kind: type[T], event: WatchEvent) -> T:
+    """What the event is about. Raises msgspec.MsgspecError."""
+    found: T = decode(kind, event.raw) if event.obj is None else event.obj
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,11 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
+PATIENCE: Final = 2.0
+"""Seconds for which who ends waits for a call that may hang."""
 
 
 class Worker(Executor):
@@ -37,7 +39,7 @@ class Worker(Executor):
         self._work.put(work)
         return answer
 
-    def close(self, last: Callable[[], None] | None = None, patience: float = 2.0) -> bool:
+    def close(self, last: Callable[[], None] | None = None, patience: float = PATIENCE) -> bool:
         """No more calls after ``last``, which gives back what the calls used; whether that was done in time."""
         if last is not None:
             self._work.put(last)

@@ -32,11 +32,12 @@ class Require:
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """Bring an object of the Job's own in line (merge patch); one that is gone stays gone."""
+    """Bring an object of the Job's own in line (merge patch); ``lost`` is made where it is gone."""
 
     resource: Resource
     name: str
     body: Json
+    lost: Ensure
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from pumice.controllers.job import templates
 from pumice.controllers.job.phases import minimum
 from pumice.controllers.podgroup import as_quantities, quota_usage
 from pumice.wire import names
@@ -77,6 +78,14 @@ def change(group: PodGroup, wanted: Json) -> Json:
     return changed
 
 
+def what_it_lacks(group: PodGroup) -> str:
+    """What the newest condition that holds says of a group that is not scheduled; empty where it is, or none holds."""
+    newest = next((each for each in reversed(group.status.conditions) if each.status == "True"), None)
+    if newest is None or newest.type == "Scheduled":
+        return ""
+    return f"{newest.type.lower()}, reason: {newest.message}"
+
+
 def min_resources(job: Job, priorities: Priorities) -> dict[str, str]:
     """The usage of the pods that must stand, the important ones first."""
     tasks = sorted(job.spec.tasks, key=lambda task: -priorities.get(_priority_class(job, task), 0))
@@ -116,22 +125,16 @@ def usage(task: Task) -> Mapping[str, Fraction]:
 @lru_cache(1024)
 def _usage(written: bytes) -> Mapping[str, Fraction]:
     """Thousands of Jobs are of one template."""
-    return quota_usage(msgspec.convert({"spec": _template(written).get("spec") or {}}, Pod, strict=False))
-
-
-def template(task: Task) -> Json:
-    """A fresh copy of a task's pod template."""
-    return _template(task.template)
-
-
-def _template(written: bytes | msgspec.Raw) -> Json:
-    found = msgspec.json.decode(written)
-    return found if isinstance(found, dict) else {}
+    return quota_usage(msgspec.convert({"spec": templates.read(written).get("spec") or {}}, Pod, strict=False))
 
 
 def _priority_class(job: Job, task: Task) -> str:
-    named = (template(task).get("spec") or {}).get("priorityClassName")
-    return str(named or job.spec.priority_class_name)
+    return _named_class(bytes(task.template)) or job.spec.priority_class_name
+
+
+@lru_cache(1024)
+def _named_class(written: bytes) -> str:
+    return str((templates.read(written).get("spec") or {}).get("priorityClassName") or "")
 
 
 def _sub_group(job: Job, task: Task) -> Json:

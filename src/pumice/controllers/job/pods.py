@@ -5,9 +5,10 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import Any, Final
 
-from pumice.controllers.job.group import owner, template
+from pumice.controllers.job.group import owner
 from pumice.controllers.job.plugins import registry
 from pumice.controllers.job.plugins.contract import Seat, add_volume, containers, pod_name
+from pumice.controllers.job.templates import template
 from pumice.wire import names
 from pumice.wire.batch import Job, Task, Volume
 

@@ -44,6 +44,8 @@ from pumice.wire.volcano import PERSISTENT_VOLUME_CLAIMS, PodGroup, seconds
 
 HOSTS_OF: Final = f"{names.OUR_DOMAIN}/hosts-of-generation"
 """For which generation of the Job its plugins' objects were last brought in line; nothing says: for the first."""
+LAST_COMMAND: Final = f"{names.OUR_DOMAIN}/last-command"
+"""Uid of the Command that was carried out last, written with what it did."""
 _LIVE: Final = ("Pending", "Running", "")
 
 
@@ -76,6 +78,8 @@ def problem_of(job: Job) -> str:
 def act(view: View, action: str, request: Request) -> list[Effect]:
     """Carry an action out: the phase it leads to, or the pods that go at once while the Job restarts already."""
     job, status = view.job, view.job.status
+    if request.command and status.controlled_resources.get(LAST_COMMAND) == request.command:
+        return []  # a forerunner did, and died before it had deleted it
     move = MOVES.get(job.phase or PENDING, {}).get(action)
     if move is None:
         return []
@@ -86,10 +90,13 @@ def act(view: View, action: str, request: Request) -> list[Effect]:
         return []
     reason = {Kill.ALL: RESTART_JOB, Kill.SOFT: RESUME if move.to == RESTARTING else action}.get(move.kill, action)
     after = replace(
-        counted(job, view.pods.values()), retry_count=status.retry_count + move.retried,
-        version=status.version + (move.kill is not Kill.TARGET), running_duration=duration(job, view.now),
+        status, retry_count=status.retry_count + move.retried, version=status.version + (move.kill is not Kill.TARGET),
+        running_duration=duration(job, view.now),
     )  # fmt: skip
-    return [WriteStatus(entered(after, move.to, view.now, reason, target_of(action, request)), urgent=True)]
+    if request.command:
+        after = replace(after, controlled_resources={**status.controlled_resources, LAST_COMMAND: request.command})
+    acted = replace(job, status=entered(after, move.to, view.now, reason, target_of(action, request)))
+    return [WriteStatus(counted(acted, view.pods.values(), lambda pod: _goes(acted, pod)), urgent=True)]
 
 
 def decide(view: View) -> list[Effect]:
@@ -98,9 +105,14 @@ def decide(view: View) -> list[Effect]:
     if job.metadata.deletion_timestamp:
         return []
     missing = list(_living(view) if job.phase in LIVING else _killed(view))
-    if any(not isinstance(effect, Tell) for effect in missing):
+    if not all(waits_for_nothing(effect) for effect in missing):
         return missing
     return [*missing, *_counts(view), *(_expiry(view) if job.phase in FINISHED else ())]
+
+
+def waits_for_nothing(effect: Effect) -> bool:
+    """Whether nothing of what comes after depends on it."""
+    return isinstance(effect, Tell | LookAgain) or (isinstance(effect, DropGroup) and effect.in_company)
 
 
 def _counts(view: View) -> Iterator[Effect]:
@@ -122,9 +134,7 @@ def _living(view: View) -> Iterator[Effect]:
     if view.problem:
         yield Tell("Warning", "JobStatusError", view.problem)
         return
-    prepared = list(_preparation(job)) if job.phase in ("", PENDING) else []
-    prepared += _following(job)
-    if prepared:
+    if prepared := list(_preparation(job)):
         yield from prepared
         return
     if view.group is None:
@@ -139,8 +149,25 @@ def _living(view: View) -> Iterator[Effect]:
 
 
 def _preparation(job: Job) -> Iterator[Effect]:
-    """Claims and what plugins make, as far as the status does not say that it is there."""
+    """Claims and what plugins make, as far as the status does not say that it is there; and what of it must follow the number of
+    pods, once for each change of the Job."""
     marks = dict(job.status.controlled_resources)
+    if job.phase in ("", PENDING):
+        yield from _claims(job, marks)
+        for name, _, _ in registry.of(job):
+            if registry.mark(name) not in marks:
+                marks[registry.mark(name)] = name
+                yield from registry.objects(job, name)
+    generation = str(job.metadata.generation)
+    if job.metadata.generation > 1 and marks.get(HOSTS_OF) != generation and (follow := registry.following(job)):
+        marks[HOSTS_OF] = generation
+        yield from follow
+    if marks != job.status.controlled_resources:
+        yield WriteStatus(replace(job.status, controlled_resources=marks), urgent=False)
+
+
+def _claims(job: Job, marks: dict[str, str]) -> Iterator[Effect]:
+    """The volumes' that no mark speaks of, which are marked then."""
     for position, volume in enumerate(job.spec.volumes):
         name = pods.claim_name(job, volume, position)
         if f"volume-pvc-{name}" in marks:
@@ -153,35 +180,13 @@ def _preparation(job: Job) -> Iterator[Effect]:
             meta = {"name": name, "namespace": job.metadata.namespace}
             body = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": meta, "spec": volume.volume_claim}
             yield Ensure(PERSISTENT_VOLUME_CLAIMS, body)
-    for name, _, _ in registry.of(job):
-        if registry.mark(name) not in marks:
-            marks[registry.mark(name)] = name
-            yield from registry.objects(job, name)
-            if job.metadata.generation > 1:
-                marks[HOSTS_OF] = str(job.metadata.generation)
-    if marks != job.status.controlled_resources:
-        yield WriteStatus(replace(job.status, controlled_resources=marks), urgent=False)
-
-
-def _following(job: Job) -> list[Effect]:
-    """What must follow the number of pods, once for each change of the Job."""
-    marks, generation = job.status.controlled_resources, str(job.metadata.generation)
-    if job.metadata.generation <= 1 or marks.get(HOSTS_OF) == generation:
-        return []
-    follow = registry.following(job)
-    if not follow:
-        return []
-    marked = {**marks, HOSTS_OF: generation}
-    return [*follow, WriteStatus(replace(job.status, controlled_resources=marked), urgent=False)]
 
 
 def _waiting(group: PodGroup, job: Job) -> Iterator[Effect]:
     """The word that the scheduler has no room for it."""
-    newest = next((each for each in reversed(group.status.conditions) if each.status == "True"), None)
-    if newest is not None and newest.type != "Scheduled":
+    if lacks := groups.what_it_lacks(group):
         meta = job.metadata
-        text = f"PodGroup {meta.namespace}:{meta.name} {newest.type.lower()}, reason: {newest.message}"
-        yield Tell("Warning", "PodGroupPending", text)
+        yield Tell("Warning", "PodGroupPending", f"PodGroup {meta.namespace}:{meta.name} {lacks}")
 
 
 def _pods(view: View, group: str) -> Iterator[Effect]:
@@ -189,7 +194,9 @@ def _pods(view: View, group: str) -> Iterator[Effect]:
     job = view.job
     wanted = {pod_name(job, task, index) for task in job.spec.tasks for index in range(task.replicas)}
     yield from (DropPod(pod) for name, pod in view.pods.items()
-                if not pod.terminating and (name not in wanted or _stale(job, pod)))  # fmt: skip
+                if (name not in wanted or _stale(job, pod)) and not pod.terminating)  # fmt: skip
+    if wanted <= view.pods.keys():
+        return
     for task in startable(job, view.pods.values()):
         for index in range(task.replicas):
             if pod_name(job, task, index) not in view.pods:
@@ -198,9 +205,12 @@ def _pods(view: View, group: str) -> Iterator[Effect]:
 
 def _stale(job: Job, pod: JobPod) -> bool:
     """Whether an earlier controller died before it had deleted it."""
-    if names.OUT_OF_SYNC in pod.metadata.annotations:
+    notes = pod.metadata.annotations
+    if names.OUT_OF_SYNC in notes:
         return True
-    version = pod.metadata.annotations.get(names.JOB_VERSION, "")
+    version = notes.get(names.JOB_VERSION, "")
+    if version == str(job.status.version):
+        return False
     return pod.status.phase in _LIVE and version.isdecimal() and int(version) < job.status.version
 
 

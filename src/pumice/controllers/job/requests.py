@@ -34,6 +34,8 @@ class Request:
     version: int | None = None
     since: float = 0.0
     """When it began, where that is known; 0 means now."""
+    command: str = ""
+    """Uid of the Command that says the action."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,19 +116,28 @@ def events(job: Job, before: JobPod | None, now: JobPod | None, siblings: Iterab
         return [_about(pod, OUT_OF_SYNC)]
     phase, was = pod.status.phase, before.status.phase if before else ""
     if phase == "Failed" and was != phase:
-        return [_about(pod, POD_FAILED)]
+        return [_about(pod, POD_FAILED, _ended(before, pod))]
     if phase == "Succeeded" and was != phase:
-        return [_about(pod, TASK_COMPLETED if _all_succeeded(job, pod, siblings) else OUT_OF_SYNC)]
+        through = _is_heeded(job, TASK_COMPLETED) and _all_succeeded(job, pod, siblings)
+        return [_about(pod, TASK_COMPLETED if through else OUT_OF_SYNC, _ended(before, pod))]
     if phase in ("Pending", "Running") and before is not None and _failed_too_often(job, pod, siblings):
         return [_about(pod, TASK_FAILED)]
     if phase == "Running" and was != phase:
         return [_about(pod, POD_RUNNING)]
     if before is None and phase in ("Pending", ""):
-        return [_about(pod, POD_PENDING)]
+        return [_about(pod, POD_PENDING, seconds(pod.metadata.creation_timestamp))]
     return []
 
 
-def _about(pod: JobPod, event: str) -> Request:
+def _ended(before: JobPod | None, pod: JobPod) -> float:
+    """When a pod ended that nobody saw end, by its kubelet's clock; 0 for one that ended just now."""
+    if before is not None:
+        return 0.0
+    ends = (each.state.terminated for each in pod.status.container_statuses)
+    return max((seconds(end.finished_at or "") for end in ends if end is not None), default=0.0)
+
+
+def _about(pod: JobPod, event: str, since: float = 0.0) -> Request:
     meta = pod.metadata
     version = meta.annotations.get(names.JOB_VERSION, "")
     first = pod.status.container_statuses[0].state.terminated if pod.status.container_statuses else None
@@ -134,7 +145,7 @@ def _about(pod: JobPod, event: str) -> Request:
         event, task=task_of(pod), pod=meta.name, uid=meta.uid, partition=meta.labels.get(names.PARTITION, ""),
         exit_code=first.exit_code if first is not None and event == POD_FAILED else 0,
         version=int(version) if version.isdecimal() else None,
-        since=seconds(meta.creation_timestamp) if event == POD_PENDING else 0.0,
+        since=since,
     )  # fmt: skip
 
 
@@ -144,6 +155,12 @@ def task_of(pod: JobPod) -> str:
 
 def _by_our_hand(pod: JobPod) -> bool:
     return names.OUT_OF_SYNC in pod.metadata.annotations
+
+
+def _is_heeded(job: Job, event: str) -> bool:
+    """Whether some policy speaks of the event: who asks all pods of a task for each of them asks a thousand a thousand times."""
+    policies = (*job.spec.policies, *(policy for task in job.spec.tasks for policy in task.policies))
+    return any(each in (event, ANY) for policy in policies for each in (policy.event, *policy.events))
 
 
 def _all_succeeded(job: Job, pod: JobPod, siblings: Iterable[JobPod]) -> bool:

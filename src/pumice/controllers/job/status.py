@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
 from pumice.controllers.job.requests import task_of
-from pumice.wire.batch import Job, JobCondition, JobPod, JobState, JobStatus, TaskState
+from pumice.wire.batch import PENDING, Job, JobCondition, JobPod, JobState, JobStatus, TaskState
 from pumice.wire.volcano import seconds, stamp
 
 _PHASES = ("Pending", "Running", "Succeeded", "Failed")
 
 
-def counted(job: Job, pods: Iterable[JobPod]) -> JobStatus:
-    """The status with the pods' counts."""
-    total, terminating, by_task = Counter[str](), 0, dict[str, Counter[str]]()
-    for pod in pods:
-        if pod.terminating:
-            terminating += 1
-            continue
-        phase = pod.status.phase or "Pending"
-        total[phase if phase in _PHASES else "Unknown"] += 1
-        by_task.setdefault(task_of(pod), Counter())[phase] += 1
+def counted(job: Job, pods: Iterable[JobPod], goes: Callable[[JobPod], bool] = lambda pod: False) -> JobStatus:
+    """The status with the pods' counts. ``goes``: whether a pod will be deleted next, and counts as one that is."""
+    gone = ("", "")
+    found = Counter(gone if pod.terminating or goes(pod) else (task_of(pod), pod.status.phase or "Pending") for pod in pods)
+    terminating = found.pop(gone, 0)
+    total, by_task = Counter[str](), dict[str, dict[str, int]]()
+    for (task, phase), count in sorted(found.items()):
+        total[phase if phase in _PHASES else "Unknown"] += count
+        by_task.setdefault(task, {})[phase] = count
     return replace(
         job.status, pending=total["Pending"], running=total["Running"], succeeded=total["Succeeded"], failed=total["Failed"],
         unknown=total["Unknown"], terminating=terminating,
-        task_status_count={task: TaskState(dict(sorted(found.items()))) for task, found in sorted(by_task.items())},
+        task_status_count={task: TaskState(phases) for task, phases in by_task.items()},
     )  # fmt: skip
 
 
@@ -36,6 +35,14 @@ def entered(status: JobStatus, phase: str, now: float, reason: str = "", message
     at = stamp(now)
     return replace(status, state=JobState(phase, reason, message, at),
                    conditions=[*status.conditions, JobCondition(phase, at)])  # fmt: skip
+
+
+def begun(job: Job) -> JobStatus:
+    """The status with its beginning: where our definition alone says that a Job waits, it has done so since it is there."""
+    status, since = job.status, job.metadata.creation_timestamp
+    if status.state.phase != PENDING or status.conditions or not since:
+        return status
+    return replace(status, state=replace(status.state, last_transition_time=since), conditions=[JobCondition(PENDING, since)])
 
 
 def duration(job: Job, now: float) -> str:

@@ -6,15 +6,14 @@ Not all that an API server checks of a pod: what a Job's pods would all fail wit
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
 
+from pumice.controllers.job.templates import template
 from pumice.wire.batch import Task
 from pumice.wire.quantity import parse_quantity
-
-Json = Mapping[str, Any]
 
 LABEL: Final = 63
 _LABEL_PATTERN = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -30,6 +29,43 @@ NOT_A_NAME: Final = (
 RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
 
 
+class _Resources(msgspec.Struct):
+    requests: dict[str, Any] = {}
+    limits: dict[str, Any] = {}
+
+
+class _Mount(msgspec.Struct):
+    name: str = ""
+
+
+class _Container(msgspec.Struct, rename="camel"):
+    name: str = ""
+    image: str = ""
+    resources: _Resources = msgspec.field(default_factory=_Resources)
+    volume_mounts: list[_Mount] = []
+    env: list[dict[str, Any]] = []
+    ports: list[dict[str, Any]] = []
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    restart_policy: str = ""
+    init_containers: list[_Container | None] = []
+    containers: list[_Container | None] = []
+    volumes: list[_Mount] = []
+
+
+class _Meta(msgspec.Struct):
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+
+class _Template(msgspec.Struct):
+    """What is looked at here, or added to where pods are made of it."""
+
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+    spec: _Spec | None = None
+
+
 def name_problems(name: str) -> str:
     """Why this cannot be the value of a label and the name of a Service, as upstream prints it; empty where it can."""
     found = []
@@ -43,10 +79,9 @@ def name_problems(name: str) -> str:
 def template_problems(task: Task, index: int) -> str:
     """Empty where the template is one."""
     try:
-        template = msgspec.json.decode(task.template) if bytes(task.template) else {}
-    except msgspec.DecodeError as error:
+        found = list(_problems(_read(task).spec))
+    except msgspec.MsgspecError as error:
         return f"spec.task[{index}].template: {error}"
-    found = list(_template(template if isinstance(template, dict) else {}))
     return f"spec.task[{index}]." + ". ".join(found) + ". " if found else ""
 
 
@@ -54,43 +89,46 @@ def cpu_problems(task: Task, index: int) -> Iterator[str]:
     """A task bound to NUMA nodes asks for whole CPUs."""
     if task.topology_policy in ("", "none"):
         return
-    template = msgspec.json.decode(task.template)
-    for number, container in enumerate(template.get("spec", {}).get("containers", ())):
-        resources = container.get("resources") or {}
-        asked = (resources.get("requests") or resources.get("limits") or {}).get("cpu", 0)
+    try:
+        spec = _read(task).spec or _Spec()
+    except msgspec.MsgspecError:
+        return  # which has been said
+    for number, container in enumerate(spec.containers):
+        resources = container.resources if container is not None else _Resources()
         try:
-            whole = parse_quantity(asked).denominator == 1
+            whole = parse_quantity((resources.requests or resources.limits).get("cpu", 0)).denominator == 1
         except ValueError:
             whole = False
         if not whole:
             yield f"the cpu request isn't an integer in spec.task[{index}] container[{number}]."
 
 
-def _template(template: Json) -> Iterator[str]:
-    spec = template.get("spec")
+def _read(task: Task) -> _Template:
+    """Raises MsgspecError."""
+    return msgspec.convert(template(task), _Template)
+
+
+def _problems(spec: _Spec | None) -> Iterator[str]:
     path = "template.spec"
-    if not isinstance(spec, dict):
+    if spec is None:
         yield f"{path}: Required value"
         return
-    containers = spec.get("containers") or []
-    if not containers:
+    if not spec.containers:
         yield f"{path}.containers: Required value"
-    restart = spec.get("restartPolicy")
-    if restart is not None and restart not in RESTART_POLICIES:
+    if spec.restart_policy and spec.restart_policy not in RESTART_POLICIES:
         supported = ", ".join(f'"{policy}"' for policy in RESTART_POLICIES)
-        yield f'{path}.restartPolicy: Unsupported value: "{restart}": supported values: {supported}'
-    volumes = {volume.get("name") for volume in spec.get("volumes") or () if isinstance(volume, dict)}
-    seen = set[str]()
-    for key in ("initContainers", "containers"):
-        for number, container in enumerate(spec.get(key) or ()):
-            yield from _container(container, f"{path}.{key}[{number}]", seen, volumes)
+        yield f'{path}.restartPolicy: Unsupported value: "{spec.restart_policy}": supported values: {supported}'
+    volumes, seen = {volume.name for volume in spec.volumes}, set[str]()
+    for key, containers in (("initContainers", spec.init_containers), ("containers", spec.containers)):
+        for number, container in enumerate(containers):
+            yield from _of_container(container, f"{path}.{key}[{number}]", seen, volumes)
 
 
-def _container(container: Any, path: str, seen: set[str], volumes: set[Any]) -> Iterator[str]:
-    if not isinstance(container, dict):
+def _of_container(container: _Container | None, path: str, seen: set[str], volumes: set[str]) -> Iterator[str]:
+    if container is None:
         yield f"{path}: Required value"
         return
-    name = container.get("name") or ""
+    name = container.name
     if not name:
         yield f"{path}.name: Required value"
     elif len(name) > LABEL or not re.fullmatch(_LABEL_PATTERN, name):
@@ -99,13 +137,13 @@ def _container(container: Any, path: str, seen: set[str], volumes: set[Any]) -> 
     elif name in seen:
         yield f'{path}.name: Duplicate value: "{name}"'
     seen.add(name)
-    if not container.get("image"):
+    if not container.image:
         yield f"{path}.image: Required value"
-    for number, mount in enumerate(container.get("volumeMounts") or ()):
-        if isinstance(mount, dict) and mount.get("name") not in volumes:
-            yield f'{path}.volumeMounts[{number}].name: Not found: "{mount.get("name", "")}"'
-    for kind in ("requests", "limits"):
-        for resource, amount in ((container.get("resources") or {}).get(kind) or {}).items():
+    for number, mount in enumerate(container.volume_mounts):
+        if mount.name not in volumes:
+            yield f'{path}.volumeMounts[{number}].name: Not found: "{mount.name}"'
+    for kind, amounts in (("requests", container.resources.requests), ("limits", container.resources.limits)):
+        for resource, amount in amounts.items():
             try:
                 negative = parse_quantity(amount) < 0
             except ValueError:

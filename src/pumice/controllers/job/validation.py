@@ -68,6 +68,16 @@ def _mistakes(job: Job, plugins: Collection[str], queue: str = "") -> Iterator[t
         yield True, NO_CYCLE
 
 
+def never_whole(job: Job) -> str:
+    """What its user should hear of a Job whose gang waits for pods that wait for the gang; empty where it is none. Upstream says
+    only that the plugin gang should be off then (docs/design/task-launch-order-within-job.md, Notice)."""
+    first = sum(task.replicas for task in job.spec.tasks if task.depends_on is None or not task.depends_on.name)
+    if not first < job.spec.min_available <= replicas(job):
+        return ""
+    return (f"spec.minAvailable is {job.spec.min_available}, but only {first} of the pods are made before others are "
+            f"up (dependsOn): where the scheduler has the plugin gang, none will start; set it to {first} at most")  # fmt: skip
+
+
 def both_tiers(topology: dict[str, Any] | None) -> bool:
     """Whether a network topology names its highest tier twice."""
     return topology is not None and topology.get("highestTierAllowed") is not None and bool(topology.get("highestTierName"))

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, Protocol
 
-import msgspec
-
 from pumice.controllers.job.effects import Ensure, Follow
+from pumice.controllers.job.templates import mapping, read
 from pumice.ports.cluster import Resource
 from pumice.wire.batch import Job, Task
 
@@ -113,23 +112,11 @@ def hosts(job: Job, task: Task) -> list[str]:
     return [host(job, task, index) for index in range(min(task.replicas, 1) if fixed else task.replicas)]
 
 
-class _Names(msgspec.Struct):
-    hostname: str = ""
-    subdomain: str = ""
-
-
-class _Template(msgspec.Struct):
-    spec: _Names = msgspec.field(default_factory=_Names)
-
-
 @lru_cache(maxsize=4096)
-def _named_in(template: bytes) -> tuple[str, str]:
+def _named_in(written: bytes) -> tuple[str, str]:
     """Host name and subdomain that a template says."""
-    try:
-        found = msgspec.json.decode(template, type=_Template).spec
-    except msgspec.MsgspecError:
-        return "", ""
-    return found.hostname, found.subdomain
+    spec = mapping(read(written).get("spec"))
+    return str(spec.get("hostname") or ""), str(spec.get("subdomain") or "")
 
 
 def task_named(job: Job, name: str) -> Task | None:

@@ -25,6 +25,8 @@ PLUGINS: Final[Mapping[str, Plugin]] = {
 
 def of(job: Job) -> Iterator[tuple[str, Plugin, Flags]]:
     """The plugins that a Job names, each with its flags."""
+    if not job.spec.plugins:
+        return
     for name, plugin in PLUGINS.items():
         words = job.spec.plugins.get(name)
         if words is not None:

@@ -36,7 +36,7 @@ class Svc(Dresser):
         service = {"clusterIP": "None", "selector": chosen,
                    "publishNotReadyAddresses": is_set(flags, "publish-not-ready-addresses")}  # fmt: skip
         made = [
-            Ensure(CONFIGMAPS, beside(job, CONFIGMAPS, _config_map(job), data=_data(job))),
+            _pods_names(job),
             Ensure(SERVICES, beside(job, SERVICES, name, spec=service)),
         ]
         if not is_set(flags, "disable-network-policy"):
@@ -46,7 +46,7 @@ class Svc(Dresser):
         return made
 
     def following(self, job: Job, flags: Flags) -> Sequence[Follow]:
-        return [Follow(CONFIGMAPS, _config_map(job), {"data": _data(job)})]
+        return [Follow(CONFIGMAPS, _config_map(job), {"data": _data(job)}, lost=_pods_names(job))]
 
     def dress(self, pod: Json, seat: Seat, flags: Flags) -> None:
         job, every = seat.job, all_containers(pod)
@@ -58,6 +58,10 @@ class Svc(Dresser):
             add_env(every, *({"name": key, "valueFrom": {"configMapKeyRef": {"name": name, "key": key}}} for key in keys))
         volume = {"name": name, "configMap": {"name": name}}
         add_volume(pod, volume, {"name": name, "mountPath": MOUNT}, every)
+
+
+def _pods_names(job: Job) -> Ensure:
+    return Ensure(CONFIGMAPS, beside(job, CONFIGMAPS, _config_map(job), data=_data(job)))
 
 
 def _selector(job: Job) -> dict[str, str]:

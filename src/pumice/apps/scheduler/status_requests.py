@@ -1,0 +1,124 @@
+"""What conditions, statuses, events and evictions are on the API server: an effect in, its requests out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from pumice.engine.effects import (
+    Effect,
+    Event,
+    Evict,
+    GroupStatus,
+    HyperNodeStatus,
+    Nominate,
+    OpenGate,
+    PodCondition,
+    QueueAllocated,
+)
+from pumice.ports.clock import Clock
+from pumice.ports.cluster import ApiError, Cluster
+from pumice.wire.names import QUEUE_GATE
+from pumice.wire.volcano import EVENTS, HYPER_NODES, POD_GROUPS, PODS, QUEUES, PodGroupCondition, event_body, stamp
+
+MARKS_WAIT = 1.0
+"""Seconds that an eviction waits for its marks to be written."""
+
+
+@dataclass(slots=True)
+class StatusRequests:
+    """``tell`` takes an event that belongs to an eviction."""
+
+    cluster: Cluster
+    clock: Clock
+    component: str
+    tell: Callable[[Event], None]
+    _serial: int = 0
+
+    async def write(self, effect: Effect) -> None:
+        match effect:
+            case PodCondition():
+                await self._patch_pod(effect.namespace, effect.name, effect.uid, [_condition(
+                    "PodScheduled", "False", effect.reason, effect.message, self.clock.now())])  # fmt: skip
+            case GroupStatus():
+                status: dict[str, Any] = {
+                    "phase": effect.phase,
+                    "conditions": [_dated(condition, self.clock.now()) for condition in effect.conditions],
+                    "running": effect.running, "succeeded": effect.succeeded, "failed": effect.failed,
+                }  # fmt: skip
+                await self.cluster.patch(POD_GROUPS, effect.name, {"status": status}, effect.namespace)
+            case QueueAllocated():
+                await self._write_queue(effect)
+            case HyperNodeStatus():
+                status = {"nodeCount": effect.node_count, "conditions": msgspec.to_builtins(effect.conditions)}
+                await self.cluster.patch(HYPER_NODES, effect.name, {"status": status}, subresource="status")
+            case Event():
+                await self.cluster.create(EVENTS, self._event(effect), effect.namespace or "default")
+            case Evict():
+                await self._delete(effect)
+            case Nominate():
+                body = {"status": {"nominatedNodeName": effect.node or None}}
+                await self.cluster.patch(PODS, effect.name, body, effect.namespace, subresource="status", kind="strategic")
+            case OpenGate():
+                gates = [{"$patch": "delete", "name": QUEUE_GATE}]
+                opened = {"metadata": {"uid": effect.uid}, "spec": {"schedulingGates": gates}}
+                await self.cluster.patch(PODS, effect.name, opened, effect.namespace, kind="strategic")
+
+    async def _patch_pod(self, namespace: str, name: str, uid: str, conditions: list[dict[str, Any]]) -> None:
+        """The uid keeps it off a successor of the same name."""
+        body = {"metadata": {"uid": uid}, "status": {"conditions": conditions}}
+        await self.cluster.patch(PODS, name, body, namespace, subresource="status", kind="strategic")
+
+    async def _write_queue(self, effect: QueueAllocated) -> None:
+        # A merge patch keeps resources that are no longer allocated unless they are named null.
+        queue = await self.cluster.get(QUEUES, effect.name)
+        old = (queue.get("status") or {}).get("allocated") or {}
+        allocated: dict[str, Any] = {**dict.fromkeys(old, None), **effect.allocated}
+        await self.cluster.patch(QUEUES, effect.name, {"status": {"allocated": allocated}}, subresource="status")
+
+    async def _delete(self, effect: Evict) -> None:
+        """Mark the pod and delete it (spec 12.2). The marks are for people: without them it goes all the same."""
+        text = f"Pod is evicted, because of {effect.reason}"
+        self.tell(Event("Pod", "v1", effect.namespace, effect.name, effect.uid, "Warning", "Evict", text))
+        now = self.clock.now()
+        why = f"{self.component}: preempting to accommodate a higher priority pod"
+        conditions = [
+            _condition("Ready", "False", "Evict", text, now),
+            _condition("DisruptionTarget", "True", "PreemptionByScheduler", why, now),
+        ]
+        with contextlib.suppress(ApiError, TimeoutError):
+            async with asyncio.timeout(MARKS_WAIT):
+                await self._patch_pod(effect.namespace, effect.name, effect.uid, conditions)
+        await self.cluster.delete(PODS, effect.name, effect.namespace, uid=effect.uid)
+
+    async def stays(self, effect: Evict, cause: str) -> None:
+        """The pod is not deleted: take back the mark that said so."""
+        why = f"the eviction was refused: {cause}"
+        with contextlib.suppress(ApiError, TimeoutError):
+            async with asyncio.timeout(MARKS_WAIT):
+                await self._patch_pod(effect.namespace, effect.name, effect.uid, [
+                    _condition("DisruptionTarget", "False", "EvictionRefused", why, self.clock.now())])  # fmt: skip
+
+    def _event(self, event: Event) -> dict[str, Any]:
+        now = self.clock.now()
+        self._serial += 1
+        about = {"kind": event.kind, "apiVersion": event.api_version, "namespace": event.namespace, "name": event.name,
+                 "uid": event.uid}  # fmt: skip
+        suffix = f"{int(now * 1e6):x}{self._serial:x}"
+        body = event_body(about, event.type, event.reason, event.message, self.component, now, suffix=suffix)
+        return {**body, "action": "Scheduling"}
+
+
+def _dated(condition: PodGroupCondition, now: float) -> dict[str, Any]:
+    """As it is written; a condition that a cycle made has no time yet, for cycles read no clock."""
+    written: dict[str, Any] = msgspec.to_builtins(condition)
+    return {"lastTransitionTime": stamp(now), **written}
+
+
+def _condition(type_: str, status: str, reason: str, message: str, now: float) -> dict[str, Any]:
+    return {"type": type_, "status": status, "reason": reason, "message": message, "lastTransitionTime": stamp(now)}
