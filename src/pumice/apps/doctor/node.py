@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 import aiohttp
 
 from pumice.adapters.kubelet.checkpoint import holders
-from pumice.adapters.mps import PROGRAM
 from pumice.adapters.native import vgpu_library
 from pumice.adapters.nvml import NvmlCards
 from pumice.adapters.owners import ProcOwners
@@ -26,7 +25,7 @@ from pumice.apps.monitor.driver import DriverWatch
 from pumice.apps.monitor.reader import NodeReader, Seat
 from pumice.apps.node.files import digests
 from pumice.apps.service.device_config import spaces
-from pumice.apps.service.own_node import CONFIG_MAPS, PODS, OwnNode
+from pumice.apps.service.own_node import OwnNode
 from pumice.apps.service.worker import once
 from pumice.model.errors import BadInput
 from pumice.node.vgpu.doctor import ConfigText, Holding, NodeFacts, PluginPod
@@ -35,8 +34,11 @@ from pumice.node.vgpu.library import NAMES, digest, files
 from pumice.ports.cards import CardsUnavailable
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
+from pumice.ports.mps import PROGRAM
 from pumice.wire import cdi, names
-from pumice.wire.device_config import NvidiaConfig, parse_device_config
+from pumice.wire.device_config import NvidiaConfig
+from pumice.wire.device_config_text import parse_device_config
+from pumice.wire.kinds import CONFIGMAPS, PODS
 
 T = TypeVar("T")
 
@@ -164,7 +166,7 @@ def _holding(seat: Seat) -> Holding:
 async def _device_config(places: Places, cluster: Cluster) -> ConfigText:
     for space in spaces(places.namespace):
         try:
-            found = await cluster.get(CONFIG_MAPS, names.DEVICE_CONFIGMAP, space)
+            found = await cluster.get(CONFIGMAPS, names.DEVICE_CONFIGMAP, space)
         except ApiError as error:
             if error.code in (403, 404):
                 continue
@@ -179,7 +181,7 @@ async def _node_config(places: Places, cluster: Cluster) -> ConfigText:
         return ConfigText(str(places.node_config), places.node_config.read_text("utf-8", "replace"))
     where = f"ConfigMap kube-system/{names.NODE_CONFIGMAP}"
     try:
-        found = await _in_time(lambda: cluster.get(CONFIG_MAPS, names.NODE_CONFIGMAP, "kube-system"))
+        found = await _in_time(lambda: cluster.get(CONFIGMAPS, names.NODE_CONFIGMAP, "kube-system"))
     except ApiError:
         return ConfigText(where, None)
     return ConfigText(where, (found.get("data") or {}).get(places.node_config.name))

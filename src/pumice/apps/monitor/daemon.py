@@ -37,7 +37,7 @@ class Settings:
     """What the command line or ``pumice up`` says. ``hook_path`` is the plugin's; ``containers_dir`` overrides the
     folder below it. ``legacy_metrics``: also the families with values in labels. ``nvml``: the library to load.
     ``feedback``: write priorities back to the regions; ``max_wait``: seconds after which who waits goes on for a round, 0: never.
-    ``driver_patience``: seconds for which a page waits for the driver.
+    ``driver_patience``: seconds for which a page, or the end, waits for the driver.
     ``reload_every``: seconds between two looks at the ConfigMap."""
 
     node_name: str

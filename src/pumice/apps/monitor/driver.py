@@ -46,12 +46,13 @@ class DriverWatch:
         now = self._clock.monotonic()
         if now - self._at <= max_age:
             return self._last
-        if self._asked is None or self._asked.done():
+        asked = self._asked
+        if asked is None or asked.done():
             self._began = now
-            self._asked = asyncio.create_task(self._worker.call(self._look))
-        done, _ = await asyncio.wait([self._asked], timeout=self._patience)
+            asked = self._asked = asyncio.create_task(self._worker.call(self._look))
+        done, _ = await asyncio.wait([asked], timeout=self._patience)
         if done:
-            self._last, self._at = self._asked.result(), self._clock.monotonic()
+            self._last, self._at = asked.result(), self._clock.monotonic()
             return self._last
         silent = self._clock.monotonic() - self._began
         self._warn(f"the driver has not answered for {self._patience:g} s")
@@ -61,7 +62,7 @@ class DriverWatch:
         """A call that hangs is left behind with what it uses."""
         if self._asked is not None:
             self._asked.cancel()
-        self._worker.close(self._give_back)
+        self._worker.close(self._give_back, self._patience)
 
     def _give_back(self) -> None:
         if self._cards is not None and not self._given:

@@ -121,7 +121,7 @@ class NodeReader:
                     else:
                         seats[key] = self._seat(seat, folders, there.get(key))
         self._grants = held
-        self._seen = frozenset(key for key, seat in seats.items() if seat.claims is not None or seat.lost)
+        self._seen = frozenset(key for key, seat in seats.items() if seat.claims is not None or seat.trouble or seat.lost)
         return Snapshot(seats, len(there.keys() - seats.keys()), MIB * max(1, self._config.gpu_memory_factor), self._config)
 
     def _seat(self, seat: Seat, folders: ContainerFolders, folder: Path | None) -> Seat:

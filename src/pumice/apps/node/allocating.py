@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 from typing import Any, Protocol
 
 from pumice.adapters.kubelet.endpoint import PluginError
@@ -89,15 +89,22 @@ class AllocateHandler:
         return self._allocator.prefer(self._own.pods, available, must, size, await asyncio.to_thread(self._held))
 
     async def allocate(self, ids: Sequence[str]) -> Any:
+        gone: set[str] = set()
         async with self._one_at_a_time:
-            match await self._decide(ids):
-                case Serve() as decision:
-                    return await self._serve(decision)
-                case Repeat(answer=answer, pod=pod):
-                    log.info("answered again pod=%s", pod)
-                    return message(answer)
-                case Refuse() as decision:
-                    raise await self._refuse(decision)
+            while True:
+                match await self._decide(ids):
+                    case Serve() as decision:
+                        if (answer := await self._serve(decision, gone)) is not None:
+                            return answer
+                        gone.add(decision.pod.uid)
+                        self._own.forget(decision.pod.uid)
+                        continue
+                    case Repeat(answer=again, pod=pod):
+                        log.info("answered again pod=%s", pod)
+                        return message(again)
+                    case Refuse() as decision:
+                        raise await self._refuse(decision)
+                break
         await self.release_lock()
         raise PluginError(self._allocator.nobody(len(ids)))
 
@@ -121,24 +128,30 @@ class AllocateHandler:
 
     async def _decide(self, ids: Sequence[str]) -> Decision | None:
         """By the watch, then by a list past the watch, then whenever something changes, for a while. A watch that has broken
-        takes its time to come back: until then it is listed now and again."""
+        takes its time to come back: until then it is listed now and again. That somebody is asked for again is believed only
+        of who was listed since: with a watch that is away he may be gone, and his ids another pod's."""
         held = await asyncio.to_thread(self._held)
-        decision = await self._ask(ids, held)
-        look = LOOK if decision is not None or await self._listed() else AGAIN
-        decision = decision or await self._ask(ids, held)
+        decision, listed = await self._ask(ids, held), False
+        look = LOOK
+        if decision is None or isinstance(decision, Repeat):
+            listed = await self._listed()
+            look = LOOK if listed else AGAIN
+            decision = await self._ask(ids, held)
         deadline = self._own.clock.monotonic() + PATIENCE
-        while decision is None or isinstance(decision, Conflict):
+        while decision is None or isinstance(decision, Conflict) or (isinstance(decision, Repeat) and not listed):
             now = self._own.clock.monotonic()
-            deadline = max(deadline, now + decision.patience) if decision and decision.patience else deadline
+            patience = decision.patience if isinstance(decision, Conflict) else 0
+            deadline = max(deadline, now + patience) if patience else deadline
             if now >= deadline:
                 break
             waited = await first(self._own.pods_changed.wait(), self._own.clock.sleep(min(look, deadline - now)))
-            if waited == 1 and decision is None:
-                look = LOOK if await self._listed() else AGAIN
+            if waited == 1 and not isinstance(decision, Conflict):
+                listed = await self._listed()
+                look = LOOK if listed else AGAIN
             decision = await self._ask(ids, held)
         if isinstance(decision, Conflict):
             return self._allocator.refuse(decision.pod, decision.reason)
-        return decision
+        return None if isinstance(decision, Repeat) and not listed else decision
 
     async def _listed(self) -> bool:
         """Look at the pods past the watch, where the API server answers."""
@@ -161,7 +174,9 @@ class AllocateHandler:
             return self._allocator.refuse(decision.pod, "its slices cannot be cut here")
         return await self._slicer.cut(decision)
 
-    async def _serve(self, decision: Serve) -> Any:
+    async def _serve(self, decision: Serve, gone: Container[str]) -> Any:
+        """The answer; None where the pod is gone, and so not the one that is asked for. ``gone``: uids of those of which that was
+        said before: one that is listed all the same is refused."""
         pod, patch = decision.pod, decision.patch
         try:
             if self._prepare is not None:
@@ -171,6 +186,8 @@ class AllocateHandler:
             await asyncio.to_thread(install_files, decision.answer.files)
             if patch is not None:
                 refused = await persist(lambda: self._own.perform(patch), self._own.clock)
+                if refused is not None and refused.code in (404, 409) and pod.uid not in gone:  # or another one has its name
+                    return None
                 if refused is not None:
                     raise PumiceError(f"its annotations could not be written: {refused}")
         except (PumiceError, OSError) as error:

@@ -57,14 +57,9 @@ class Settings(PluginSettings):
 
 
 async def run(
-    settings: Settings,
-    *,
-    cluster: Cluster,
-    clock: Clock,
-    dice: random.Random,
-    stop: asyncio.Event,
+    settings: Settings, *, cluster: Cluster, clock: Clock, dice: random.Random, stop: asyncio.Event,
     ready: asyncio.Event | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Serve until ``stop``. Raises PumiceError on what a person has to mend."""
     config = await load_vnpus(settings.config_file, cluster, clock)
     entry = read_node_entry(settings.node_config, settings.node_name)
@@ -79,45 +74,53 @@ async def run(
             own = read_node_entry(settings.node_config, settings.node_name)
             return next((sharing_of(found, there, own) for found in there.chips if found.word == chip.word), None)
 
-        return ascend(settings, sharing_of(chip, config, entry), again=partial(reread, again), clock=clock)
+        return ascend(settings, sharing_of(chip, config, entry), latest=Latest(partial(reread, again), clock))
 
     brands = [brand(chip) for chip in known(list(there), config.chips)]
     await run_plugins(settings, *brands, cluster=cluster, clock=clock, dice=dice, stop=stop, ready=ready)
 
 
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """How the configuration of one type of chips is had once more: None where it cannot be, or does not name them."""
+
+    read: Callable[[], Awaitable[NpuSharing | None]]
+    clock: Clock
+
+
 def ascend(
     settings: Settings, sharing: NpuSharing, cards: Cards | None = None, vnpus: Vnpus | None = None, *,
-    again: Callable[[], Awaitable[NpuSharing | None]] | None = None, clock: Clock | None = None,
+    latest: Latest | None = None,
 ) -> Brand:  # fmt: skip
-    """The chips of one type as the plugin server takes them. ``cards`` and ``vnpus`` are the driver's unless given. ``again``
-    reads the configuration of them once more: None where it cannot be had, or does not name them."""
-    latest = [sharing]
+    """The chips of one type as the plugin server takes them. ``cards`` and ``vnpus`` are the driver's unless given. ``sharing``
+    is the configuration to begin with; ``latest``: how it is had later."""
+    current = sharing
 
     async def now() -> NpuSharing | None:
         """Whether cards are shared softly stays as it is: chips are switched to it when the plugin starts."""
-        found = None if again is None else await again()
+        found = None if latest is None else await latest.read()
         return None if found is None else replace(found, soft=sharing.soft)
 
     async def allocator() -> NpuAllocator:
-        if latest[0].soft:
+        if current.soft:
             await asyncio.to_thread(install_library, settings.assets, settings.hook_path)
         places = SoftPlaces(library=str(settings.hook_path), hook=str(settings.hook_path))
-        return NpuAllocator(settings.node_name, latest[0], places, settings.report_offset)
+        return NpuAllocator(settings.node_name, current, places, settings.report_offset)
 
     async def learn(allocator: NpuAllocator) -> None:
         if (found := await now()) is not None:
             allocator.learn(found.chip)
 
-    async def outdated() -> None:
-        assert clock is not None
+    async def outdated(clock: Clock) -> None:
+        nonlocal current
         while True:
             await first(clock.sleep(settings.reload_every), (settings.hangup or asyncio.Event()).wait())
             if settings.hangup is not None:
                 settings.hangup.clear()
             found = await now()
-            if found is not None and found != latest[0]:
+            if found is not None and found != current:
                 log.info("beginning again: the configuration of %s has changed", found.chip.word)
-                latest[0] = found
+                current = found
                 return
 
     async def metrics(opened: Cards, own: OwnNode) -> list[Family]:
@@ -128,7 +131,7 @@ def ascend(
     keeper = Keeper(driver, journal, settings.sweep, dry=settings.dry_run)
     opened = partial(open_shared if sharing.soft else DcmiCards, settings.dcmi, sharing.chip.name)
     return Brand("pumice-ascend-plugin", allocator, opened, cards, slicer=partial(NpuSlices, keeper, settings.sweep_every),
-                 learn=learn, metrics=metrics, outdated=outdated if again is not None else None)  # fmt: skip
+                 learn=learn, metrics=metrics, outdated=partial(outdated, latest.clock) if latest else None)  # fmt: skip
 
 
 async def reread(again: Callable[[], Awaitable[NpuSharing | None]]) -> NpuSharing | None:

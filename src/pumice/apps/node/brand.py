@@ -13,6 +13,7 @@ from pumice.apps.node.allocating import Prepare, Slicer
 from pumice.apps.node.control_daemons import ControlDaemons
 from pumice.apps.node.written_node import WrittenNode
 from pumice.apps.service.own_node import OwnNode
+from pumice.apps.service.worker import PATIENCE
 from pumice.metrics.text import Family
 from pumice.node.pods import Held
 from pumice.node.protocol import Allocator
@@ -26,6 +27,7 @@ class PluginSettings:
     ``nvml``: file or directory of the NVML library, empty for the system's. ``health_address``: where /healthz and /readyz are
     served; empty for nowhere. ``booking_dirs``: where `pumice run` books. ``cleanup``: a plugin that ends takes from the node
     object what it has said there. ``reload_every``: seconds between two looks at the configuration; ``hangup`` asks for one now.
+    ``driver_patience``: seconds for which a plugin that ends waits for the driver.
     """
 
     node_name: str
@@ -40,6 +42,7 @@ class PluginSettings:
     booking_dirs: tuple[Path, ...] = SHARED
     cleanup: bool = False
     reload_every: float = 30.0
+    driver_patience: float = PATIENCE
     hangup: asyncio.Event | None = None
 
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from pumice.adapters.bookings.foreign import ForeignPrograms
 from pumice.apps.service.tasks import Signal, first
-from pumice.apps.service.worker import Worker, once
+from pumice.apps.service.worker import PATIENCE, Worker, once
 from pumice.node.health import Health, XidRule
 from pumice.ports.cards import CardFacts, Cards, CardsUnavailable
 from pumice.ports.clock import Clock
@@ -26,10 +26,10 @@ class CardWatch:
 
     def __init__(
         self, cards: Cards, clock: Clock, rule: XidRule, *, every: float = 1.0, full_every: float = 30.0,
-        foreign: ForeignPrograms | None = None,
+        foreign: ForeignPrograms | None = None, patience: float = PATIENCE,
     ) -> None:  # fmt: skip
         self._cards, self._clock, self._rule = cards, clock, rule
-        self._every, self._full_every = every, full_every
+        self._every, self._full_every, self._patience = every, full_every, patience
         self._driver = Worker("nvml")
         self._known: dict[str, CardFacts] = {}
         self._health = Health((), rule)
@@ -108,7 +108,7 @@ class CardWatch:
 
     def close(self, last: Callable[[], None] | None = None) -> None:
         """``last`` gives the cards back, unless a call to them hangs: then nobody waits for either."""
-        if not self._driver.close(last):
+        if not self._driver.close(last, self._patience):
             log.warning("the driver does not answer and is left behind")
 
     async def _look_again(self) -> None:

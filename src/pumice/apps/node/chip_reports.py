@@ -6,11 +6,12 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pumice.apps.service.own_node import CONFIG_MAPS, OwnNode
+from pumice.apps.service.own_node import OwnNode
 from pumice.node.mindcluster.keeper import State
 from pumice.node.mindcluster.telling import report
 from pumice.ports.cluster import ApiError, Cluster
 from pumice.wire.device_reports import render_own_devices
+from pumice.wire.kinds import CONFIGMAPS
 
 log = logging.getLogger("pumice.node")
 
@@ -43,8 +44,8 @@ class ChipReports:
     async def _write(self, body: dict[str, Any]) -> None:
         meta = body["metadata"]
         try:
-            await self._cluster.patch(CONFIG_MAPS, meta["name"], body, meta["namespace"])
+            await self._cluster.patch(CONFIGMAPS, meta["name"], body, meta["namespace"])
         except ApiError as error:
             if error.code != 404:
                 raise
-            await self._cluster.create(CONFIG_MAPS, body, meta["namespace"])
+            await self._cluster.create(CONFIGMAPS, body, meta["namespace"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from pumice.adapters.kubelet.checkpoint import devices_held
@@ -20,7 +20,6 @@ from pumice.node.mindcluster.allocator import ChipAllocator
 from pumice.node.mindcluster.books import foreign, ids_text
 from pumice.node.mindcluster.keeper import ChipKeeper, State
 from pumice.node.mindcluster.telling import realised
-from pumice.node.pods import Held
 from pumice.node.protocol import Conflict, Cut, Serve
 from pumice.ports.cards import CardFacts
 from pumice.ports.cluster import Cluster
@@ -36,10 +35,8 @@ class ChipSlices:
 
     def __init__(
         self, keeper: ChipKeeper, chips: ChipAllocator, cluster: Cluster, folder: Path, every: float, own: WrittenNode,
-        held: Callable[[], Held | None],
     ) -> None:  # fmt: skip
-        self._keeper, self._chips, self._folder, self._every = keeper, chips, folder, every
-        self._own, self._held = own, held
+        self._keeper, self._chips, self._folder, self._every, self._own = keeper, chips, folder, every, own
         self._owners = Owners()
         self._driver = Worker("vnpus")
         self._state = State()
@@ -57,22 +54,22 @@ class ChipSlices:
 
     async def start(self, cards: Iterable[CardFacts]) -> None:
         self._chips.show(tuple(cards))
-        await self._sweep()
+        await self._sweep(await self._record())
 
     async def keep(self) -> None:
         clock, looked = self._own.clock, float("-inf")
         while True:
             changed = self._own.node_changed.wait()
             if clock.monotonic() >= looked + self._every:
-                looked = clock.monotonic()
-                await self._sweep()
-                await self._tell_pods()
+                looked, record = clock.monotonic(), await self._record()
+                await self._sweep(record)
+                await self._tell_pods(record)
             await self._reports.tell(self._chips.chips, self._chips.sick, self._state)
             await clock.sleep(AT_MOST_EVERY)
             await first(changed, clock.sleep(max(0.0, looked + self._every - clock.monotonic())))
 
     async def cut(self, wanted: Cut) -> Serve | Conflict:
-        await self._ask()
+        await self._record()
         cards = list(self._chips.chips.values())
         try:
             given, self._state = await self._driver.call(
@@ -88,18 +85,14 @@ class ChipSlices:
 
     # -- looks -----------------------------------------------------------------------------------------------------------
 
-    async def _ask(self) -> None:
-        self.look()
-        self._owners.ask(await asyncio.to_thread(self._held))
-
     async def _record(self) -> dict[str, str]:
-        """The kubelet's ids of each pod, by its UID."""
+        """The kubelet's record as it is now: who holds cores, and its ids of each pod by the UID."""
+        self.look()
         found = await asyncio.to_thread(devices_held, self._folder, NPU_CORE)
+        self._owners.ask(None if found is None else frozenset(found))
         return {uid: ids_text(ids) for (uid, _), ids in (found or {}).items()}
 
-    async def _sweep(self) -> None:
-        await self._ask()
-        record = await self._record()
+    async def _sweep(self, record: Mapping[str, str]) -> None:
         cards = list(self._chips.chips.values())
         live = {pod.uid for pod in self._own.pods if not pod.finished}
         try:
@@ -111,8 +104,7 @@ class ChipSlices:
 
     # -- what is told ----------------------------------------------------------------------------------------------------
 
-    async def _tell_pods(self) -> None:
-        record = await self._record()
+    async def _tell_pods(self, record: Mapping[str, str]) -> None:
         for patch in realised(self._own.pods, record, self._state, self._chips.chips, slice_kinds()[KIND]):
             if await self._own.perform_soon(patch, f"telling pod {patch.namespace}/{patch.name} what it has"):
                 log.info("told pod=%s/%s %s", patch.namespace, patch.name, next(iter(patch.annotations.values())))

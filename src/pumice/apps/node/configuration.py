@@ -9,16 +9,15 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from pumice.apps.service.device_config import load_device_config, read_device_config, spaces
-from pumice.apps.service.own_node import CONFIG_MAPS
 from pumice.model.errors import BadInput
 from pumice.node.vgpu.sharing import Flags, Sharing, effective
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
 from pumice.wire import names
+from pumice.wire.kinds import CONFIGMAPS
 from pumice.wire.node_config import NodeConfig, NodeEntry, parse_node_config
+from pumice.wire.yaml_text import safe_load_all
 
 log = logging.getLogger("pumice.node")
 
@@ -69,14 +68,14 @@ async def _provide(namespace: str, cluster: Cluster) -> None:
     """Make the device ConfigMap of our manifests where there is none, for people to change. What is there is theirs."""
     for space in spaces(namespace):
         try:
-            await cluster.get(CONFIG_MAPS, names.DEVICE_CONFIGMAP, space)
+            await cluster.get(CONFIGMAPS, names.DEVICE_CONFIGMAP, space)
             return
         except ApiError as error:
             if error.code != 404:
                 return  # whoever loads it says so
     wanted = spaces(namespace)[0]
     try:
-        await cluster.create(CONFIG_MAPS, _shipped(wanted), wanted)
+        await cluster.create(CONFIGMAPS, _shipped(wanted), wanted)
         log.info("made ConfigMap %s/%s with the defaults", wanted, names.DEVICE_CONFIGMAP)
     except ApiError as error:
         if error.code != 409:  # another node's plugin was faster
@@ -86,6 +85,6 @@ async def _provide(namespace: str, cluster: Cluster) -> None:
 def _shipped(namespace: str) -> dict[str, Any]:
     text = (files("pumice") / "manifests" / "volcano-vgpu-device-plugin.yml").read_text("utf-8")
     found: dict[str, Any] = next(
-        obj for obj in yaml.safe_load_all(text) if (obj["kind"], obj["metadata"]["name"]) == ("ConfigMap", names.DEVICE_CONFIGMAP)
+        obj for obj in safe_load_all(text) if (obj["kind"], obj["metadata"]["name"]) == ("ConfigMap", names.DEVICE_CONFIGMAP)
     )
     return {**found, "metadata": {"name": names.DEVICE_CONFIGMAP, "namespace": namespace}}

@@ -16,6 +16,7 @@ from pumice.apps.node.card_watch import open_cards
 from pumice.apps.node.chip_slices import ChipSlices
 from pumice.apps.node.npu_metrics import npu_page
 from pumice.apps.node.plugin import run_plugins
+from pumice.apps.node.written_node import WrittenNode
 from pumice.apps.service.own_node import OwnNode
 from pumice.metrics.text import Family
 from pumice.model.errors import BadInput
@@ -44,14 +45,9 @@ class Settings(PluginSettings):
 
 
 async def run(
-    settings: Settings,
-    *,
-    cluster: Cluster,
-    clock: Clock,
-    dice: random.Random,
-    stop: asyncio.Event,
+    settings: Settings, *, cluster: Cluster, clock: Clock, dice: random.Random, stop: asyncio.Event,
     ready: asyncio.Event | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Serve until ``stop``. Raises PumiceError on what a person has to mend."""
     cards = await open_cards(partial(DcmiCards, settings.dcmi), settings.wait_for_driver, clock, stop)
     if cards is None:
@@ -83,6 +79,8 @@ def mindcluster(settings: Settings, cluster: Cluster, cards: Cards | None = None
     async def metrics(opened: Cards, own: OwnNode) -> list[Family]:
         return await npu_page(opened, driver, settings.journal, KIND, own)
 
-    slicer = partial(ChipSlices, keeper, chips, cluster, settings.device_plugin_dir, settings.look_every)
+    def slicer(own: WrittenNode, held: object) -> ChipSlices:
+        return ChipSlices(keeper, chips, cluster, settings.device_plugin_dir, settings.look_every, own)
+
     return Brand("pumice-mindcluster-plugin", allocator, partial(DcmiCards, settings.dcmi, DRIVER_NAME), cards,
                  slicer=slicer, metrics=metrics)  # fmt: skip

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pumice.apps.service.own_node import CONFIG_MAPS
 from pumice.model.errors import BadInput
 from pumice.model.hardware.npu import NpuChip
 from pumice.node.ascend.inventory import NpuSharing
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
 from pumice.wire import names
-from pumice.wire.device_config import parse_device_config
+from pumice.wire.device_config_text import parse_device_config
+from pumice.wire.kinds import CONFIGMAPS
 from pumice.wire.npu_config import VnpuConfig, shipped
 from pumice.wire.npu_node_config import NpuNodeEntry, parse_npu_node_config
 
@@ -66,7 +66,7 @@ async def load_vnpus(file: Path | None, cluster: Cluster, clock: Clock, *, tell:
 async def _config_map(name: str, cluster: Cluster, clock: Clock) -> str:
     while True:
         try:
-            found = await cluster.get(CONFIG_MAPS, name, names.DEVICE_CONFIG_NAMESPACE)
+            found = await cluster.get(CONFIGMAPS, name, names.DEVICE_CONFIG_NAMESPACE)
             return str((found.get("data") or {}).get(names.DEVICE_CONFIG_KEY, ""))
         except ApiError as error:
             if error.code in (403, 404):

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 
 from pumice.apps.node.written_node import WrittenNode
-from pumice.apps.service.worker import Worker
+from pumice.apps.service.worker import PATIENCE, Worker
 from pumice.model.errors import Unavailable
 from pumice.node.ascend.keeper import Keeper, Swept
 from pumice.node.cutting.owners import Owners
@@ -60,8 +60,8 @@ class NpuSlices:
             return Conflict(wanted.pod, str(error))
         return wanted.then({})
 
-    def close(self) -> None:
-        self._driver.close()
+    def close(self, patience: float = PATIENCE) -> None:
+        self._driver.close(patience=patience)
 
     async def _sweep(self) -> None:
         self.look()

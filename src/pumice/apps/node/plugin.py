@@ -60,7 +60,8 @@ async def run_plugins(
         if cards is None:
             return
         rule = XidRule.parse(settings.disable_health_checks, settings.enable_health_checks)
-        watch = CardWatch(cards, clock, rule, every=settings.health_every, foreign=ForeignPrograms(settings.booking_dirs))
+        watch = CardWatch(cards, clock, rule, every=settings.health_every, foreign=ForeignPrograms(settings.booking_dirs),
+                          patience=settings.driver_patience)  # fmt: skip
         own = WrittenNode(cluster, settings.node_name, clock=clock, dice=dice, component=brand.name)
         try:
             await watch.start()

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from pumice.apps.node.written_node import WrittenNode
-from pumice.apps.service.own_node import PODS
 from pumice.apps.service.worker import Worker
 from pumice.model.errors import Unavailable
 from pumice.node.cutting.cutter import Cutter, Given
@@ -19,6 +18,7 @@ from pumice.node.protocol import Conflict, Cut, Serve
 from pumice.ports.cards import CardFacts
 from pumice.ports.cluster import ApiError, Cluster
 from pumice.wire import names
+from pumice.wire.kinds import PODS
 from pumice.wire.objects import Meta
 
 log = logging.getLogger("pumice.node")

@@ -12,8 +12,9 @@ from functools import partial
 from pathlib import Path
 
 from pumice.adapters.journal import FileJournal
-from pumice.adapters.mps import PROGRAM, MpsPrograms
-from pumice.adapters.nvml import NvmlCards, NvmlSlices
+from pumice.adapters.mps import MpsPrograms
+from pumice.adapters.nvml import NvmlCards
+from pumice.adapters.nvml.slices import NvmlSlices
 from pumice.apps.node.allocating import PATIENCE, in_turn
 from pumice.apps.node.brand import Brand, PluginSettings
 from pumice.apps.node.cdi_files import CdiFiles, CdiPlaces, KeptFiles
@@ -35,6 +36,7 @@ from pumice.node.vgpu.static import StaticSlices
 from pumice.ports.cards import CardFacts, Cards
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
+from pumice.ports.mps import PROGRAM
 from pumice.ports.slices import Slice
 
 log = logging.getLogger("pumice.node")

@@ -9,10 +9,11 @@ from typing import Any
 
 import msgspec
 
-from pumice.apps.service.own_node import NODES, PODS, OwnNode
+from pumice.apps.service.own_node import OwnNode
 from pumice.node.effects import Effect, InstallFile, MakeDirectory, PatchNode, PatchPod, PatchStatus, Tell
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError
+from pumice.wire.kinds import NODES, PODS
 from pumice.wire.objects import Node, convert
 
 log = logging.getLogger("pumice.node")

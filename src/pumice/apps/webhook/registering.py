@@ -6,17 +6,19 @@ import logging
 import os
 import ssl
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pumice.adapters.certificates import Pair
-from pumice.admission.registration import SERVICE, configuration
+from pumice.admission.registration import MUTATING, ROLE, VALIDATING, configuration, object_name, owned_by
 from pumice.admission.rules import Rule
 from pumice.apps.webhook.certificates import Certificates, Identity
 from pumice.model.errors import BadInput
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
-from pumice.wire.names import SCHEDULER_NAME, SYSTEM_NAMESPACE
+from pumice.wire.kinds import CLUSTER_ROLES
+from pumice.wire.names import ADMISSION_SERVICE, SCHEDULER_NAME, SYSTEM_NAMESPACE
 
 log = logging.getLogger("pumice.webhook")
 
@@ -31,7 +33,7 @@ class Place:
     ourselves; ``register`` False: somebody else tells the API server."""
 
     namespace: str = SYSTEM_NAMESPACE
-    service: str = SERVICE
+    service: str = ADMISSION_SERVICE
     url: str = ""
     files: tuple[str, str, str] | None = None
     register: bool = True
@@ -69,9 +71,8 @@ class Registrar:
             pause = LOOK_AGAIN
             try:
                 self._show(await self._current())
-                refused = [error for rule in self.rules if self.place.register and (error := await self._registered(rule))]
-                if refused:
-                    raise refused[0]
+                if self.place.register:
+                    await self._register_all()
                 done()
             except ApiError as error:
                 log.error("not registered yet: %s", error)
@@ -99,15 +100,27 @@ class Registrar:
                 raise BadInput(f"the certificate cannot be served: {error.reason or error}") from error
         self.identity = identity
 
-    async def _registered(self, rule: Rule) -> ApiError | None:
-        """Why it is not; one that the API server refuses keeps no other from being asked about."""
-        try:
-            await self._register(rule)
-        except ApiError as error:
-            return error
-        return None
+    async def _register_all(self) -> None:
+        """One that the API server refuses keeps no other from being asked about."""
+        owners, refused = await self._owners(), []
+        for rule in self.rules:
+            try:
+                await self._register(rule, owners)
+            except ApiError as error:
+                refused.append(error)
+        if refused:
+            raise refused[0]
 
-    async def _register(self, rule: Rule) -> None:
+    async def _owners(self) -> list[dict[str, Any]]:
+        """None where we run by other manifests than ours, or under another account."""
+        try:
+            return owned_by(await self.cluster.get(CLUSTER_ROLES, ROLE))
+        except ApiError as error:
+            if error.code in (403, 404):
+                return []
+            raise
+
+    async def _register(self, rule: Rule, owners: list[dict[str, Any]]) -> None:
         assert self.identity is not None
         place = self.place
         resource, wanted = configuration(rule, self.identity.authority, namespace=place.namespace, service=place.service,
@@ -117,10 +130,23 @@ class Registrar:
         except ApiError as error:
             if error.code != 404:
                 raise
-            await self.cluster.create(resource, wanted)
+            await self.cluster.create(resource, {**wanted, "metadata": {**wanted["metadata"], "ownerReferences": owners}})
             return
-        if not says(found.get("webhooks"), wanted["webhooks"]):
-            await self.cluster.update(resource, {**found, "webhooks": wanted["webhooks"]})
+        meta = found["metadata"]
+        owned = not owners or says(meta.get("ownerReferences"), owners)
+        if not owned or not says(found.get("webhooks"), wanted["webhooks"]):
+            changed = meta if owned else {**meta, "ownerReferences": owners}
+            await self.cluster.update(resource, {**found, "metadata": changed, "webhooks": wanted["webhooks"]})
+
+
+async def take_back(cluster: Cluster, rules: Iterable[Rule]) -> None:
+    """Whoever is still registered for these, and answers them no more, would let nothing in."""
+    for rule in rules:
+        try:
+            await cluster.delete(MUTATING if rule.mutates else VALIDATING, object_name(rule))
+        except ApiError as error:
+            if error.code != 404:
+                raise
 
 
 def says(found: object, wanted: object) -> bool:

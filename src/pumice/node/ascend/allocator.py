@@ -26,6 +26,7 @@ from pumice.wire.ascend_hami import (
     NODE,
     SOFT,
     SOFT_SHARE_KEYS,
+    SOFT_SHARE_NOT_SERVED,
     RuntimeNpu,
     allocated_key,
     handshake_key,
@@ -101,7 +102,7 @@ class NpuAllocator(Allocator):
     def _answer(self, work: Work, pods: Sequence[NodePod]) -> Decision:
         pod = work.pod
         if strange := next((key for key in pod.annotations if key.startswith(SOFT_SHARE_KEYS)), ""):
-            return self.refuse(pod, f"{strange} is not served: nothing here shares NPUs as vCANN-RT does")
+            return self.refuse(pod, f"{strange} {SOFT_SHARE_NOT_SERVED}")
         key = runtime_key(self._word)
         text = pod.annotations.get(key)
         runtime = parse_runtime(text) if text is not None else None

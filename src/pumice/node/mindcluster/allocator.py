@@ -16,7 +16,7 @@ from pumice.node.protocol import Allocator, Cut, Refuse, Serve
 from pumice.ports.cards import CardFacts
 from pumice.ports.slices import Place, Slice
 from pumice.wire import variables
-from pumice.wire.ascend_hami import PREDICATE_TIME, SOFT_SHARE_KEYS
+from pumice.wire.ascend_hami import PREDICATE_TIME, SOFT_SHARE_KEYS, SOFT_SHARE_NOT_SERVED
 from pumice.wire.mindcluster import (
     BASE_DEVICES,
     NO_POD,
@@ -85,7 +85,7 @@ class ChipAllocator(Allocator):
     def _cut(self, turn: Turn, ids: frozenset[str]) -> Cut | Refuse:
         chips, template = turn.assignment.chips, turn.assignment.template
         if strange := next((key for key in turn.pod.annotations if key.startswith(SOFT_SHARE_KEYS)), ""):
-            return self.refuse(turn.pod, f"{strange} is not served: nothing here shares NPUs as vCANN-RT does")
+            return self.refuse(turn.pod, f"{strange} {SOFT_SHARE_NOT_SERVED}")
         if template and template not in self._kind.templates:
             return self.refuse(turn.pod, f"{SEGMENT_FAILED}: {self._kind.name} has no template {template[:40]!r}")
         for chip in chips:

@@ -1,6 +1,6 @@
 """What the node object should say, and the writes that bring it there: nothing is written that already stands.
 
-Spec nvidia-device-plugin 8 (register annotation), 9 (handshake with older schedulers), decision 17 (status).
+Spec nvidia-device-plugin 9 (handshake with older schedulers), decision 17 (status).
 """
 
 from __future__ import annotations
@@ -9,14 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pumice.model.cards import Card, Mode
-from pumice.model.units import Mib
 from pumice.node.effects import Effect, PatchNode, PatchStatus
 from pumice.node.node_object import Leftovers, holds
-from pumice.node.vgpu.inventory import SharedCard, by_minor, capacity
+from pumice.node.vgpu.annotations import register_annotation, topology_annotation
+from pumice.node.vgpu.inventory import SharedCard, capacity
 from pumice.node.vgpu.sharing import Sharing
 from pumice.wire import names
-from pumice.wire.nvidia_vgpu import CardPlace, render_register, render_topology
 from pumice.wire.objects import Node
 
 ANSWER_AFTER: Final = 20.0
@@ -43,30 +41,6 @@ class Advertisement:
             kept = {name: str(value) for name, value in self.resources.items()}
             effects.append(PatchStatus({**kept, **old_resources}))
         return effects
-
-
-def register_annotation(cards: Sequence[SharedCard]) -> str:
-    """``volcano.sh/node-vgpu-register``; empty when there is no card, which readers take for no vGPU node."""
-    return render_register(
-        Card(
-            index=position,
-            uuid=card.uuid,
-            type=card.type,
-            total=Mib(card.memory),
-            shares=card.shares,
-            healthy=card.healthy,
-            mode=Mode.MIG if card.mode == "mig" else Mode.HAMI_CORE,
-            places=card.places,
-        )
-        for position, card in enumerate(by_minor(cards))
-    )
-
-
-def topology_annotation(cards: Sequence[SharedCard]) -> str:
-    """``pumice.io/card-topology``, ours alone: where the cards sit and how they are linked; empty when nothing is known."""
-    if all(card.numa < 0 and not card.links for card in cards):
-        return ""
-    return render_topology([CardPlace(card.uuid, card.numa, card.links) for card in by_minor(cards)])
 
 
 def advertisement(

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pumice.model.errors import BadInput
 from pumice.node.answer import Answer, DeviceNode, Mount
 from pumice.node.effects import InstallFile, MakeDirectory
 from pumice.node.vgpu import mps
@@ -18,6 +17,7 @@ from pumice.node.vgpu.sharing import Sharing
 from pumice.node.vgpu.slots import place_of
 from pumice.ports.slices import Place, Slice
 from pumice.wire import cdi, limits_page, variables
+from pumice.wire.device_lists import CDI_ANNOTATIONS, CDI_FIELD
 from pumice.wire.limits_page import GrantedCard, LimitsPage
 
 LIBRARY: Final = "/usr/local/vgpu/libvgpu.so"
@@ -27,10 +27,6 @@ LOCK: Final = "/tmp/vgpulock"
 VOLUME_ROOT: Final = "/var/run/nvidia-container-devices"
 CONTROL_NODES: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
 
-CDI_ANNOTATIONS: Final = "cdi-annotations"
-CDI_FIELD: Final = "cdi-cri"
-STRATEGIES: Final = ("envvar", "volume-mounts", CDI_ANNOTATIONS, CDI_FIELD)
-"""How cards are named to the container. The last two name devices of a file that the plugin writes (spec 17)."""
 DISABLE: Final = variables.DISABLE_CONTROL
 
 
@@ -72,14 +68,6 @@ class ResponseOptions:
     def page(self, pod_uid: str, container: str, name: str = "limits") -> str:
         """The host's file of one container's limits page: in a folder of its own, for the container writes into the other."""
         return f"{self.hook}/vgpu/limits/{pod_uid}_{container}/{name}"
-
-
-def strategies(given: Iterable[str]) -> tuple[str, ...]:
-    """Words that may hold several, separated by commas. Raises BadInput."""
-    words = tuple(word.strip() for text in given for word in text.split(",") if word.strip())
-    if unknown := next((word for word in words if word not in STRATEGIES), ""):
-        raise BadInput(f"--device-list-strategy {unknown!r}: use {', '.join(STRATEGIES)}")
-    return words or STRATEGIES[:1]
 
 
 def refusal(work: Work, cards: Mapping[str, SharedCard]) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from pumice.model.amount import MIB
-from pumice.node.vgpu.advertise import register_annotation, topology_annotation
+from pumice.node.vgpu.annotations import register_annotation, topology_annotation
 from pumice.node.vgpu.inventory import capacity, share, share_list
 from pumice.node.vgpu.sharing import Sharing
 from pumice.ports.cards import CardFacts

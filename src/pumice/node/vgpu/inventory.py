@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from pumice.node.device_list import Unit
-from pumice.node.vgpu.mps import clients, unfit
+from pumice.node.vgpu.mps_cards import clients, unfit
 from pumice.node.vgpu.sharing import Sharing
 from pumice.node.vgpu.slots import uncut
 from pumice.ports.cards import CardFacts

@@ -10,28 +10,12 @@ from pumice.node.mps.supervisor import Bounds
 from pumice.node.pods import Container, NodePod
 from pumice.node.vgpu.matching import Work
 from pumice.node.vgpu.sharing import Sharing
-from pumice.ports.cards import CardFacts
 from pumice.ports.mps import folder_of
 from pumice.wire import variables
 from pumice.wire.nvidia_vgpu import PodDevice
 
-CAPABILITY: Final = (7, 0)
-"""From which on a server holds clients to portions of threads and keeps their memory apart (Multi-Process Service, Volta MPS)."""
 SHARED_MEMORY: Final = "/dev/shm"
 Holder = tuple[NodePod, Container, PodDevice]
-
-
-def clients(capability: tuple[int, int]) -> int:
-    """How many programs a server takes on one card (spec 16)."""
-    return 48 if capability >= (7, 5) or capability == (0, 0) else 16
-
-
-def unfit(card: CardFacts) -> str:
-    """Why a card cannot be shared by MPS; empty where it can, or where it does not tell."""
-    if (0, 0) != card.capability < CAPABILITY:
-        had, needed = (".".join(map(str, version)) for version in (card.capability, CAPABILITY))
-        return f"this node shares cards by MPS, which bounds nobody below compute capability {needed}, and the card has {had}"
-    return ""
 
 
 def pipe_of(root: str, card: str) -> str:

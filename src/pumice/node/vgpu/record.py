@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from pumice.families.nvidia_vgpu.ask import container_ask
-from pumice.families.nvidia_vgpu.assignment import contradiction, excess
+from pumice.families.nvidia_vgpu.assignment import contradiction, excess, statement
 from pumice.model.refusal import Refusal
 from pumice.node.pods import Container, Held, NodePod
 from pumice.node.vgpu.grants import turns
@@ -60,8 +60,8 @@ class Record:
         if not served or pod.mirror or notes.get(names.VGPU_NODE) != self._node:
             return ()
         decoded = parse_pod_devices(notes.get(names.VGPU_IDS, ""))
-        spec, config = pod.spec, self._sharing.config
-        return () if contradiction(spec, decoded, config, cards.__contains__) else decoded.containers
+        said = statement(pod.spec, self._sharing.config)
+        return () if contradiction(said, decoded, cards.__contains__) else decoded.containers
 
     def keep(self, uids: Collection[str]) -> None:
         """Forget all pods but these."""

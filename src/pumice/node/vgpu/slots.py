@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from pumice.families.nvidia_vgpu.mig_catalogue import Catalogue
 from pumice.families.nvidia_vgpu.mig_places import Places
-from pumice.ports.slices import Place
 from pumice.wire.device_config import NvidiaConfig
 from pumice.wire.nvidia_vgpu import PodDevice
+
+if TYPE_CHECKING:
+    from pumice.ports.slices import Place
 
 
 def uncut(config: NvidiaConfig, card_type: str, mig: bool) -> str:
@@ -25,6 +28,10 @@ def uncut(config: NvidiaConfig, card_type: str, mig: bool) -> str:
 
 def place_of(config: NvidiaConfig, card_type: str, device: PodDevice) -> Place | str:
     """The place of a device that is a slice, or why there is none."""
+    from pumice.ports.slices import (
+        Place,  # here: what a machine without a cluster imports knows no slices that are to be cut
+    )
+
     geometry = _catalogue(config).of(card_type)
     places = geometry.free if geometry is not None else None
     if not isinstance(places, Places):

@@ -10,10 +10,11 @@ from typing import Final
 from pumice.model.errors import BadInput
 from pumice.node.vgpu.doctor import agreement
 from pumice.node.vgpu.doctor.facts import Finding, NodeFacts, State
-from pumice.node.vgpu.mps import unfit
+from pumice.node.vgpu.mps_cards import unfit
 from pumice.node.vgpu.sharing import MPS, Sharing, effective
 from pumice.wire import cdi, names
-from pumice.wire.device_config import NvidiaConfig, parse_device_config
+from pumice.wire.device_config import NvidiaConfig
+from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.node_config import parse_node_config
 
 BAD, WARNING, UNKNOWN = State.BAD, State.WARNING, State.UNKNOWN

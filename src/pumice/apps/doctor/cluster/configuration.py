@@ -1,0 +1,101 @@
+"""What people write for scheduler and plugins: is it there, can it be meant, and does one say what the other needs?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pumice.apps.doctor.cluster.facts import ClusterFacts, unread
+from pumice.engine.plugins.deviceshare import device_arguments
+from pumice.families.lint import lint_files
+from pumice.families.settings import Settings, settings_from
+from pumice.model.errors import BadInput
+from pumice.model.refusal import Refusal
+from pumice.node.vgpu.doctor import ConfigText, Finding, State
+from pumice.wire import names
+from pumice.wire.node_config import parse_node_config
+from pumice.wire.npu_node_config import parse_npu_node_config
+from pumice.wire.programs import Maker, Role
+from pumice.wire.scheduler_conf import parse_scheduler_conf
+
+BAD, WARNING = State.BAD, State.WARNING
+
+SWITCHES = {
+    # what a plugin serves: the switch of the scheduler, and the setting behind it
+    names.VGPU_NUMBER: ("deviceshare.VGPUEnable", "vgpu"),
+    names.GPU_MEMORY: ("deviceshare.GPUSharingEnable", "gpu_sharing"),
+    names.GPU_NUMBER: ("deviceshare.GPUNumberEnable", "gpu_number"),
+    f"{names.HUAWEI}Ascend*": ("deviceshare.AscendHAMiVNPUEnable", "ascend_hami"),
+    f"{names.HUAWEI}npu-core": ("deviceshare.AscendMindClusterVNPUEnable", "ascend_mindcluster"),
+}
+
+
+def scheduler_config(facts: ClusterFacts) -> Iterator[Finding]:
+    yield from unread(facts, "configmaps")
+    conf = facts.scheduler_conf
+    if conf is None:
+        return
+    if conf.text is None:
+        if facts.of(Role.SCHEDULER, Maker.OURS):
+            yield Finding(BAD, f"there is no {names.SCHEDULER_CONF_KEY} in ConfigMap {conf.where}: the scheduler places nothing",
+                          "kubectl create -f deploy/manifests/volcano.yml")  # fmt: skip
+        return
+    space, _, name = conf.where.partition("/")
+    kept = "; the last good one stays" if facts.last_good else "; a scheduler that starts now places nothing"
+    for found in lint_files({names.SCHEDULER_CONF_KEY: conf.text}):
+        text = f"ConfigMap {conf.where}: {found}{kept if found.error else ''}"
+        yield Finding(BAD if found.error else WARNING, text, f"kubectl -n {space} edit configmap {name}")
+
+
+def device_config(facts: ClusterFacts) -> Iterator[Finding]:
+    yield from unread(facts, "configmaps")
+    for config in facts.device_configs:
+        space, _, name = config.where.partition("/")
+        mend = f"kubectl -n {space} edit configmap {name}"
+        for error, text in _amiss(name, config.text or ""):
+            kept = "; plugins that run keep the last good one" if error else ""
+            yield Finding(BAD if error else WARNING, f"ConfigMap {config.where}: {text}{kept}", mend)
+
+
+def _amiss(name: str, text: str) -> Iterator[tuple[bool, str]]:
+    """(whether it makes all of it unusable, what)"""
+    try:
+        if name == names.NODE_CONFIGMAP:
+            yield from ((False, warning) for warning in parse_node_config(text).warnings)
+        elif name == names.NPU_NODE_CONFIGMAP:
+            parse_npu_node_config(text, "")
+        else:
+            yield from ((found.error, str(found)) for found in lint_files({names.DEVICE_CONFIG_KEY: text}))
+    except BadInput as error:
+        yield True, str(error)
+
+
+def modes(facts: ClusterFacts) -> Iterator[Finding]:
+    """Each way of sharing is switched on where its plugin runs, and has its plugin where it is switched on (spec ascend 2)."""
+    settings = _settings(facts.scheduler_conf)
+    if settings is None or not facts.of(Role.SCHEDULER):
+        return
+    served = {plugin.program.resource for plugin in facts.plugins}
+    for resource, (switch, setting) in SWITCHES.items():
+        on = getattr(settings, setting)
+        if resource in served and not on:
+            yield Finding(BAD, f"plugins serve {resource}, and the scheduler's {switch} is not true: no pod gets any",
+                          f"set {switch}: true under the arguments of deviceshare in ConfigMap {_where(facts)}")  # fmt: skip
+        elif on and resource not in served and "pods" not in facts.unread:
+            yield Finding(WARNING, f"{switch} is true, and no plugin serves {resource}",
+                          "apply the plugin's manifest, or take the switch out")  # fmt: skip
+
+
+def _settings(conf: ConfigText | None) -> Settings | None:
+    """None where the configuration cannot be read; that has a finding of its own."""
+    if conf is None or conf.text is None:
+        return None
+    try:
+        arguments = device_arguments(parse_scheduler_conf(conf.text))
+    except BadInput:
+        return None
+    settings = settings_from(arguments) if arguments is not None else Settings()
+    return None if isinstance(settings, Refusal) else settings
+
+
+def _where(facts: ClusterFacts) -> str:
+    return facts.scheduler_conf.where if facts.scheduler_conf is not None else names.SCHEDULER_CONFIGMAP

@@ -1,0 +1,84 @@
+"""What a doctor found in a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pumice.node.vgpu.doctor import ConfigText, Finding, State
+from pumice.ports.cluster import Json
+from pumice.wire.programs import Maker, Program, Role
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A known program, and the Deployment, DaemonSet or StatefulSet that runs it."""
+
+    kind: str
+    namespace: str
+    name: str
+    program: Program
+    image: str = ""
+    account: str = "default"
+    runtime_class: str = ""
+    wanted: int = 0
+    ready: int = 0
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    def __str__(self) -> str:
+        return f"{self.program} ({self.kind} {self.key}, {self.image})"
+
+
+@dataclass(frozen=True, slots=True)
+class PluginPod:
+    """A pod of a device plugin. ``why``: what the kubelet says of it where it is not ready."""
+
+    key: str
+    node: str
+    program: Program
+    image: str
+    ready: bool = True
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """Everything that was found. ``unread``: why a kind could not be listed. ``unbacked``: why nobody answers for a Service
+    that a webhook names. ``denied``: what an account of ours may not do; ``unreviewed``: why that could not be asked."""
+
+    kubernetes: str = ""
+    unread: Mapping[str, str] = field(default_factory=dict)
+    definitions: Mapping[str, Json] = field(default_factory=dict)
+    wanted: Mapping[str, Json] = field(default_factory=dict)
+    policies: frozenset[str] = frozenset()
+    workloads: Sequence[Workload] = ()
+    plugins: Sequence[PluginPod] = ()
+    nodes: Sequence[Json] = ()
+    runtime_classes: frozenset[str] = frozenset()
+    webhooks: Sequence[Json] = ()
+    unbacked: Mapping[str, str] = field(default_factory=dict)
+    scheduler_conf: ConfigText | None = None
+    last_good: bool = False
+    device_configs: Sequence[ConfigText] = ()
+    denied: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    unreviewed: str = ""
+
+    @property
+    def in_one_process(self) -> bool:
+        """Whether this is a cluster of ``pumice up``, whose daemons are tasks of its own process and no pods."""
+        return self.kubernetes.endswith("+pumice") and not any(found.program.role is Role.SCHEDULER for found in self.workloads)
+
+    def of(self, role: Role, maker: Maker | None = None) -> list[Workload]:
+        """The workloads of that role that are to run."""
+        return [found for found in self.workloads
+                if found.program.role is role and found.wanted and maker in (None, found.program.maker)]  # fmt: skip
+
+
+def unread(facts: ClusterFacts, *plurals: str) -> Iterator[Finding]:
+    """What nobody can say because it may not be listed."""
+    for plural in plurals:
+        if why := facts.unread.get(plural):
+            yield Finding(State.UNKNOWN, f"{plural} cannot be read: {why}", f"ask as somebody who may list {plural}")

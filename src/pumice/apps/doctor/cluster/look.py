@@ -1,0 +1,185 @@
+"""Looks at a cluster, once, by its API server. Changes nothing: of what may not be read it says so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+
+from pumice.adapters.kube.verbs import Verbs
+from pumice.apps.doctor.cluster import shipped
+from pumice.apps.doctor.cluster.facts import ClusterFacts, PluginPod, Workload
+from pumice.apps.doctor.cluster.rights import review
+from pumice.node.vgpu.doctor import ConfigText
+from pumice.ports.cluster import ApiError, Json, Resource
+from pumice.wire import kinds, names
+from pumice.wire.conditions import condition, is_ready
+from pumice.wire.kinds import CONFIGMAPS, PODS, SERVICES
+from pumice.wire.kubernetes import ADMISSION, NODE_GROUP
+from pumice.wire.programs import Role, programs
+
+LISTED: Final = (
+    kinds.CRDS,
+    Resource(ADMISSION, "v1", "validatingadmissionpolicies", namespaced=False),
+    Resource(ADMISSION, "v1", "mutatingadmissionpolicies", namespaced=False),
+    Resource(ADMISSION, "v1", "mutatingwebhookconfigurations", namespaced=False),
+    Resource(ADMISSION, "v1", "validatingwebhookconfigurations", namespaced=False),
+    kinds.DEPLOYMENTS,
+    kinds.DAEMON_SETS,
+    kinds.STATEFUL_SETS,
+    Resource(NODE_GROUP, "v1", "runtimeclasses", namespaced=False),
+    kinds.NODES,
+)
+MAY_BE_ABSENT: Final = frozenset(("mutatingadmissionpolicies", "validatingadmissionpolicies"))
+"""Kinds that older API servers do not serve."""
+KINDS: Final = {"deployments": "Deployment", "daemonsets": "DaemonSet", "statefulsets": "StatefulSet"}
+HOOKS: Final = {"mutatingwebhookconfigurations": "MutatingWebhookConfiguration",
+                "validatingwebhookconfigurations": "ValidatingWebhookConfiguration"}  # fmt: skip
+CONFIGS: Final = {
+    names.DEVICE_CONFIGMAP: names.DEVICE_CONFIG_KEY, names.NPU_CONFIGMAP: names.DEVICE_CONFIG_KEY,
+    names.NODE_CONFIGMAP: names.NODE_CONFIG_KEY, names.NPU_NODE_CONFIGMAP: names.NPU_NODE_CONFIG_KEY,
+}  # fmt: skip
+Lists = dict[str, list[Json]]
+
+
+async def look(cluster: Verbs) -> ClusterFacts:
+    """Raises ApiError where the API server does not answer at all."""
+    lists, unread = await _lists(cluster, [(resource, "") for resource in LISTED])
+    found = tuple(workload for plural in KINDS for workload in _workloads(KINDS[plural], lists[plural]))
+    spaces = sorted({names.SYSTEM_NAMESPACE, names.DEVICE_CONFIG_NAMESPACE, *(one.namespace for one in found)})
+    hooks = tuple({**item, "kind": kind} for plural, kind in HOOKS.items() for item in lists[plural])
+    services = sorted({(str(s.get("namespace")), str(s.get("name"))) for config in hooks for hook in config.get("webhooks") or ()
+                       if isinstance(s := (hook.get("clientConfig") or {}).get("service"), dict)})  # fmt: skip
+    pods, missing = await _lists(cluster, [(PODS, space) for space in sorted({*spaces, *(space for space, _ in services)})])
+    facts = ClusterFacts(
+        kubernetes=await _version(cluster),
+        unread={**unread, **missing},
+        definitions={item["metadata"]["name"]: item for item in lists["customresourcedefinitions"]},
+        wanted=shipped.kinds(),
+        policies=frozenset(item["metadata"]["name"] for plural in sorted(MAY_BE_ABSENT) for item in lists[plural]),
+        workloads=found,
+        plugins=tuple(_plugins(pods["pods"])),
+        nodes=tuple(lists["nodes"]),
+        runtime_classes=frozenset(item["metadata"]["name"] for item in lists["runtimeclasses"]),
+        webhooks=hooks,
+        unbacked=await _unbacked(cluster, services, pods["pods"]) if not missing else {},
+    )
+    facts = await _with_configs(cluster, facts)
+    return await review(cluster, facts)
+
+
+async def _version(cluster: Verbs) -> str:
+    try:
+        return str(msgspec.json.decode(await cluster.request("GET", "/version")).get("gitVersion", ""))
+    except (ApiError, msgspec.MsgspecError, AttributeError):
+        return ""
+
+
+async def _lists(cluster: Verbs, wanted: Sequence[tuple[Resource, str]]) -> tuple[Lists, dict[str, str]]:
+    """What is there by plural, and why what is not listed is not."""
+    answers = await asyncio.gather(*(cluster.list(*one) for one in wanted), return_exceptions=True)
+    lists: Lists = {resource.plural: [] for resource, _ in wanted}
+    unread: dict[str, str] = {}
+    for (resource, _), answer in zip(wanted, answers, strict=True):
+        if isinstance(answer, ApiError):
+            if answer.code == 0:
+                raise answer
+            if not (answer.code == 404 and resource.plural in MAY_BE_ABSENT):
+                unread[resource.plural] = answer.message
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            lists[resource.plural] += _named(answer)
+    return lists, unread
+
+
+def _named(answer: Json) -> Iterable[Json]:
+    """The items by which one can tell of them. Others write null for what is empty, and what is null is not there."""
+    return [item for item in _without_nulls(answer).get("items", ()) if item.get("metadata", {}).get("name")]
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(below) for key, below in value.items() if below is not None}
+    return [_without_nulls(below) for below in value if below is not None] if isinstance(value, list) else value
+
+
+def _workloads(kind: str, items: Iterable[Json]) -> Iterable[Workload]:
+    for item in items:
+        spec, meta, status = item.get("spec") or {}, item["metadata"], item.get("status") or {}
+        pod = (spec.get("template") or {}).get("spec") or {}
+        wanted = status.get("desiredNumberScheduled", 0) if kind == "DaemonSet" else spec.get("replicas", 1)
+        ready = status.get("numberReady", 0) if kind == "DaemonSet" else status.get("readyReplicas", 0)
+        for program, image in programs(pod):
+            yield Workload(kind, meta.get("namespace", ""), meta["name"], program, image,
+                           pod.get("serviceAccountName") or pod.get("serviceAccount") or "default",
+                           pod.get("runtimeClassName") or "", int(wanted or 0), int(ready or 0))  # fmt: skip
+
+
+def _plugins(pods: Iterable[Json]) -> Iterable[PluginPod]:
+    for pod in pods:
+        spec, meta, status = pod.get("spec") or {}, pod["metadata"], pod.get("status") or {}
+        node = spec.get("nodeName")
+        if not node or meta.get("deletionTimestamp") or status.get("phase") in ("Succeeded", "Failed"):
+            continue
+        for program, image in programs(spec):
+            if program.role is Role.PLUGIN:
+                key = f"{meta.get('namespace', '')}/{meta['name']}"
+                yield PluginPod(key, node, program, image, is_ready(pod), _why_not(pod))
+
+
+def _why_not(pod: Json) -> str:
+    """The kubelet's words: of a container that waits or has ended, else of the pod."""
+    for container in (pod.get("status") or {}).get("containerStatuses") or ():
+        for state in ("waiting", "terminated"):
+            if said := (container.get("state") or {}).get(state):
+                return ": ".join(filter(None, (said.get("reason"), said.get("message"))))
+    return str(condition(pod, "Ready").get("message") or "")
+
+
+async def _unbacked(cluster: Verbs, services: Sequence[tuple[str, str]], pods: Sequence[Json]) -> dict[str, str]:
+    """By the Services' selectors, for the pods are what answers."""
+    found: dict[str, str] = {}
+    for space, name in services:
+        try:
+            selector = _without_nulls(await cluster.get(SERVICES, name, space)).get("spec", {}).get("selector")
+        except ApiError as error:
+            if error.code == 404:
+                found[f"{space}/{name}"] = f"there is no Service {space}/{name}"
+            continue
+        if selector and not any(_answers(pod, space, selector) for pod in pods):
+            found[f"{space}/{name}"] = f"no pod behind the Service {space}/{name} is ready"
+    return found
+
+
+def _answers(pod: Json, space: str, selector: Json) -> bool:
+    labels = pod["metadata"].get("labels") or {}
+    return pod["metadata"].get("namespace") == space and selector.items() <= labels.items() and is_ready(pod)
+
+
+async def _with_configs(cluster: Verbs, facts: ClusterFacts) -> ClusterFacts:
+    scheduler = next(iter(facts.of(Role.SCHEDULER)), None)
+    home = scheduler.namespace if scheduler is not None else names.SYSTEM_NAMESPACE
+    unread = dict(facts.unread)
+
+    async def text(name: str, key: str, space: str) -> ConfigText | None:
+        try:
+            found = await cluster.get(CONFIGMAPS, name, space)
+        except ApiError as error:
+            if error.code != 404:
+                unread["configmaps"] = error.message
+            return None
+        data = found.get("data") or {}
+        return ConfigText(f"{space}/{name}", data.get(key))
+
+    conf = await text(names.SCHEDULER_CONFIGMAP, names.SCHEDULER_CONF_KEY, home)
+    if conf is None and "configmaps" not in unread:
+        conf = ConfigText(f"{home}/{names.SCHEDULER_CONFIGMAP}", None)
+    kept = await text(f"{names.SCHEDULER_CONFIGMAP}{names.LAST_GOOD}", names.SCHEDULER_CONF_KEY, home)
+    devices = [await text(name, key, names.DEVICE_CONFIG_NAMESPACE) for name, key in CONFIGS.items()]
+    written = tuple(config for config in devices if config is not None and config.text is not None)
+    good = kept is not None and bool(kept.text)
+    return replace(facts, scheduler_conf=conf, last_good=good, unread=unread, device_configs=written)

@@ -1,0 +1,93 @@
+"""What we ship for a cluster: kinds, policies, daemons and what each daemon must be allowed to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from pumice.ports.cluster import Json
+from pumice.wire.programs import Program, programs
+from pumice.wire.yaml_text import safe_load_all
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Right:
+    """``namespace``: "" for all of them, or for what lies in none."""
+
+    verb: str
+    group: str
+    resource: str
+    name: str = ""
+    namespace: str = ""
+
+    def __str__(self) -> str:
+        what = ".".join(filter(None, (self.resource, self.group)))
+        return f"{self.verb} {what}{f' {self.name}' if self.name else ''}{f' in {self.namespace}' if self.namespace else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """As a manifest has it."""
+
+    file: str
+    program: Program
+    namespace: str
+    account: str
+    rights: frozenset[Right]
+
+
+def manifest(name: str) -> list[Json]:
+    return [obj for obj in safe_load_all((files("pumice") / "manifests" / name).read_text("utf-8")) if obj]
+
+
+@cache
+def kinds() -> dict[str, Json]:
+    """Our definitions by name."""
+    folder = files("pumice") / "manifests" / "crds"
+    return {obj["metadata"]["name"]: obj for path in folder.iterdir() for obj in manifest(f"crds/{path.name}")}
+
+
+@cache
+def policies() -> dict[str, str]:
+    """Names of the admission policies, and the file of each."""
+    return {obj["metadata"]["name"]: name for name in _manifests() for obj in manifest(name)
+            if obj["kind"].endswith("AdmissionPolicy")}  # fmt: skip
+
+
+@cache
+def daemons() -> tuple[Daemon, ...]:
+    return tuple(daemon for name in _manifests() for daemon in _daemons(name))
+
+
+def _manifests() -> list[str]:
+    return sorted(path.name for path in (files("pumice") / "manifests").iterdir() if path.name.endswith(".yml"))
+
+
+def _daemons(name: str) -> Iterator[Daemon]:
+    objects = manifest(name)
+    for obj in objects:
+        if obj["kind"] in ("Deployment", "DaemonSet"):
+            spec, space = obj["spec"]["template"]["spec"], obj["metadata"]["namespace"]
+            for program, _ in programs(spec):
+                account = spec["serviceAccountName"]
+                yield Daemon(name, program, space, account, frozenset(_rights(objects, account)))
+
+
+def _rights(objects: list[Json], account: str) -> Iterator[Right]:
+    roles = {(obj["kind"], obj["metadata"]["name"]): obj for obj in objects if obj["kind"].endswith("Role")}
+    for binding in objects:
+        if binding["kind"].endswith("RoleBinding") and any(subject["name"] == account for subject in binding["subjects"]):
+            role = roles[binding["roleRef"]["kind"], binding["roleRef"]["name"]]
+            for rule in role["rules"]:
+                yield from _of_rule(rule, binding["metadata"].get("namespace", ""))
+
+
+def _of_rule(rule: Any, namespace: str) -> Iterator[Right]:
+    for group in rule["apiGroups"]:
+        for resource in rule["resources"]:
+            for verb in rule["verbs"]:
+                for name in rule.get("resourceNames", ("",)):
+                    yield Right(verb, group, resource, name, namespace)
