@@ -4,11 +4,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 CONTROL_PLANE ?= embedded
-WORKERS ?= 2
+WORKERS ?= 3
 # Tests start many processes: none shall compile everything anew because the shell says so.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup native test check bench soak kube e2e conformance demo clean
+DIST ?= dist
+
+.PHONY: help setup native wheel image test check bench soak kube prometheus e2e conformance demo clean
 
 help: ## list the commands
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +29,16 @@ native: ## build libvgpu.so and the emulated machine's libraries
 	@[ -e src/pumice/_native/vgpu/libvgpu.so ] || echo "Building the native libraries: half a minute, longer on a busy machine."
 	@$(MAKE) --no-print-directory -C native install
 
+wheel: setup ## build the wheel with the native libraries inside into dist (CC=aarch64-linux-gnu-gcc: for arm64)
+	@rm -rf build && mkdir -p $(DIST) && rm -f $(DIST)/pumice-*.whl
+	@CC="$(CC)" SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 315532800) $(BIN)/python -m pip wheel --quiet \
+	  --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir $(DIST) .
+	@rm -rf build && ls $(DIST)/pumice-*.whl
+
+image: wheel ## write the daemons' image as an OCI layout into dist (needs apt and dpkg, no Docker and no root)
+	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 315532800) \
+	  $(BIN)/python deploy/image/build.py $(DIST)/pumice-*.whl --output $(DIST)/pumice-image.tar
+
 test: setup ## run every test that needs no hardware; prints what was skipped and why
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 	@$(MAKE) --no-print-directory -C native test
@@ -42,8 +54,11 @@ bench: setup ## run all benchmarks (over an hour; BENCH=--quick: minutes; BENCH=
 soak: setup ## the long counts: fuzzing from 10^5 up, kill runs (hours)
 	$(BIN)/python -m pytest -m soak --timeout 0
 
-kube: ## build the real control plane; the last line is the directory for KUBEBUILDER_ASSETS (WITH=kube-scheduler: for benchmarks)
-	@tests/kube/build.sh $(WITH)
+kube: ## build the real control plane and helm; the last line is the directory for KUBEBUILDER_ASSETS
+	@tests/kube/build.sh
+
+prometheus: ## unpack Debian's Prometheus for the tests of rules and dashboards; the last line is where its programs are
+	@tests/kube/prometheus.sh
 
 e2e: setup ## real etcd, kube-apiserver, kubelet and containerd with our scheduler and device plugin (root)
 	@assets=$$(tests/kube/build.sh | tail -n 1) && KUBEBUILDER_ASSETS=$$assets $(BIN)/python -m pytest tests/e2e tests/contract/kubelet -m e2e --timeout 300

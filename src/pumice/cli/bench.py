@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.console import Console
 from rich.table import Table
 
+from pumice.cli import flags
 from pumice.model.errors import BadInput
 
-app = typer.Typer(add_completion=False)
+app = flags.App()
 ROOT = Path(__file__).parents[3]
 SHORT = 3
 """Exit code of a benchmark whose result is right and whose figures miss a goal (benchmarks/report.py)."""
@@ -73,14 +73,14 @@ def _benchmark(path: Path, root: Path) -> Benchmark | None:
 
 @app.command(
     epilog="Example: pumice bench decide --quick",
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    lenient=True,
 )
 def main(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(help="Name of one (see --list), or all.")] = "",
-    list_: Annotated[bool, typer.Option("--list", help="Say which there are.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer runs and sizes.")] = False,
-    save: Annotated[bool, typer.Option("--save", help="Keep the results in benchmarks/results.")] = False,
+    context: flags.Context,
+    name: Annotated[str, flags.Argument(help="Name of one (see --list), or all.")] = "",
+    list_: Annotated[bool, flags.Option("--list", help="Say which there are.")] = False,
+    quick: Annotated[bool, flags.Option("--quick", help="Fewer runs and sizes.")] = False,
+    save: Annotated[bool, flags.Option("--save", help="Keep the results in benchmarks/results.")] = False,
 ) -> None:
     """Run benchmarks; each checks its own result and prints JSON and a table. Further flags go to the benchmark named.
 
@@ -88,19 +88,19 @@ def main(
     or fails; a table at the end says which, and the exit code is 1. A quick run shows the figures that miss their goals and
     fails only where a result is wrong.
     """
-    run(ROOT, name, context.args, list_=list_, quick=quick, save=save)
+    run(ROOT, name, context.rest, list_=list_, quick=quick, save=save)
 
 
 def run(root: Path, name: str = "", further: Sequence[str] = (), *, list_: bool = False, quick: bool = False, save: bool = False,
         least_limit: float = LEAST_LIMIT) -> None:  # fmt: skip
-    """The command in the checkout ``root``. Raises BadInput, and typer.Exit where one fell short."""
+    """The command in the checkout ``root``. Raises BadInput, and SystemExit where one fell short."""
     if not (root / "benchmarks" / "report.py").exists():
         raise BadInput("the benchmarks are part of the source tree, not of the installed package: run this in a checkout")
     found = find_benchmarks(root)
     if list_ or not name:
         for one in found.values():
             minutes = f"{one.minutes:g} min" if one.minutes else ""
-            typer.echo(f"{one.name:18} {minutes:>7}  {one.title}{'' if one.in_all else '  (by name only)'}")
+            print(f"{one.name:18} {minutes:>7}  {one.title}{'' if one.in_all else '  (by name only)'}")
         return
     if name != "all" and name not in found:
         near = difflib.get_close_matches(name, found, 1)
@@ -112,7 +112,7 @@ def run(root: Path, name: str = "", further: Sequence[str] = (), *, list_: bool 
     chosen = [one for one in found.values() if one.in_all] if name == "all" else [found[name]]
     flags = [flag for flag, given in (("--quick", quick), ("--save", save)) if given]
     if name == "all" and not quick:
-        typer.echo(f"# {len(chosen)} benchmarks; those that say so take {sum(one.minutes for one in chosen):.0f} min", err=True)
+        print(f"# {len(chosen)} benchmarks; those that say so take {sum(one.minutes for one in chosen):.0f} min", file=sys.stderr)
     verdicts: list[Verdict] = []
     for number, one in enumerate(chosen, 1):
         verdicts.append(_run(root, one, f"{number}/{len(chosen)}", flags, further, least_limit))
@@ -123,8 +123,8 @@ def run(root: Path, name: str = "", further: Sequence[str] = (), *, list_: bool 
     pardoned = {GOOD, MISSED} if quick else {GOOD}  # a second's rate on a busy machine says little
     failed = [verdict.name for verdict in verdicts if verdict.words not in pardoned]
     if failed:
-        typer.echo(f"fell short or failed: {', '.join(failed)}", err=True)
-        raise typer.Exit(1)
+        print(f"fell short or failed: {', '.join(failed)}", file=sys.stderr)
+        raise SystemExit(1)
 
 
 GOOD, MISSED, INTERRUPTED = "good", "short of a goal", "interrupted"
@@ -142,7 +142,7 @@ class Verdict:
 def _run(root: Path, one: Benchmark, place: str, flags: Sequence[str], further: Sequence[str], least_limit: float) -> Verdict:
     """Run it, and say so before and after on stderr."""
     expected = f" (about {one.minutes:g} min)" if one.minutes and "--quick" not in flags else ""
-    typer.echo(f"# {place} {one.name}: {one.title}{expected}", err=True)
+    print(f"# {place} {one.name}: {one.title}{expected}", file=sys.stderr)
     began = time.monotonic()
     process = subprocess.Popen(
         [sys.executable, "-m", one.module, *(flag for flag in flags if flag in one.flags), *further], cwd=root
@@ -159,7 +159,7 @@ def _run(root: Path, one: Benchmark, place: str, flags: Sequence[str], further: 
         _end(process)
         words = INTERRUPTED
     verdict = Verdict(one.name, words, time.monotonic() - began)
-    typer.echo(f"# {place} {one.name}: {words} after {verdict.seconds:.0f} s", err=True)
+    print(f"# {place} {one.name}: {words} after {verdict.seconds:.0f} s", file=sys.stderr)
     return verdict
 
 

@@ -22,7 +22,8 @@ from pumice.engine.state.state import State
 from pumice.model.errors import BadInput
 from pumice.ports.cluster import Resource
 from pumice.wire import names, volcano
-from pumice.wire.device_config import DeviceConfig, parse_device_config
+from pumice.wire.device_config import DeviceConfig
+from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.nearest import nearest
 from pumice.wire.objects import ConfigMap, Node, Pod, Workload, convert
 from pumice.wire.resource_quota import ResourceQuota

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from enum import Enum, StrEnum
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, get_args, get_type_hints
 
-import typer
-
+from pumice.cli import flags
 from pumice.cli.asking import ASK_FOR_WORDS
+from pumice.cli.offered import Given, Offers, fixed
 
-app = typer.Typer(add_completion=False)
+app = flags.App()
 Word = tuple[str, str]  # and what it means
 
 
@@ -58,7 +58,7 @@ HOW = {
 
 
 @app.command(epilog="Example: source <(pumice completion bash)")
-def completion(shell: Annotated[Shell, typer.Argument(help="Whose words to print.")]) -> None:
+def completion(shell: Annotated[Shell, flags.Argument(help="Whose words to print.")]) -> None:
     """Print what makes a shell complete the words of pumice: commands, options, and their values."""
     print(script(shell, "pumice", ()), end="")
 
@@ -90,87 +90,104 @@ def _offered(words: list[str], commands: Mapping[str, tuple[str, str]]) -> list[
     place = commands.get(name, ("", ""))[0]
     if not place or "--" in given:
         return []
-    level = _Level.of(place)
-    if given[-1:] == ["="] or begun == "=":  # bash takes --output=json for three words
-        given, begun = (given[:-1], begun) if begun != "=" else (given, "")
-    level, owed = level.after(given)
+    if begun == "=":  # bash takes --output=json for three words
+        given, begun = [*given, "="], ""
+    level, known, owed = _Level.of(place).after([word for word in given if word != "="])
     flag, equals, start = begun.partition("=")
     if equals and flag.startswith("-"):
-        return [(f"{flag}={value}", "") for value in level.values.get(flag, ()) if value.startswith(start)]
-    if owed is not None:
-        return [(value, "") for value in owed if value.startswith(begun)]
-    found = level.options if begun.startswith("-") else [*level.commands.items(), *((word, "") for word in level.choices)]
+        return [(f"{flag}={value}", "") for value in level.values_of(flag, replace(known, begun=start))]
+    if owed:
+        return [(value, "") for value in level.values_of(owed, replace(known, begun=begun))]
+    found = [*level.commands.items(), *((word, "") for word in level.next_of(replace(known, begun=begun)))]
+    if begun.startswith("-") or not level.takes_words:
+        found = level.options
     return [(word, text) for word, text in found if word.startswith(begun)]
 
 
 class _Level:
-    """What one command takes, whichever of the two parsers reads it."""
+    """What one command takes."""
 
     def __init__(self) -> None:
         self.commands: dict[str, str] = {}
         self.options: list[Word] = [("--help", "Show this message and exit.")]
-        self.values: dict[str, Sequence[str]] = {}  # of each option that takes a value: which, if there are only some
-        self.choices: Sequence[str] = ()
-        self._below: Mapping[str, Any] = {}
+        self._parameters: dict[str, str] = {}  # of each option: which it gives
+        self._values: dict[str, Offers] = {}  # of each option that takes a value: which, as far as they are known
+        self._arguments: list[Offers] = []
+        self._below: Mapping[str, flags.Command] = {}
 
     @classmethod
     def of(cls, place: str) -> _Level:
         path, _, name = place.partition(":")
         module = importlib.import_module(path)
-        if getattr(module, "PLAIN", False):
-            return cls._of_argparse(module.parser())
-        return cls._of_framework(typer.main.get_command(getattr(module, name or "app")))
+        app: flags.App = getattr(module, name or "app")
+        return cls._of_command(app.build())
 
     @classmethod
-    def _of_framework(cls, command: Any) -> _Level:
+    def _of_command(cls, command: flags.Command) -> _Level:
         level = cls()
-        level._below = {name: below for name, below in getattr(command, "commands", {}).items() if not below.hidden}
-        level.commands = {name: below.get_short_help_str(80) for name, below in level._below.items()}
-        chosen_from = _enumerated(command.callback)
-        for parameter in command.params:
-            choices = chosen_from.get(parameter.name, [])
-            if parameter.param_type_name == "argument":
-                level.choices = level.choices or choices
-            elif not parameter.hidden:
-                level._add([*parameter.opts, *parameter.secondary_opts], parameter.help, None if parameter.is_flag else choices)
+        level._below = command.below
+        level.commands = {name: below.summary for name, below in command.below.items()}
+        known = _offers(command.run)
+        level._arguments = [known.get(one.name, NOTHING) for one in command.arguments]
+        for one in command.options:
+            level._add(one.name, [*one.names, *one.off], one.said.help, None if one.is_switch else known.get(one.name, NOTHING))
         return level
 
-    @classmethod
-    def _of_argparse(cls, parser: argparse.ArgumentParser) -> _Level:
-        level = cls()
-        for action in parser._actions:
-            if action.option_strings and action.dest != "help":
-                takes = None if action.nargs == 0 else [str(choice) for choice in action.choices or ()]
-                level._add(action.option_strings, action.help, takes)
-        return level
-
-    def _add(self, names: Sequence[str], text: str | None, values: Sequence[str] | None) -> None:
+    def _add(self, parameter: str, names: Sequence[str], text: str | None, values: Offers | None) -> None:
         if "--help" in names:
             return
         self.options += [(name, " ".join((text or "").split())) for name in names]
+        self._parameters |= dict.fromkeys(names, parameter)
         if values is not None:
-            self.values |= dict.fromkeys(names, values)
+            self._values |= dict.fromkeys(names, values)
 
-    def after(self, words: Sequence[str]) -> tuple[_Level, Sequence[str] | None]:
-        """The level that these words lead to, and the values of the option that waits for one."""
-        level: _Level = self
-        rest: Iterator[str] = iter(words)
+    @property
+    def takes_words(self) -> bool:
+        """Whether anything but options may follow."""
+        return bool(self._below or self._arguments)
+
+    def values_of(self, option: str, given: Given) -> list[str]:
+        return [value for value in self._values.get(option, NOTHING).of(given) if value.startswith(given.begun)]
+
+    def next_of(self, given: Given) -> list[str]:
+        """What the next argument may be; the last one may be given again."""
+        if not self._arguments:
+            return []
+        return self._arguments[min(len(given.arguments), len(self._arguments) - 1)].of(given)
+
+    def after(self, words: Sequence[str]) -> tuple[_Level, Given, str]:
+        """The level that these words lead to, what they give there, and the option that waits for its value."""
+        level, options, arguments = self, dict[str, str](), list[str]()
+        rest = iter(words)
         for word in rest:
-            if word in level.values:
-                if next(rest, None) is None:
-                    return level, level.values[word]
-            elif word in level._below:
-                level = _Level._of_framework(level._below[word])
-        return level, None
+            flag, equals, value = word.partition("=")
+            if word in level._below:
+                level, options, arguments = _Level._of_command(level._below[word]), {}, []
+            elif flag not in level._parameters:
+                arguments += [word] if not word.startswith("-") else []
+            elif equals or flag not in level._values:
+                options[level._parameters[flag]] = value
+            elif (following := next(rest, None)) is not None:
+                options[level._parameters[flag]] = following
+            else:
+                return level, Given(options, arguments), flag
+        return level, Given(options, arguments), ""
 
 
-def _enumerated(function: Callable[..., object] | None) -> dict[str, list[str]]:
-    """The words of each parameter that is one of an enumeration. Read off the function: how the framework keeps them changes."""
+NOTHING = fixed()
+
+
+def _offers(function: Callable[..., object] | None) -> dict[str, Offers]:
+    """What is known of each parameter's words: what is said beside it, else the members of an enumeration."""
     if function is None:
         return {}
     found = {}
-    for name, hint in get_type_hints(inspect.unwrap(function)).items():
-        for kind in (hint, *get_args(hint)):
-            if isinstance(kind, type) and issubclass(kind, Enum):
-                found[name] = [str(member.value) for member in kind]
+    for name, hint in get_type_hints(inspect.unwrap(function), include_extras=True).items():
+        said = next((each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Offers)), None)
+        bare = hint.__origin__ if hasattr(hint, "__metadata__") else hint
+        kinds = [kind for kind in (bare, *get_args(bare)) if isinstance(kind, type) and issubclass(kind, Enum)]
+        if said is not None:
+            found[name] = said
+        elif kinds:
+            found[name] = fixed(*(str(member.value) for member in kinds[0]))
     return found

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
-from pumice.apps.controller import daemon as controller
+from pumice.cli import flags
 from pumice.cli.daemon import (
     Kubeconfig,
     LeaderElect,
@@ -18,24 +16,26 @@ from pumice.cli.daemon import (
     scheduler_names,
 )
 from pumice.cli.log_options import LogFormat, setup_logging
-from pumice.cli.upstream_flags import UpstreamCommand
+from pumice.cli.upstream_flags import as_upstream_writes
 
-app = typer.Typer(add_completion=False)
+app = flags.App()
 
 
-@app.command(epilog="Example: pumice controller --kubeconfig ~/.kube/config", cls=UpstreamCommand)
+@app.command(epilog="Example: pumice controller --kubeconfig ~/.kube/config", rewrite=as_upstream_writes)
 def main(
     kubeconfig: Kubeconfig = None,
     scheduler_name: SchedulerNames = None,
     listen_address: Listen = ":8081",
-    worker_threads: Annotated[int, typer.Option(min=1, help="Objects reconciled at once.")] = 32,
-    bare_pod_groups: Annotated[bool, typer.Option(help="Write a PodGroup for pods that name none.")] = True,
-    inherit_owner_annotations: Annotated[bool, typer.Option(help="Copy volcano.sh/ annotations of owners.")] = True,
+    worker_threads: Annotated[int, flags.Option(min=1, help="Objects reconciled at once.")] = 32,
+    bare_pod_groups: Annotated[bool, flags.Option(help="Write a PodGroup for pods that name none.")] = True,
+    inherit_owner_annotations: Annotated[bool, flags.Option(help="Copy volcano.sh/ annotations of owners.")] = True,
     leader_elect: LeaderElect = False,
     log_format: LogAs = LogFormat.TEXT,
     verbosity: Verbosity = 3,
 ) -> None:
     """Look after Jobs, CronJobs and JobFlows, PodGroups of bare pods, queues, and HyperNodes that labels make."""
+    from pumice.apps.controller import daemon as controller
+
     setup_logging(log_format, verbosity)
     settings = controller.Settings(
         scheduler_names=scheduler_names(scheduler_name),

@@ -1,36 +1,34 @@
-"""What the daemons' commands have in common: flags, credentials, signals, one line for an error."""
+"""What the daemons' commands have in common: flags, credentials, signals, one line for an error. What a daemon needs to run is
+imported when it runs: its help and its completion need none of it."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
-import random
 import signal
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from pumice.adapters.kube import Access, KubeClient, in_cluster, load_kubeconfig
-from pumice.apps.service.http import any_address
+from pumice.cli import flags
 from pumice.cli.log_options import LogFormat
 from pumice.model.errors import BadInput
-from pumice.ports.clock import SystemClock
 from pumice.wire import variables
 from pumice.wire.names import SCHEDULER_NAME
 
+if TYPE_CHECKING:
+    from pumice.adapters.kube import Access
+
 Kubeconfig = Annotated[
     Path | None,
-    typer.Option(envvar="KUBECONFIG", help="Kubeconfig file; without one the pod's service account is used."),
+    flags.Option(envvar="KUBECONFIG", help="Kubeconfig file; without one the pod's service account is used."),
 ]
-LogLevel = Annotated[str, typer.Option("--log-level", envvar=variables.LOG, help="debug, info, warning or error.")]
-LogAs = Annotated[LogFormat, typer.Option("--log-format", help="How to log.")]
-Verbosity = Annotated[int, typer.Option("-v", "--v", help="Log level; 4 and more is debug.")]
-SchedulerNames = Annotated[list[str] | None, typer.Option("--scheduler-name", help="Pods with this schedulerName are ours.")]
-Listen = Annotated[str, typer.Option("--listen-address", help="Address of /metrics, /healthz and /readyz.")]
-LeaderElect = Annotated[bool, typer.Option(help="Run only while holding the Lease.")]
+LogLevel = Annotated[str, flags.Option("--log-level", envvar=variables.LOG, help="debug, info, warning or error.")]
+LogAs = Annotated[LogFormat, flags.Option("--log-format", help="How to log.")]
+Verbosity = Annotated[int, flags.Option("-v", "--v", help="Log level; 4 and more is debug.")]
+SchedulerNames = Annotated[list[str] | None, flags.Option("--scheduler-name", help="Pods with this schedulerName are ours.")]
+Listen = Annotated[str, flags.Option("--listen-address", help="Address of /metrics, /healthz and /readyz.")]
+LeaderElect = Annotated[bool, flags.Option(help="Run only while holding the Lease.")]
 
 
 def scheduler_names(given: list[str] | None) -> tuple[str, ...]:
@@ -53,6 +51,12 @@ def run_daemon(
     run: Callable[..., Coroutine[Any, Any, None]], settings: Any, kubeconfig: Path | None, name: str, connections: int = 32
 ) -> None:
     """Run one daemon until SIGINT, SIGTERM or SIGQUIT. Raises PumiceError on what a person has to mend."""
+    import asyncio
+    import random
+
+    from pumice.adapters.kube import KubeClient
+    from pumice.ports.clock import SystemClock
+
     access = find_access(kubeconfig)
 
     async def serve() -> None:
@@ -70,6 +74,8 @@ def run_daemon(
 
 def find_access(kubeconfig: Path | None) -> Access:
     """A kubeconfig when one is given or in its usual place, else the service account of the pod we run in."""
+    from pumice.adapters.kube import in_cluster, load_kubeconfig
+
     if kubeconfig is not None or "KUBERNETES_SERVICE_HOST" not in os.environ:
         return load_kubeconfig(kubeconfig or "")
     return in_cluster()
@@ -84,6 +90,8 @@ def node_name(given: str) -> str:
 
 def bind_address(text: str, flag: str) -> tuple[str, int]:
     """Address and port of ``ADDRESS:PORT``. Raises BadInput that names the flag."""
+    from pumice.apps.service.http import any_address
+
     host, colon, port = text.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise BadInput(f"{flag} {text!r}: write ADDRESS:PORT, for example 0.0.0.0:9394 or :9394")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from pumice.cli import flags
 from pumice.cluster.datadir import default_data_dir
 
 
@@ -16,4 +15,4 @@ def shown_default() -> str:
     return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
 
 
-DATA_DIR = Annotated[Path | None, typer.Option(help="The data dir given to `pumice up`.", show_default=shown_default())]
+DATA_DIR = Annotated[Path | None, flags.Option(help="The data dir given to `pumice up`.", show_default=shown_default())]

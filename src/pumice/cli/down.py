@@ -6,14 +6,13 @@ import os
 import signal
 import time
 
-import typer
-
+from pumice.cli import flags
 from pumice.cli.data_dir import DATA_DIR
 from pumice.cli.up import data_dir_option
 from pumice.cluster.datadir import DataDir, default_data_dir
 from pumice.model.errors import BadInput
 
-app = typer.Typer(add_completion=False)
+app = flags.App()
 STOP_SECONDS = 30.0
 
 
@@ -24,7 +23,8 @@ def down(data_dir: DATA_DIR = None) -> None:
     if not data.running():
         print(f"no cluster runs in {data.root}")
         return
-    pid = (data.facts() or {}).get("pid")
+    facts = data.facts() or {}
+    pid, again = facts.get("pid"), facts.get("again") or f"pumice up{data_dir_option(data)}"
     if not isinstance(pid, int):
         raise BadInput(f"{data.root} is held by a process that has not said who it is yet; try again in a moment")
     os.kill(pid, signal.SIGTERM)
@@ -33,4 +33,4 @@ def down(data_dir: DATA_DIR = None) -> None:
         if time.monotonic() > deadline:
             raise BadInput(f"the cluster (pid {pid}) did not stop within {STOP_SECONDS:.0f} s; see {data.logs / 'up.log'}")
         time.sleep(0.05)
-    print(f"stopped; `pumice up{data_dir_option(data)}` starts it again with every object there")
+    print(f"stopped; `{again}` starts it again with every object there")

@@ -6,20 +6,20 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from pumice.cli import flags
 
-app = typer.Typer(add_completion=False)
+app = flags.App()
 
-Kubeconfig = Annotated[Path | None, typer.Option(envvar="KUBECONFIG", help="Kubeconfig file.")]
+Kubeconfig = Annotated[Path | None, flags.Option(envvar="KUBECONFIG", help="Kubeconfig file.")]
 
 
-@app.command(epilog="Example: pumice dump > case.json; pumice explain --from case.json pod my-pod")
+@app.command(epilog="Examples: pumice dump > case.json;  pumice explain --from case.json pod my-pod")
 def dump(
     kubeconfig: Kubeconfig = None,
     scheduler_name: Annotated[
-        list[str] | None, typer.Option(help="Pods with this schedulerName are ours; may be given again.")
+        list[str] | None, flags.Option(help="Pods with this schedulerName are ours; may be given again.")
     ] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write; standard output without it.")] = None,
+    output: Annotated[Path | None, flags.Option("-o", "--output", help="File to write; standard output without it.")] = None,
 ) -> None:
     """Write nodes, pods, queues and configuration to one JSON file, cut down to what decisions look at.
 

@@ -56,9 +56,18 @@ def machine_environment(directory: Path, present: Mapping[str, str]) -> dict[str
     with open_machine(directory) as machine:
         front = machine.environment()
     joined = {
-        name: ":".join(filter(None, (front[name], present.get(name, "")))) for name in ("LD_LIBRARY_PATH", "PATH")
+        name: ":".join(filter(None, (front[name], present.get(name, ""))))
+        for name in ("LD_LIBRARY_PATH", "LD_PRELOAD", "PATH")
     }
     return {**present, **front, **joined}
+
+
+def driver_of_machines() -> Path:
+    """The folder with their NVML. In front of it in a program's path there may be one with an older CUDA alone."""
+    from pumice.adapters.native import loadable
+    from pumice.machine.native import library_dir
+
+    return loadable(library_dir())
 
 
 def _is_machine(directory: Path) -> bool:

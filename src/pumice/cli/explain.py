@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from pumice.cli import flags
+from pumice.cli.offered import NAMESPACES, Given, Offers, names
 from pumice.model.errors import BadInput
 
 KINDS = {
@@ -14,23 +14,41 @@ KINDS = {
     "podgroup": ("podgroup", "podgroups", "pg"),
     "queue": ("queue", "queues", "q"),
 }  # fmt: skip
-app = typer.Typer(add_completion=False)
+
+
+def _explained(given: Given) -> list[str]:
+    """For whoever completes: a kind, its name, or both as KIND/NAME."""
+    from pumice.wire.volcano import POD_GROUPS, PODS, QUEUES
+
+    resources = {"pod": PODS, "podgroup": POD_GROUPS, "queue": QUEUES}
+    kind, slash, _ = given.begun.partition("/")
+    if not given.arguments and not slash:
+        return list(resources)
+    meant = given.arguments[0] if given.arguments else kind
+    found = next((names(resources[each], given) for each, words in KINDS.items() if meant in words), [])
+    return found if given.arguments else [f"{kind}/{name}" for name in found]
+
+
+EXPLAINED = Offers(_explained)
+app = flags.App()
 
 
 @app.command(epilog="Examples: pumice explain pod trainer-0 -n research;  pumice explain queue research")
 def main(
-    kind: Annotated[str, typer.Argument(metavar="pod|podgroup|queue", help="What to explain; pod/NAME is both.")],
-    name: Annotated[str, typer.Argument(help="Its name.", show_default=False)] = "",
-    namespace: Annotated[str, typer.Option("-n", "--namespace", help="Namespace of the pod or PodGroup.")] = "default",
-    file: Annotated[Path | None, typer.Option("--from", help="Answer from a file written by `pumice dump`.")] = None,
-    kubeconfig: Annotated[Path | None, typer.Option(envvar="KUBECONFIG", help="Kubeconfig file.")] = None,
+    kind: Annotated[str, flags.Argument(metavar="pod|podgroup|queue", help="What to explain; pod/NAME is both."), EXPLAINED],
+    name: Annotated[str, flags.Argument(help="Its name.", show_default=False), EXPLAINED] = "",
+    namespace: Annotated[
+        str, flags.Option("-n", "--namespace", help="Namespace of the pod or PodGroup."), NAMESPACES
+    ] = "default",
+    file: Annotated[Path | None, flags.Option("--from", help="Answer from a file written by `pumice dump`.")] = None,
+    kubeconfig: Annotated[Path | None, flags.Option(envvar="KUBECONFIG", help="Kubeconfig file.")] = None,
     scheduler_name: Annotated[
-        list[str] | None, typer.Option(help="Pods with this schedulerName are ours; may be given again.")
+        list[str] | None, flags.Option(help="Pods with this schedulerName are ours; may be given again.")
     ] = None,
     preempt: Annotated[
-        bool, typer.Option("--preempt", help="Say who would go for the pod, who stays and why; nothing is done.")
+        bool, flags.Option("--preempt", help="Say who would go for the pod, who stays and why; nothing is done.")
     ] = False,
-    output: Annotated[str, typer.Option("-o", "--output", help="text, wide (every card) or json.")] = "text",
+    output: Annotated[str, flags.Option("-o", "--output", help="text, wide (every card) or json.")] = "text",
 ) -> None:
     """Say where a pod would go, or why no node takes it, card by card, and the smallest changes that would let it in; what a
     PodGroup lacks; what a queue deserves, uses, borrows and waits for."""

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-import typer
 
+from pumice.cli import flags
 from pumice.cli.streams import read
 from pumice.model.errors import BadInput
 from pumice.wire import names
 from pumice.wire.objects import Pod, convert
 from pumice.wire.yaml_lines import load_all_lined
 
-app = typer.Typer(add_completion=False)
+app = flags.App()
 
 
 @app.command(epilog="Example: pumice fits -f pod.yaml && kubectl apply -f pod.yaml")
 def fits(
-    pod_file: Annotated[Path, typer.Option("-f", "--filename", help="Manifest of a Pod, or - for standard input.")],
-    file: Annotated[Path | None, typer.Option("--from", help="Answer from a file written by `pumice dump`.")] = None,
-    kubeconfig: Annotated[Path | None, typer.Option(envvar="KUBECONFIG", help="Kubeconfig file.")] = None,
+    pod_file: Annotated[Path, flags.Option("-f", "--filename", help="Manifest of a Pod, or - for standard input.")],
+    file: Annotated[Path | None, flags.Option("--from", help="Answer from a file written by `pumice dump`.")] = None,
+    kubeconfig: Annotated[Path | None, flags.Option(envvar="KUBECONFIG", help="Kubeconfig file.")] = None,
     scheduler_name: Annotated[
-        list[str] | None, typer.Option(help="Pods with this schedulerName are ours; may be given again.")
+        list[str] | None, flags.Option(help="Pods with this schedulerName are ours; may be given again.")
     ] = None,
-    output: Annotated[str, typer.Option("-o", "--output", help="text, wide (every card) or json.")] = "text",
+    output: Annotated[str, flags.Option("-o", "--output", help="text, wide (every card) or json.")] = "text",
 ) -> None:
     """Ask the scheduler's filter about a manifest, or about the pod template of a Job or Deployment.
 
@@ -40,7 +41,7 @@ def fits(
 
     text = read(pod_file)
     for finding in lint_files({str(pod_file): text}):
-        typer.echo(str(finding), err=True)  # what is asked may not be what was meant
+        print(finding, file=sys.stderr)  # what is asked may not be what was meant
     pods = pods_of(pod_file, text)
     case = picture(Source(file=file, kubeconfig=kubeconfig, scheduler_names=tuple(scheduler_name or ())))
     taken = True

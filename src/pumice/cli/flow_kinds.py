@@ -1,25 +1,32 @@
-"""The commands of JobFlows and of JobTemplates, which differ in their kind alone (spec volcano-core 21)."""
+"""The commands of JobFlows and of JobTemplates, which differ in their kind alone (spec volcano-core 21).
 
-from __future__ import annotations
+Annotations are values here, not text that is read later: what a name may be depends on the kind.
+"""
 
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-import typer
 import yaml
 
+from pumice.cli import flags
 from pumice.cli import volcano_tables as tables
-from pumice.cli.volcano_api import AllNamespaces, Kubeconfig, Master, Namespace, Output, OutputOption, ask, show
+from pumice.cli.offered import names_of
+from pumice.cli.question import ask
+from pumice.cli.volcano_api import AllNamespaces, Kubeconfig, Master, Namespace, Output, OutputOption, show
 from pumice.model.errors import BadInput
 from pumice.ports.cluster import Cluster, Json, Resource
+from pumice.wire.yaml_text import safe_load_all
 
 SEPARATOR = "---------------------------------"
-Name = Annotated[str, typer.Option("-N", "--name", help="Its name.", show_default=False)]
 File = Annotated[
-    Path | None, typer.Option("-f", "--file", "--filename", help="A YAML file, of one or several.", show_default=False)
+    Path | None, flags.Option("-f", "--file", "--filename", help="A YAML file, of one or several.", show_default=False)
 ]
+Access = tuple[Path | None, str]
+"""What --kubeconfig and --master say."""
 
 
 class Written(StrEnum):
@@ -27,108 +34,130 @@ class Written(StrEnum):
     JSON = "json"
 
 
-def app_of(kind: str, resource: Resource) -> typer.Typer:
+@dataclass(frozen=True, slots=True)
+class Objects:
+    """What is done with the objects of one kind. ``said``: what a complaint calls it."""
+
+    kind: str
+    resource: Resource
+    said: str
+
+    def create(self, found: Sequence[Json], namespace: str, access: Access) -> None:
+        async def question(kube: Cluster) -> None:
+            for obj in found:
+                made = await kube.create(self.resource, obj, obj["metadata"].get("namespace") or namespace)
+                print(f"Created {self.kind}: {_key(made)}")
+
+        ask(*access, question)
+
+    def listed(self, namespace: str, access: Access) -> Json:
+        async def question(kube: Cluster) -> Json:
+            return await kube.list(self.resource, namespace)
+
+        return ask(*access, question)
+
+    def found(self, name: str, namespace: str, access: Access) -> list[Json]:
+        """One, or all of the namespace."""
+
+        async def question(kube: Cluster) -> Json:
+            return await kube.get(self.resource, name, namespace)
+
+        return [ask(*access, question)] if name else self.listed(namespace, access)["items"]
+
+    def delete(self, unwanted: Sequence[Json], namespace: str, access: Access) -> None:
+        async def question(kube: Cluster) -> None:
+            for obj in unwanted:
+                place = obj["metadata"].get("namespace") or namespace
+                await kube.delete(self.resource, obj["metadata"]["name"], place)
+                print(f"Deleted {self.kind}: {place}/{obj['metadata']['name']}")
+
+        ask(*access, question)
+
+    def of_file(self, path: Path) -> list[Json]:
+        try:
+            found = [obj for obj in safe_load_all(path.read_text("utf-8")) if obj]
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise BadInput(f"{path}: {' '.join(str(error).split())}") from error
+        wanted = [obj for obj in found if isinstance(obj, dict) and obj.get("kind") == self.kind and _name(obj)]
+        if not wanted:
+            raise BadInput(f"{path}: it holds no {self.kind} with a name")
+        return wanted
+
+    def table(self, items: list[Json]) -> None:
+        print(tables.flows(items, time.time(), phased=self.kind == "JobFlow"))
+
+
+def app_of(kind: str, resource: Resource) -> flags.App:
     """create, list, get, describe and delete for one kind, in the words of upstream (pkg/cli/jobflow, pkg/cli/jobtemplate)."""
     word = kind.lower()
-    said = "job template" if kind == "JobTemplate" else word
-    app = typer.Typer(add_completion=False, no_args_is_help=True, help=f"Create, list, show and delete {kind}s.",
-                      epilog=f"Example: pumice {word} list")  # fmt: skip
+    Name = Annotated[str, flags.Option("-N", "--name", help="Its name.", show_default=False), names_of(resource)]
+    objects = Objects(kind, resource, "job template" if kind == "JobTemplate" else word)
+    app = flags.App(group=True, help=f"Create, list, show and delete {kind}s.", epilog=f"Example: pumice {word} list")
 
-    @app.command("create")
+    @app.command("create", epilog=f"Example: vcctl {word} create -f {word}.yaml")
     def create(
         filename: File = None, namespace: Namespace = "default", kubeconfig: Kubeconfig = None, master: Master = "",
     ) -> None:  # fmt: skip
         """Create what a file holds."""
         if filename is None:
             raise BadInput(f"{word} file is mandatory to create: write -f FILE")
-        found = _of_file(filename, kind)
+        objects.create(objects.of_file(filename), namespace, (kubeconfig, master))
 
-        async def question(kube: Cluster) -> None:
-            for obj in found:
-                made = await kube.create(resource, obj, obj["metadata"].get("namespace") or namespace)
-                print(f"Created {kind}: {_key(made)}")
-
-        ask(kubeconfig, master, question)
-
-    @app.command("list")
+    @app.command("list", epilog=f"Example: vcctl {word} list --all-namespaces")
     def list_(
         namespace: Namespace = "default", all_namespaces: AllNamespaces = False, output: OutputOption = Output.TEXT,
         kubeconfig: Kubeconfig = None, master: Master = "",
     ) -> None:  # fmt: skip
         """List them."""
-
-        async def question(kube: Cluster) -> Json:
-            return await kube.list(resource, "" if all_namespaces else namespace)
-
-        found = ask(kubeconfig, master, question)
+        found = objects.listed("" if all_namespaces else namespace, (kubeconfig, master))
         if not show(found, output):
-            print(tables.flows(found["items"], time.time(), phased=kind == "JobFlow"))
+            objects.table(found["items"])
 
-    @app.command("get")
+    @app.command("get", epilog=f"Example: vcctl {word} get -N nightly")
     def get(
         name: Name = "", namespace: Namespace = "default", output: OutputOption = Output.TEXT, kubeconfig: Kubeconfig = None,
         master: Master = "",
     ) -> None:  # fmt: skip
         """Show one in a line."""
         if not name:
-            raise BadInput(f"name is mandatory to get the particular {said} details")
-        (obj,) = _found(name, namespace, kubeconfig, master)
+            raise BadInput(f"name is mandatory to get the particular {objects.said} details")
+        (obj,) = objects.found(name, namespace, (kubeconfig, master))
         if not show(obj, output):
-            print(tables.flows([obj], time.time(), phased=kind == "JobFlow"))
+            objects.table([obj])
 
-    @app.command("describe")
+    @app.command("describe", epilog=f"Examples: vcctl {word} describe -N nightly;  vcctl {word} describe -o json")
     def describe(
         name: Name = "", namespace: Namespace = "default",
-        output: Annotated[Written, typer.Option("-o", "--format", "--output", help="How to write it.")] = Written.YAML,
+        output: Annotated[Written, flags.Option("-o", "--format", "--output", help="How to write it.")] = Written.YAML,
         kubeconfig: Kubeconfig = None, master: Master = "",
     ) -> None:  # fmt: skip
         """Show all of one, or of all."""
-        for at, obj in enumerate(_found(name, namespace, kubeconfig, master)):
+        for at, obj in enumerate(objects.found(name, namespace, (kubeconfig, master))):
             if at:
                 print(SEPARATOR)
             obj["metadata"].pop("managedFields", None)
             show(obj, Output(output.value))
 
-    @app.command("delete")
+    @app.command("delete", epilog=f"Example: vcctl {word} delete -N nightly")
     def delete(
         name: Name = "", filename: File = None, namespace: Namespace = "default", kubeconfig: Kubeconfig = None,
         master: Master = "",
     ) -> None:  # fmt: skip
         """Delete one, or what a file holds."""
         if filename is None and not name:
-            raise BadInput(f"{said} name must be specified")
-        unwanted: list[Json] = [{"metadata": {"name": name}}] if filename is None else _of_file(filename, kind)
-
-        async def question(kube: Cluster) -> None:
-            for obj in unwanted:
-                place = obj["metadata"].get("namespace") or namespace
-                await kube.delete(resource, obj["metadata"]["name"], place)
-                print(f"Deleted {kind}: {place}/{obj['metadata']['name']}")
-
-        ask(kubeconfig, master, question)
-
-    def _found(name: str, namespace: str, kubeconfig: Path | None, master: str) -> list[Json]:
-        async def question(kube: Cluster) -> list[Json]:
-            return [await kube.get(resource, name, namespace)] if name else (await kube.list(resource, namespace))["items"]
-
-        return ask(kubeconfig, master, question)
+            raise BadInput(f"{objects.said} name must be specified")
+        unwanted: list[Json] = [{"metadata": {"name": name}}] if filename is None else objects.of_file(filename)
+        objects.delete(unwanted, namespace, (kubeconfig, master))
 
     return app
 
 
+def _name(obj: Json) -> str:
+    """Of an object as somebody wrote it; empty where it has none that could be one."""
+    meta = obj.get("metadata")
+    name = meta.get("name") if isinstance(meta, dict) else None
+    return name if isinstance(name, str) else ""
+
+
 def _key(obj: Json) -> str:
     return f"{obj['metadata'].get('namespace', '')}/{obj['metadata']['name']}"
-
-
-def _of_file(path: Path, kind: str) -> list[Json]:
-    try:
-        found = [obj for obj in yaml.safe_load_all(path.read_text("utf-8")) if obj]
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise BadInput(f"{path}: {' '.join(str(error).split())}") from error
-    wanted = [obj for obj in found
-              if isinstance(obj, dict) and obj.get("kind") == kind and (obj.get("metadata") or {}).get("name")]  # fmt: skip
-    if not wanted:
-        raise BadInput(f"{path}: it holds no {kind} with a name")
-    return wanted
-
-

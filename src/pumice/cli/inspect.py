@@ -9,20 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
-import typer
-
+from pumice.cli import flags
 from pumice.cli.cards_table import CardRow, card_rows
-from pumice.cli.volcano_api import Kubeconfig, Master, ask
+from pumice.cli.offered import names_of
+from pumice.cli.question import ask
+from pumice.cli.volcano_api import Kubeconfig, Master
 from pumice.model.errors import BadInput
-from pumice.ports.cluster import Cluster, Json, Resource
+from pumice.ports.cluster import Cluster, Json
 from pumice.wire import volcano
+from pumice.wire.kinds import NODES
 from pumice.wire.names import GPU_MEMORY, GPU_NUMBER, VGPU_MEMORY, VGPU_NUMBER
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.quantity import round_up
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Show the memory of shared cards (kubectl inspect gpushare).",
+app = flags.App(group=True, help="Show the memory of shared cards (kubectl inspect gpushare).",
                   epilog="Example: kubectl inspect gpushare -d")  # fmt: skip
-NODES = Resource("", "v1", "nodes", namespaced=False)
 GAP = 2
 Line = Sequence[str]
 
@@ -36,15 +37,10 @@ def main() -> None:
     run_safely("kubectl", lambda: run_command("inspect", ["gpushare", *sys.argv[1:]], "kubectl"))
 
 
-@app.callback(epilog="Example: kubectl inspect gpushare -d")
-def about() -> None:
-    """Show the memory of shared cards, as `kubectl inspect gpushare` does."""
-
-
 @app.command("gpushare", epilog="Example: kubectl inspect gpushare -d node-1")
 def gpushare(
-    node: Annotated[str, typer.Argument(help="Only this node.", show_default=False)] = "",
-    details: Annotated[bool, typer.Option("-d", "--details", help="Pod by pod.")] = False,
+    node: Annotated[str, flags.Argument(help="Only this node.", show_default=False), names_of(volcano.NODES)] = "",
+    details: Annotated[bool, flags.Option("-d", "--details", help="Pod by pod.")] = False,
     kubeconfig: Kubeconfig = None,
     master: Master = "",
 ) -> None:

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
 import yaml
 
+from pumice.cli import flags
 from pumice.cli import volcano_tables as tables
+from pumice.cli.offered import names_of
+from pumice.cli.question import ask
 from pumice.cli.volcano_api import (
     AllNamespaces,
     Kubeconfig,
@@ -20,7 +22,6 @@ from pumice.cli.volcano_api import (
     OnlyScheduler,
     Output,
     OutputOption,
-    ask,
     give_command,
     quantities,
     show,
@@ -31,11 +32,12 @@ from pumice.ports.cluster import Cluster, Json
 from pumice.wire import volcano
 from pumice.wire.batch import JOB_API, JOB_KIND
 from pumice.wire.names import SCHEDULER_NAME
+from pumice.wire.yaml_text import safe_load
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Run, list, view, suspend, resume and delete Jobs.",
+app = flags.App(group=True, help="Run, list, view, suspend, resume and delete Jobs.",
                   epilog="Example: pumice job list --all-namespaces")  # fmt: skip
 
-Name = Annotated[str, typer.Option("-N", "--name", help="Name of the Job.", show_default=False)]
+Name = Annotated[str, flags.Option("-N", "--name", help="Name of the Job.", show_default=False), names_of(volcano.JOBS)]
 ASKED = "cpu=1000m,memory=100Mi"
 
 
@@ -43,13 +45,13 @@ ASKED = "cpu=1000m,memory=100Mi"
 def run(
     name: Name = "",
     namespace: Namespace = "default",
-    image: Annotated[str, typer.Option("-i", "--image", help="Image of its container.")] = "busybox",
-    minimum: Annotated[int, typer.Option("-m", "--min", help="Pods that start together or not at all.")] = 1,
-    replicas: Annotated[int, typer.Option("-r", "--replicas", help="Pods.")] = 1,
-    requests: Annotated[str, typer.Option("-R", "--requests", help="What each requests.")] = ASKED,
-    limits: Annotated[str, typer.Option("-L", "--limits", help="What each may use.")] = ASKED,
-    scheduler: Annotated[str, typer.Option("-S", "--scheduler", help="Who schedules it.")] = SCHEDULER_NAME,
-    filename: Annotated[Path | None, typer.Option("-f", "--filename", help="A Job's YAML instead.")] = None,
+    image: Annotated[str, flags.Option("-i", "--image", help="Image of its container.")] = "busybox",
+    minimum: Annotated[int, flags.Option("-m", "--min", help="Pods that start together or not at all.")] = 1,
+    replicas: Annotated[int, flags.Option("-r", "--replicas", help="Pods.")] = 1,
+    requests: Annotated[str, flags.Option("-R", "--requests", help="What each requests.")] = ASKED,
+    limits: Annotated[str, flags.Option("-L", "--limits", help="What each may use.")] = ASKED,
+    scheduler: Annotated[str, flags.Option("-S", "--scheduler", help="Who schedules it.")] = SCHEDULER_NAME,
+    filename: Annotated[Path | None, flags.Option("-f", "--filename", help="A Job's YAML instead.")] = None,
     kubeconfig: Kubeconfig = None,
     master: Master = "",
 ) -> None:
@@ -85,7 +87,9 @@ def submit(body: Json, namespace: str, kubeconfig: Path | None, master: str) -> 
 @app.command("list", epilog="Example: vcctl job list --all-namespaces")
 def list_(
     namespace: Namespace = "default",
-    queue: Annotated[str, typer.Option("-q", "--queue", help="Only those of this queue.", show_default=False)] = "",
+    queue: Annotated[
+        str, flags.Option("-q", "--queue", help="Only those of this queue.", show_default=False), names_of(volcano.QUEUES)
+    ] = "",
     scheduler: OnlyScheduler = "",
     all_namespaces: AllNamespaces = False,
     selector: NameSelector = "",
@@ -177,7 +181,7 @@ def _is_meant(job: Json, queue: str, scheduler: str, part: str) -> bool:
 
 def _of_file(path: Path) -> Json:
     try:
-        found = yaml.safe_load(path.read_text("utf-8"))
+        found = safe_load(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise BadInput(f"{path}: {' '.join(str(error).split())}") from error
     if not isinstance(found, dict) or found.get("kind") != JOB_KIND or not (found.get("metadata") or {}).get("name"):

@@ -4,32 +4,29 @@ from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from pumice.cli import flags
 from pumice.cli.local_view import EMULATED, places
+from pumice.cli.offered import SHARES
 from pumice.model.errors import BadInput
 from pumice.wire import variables
 
-app = typer.Typer(add_completion=False)
-BARE = ("--emulated",)
-"""Options that may stand without a value."""
+app = flags.App()
 
 
 @app.command(epilog="Examples: pumice limit r3 --cores 30;  pumice limit 4711 --memory 2000 --cores 0")
 def limit(
-    who: Annotated[str, typer.Argument(metavar="PID|ID", help="The share: its id or a process in it.")],
+    who: Annotated[str, flags.Argument(metavar="PID|ID", help="The share: its id or a process in it."), SHARES],
     memory: Annotated[
-        str | None, typer.Option(metavar="AMOUNT|P%", help="New memory limit: MiB, 3GiB or 25%; 3000,8000: of each card.")
+        str | None, flags.Option(metavar="AMOUNT|P%", help="New memory limit: MiB, 3GiB or 25%; 3000,8000: of each card.")
     ] = None,
-    cores: Annotated[str | None, typer.Option(metavar="P", help="New core limit in percent; 0: none; 20,50: of each.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Also below what is in use: nothing is taken away.")] = False,
+    cores: Annotated[str | None, flags.Option(metavar="P", help="New core limit in percent; 0: none; 20,50: of each.")] = None,
+    force: Annotated[bool, flags.Option("--force", help="Also below what is in use: nothing is taken away.")] = False,
     emulated: EMULATED = None,
 ) -> None:
     """Change the limits of a running program. They hold within a moment; refused when the card has not that much left."""
-    from pumice.cli.emulated import machine_environment
+    from pumice.cli.emulated import driver_of_machines, machine_environment
     from pumice.cli.run import cards_of
     from pumice.local.limits import change
     from pumice.local.request import Request, parse_cores, parse_memory, per_card
@@ -46,7 +43,7 @@ def limit(
     library = None
     if place.machine is not None:
         present = machine_environment(place.machine, os.environ)
-        os.environ[variables.MACHINE], library = present[variables.MACHINE], Path(present["LD_LIBRARY_PATH"].split(":")[0])
+        os.environ[variables.MACHINE], library = present[variables.MACHINE], driver_of_machines()
     with cards_of(library) as cards:
         changed = change(booking, place, wanted, cards.facts(), time.time_ns(), force)
     for (card, new), old in zip(changed.held, booking.devices, strict=True):

@@ -7,23 +7,23 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from pumice.cli import flags
 from pumice.cli.streams import read
-from pumice.families.lint import lint_files
 
-app = typer.Typer(add_completion=False)
+app = flags.App()
 
 
 @app.command(epilog="Example: pumice lint volcano-scheduler.conf device-config.yaml examples/*.yaml")
 def lint(
-    files: Annotated[list[Path], typer.Argument(help="YAML files, or - for standard input; folders are searched.")],
-    output: Annotated[str, typer.Option("-o", "--output", help="text or json.")] = "text",
+    files: Annotated[list[Path], flags.Argument(help="YAML files, or - for standard input; folders are searched.")],
+    output: Annotated[str, flags.Option("-o", "--output", help="text or json.")] = "text",
 ) -> None:
     """Say, with line numbers, what would be refused and what would silently do nothing or something else.
 
     Exit code 0 without findings, 1 with findings, 2 when a file cannot be read.
     """
+    from pumice.families.lint import lint_files
+
     texts = {str(path): read(path) for given in files for path in expanded(given)}
     findings = lint_files(texts)
     if output == "json":

@@ -9,20 +9,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from pumice.cli import flags
 from pumice.cli.cards_table import BAR, bar
 from pumice.cli.emulated import machines, made_machines
 from pumice.local.place import Place, of_cards, of_machine
 from pumice.local.shares import CardShare, Share
 from pumice.model.amount import MIB
 
-EMULATED = Annotated[str | None, typer.Option(
-    "--emulated", metavar="[MODEL|DIR]", help="Only emulated machines: all of yours, or this one, named as to `pumice run`.")]
+EMULATED = Annotated[str | None, flags.Option(
+    "--emulated", metavar="[MODEL|DIR]", bare=True,
+    help="Only emulated machines: all of yours, or this one, named as to `pumice run`.")]
 
 
 def places(emulated: str | None, present: Mapping[str, str] | None = None) -> list[Place]:

@@ -8,11 +8,12 @@ import os
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.console import Console
 from rich.table import Table
 
+from pumice.cli import flags
 from pumice.cli.machine_npus import EXAMPLES, npus
+from pumice.cli.offered import MODELS
 from pumice.cli.output import Output
 from pumice.machine import (
     FaultModel,
@@ -35,28 +36,25 @@ from pumice.wire import variables
 MIB = 1 << 20
 ENDED_SHOWN = 10
 
-app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    help="Make an emulated machine with NVIDIA cards and change it while programs run on it.",
-    epilog="Example: pumice machine create /tmp/m --cards 2xA100-SXM4-40GB && export PUMICE_MACHINE=/tmp/m",
+app = flags.App(group=True, help="Make an emulated machine with NVIDIA cards and change it while programs run on it.",
+    epilog="Examples: pumice machine create /tmp/m --cards 2xA100-SXM4-40GB;  pumice machine show /tmp/m",
 )
 
 
 app.command("npus", epilog=EXAMPLES)(npus)
 
 
-Directory = Annotated[Path, typer.Argument(envvar=variables.MACHINE, help="The machine directory.")]
-Format = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
+Directory = Annotated[Path, flags.Argument(envvar=variables.MACHINE, help="The machine directory.")]
+Format = Annotated[Output, flags.Option("--output", "-o", help="How to print.")]
 
 
 @app.command("create", epilog="Example: pumice machine create /tmp/m --cards 4xTesla-V100-SXM2-32GB --cards Tesla-T4")
 def create_machine(
-    directory: Annotated[Path, typer.Argument(help="Where to make it; must hold no machine yet.")],
-    model: Annotated[Path | None, typer.Option("--model", "-f", help="A model file (YAML or TOML).")] = None,
-    cards: Annotated[list[str] | None, typer.Option(help="Presets instead of a file: 2xA100-SXM4-40GB.")] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the machine; UUIDs follow from it.")] = None,
-    virtual: Annotated[bool, typer.Option("--virtual", help="Let the machine live in its own, virtual time.")] = False,
+    directory: Annotated[Path, flags.Argument(help="Where to make it; must hold no machine yet.")],
+    model: Annotated[Path | None, flags.Option("--model", "-f", help="A model file (YAML or TOML).")] = None,
+    cards: Annotated[list[str] | None, flags.Option(help="Presets instead of a file: 2xA100-SXM4-40GB."), MODELS] = None,
+    name: Annotated[str | None, flags.Option(help="Name of the machine; UUIDs follow from it.")] = None,
+    virtual: Annotated[bool, flags.Option("--virtual", help="Let the machine live in its own, virtual time.")] = False,
     output: Format = Output.TEXT,
 ) -> None:
     """Make an emulated machine from a model file or from presets."""
@@ -76,14 +74,14 @@ def show(directory: Directory, output: Format = Output.TEXT) -> None:
 @app.command("set", epilog="Example: pumice machine set /tmp/m --card 1 --strangers 2000 --xid 79")
 def set_card(
     directory: Directory,
-    card: Annotated[int, typer.Option(help="The card's index.")] = 0,
-    strangers: Annotated[str | None, typer.Option(metavar="AMOUNT", help="Memory used by processes unseen, as 2GiB.")] = None,
-    xid: Annotated[int | None, typer.Option(min=1, help="Raise this Xid error.")] = None,
+    card: Annotated[int, flags.Option(help="The card's index.")] = 0,
+    strangers: Annotated[str | None, flags.Option(metavar="AMOUNT", help="Memory used by processes unseen, as 2GiB.")] = None,
+    xid: Annotated[int | None, flags.Option(min=1, help="Raise this Xid error.")] = None,
     lost: Annotated[
-        bool | None, typer.Option("--lost/--found", help="The card falls off the bus / comes back.")
+        bool | None, flags.Option("--lost/--found", help="The card falls off the bus / comes back.")
     ] = None,
-    temperature: Annotated[int | None, typer.Option(min=0, max=150, metavar="°C", help="When idle.")] = None,
-    advance_ms: Annotated[float | None, typer.Option(min=0, help="Push virtual time on.")] = None,
+    temperature: Annotated[int | None, flags.Option(min=0, max=150, metavar="°C", help="When idle.")] = None,
+    advance_ms: Annotated[float | None, flags.Option(min=0, help="Push virtual time on.")] = None,
     output: Format = Output.TEXT,
 ) -> None:
     """Change a machine while programs run on it."""
@@ -103,18 +101,18 @@ def set_card(
 
 
 @app.command(
-    epilog="Examples: pumice machine faults /tmp/m --call cuMemAlloc --error CUDA_ERROR_OUT_OF_MEMORY --first 3;"
-    " pumice machine faults /tmp/m --call nvmlDeviceGetMemoryInfo --delay-ms 200 --count 0"
+    epilog="Examples: pumice machine faults /tmp/m --call cuMemAlloc --error 2; "
+    " pumice machine faults /tmp/m --call cuLaunchKernel --delay-ms 200 --first 3"
 )
 def faults(
     directory: Directory,
-    call: Annotated[str | None, typer.Option(help="Inject a fault into calls of this function.")] = None,
-    error: Annotated[str | None, typer.Option(help="What the call answers: a name or a number.")] = None,
-    first: Annotated[int, typer.Option(min=1, help="The first call concerned, 1 is the next.")] = 1,
-    count: Annotated[int, typer.Option(min=0, help="How many calls; 0: for ever.")] = 1,
-    delay_ms: Annotated[float, typer.Option(min=0, help="Wait so long before answering.")] = 0.0,
-    crash: Annotated[bool, typer.Option("--crash", help="Kill the caller instead of answering.")] = False,
-    clear: Annotated[bool, typer.Option("--clear", help="Take all faults away first.")] = False,
+    call: Annotated[str | None, flags.Option(help="Inject a fault into calls of this function.")] = None,
+    error: Annotated[str | None, flags.Option(help="What the call answers: a name or a number.")] = None,
+    first: Annotated[int, flags.Option(min=1, help="The first call concerned, 1 is the next.")] = 1,
+    count: Annotated[int, flags.Option(min=0, help="How many calls; 0: for ever.")] = 1,
+    delay_ms: Annotated[float, flags.Option(min=0, help="Wait so long before answering.")] = 0.0,
+    crash: Annotated[bool, flags.Option("--crash", help="Kill the caller instead of answering.")] = False,
+    clear: Annotated[bool, flags.Option("--clear", help="Take all faults away first.")] = False,
     output: Format = Output.TEXT,
 ) -> None:
     """List the injected faults, add one, or take all away."""

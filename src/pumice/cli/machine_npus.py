@@ -8,8 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
+from pumice.cli import flags
 from pumice.cli.output import Output
 from pumice.machine.npu_layout import NpuChip
 from pumice.machine.npus import (
@@ -27,8 +26,8 @@ from pumice.ports.vnpus import UNOPENED
 from pumice.wire import variables
 
 EXAMPLES = (
-    "Examples: pumice machine npus /tmp/m --make 2x310P3 --make 910B4; pumice machine npus /tmp/m --chip 1 --health alarm"
-    " --code 0x80E01801; pumice machine npus /tmp/m --call dcmi_create_vdevice --error -8020"
+    "Examples: pumice machine npus /tmp/m --make 2x310P3 --make 910B4;  pumice machine npus /tmp/m --chip 1 --health alarm"
+    " --code 0x80E01801;  pumice machine npus /tmp/m --call dcmi_create_vdevice --error -8020"
 )
 
 
@@ -45,17 +44,17 @@ class Moment(StrEnum):
 
 
 def npus(
-    directory: Annotated[Path, typer.Argument(envvar=variables.MACHINE, help="The machine directory.")],
-    make: Annotated[list[str] | None, typer.Option(help="Put these NPUs into it: 2x310P3.")] = None,
-    chip: Annotated[int, typer.Option(min=0, help="The NPU that is changed.")] = 0,
-    health: Annotated[Health | None, typer.Option(help="What its driver says of it.")] = None,
-    code: Annotated[list[str] | None, typer.Option(help="An error code that goes with it, as 0x80E01801.")] = None,
-    lost: Annotated[bool | None, typer.Option("--lost/--found", help="It falls off the bus / comes back.")] = None,
-    call: Annotated[str | None, typer.Option(help="Inject a fault into the next call of this function.")] = None,
-    error: Annotated[int, typer.Option(help="What the call answers.")] = 0,
-    crash: Annotated[Moment | None, typer.Option(help="Kill the caller, before the call has done anything or after.")] = None,
-    clear: Annotated[bool, typer.Option("--clear", help="Take all faults away first.")] = False,
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to print.")] = Output.TEXT,
+    directory: Annotated[Path, flags.Argument(envvar=variables.MACHINE, help="The machine directory.")],
+    make: Annotated[list[str] | None, flags.Option(help="Put these NPUs into it: 2x310P3.")] = None,
+    chip: Annotated[int, flags.Option(min=0, help="The NPU that is changed.")] = 0,
+    health: Annotated[Health | None, flags.Option(help="What its driver says of it.")] = None,
+    code: Annotated[list[str] | None, flags.Option(help="An error code that goes with it, as 0x80E01801.")] = None,
+    lost: Annotated[bool | None, flags.Option("--lost/--found", help="It falls off the bus / comes back.")] = None,
+    call: Annotated[str | None, flags.Option(help="Inject a fault into the next call of this function.")] = None,
+    error: Annotated[int, flags.Option(help="What the call answers.")] = 0,
+    crash: Annotated[Moment | None, flags.Option(help="Kill the caller, before the call has done anything or after.")] = None,
+    clear: Annotated[bool, flags.Option("--clear", help="Take all faults away first.")] = False,
+    output: Annotated[Output, flags.Option("--output", "-o", help="How to print.")] = Output.TEXT,
 ) -> None:
     """Put NPUs into a machine, change them while programs run on them, and show them with their slices."""
     if make:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pumice.cli.asking import ASK_FOR_WORDS
 from pumice.cli.streams import end_by, give_up_output, prepare, said_by_the_system
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
-    import typer
+    from pumice.cli.flags import App
 
 GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     # name: (module, one line for the overview)
@@ -36,6 +34,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "explain": ("pumice.cli.explain", "Say why a pod waits and what would let it in"),
         "fits": ("pumice.cli.fits", "Say whether a pod that does not exist yet would fit"),
         "lint": ("pumice.cli.lint", "Check scheduler, device and pod files"),
+        "convert": ("pumice.cli.convert", "Write HAMi's files in our words, and back"),
         "dump": ("pumice.cli.dump", "Write what the scheduler sees to a file"),
         "replay": ("pumice.cli.replay", "Repeat the decisions of a dump"),
     },
@@ -47,7 +46,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "pod": ("pumice.cli.pod", "List the pods of Jobs and queues"),
     },
     "Nodes of a Kubernetes cluster": {
-        "doctor": ("pumice.cli.doctor", "Say what is wrong with a node, and how it is mended"),
+        "doctor": ("pumice.cli.doctor", "Say what is wrong with a node or a cluster"),
         "inspect": ("pumice.cli.inspect", "Show the memory of shared cards, node by node"),
     },
     "Daemons of a Kubernetes cluster": {
@@ -70,13 +69,20 @@ EXAMPLES = (
     ("pumice up -d", "a cluster, here"),
     ("pumice explain pod my-pod", "why it waits"),
 )
-INTERRUPTED = 130
+NEED_ALL_OF_LOCAL = ("bench", "down", "status", "up")
 
 
 def main(argv: list[str] | None = None) -> None:
     """Entry point. Errors that a person can mend are one line on stderr and exit code 2, never a traceback."""
     arguments = sys.argv[1:] if argv is None else argv
     run_safely("pumice", lambda: _main(arguments))
+
+
+def complete_for_kubectl() -> None:
+    """Entry point of the program that kubectl asks for the words of its plugin ``pumice``. The last line says that files may
+    stand in their place (cobra, ShellCompDirectiveDefault)."""
+    run_safely("pumice", lambda: _main([ASK_FOR_WORDS, *sys.argv[1:]]))
+    print(":0")
 
 
 def run_safely(program: str, run: Callable[[], None]) -> None:
@@ -94,12 +100,6 @@ def run_safely(program: str, run: Callable[[], None]) -> None:
     except OSError as error:
         give_up_output()
         print(f"{program}: {said_by_the_system(error)}", file=sys.stderr)
-        raise SystemExit(2) from error
-    except ModuleNotFoundError as error:
-        if (error.name or "pumice").partition(".")[0] == "pumice":
-            raise
-        print(f"{program}: the Python package {error.name} is missing; `make setup` or `pip install 'pumice[local]'` brings it",
-              file=sys.stderr)  # fmt: skip
         raise SystemExit(2) from error
 
 
@@ -127,70 +127,50 @@ def run_command(name: str, rest: list[str], program: str = "pumice") -> None:
     """One command with its arguments. What a person can mend is one line."""
 
     def run() -> None:
-        module = _module(name)
-        if getattr(module, "PLAIN", False):  # parses its own arguments, because the framework takes longer to import than it runs
-            raise SystemExit(module.main(rest))
-        _framework(load(name), f"{program} {name}", with_bare_options(rest, getattr(module, "BARE", ())))
+        _read(load(name), f"{program} {name}", rest)
 
-    _told_in_a_line(program, run)
+    _told_in_a_line(program, run, f"{program} {name}", all_of_local=name in NEED_ALL_OF_LOCAL)
 
 
-def run_app(app: typer.Typer, program: str, arguments: list[str]) -> None:
+def run_app(app: App, program: str, arguments: list[str]) -> None:
     """A program that is one command."""
-    app.rich_markup_mode = None
-    _told_in_a_line(program, lambda: _framework(app, program, arguments))
+    _told_in_a_line(program, lambda: _read(app, program, arguments), program)
 
 
-def _told_in_a_line(program: str, run: Callable[[], None]) -> None:
+def _told_in_a_line(program: str, run: Callable[[], None], command: str, *, all_of_local: bool = False) -> None:
     from pumice.model.errors import PumiceError
 
     try:
-        run()
+        try:
+            run()
+        except ModuleNotFoundError as error:
+            from pumice.cli.extras import missing
+
+            raise missing(f"`{command}`", error, all_of_local=all_of_local) from error
     except PumiceError as error:
         print(f"{program}: {error}", file=sys.stderr)
         raise SystemExit(2) from error
 
 
-def _framework(app: typer.Typer, called: str, arguments: list[str]) -> None:
-    """Run a command of the framework, ``called`` by these words. What it says of wrong usage becomes one line."""
-    import typer
+def _read(app: App, called: str, words: list[str]) -> None:
+    """Run the command that is meant, ``called`` by these words. What is wrong with them becomes one line."""
+    from pumice.cli.reading import HelpWanted, Mistake, run
 
-    usage_error: type[Exception] = typer.BadParameter.__bases__[0]  # of which all of them are; it has no name of its own there
-    command = typer.main.get_command(app)
-    command.context_settings = {**command.context_settings, "help_option_names": ["-h", "--help"]}
     try:
-        # Its own main() would hide signals and closed pipes.
-        with command.make_context(called, arguments) as context:
-            command.invoke(context)
-    except usage_error as error:
-        said = str(error.format_message())  # type: ignore[attr-defined]
-        if "\n" in said:  # the help of a command that was given nothing
-            print(said, file=sys.stderr)
-        else:
-            said = said.replace("Value error, ", "").rstrip(".")
-            print(f"{called}: {said[:1].lower()}{said[1:]}; see `{called} --help`", file=sys.stderr)
-        raise SystemExit(2) from error
-    except typer.Exit as ended:  # after help
-        raise SystemExit(ended.exit_code) from None
-    except typer.Abort:
-        raise SystemExit(INTERRUPTED) from None
+        run(app.build(), words)
+    except HelpWanted as wanted:
+        from pumice.cli.helping import help_of
+
+        print(help_of(wanted.command, " ".join([called, *wanted.words])), file=sys.stderr if wanted.unasked else sys.stdout)
+        raise SystemExit(2 if wanted.unasked else 0) from None
+    except Mistake as mistake:
+        print(f"{called}: {mistake}; see `{called} --help`", file=sys.stderr)
+        raise SystemExit(2) from mistake
     raise SystemExit(0)
 
 
-def with_bare_options(arguments: Sequence[str], bare: Sequence[str]) -> list[str]:
-    """Options that may stand without a value get an empty one, which the framework has no word for."""
-    after = [*arguments[1:], "-"]
-    return [f"{word}=" if word in bare and after[at].startswith("-") else word for at, word in enumerate(arguments)]
-
-
-def load(name: str) -> typer.Typer:
-    """The typer application of one command. Raises BadInput with the nearest right name."""
-    app: typer.Typer = _module(name).app
-    app.rich_markup_mode = None  # plain help never cuts an option's name in a narrow terminal
-    return app
-
-
-def _module(name: str) -> ModuleType:
+def load(name: str) -> App:
+    """The application of one command. Raises BadInput with the nearest right name."""
     import importlib
 
     if name not in COMMANDS:
@@ -201,7 +181,8 @@ def _module(name: str) -> ModuleType:
         near = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else "see `pumice --help`"
         raise BadInput(f"there is no command {name!r}; {hint}")
-    return importlib.import_module(COMMANDS[name][0])
+    app: App = importlib.import_module(COMMANDS[name][0]).app
+    return app
 
 
 def overview() -> str:

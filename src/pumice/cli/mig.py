@@ -7,12 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from pumice.adapters.journal import FileJournal
-from pumice.adapters.nvml import NvmlCards, NvmlSlices
+from pumice.cli import flags
 from pumice.cli.streams import read
 from pumice.model.errors import BadInput
 from pumice.node.cutting.cutter import act
@@ -24,14 +22,17 @@ from pumice.ports.slices import CutRefused, Slice
 from pumice.wire import variables
 from pumice.wire.mig_parted import Rule, parse_mig_configs, render_mig_configs
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Cut this machine's cards into MIG slices as a file says.",
+if TYPE_CHECKING:
+    from pumice.adapters.nvml.slices import NvmlSlices
+
+app = flags.App(group=True, help="Cut this machine's cards into MIG slices as a file says.",
                   epilog="Example: pumice mig apply -f mig-parted.yaml -c all-balanced")  # fmt: skip
 
-File = Annotated[Path, typer.Option("-f", "--config-file", help="The file; - for standard input.")]
-Name = Annotated[str, typer.Option("-c", "--selected-config", help="Which of its configurations; not needed for the only one.")]
-Nvml = Annotated[str, typer.Option(envvar=variables.NVML, help="NVML library or its folder; empty: the system's.")]
-Hook = Annotated[Path, typer.Option(envvar="HOOK_PATH", help="Host folder of the device plugin, which has its journal.")]
-Plugin = Annotated[bool, typer.Option("--slices-of-the-plugin", help="Also remove what the device plugin has cut for pods.")]
+File = Annotated[Path, flags.Option("-f", "--config-file", help="The file; - for standard input.")]
+Name = Annotated[str, flags.Option("-c", "--selected-config", help="Which of its configurations; not needed for the only one.")]
+Nvml = Annotated[str, flags.Option(envvar=variables.NVML, help="NVML library or its folder; empty: the system's.")]
+Hook = Annotated[Path, flags.Option(envvar="HOOK_PATH", help="Host folder of the device plugin, which has its journal.")]
+Plugin = Annotated[bool, flags.Option("--slices-of-the-plugin", help="Also remove what the device plugin has cut for pods.")]
 HOOK = Path("/usr/local/vgpu")
 
 
@@ -54,8 +55,8 @@ class Wanted:
 @app.command(epilog="Example: pumice mig export > mig.yaml")
 def export(
     nvml: Nvml = "",
-    name: Annotated[str, typer.Option(help="What to call the configuration.")] = "current",
-    places: Annotated[bool, typer.Option("--places", help="Also where each slice lies, which mig-parted does not read.")] = False,
+    name: Annotated[str, flags.Option(help="What to call the configuration.")] = "current",
+    places: Annotated[bool, flags.Option("--places", help="Also where each slice lies, which mig-parted does not read.")] = False,
 ) -> None:
     """Write how the cards are cut now."""
     with _machine(nvml) as (cards, driver):
@@ -104,6 +105,9 @@ def assert_(file: File, name: Name = "", nvml: Nvml = "", hook_path: Hook = HOOK
 
 @contextmanager
 def _machine(nvml: str) -> Iterator[tuple[tuple[CardFacts, ...], NvmlSlices]]:
+    from pumice.adapters.nvml import NvmlCards
+    from pumice.adapters.nvml.slices import NvmlSlices
+
     cards = NvmlCards(nvml)
     try:
         yield cards.facts(), NvmlSlices()

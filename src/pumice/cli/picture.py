@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import typer
 
 from pumice.adapters.kube import KubeClient
 from pumice.cli.casefile import SLICES, Case, engine_of, load, trimmed
@@ -20,7 +19,7 @@ from pumice.families.settings import Settings
 from pumice.model.errors import BadInput, Unavailable
 from pumice.ports.cluster import ApiError, Cluster, Resource
 from pumice.wire import names, volcano
-from pumice.wire.device_config import parse_device_config
+from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.objects import ConfigMap
 from pumice.wire.scheduler_conf import DEFAULT_CONF, parse_scheduler_conf
 
@@ -46,7 +45,7 @@ def picture(source: Source) -> Case:
         except ApiError as error:
             raise Unavailable(f"the API server does not answer as expected: {error}") from None
     for remark in case.remarks:
-        typer.echo(remark, err=True)
+        print(remark, file=sys.stderr)
     return case
 
 
@@ -55,7 +54,7 @@ async def _collect(source: Source) -> Case:
         case = await collect(kube, source.configmap)
         version = json.loads(await kube.request("GET", "/version"))
         if "+pumice" in str(version.get("gitVersion", "")):
-            case.scheduler_names.append("default-scheduler")  # in this machine's own cluster there is no other scheduler
+            case.scheduler_names.append(names.KUBE_SCHEDULER)  # in this machine's own cluster there is no other scheduler
         case.scheduler_names = list(source.scheduler_names) or case.scheduler_names
         return case
 

@@ -5,29 +5,29 @@ from __future__ import annotations
 import time
 from typing import Annotated
 
-import typer
-
+from pumice.cli import flags
 from pumice.cli import volcano_tables as tables
-from pumice.cli.volcano_api import AllNamespaces, Kubeconfig, Master, Namespace, Output, OutputOption, ask, show
+from pumice.cli.offered import names_of
+from pumice.cli.question import ask
+from pumice.cli.volcano_api import AllNamespaces, Kubeconfig, Master, Namespace, Output, OutputOption, show
 from pumice.model.errors import BadInput
 from pumice.ports.cluster import Cluster, Json
 from pumice.wire import volcano
 from pumice.wire.names import JOB_NAME, JOB_QUEUE, QUEUE_NAME
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="List the pods of Jobs and queues.",
+app = flags.App(group=True, help="List the pods of Jobs and queues.",
                   epilog="Example: pumice pod list -j train")  # fmt: skip
-
-
-@app.callback(epilog="Example: pumice pod list -j train")
-def main() -> None:
-    """List the pods of Jobs and queues."""
 
 
 @app.command("list", epilog="Example: vcctl pod list -j train")
 def list_(
     namespace: Namespace = "default",
-    queue: Annotated[str, typer.Option("-q", "--queue", help="Only those of this queue's Jobs.", show_default=False)] = "",
-    job: Annotated[str, typer.Option("-j", "--job", help="Only those of this Job.", show_default=False)] = "",
+    queue: Annotated[
+        str, flags.Option("-q", "--queue", help="Only those of this queue's Jobs.", show_default=False), names_of(volcano.QUEUES)
+    ] = "",
+    job: Annotated[
+        str, flags.Option("-j", "--job", help="Only those of this Job.", show_default=False), names_of(volcano.JOBS)
+    ] = "",
     all_namespaces: AllNamespaces = False,
     output: OutputOption = Output.TEXT,
     kubeconfig: Kubeconfig = None,

@@ -6,14 +6,11 @@ import json
 from enum import StrEnum
 from typing import Annotated
 
-import typer
-
+from pumice.cli import flags
 from pumice.cli.local_view import EMULATED, as_json, places, shares_table, wide_console
 from pumice.local.shares import shares
 
-app = typer.Typer(add_completion=False)
-BARE = ("--emulated",)
-"""Options that may stand without a value."""
+app = flags.App()
 
 
 class Output(StrEnum):
@@ -25,7 +22,7 @@ class Output(StrEnum):
 @app.command(epilog="Examples: pumice ps;  pumice ps -o wide;  pumice ps -o json")
 def ps(
     emulated: EMULATED = None,
-    output: Annotated[Output, typer.Option("--output", "-o", help="wide: also user, priority, region.")] = Output.TEXT,
+    output: Annotated[Output, flags.Option("--output", "-o", help="wide: also user, priority, region.")] = Output.TEXT,
 ) -> None:
     """List the programs of `pumice run`: what each uses of its card, and its limits."""
     found = shares(places(emulated))

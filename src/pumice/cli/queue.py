@@ -4,26 +4,29 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
+from pumice.cli import flags
 from pumice.cli import volcano_tables as tables
-from pumice.cli.volcano_api import Kubeconfig, Master, Output, OutputOption, ask, give_command, show
+from pumice.cli.offered import fixed, names_of
+from pumice.cli.question import ask
+from pumice.cli.volcano_api import Kubeconfig, Master, Output, OutputOption, give_command, show
 from pumice.controllers.queue import CLOSE_QUEUE, OPEN_QUEUE
 from pumice.model.errors import BadInput
 from pumice.ports.cluster import Cluster, Json
 from pumice.wire import volcano
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Create, list, open, close and delete queues.",
+app = flags.App(group=True, help="Create, list, open, close and delete queues.",
                   epilog="Example: pumice queue list")  # fmt: skip
 
-Name = Annotated[str, typer.Option("-n", "--name", help="Name of the queue.", show_default=False)]
+Name = Annotated[str, flags.Option("-n", "--name", help="Name of the queue.", show_default=False), names_of(volcano.QUEUES)]
 
 
 @app.command("create", epilog="Example: vcctl queue create -n team -w 4")
 def create(
-    name: Annotated[str, typer.Option("-n", "--name", help="Name of the queue.")] = "test",
-    weight: Annotated[int, typer.Option("-w", "--weight", help="Its share beside other queues.")] = 1,
-    state: Annotated[str, typer.Option("-S", "--state", help="Open or Closed.")] = volcano.OPEN,
+    name: Annotated[str, flags.Option("-n", "--name", help="Name of the queue.")] = "test",
+    weight: Annotated[int, flags.Option("-w", "--weight", help="Its share beside other queues.")] = 1,
+    state: Annotated[
+        str, flags.Option("-S", "--state", help="Open or Closed."), fixed(volcano.OPEN, volcano.CLOSED)
+    ] = volcano.OPEN,
     kubeconfig: Kubeconfig = None,
     master: Master = "",
 ) -> None:
@@ -52,8 +55,10 @@ def delete(name: Name = "", kubeconfig: Kubeconfig = None, master: Master = "") 
 @app.command("operate", epilog="Example: vcctl queue operate -n team -a close")
 def operate(
     name: Name = "",
-    weight: Annotated[int, typer.Option("-w", "--weight", help="The new weight, for update.", show_default=False)] = 0,
-    action: Annotated[str, typer.Option("-a", "--action", help="open, close or update.", show_default=False)] = "",
+    weight: Annotated[int, flags.Option("-w", "--weight", help="The new weight, for update.", show_default=False)] = 0,
+    action: Annotated[
+        str, flags.Option("-a", "--action", help="open, close or update.", show_default=False), fixed("open", "close", "update")
+    ] = "",
     kubeconfig: Kubeconfig = None,
     master: Master = "",
 ) -> None:

@@ -6,15 +6,15 @@ import json
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from pumice.cli import flags
 
-app = typer.Typer(add_completion=False)
+app = flags.App()
 
 
 @app.command(epilog="Example: pumice replay case.json")
 def replay(
-    file: Annotated[Path, typer.Argument(help="A file written by `pumice dump`.")],
-    output: Annotated[str, typer.Option("-o", "--output", help="text or json.")] = "text",
+    file: Annotated[Path, flags.Argument(help="A file written by `pumice dump`.")],
+    output: Annotated[str, flags.Option("-o", "--output", help="text or json.")] = "text",
 ) -> None:
     """Run one cycle on the picture in the file and compare with the decisions that were written into it.
 

@@ -1,20 +1,20 @@
 """``pumice run``: a program with a share of a card, on this machine, without a cluster.
 
-Every program pays for what is imported here before it starts, so arguments are parsed by the standard library.
+Every program pays for what is imported here before it starts.
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 from pumice.adapters.native import loadable, vgpu_library
+from pumice.cli import flags
 from pumice.model.errors import BadInput, PumiceError, Unavailable
 from pumice.wire import variables
 
@@ -23,72 +23,57 @@ if TYPE_CHECKING:
     from pumice.local.request import Request
     from pumice.ports.cards import Cards
 
-PLAIN = True
-"""Called as ``main(arguments)``, without the command line's framework."""
+app = flags.App()
 NOT_RUNNABLE, NOT_FOUND = 126, 127  # as shells have it
 
 
 TOOK = "--emulated took {!r} for a machine"
 NO_COMMAND = "{}; write the command after --, as in: pumice run --memory 3000 -- python train.py"
-ABOUT = """\
-Run a program with a share of one or several cards. The share is kept until the
-program and everything that it started have ended. Exit code and signals are the
-program's own; 2: the share cannot be had."""
-EXAMPLES = """\
-examples:
-  3000 MiB and half of the compute of card 0
-    pumice run --memory 3000 --cores 50 -- python train.py
-  a quarter of the card where most is free
-    pumice run --memory 25% --gpu auto -- python train.py
-  two cards, to itself
-    pumice run --gpus 2 --cores 100 -- torchrun train.py
-  goes first: low ones on its card wait meanwhile
-    pumice run --priority 0 --memory 8000 -- python serve.py
-  without a card: on an emulated one
-    pumice run --emulated --memory 40% -- pumice burn"""
+EXAMPLES = (
+    "Examples: pumice run --memory 3000 --cores 50 -- python train.py  # 3000 MiB and half of the compute of card 0"
+    ";  pumice run --memory 25% --gpu auto -- python train.py  # a quarter of the card where most is free"
+    ";  pumice run --gpus 2 --cores 100 -- torchrun train.py  # two cards, to itself"
+    ";  pumice run --priority 0 --memory 8000 -- python serve.py  # goes first: low ones on its card wait meanwhile"
+    ";  pumice run --emulated --memory 40% -- pumice burn  # without a card: on an emulated one"
+)
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise BadInput(f"{message}; see `pumice run --help`")
-
-
-def parser() -> argparse.ArgumentParser:
-    found = _Parser(
-        prog="pumice run",
-        usage="pumice run [OPTIONS] -- COMMAND [ARGUMENTS]",
-        description=ABOUT,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    found.add_argument("--memory", metavar="AMOUNT|P%", help="memory: MiB, with a unit as 3GiB, or percent of the card's "
-                       "(default: all of it); 3000,8000: of each card that --gpu names")  # fmt: skip
-    found.add_argument("--cores", metavar="P", default="0",
-                       help="percent of the card's compute (default: no limit); 20,50: of each card")  # fmt: skip
-    found.add_argument("--gpu", metavar="CARD", help="number or UUID of the card, several as 0,1; auto: where most is free; "
-                       "all (default: the first of CUDA_VISIBLE_DEVICES, else 0)")  # fmt: skip
-    found.add_argument("--gpus", metavar="N", help="so many cards, those where most is free; memory and cores are of each")
-    found.add_argument("--priority", metavar="N", default="1",
-                       help="0 high, 1 low (the default): low waits while high is at work on the same card")  # fmt: skip
-    found.add_argument("--emulated", metavar="MODEL|DIR", nargs="?", const="", default=None,
-                       help="on an emulated machine: a model file, cards such as 2xTesla-T4, or a machine's directory "
-                       "(default: your own, made on first use)")  # fmt: skip
-    found.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    return found
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Becomes the program, or returns why not: 2 refused, 126 and 127 as shells say of what cannot be run."""
+@app.command(epilog=EXAMPLES, program=True)
+def run(
+    context: flags.Context,
+    memory: Annotated[str | None, flags.Option(
+        metavar="AMOUNT|P%", help="Memory: MiB, with a unit as 3GiB, or percent of the card's (default: all of it); 3000,8000: "
+        "of each card that --gpu names.")
+    ] = None,
+    cores: Annotated[str, flags.Option(
+        metavar="P", show_default=False, help="Percent of the card's compute (default: no limit); 20,50: of each card.")
+    ] = "0",
+    gpu: Annotated[str | None, flags.Option(
+        metavar="CARD", help="Number or UUID of the card, several as 0,1; auto: where most is free; all "
+        "(default: the first of CUDA_VISIBLE_DEVICES, else 0).")
+    ] = None,
+    gpus: Annotated[str | None, flags.Option(
+        metavar="N", help="So many cards, those where most is free; memory and cores are of each.")
+    ] = None,
+    priority: Annotated[str, flags.Option(
+        metavar="N", show_default=False, help="0 high, 1 low (the default): low waits while high is at work on the same card.")
+    ] = "1",
+    emulated: Annotated[str | None, flags.Option(
+        metavar="[MODEL|DIR]", bare=True, help="On an emulated machine: a model file, cards such as 2xTesla-T4, or a machine's "
+        "directory (default: your own, made on first use).")
+    ] = None,
+) -> None:  # fmt: skip
+    """Run a program with a share of one or several cards. The share is kept until the program and everything that it started have
+    ended. Exit code and signals are the program's own; 2: the share cannot be had; 126 and 127 as shells have them."""
+    command = context.rest
     try:
-        given = parser().parse_args(sys.argv[1:] if arguments is None else arguments)
-        command = given.command[1:] if given.command[:1] == ["--"] else given.command
         if not command:
-            raise BadInput(NO_COMMAND.format(TOOK.format(given.emulated) if given.emulated else "no command"))
-        return _run(_request(given), command, given.emulated)
+            raise BadInput(NO_COMMAND.format(TOOK.format(emulated) if emulated else "no command"))
+        code = _run(_request(memory, cores, gpu, gpus, priority), command, emulated)
     except PumiceError as error:
         print(f"pumice run: {error}", file=sys.stderr)
-        return 2
+        code = 2
+    raise SystemExit(code)
 
 
 def _run(request: Request, command: list[str], emulated: str | None) -> int:
@@ -130,11 +115,11 @@ def _hint(command: list[str]) -> str:
     return ""
 
 
-def _request(given: argparse.Namespace) -> Request:
+def _request(memory: str | None, cores: str, gpu: str | None, gpus: str | None, priority: str) -> Request:
     from pumice.local.request import parse_cards, parse_priority, parse_shares
 
-    cards, count = parse_cards(given.gpu, given.gpus, os.environ.get(variables.CUDA_VISIBLE_DEVICES, ""))
-    return parse_shares(given.memory, given.cores, cards, count, parse_priority(given.priority))
+    cards, count = parse_cards(gpu, gpus, os.environ.get(variables.CUDA_VISIBLE_DEVICES, ""))
+    return parse_shares(memory, cores, cards, count, parse_priority(priority))
 
 
 def _world(emulated: str | None, present: dict[str, str]) -> tuple[dict[str, str], Place, Path | None]:
@@ -146,14 +131,14 @@ def _world(emulated: str | None, present: dict[str, str]) -> tuple[dict[str, str
         if place.note and not place.used:  # once, until the directory goes with the next boot
             print(f"pumice run: {place.note}", file=sys.stderr)
         return present, place, None
-    from pumice.cli.emulated import machine_environment, the_machine
+    from pumice.cli.emulated import driver_of_machines, machine_environment, the_machine
 
     if emulated and not os.path.exists(emulated) and _is_command(emulated, present):
         raise BadInput(NO_COMMAND.format(TOOK.format(emulated)))
     directory = the_machine(emulated, present)
     present = machine_environment(directory, present)
     os.environ[variables.MACHINE] = present[variables.MACHINE]  # NVML reads it when it is loaded
-    return present, places.of_machine(directory), Path(present["LD_LIBRARY_PATH"].split(":")[0])
+    return present, places.of_machine(directory), driver_of_machines()
 
 
 def _program(command: list[str], present: dict[str, str]) -> tuple[str, list[str]]:
@@ -198,6 +183,3 @@ def library() -> Path:
         raise Unavailable(f"{path}: the library that holds programs to their share is not there; build it with `make native`")
     return loadable(path)
 
-
-if __name__ == "__main__":
-    sys.exit(main())

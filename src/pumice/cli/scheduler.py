@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from pumice.apps.scheduler import daemon as scheduler
+from pumice.cli import flags
 from pumice.cli.daemon import (
     Kubeconfig,
     LeaderElect,
@@ -19,52 +17,54 @@ from pumice.cli.daemon import (
     scheduler_names,
 )
 from pumice.cli.log_options import LogFormat, duration, setup_logging
-from pumice.cli.upstream_flags import UpstreamCommand
+from pumice.cli.upstream_flags import as_upstream_writes
 from pumice.model.errors import BadInput
 
-app = typer.Typer(add_completion=False)
+app = flags.App()
 
 
 @app.command(
-    epilog="Example: pumice scheduler --kubeconfig ~/.kube/config --scheduler-conf volcano-scheduler.conf",
-    cls=UpstreamCommand,
+    epilog="Example: pumice scheduler --kubeconfig ~/.kube/config --scheduler-conf my.conf",
+    rewrite=as_upstream_writes,
 )
 def main(
     kubeconfig: Kubeconfig = None,
-    scheduler_conf: Annotated[Path | None, typer.Option(help="Configuration file; without it, the ConfigMap.")] = None,
+    scheduler_conf: Annotated[Path | None, flags.Option(help="Configuration file; without it, the ConfigMap.")] = None,
     scheduler_configmap: Annotated[
-        str, typer.Option(help="namespace/name of the ConfigMap with the configuration.")
+        str, flags.Option(help="namespace/name of the ConfigMap with the configuration.")
     ] = "volcano-system/volcano-scheduler-configmap",
     scheduler_name: SchedulerNames = None,
-    default_queue: Annotated[str, typer.Option(help="Queue of PodGroups that name none.")] = "default",
-    schedule_period: Annotated[str, typer.Option(help="Longest pause between two looks at waiting jobs.")] = "1s",
-    port: Annotated[int | None, typer.Option(help="Port of /metrics, /healthz and /readyz.")] = None,
+    default_queue: Annotated[str, flags.Option(help="Queue of PodGroups that name none.")] = "default",
+    schedule_period: Annotated[str, flags.Option(help="Longest pause between two looks at waiting jobs.")] = "1s",
+    port: Annotated[int | None, flags.Option(help="Port of /metrics, /healthz and /readyz.")] = None,
     listen_address: Listen = ":8080",
-    healthz_address: Annotated[str, typer.Option(help="A second address for the same pages.")] = "",
+    healthz_address: Annotated[str, flags.Option(help="A second address for the same pages.")] = "",
     leader_elect: LeaderElect = False,
-    leader_elect_resource_namespace: Annotated[str, typer.Option(help="Namespace of the Lease.")] = "volcano-system",
-    leader_elect_resource_name: Annotated[str, typer.Option(help="Name of the Lease.")] = "",
-    leader_elect_lease_duration: Annotated[str, typer.Option()] = "15s",
-    leader_elect_renew_deadline: Annotated[str, typer.Option()] = "10s",
-    leader_elect_retry_period: Annotated[str, typer.Option()] = "2s",
+    leader_elect_resource_namespace: Annotated[str, flags.Option(help="Namespace of the Lease.")] = "volcano-system",
+    leader_elect_resource_name: Annotated[str, flags.Option(help="Name of the Lease.")] = "",
+    leader_elect_lease_duration: Annotated[str, flags.Option(help="How long the Lease holds without being renewed.")] = "15s",
+    leader_elect_renew_deadline: Annotated[str, flags.Option(help="Stop after so long without renewing it.")] = "10s",
+    leader_elect_retry_period: Annotated[str, flags.Option(help="Pause between two attempts.")] = "2s",
     node_selector: Annotated[
-        list[str] | None, typer.Option(help="key:value; only nodes with one of these labels take part.")
+        list[str] | None, flags.Option(help="key:value; only nodes with one of these labels take part.")
     ] = None,
     disable_default_scheduler_config: Annotated[
-        bool, typer.Option(help="A broken configuration file at the start is an error; else it is waited out, unready.")
+        bool, flags.Option(help="A broken configuration file at the start is an error; else it is waited out, unready.")
     ] = False,
-    strict: Annotated[bool, typer.Option(help="Refuse a configuration that has warnings.")] = False,
-    implicit_groups: Annotated[bool, typer.Option(help="Schedule bare pods at once as groups of one.")] = True,
+    strict: Annotated[bool, flags.Option(help="Refuse a configuration that has warnings.")] = False,
+    implicit_groups: Annotated[bool, flags.Option(help="Schedule bare pods at once as groups of one.")] = True,
     evict_bare_pods: Annotated[
-        bool, typer.Option(help="Of a gang that cannot be bound as a whole, also delete pods that no controller makes anew.")
+        bool, flags.Option(help="Of a gang that cannot be bound as a whole, also delete pods that no controller makes anew.")
     ] = False,
-    events: Annotated[bool, typer.Option(help="Write events.")] = True,
-    status_writes: Annotated[bool, typer.Option(help="Write pod conditions, PodGroup and queue status.")] = True,
-    bind_concurrency: Annotated[int, typer.Option(min=1, help="Bindings in flight at once.")] = 32,
+    events: Annotated[bool, flags.Option(help="Write events.")] = True,
+    status_writes: Annotated[bool, flags.Option(help="Write pod conditions, PodGroup and queue status.")] = True,
+    bind_concurrency: Annotated[int, flags.Option(min=1, help="Bindings in flight at once.")] = 32,
     log_format: LogAs = LogFormat.TEXT,
     verbosity: Verbosity = 3,
 ) -> None:
     """Place pods whose schedulerName is ours: gangs, queues, and shares of cards."""
+    from pumice.apps.scheduler import daemon as scheduler
+
     setup_logging(log_format, verbosity)
     settings = scheduler.Settings(
         scheduler_names=scheduler_names(scheduler_name),

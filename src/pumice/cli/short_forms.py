@@ -9,42 +9,37 @@ from __future__ import annotations
 import shlex
 from typing import Annotated
 
-import typer
-
-from pumice.cli import job, queue
+from pumice.cli import flags, job, queue
+from pumice.cli.offered import NAMESPACES, names_of
 from pumice.cli.volcano_api import AllNamespaces, Kubeconfig, Master, NameSelector, OnlyScheduler, Output, OutputOption
 from pumice.model.errors import BadInput
 from pumice.wire import names
+from pumice.wire.volcano import JOBS, QUEUES
 
-Name = Annotated[str, typer.Option("-n", "--name", help="Name of the Job.", show_default=False)]
-Namespace = Annotated[str, typer.Option("-N", "--namespace", help="Namespace.")]
-
-
-def _app(example: str) -> typer.Typer:
-    return typer.Typer(add_completion=False, epilog=f"Example: {example}")
+Name = Annotated[str, flags.Option("-n", "--name", help="Name of the Job.", show_default=False), names_of(JOBS)]
+Namespace = Annotated[str, flags.Option("-N", "--namespace", help="Namespace."), NAMESPACES]
 
 
-vsub, vjobs, vqueues = _app("vsub -n train -c 'python train.py'"), _app("vjobs -n train"), _app("vqueues")
-vcancel, vsuspend, vresume = _app("vcancel -n train"), _app("vsuspend -n train"), _app("vresume -n train")
-APPS = {"vsub": vsub, "vjobs": vjobs, "vqueues": vqueues, "vcancel": vcancel, "vsuspend": vsuspend, "vresume": vresume}
+APPS = {name: flags.App() for name in ("vsub", "vjobs", "vqueues", "vcancel", "vsuspend", "vresume")}
+vsub, vjobs, vqueues, vcancel, vsuspend, vresume = APPS.values()
 
 
-@vsub.command()
+@vsub.command(epilog="Example: vsub -n train -i pytorch -r 4 -m 4 -c 'python train.py'")
 def submit(
     name: Name = "",
     namespace: Annotated[
-        str, typer.Option("-N", "--namespace", envvar=names.VSUB_NAMESPACE, help="Namespace.")
+        str, flags.Option("-N", "--namespace", envvar=names.VSUB_NAMESPACE, help="Namespace.")
     ] = "default",
     image: Annotated[
-        str, typer.Option("-i", "--image", envvar=names.VSUB_IMAGE, help="Image of its container.")
+        str, flags.Option("-i", "--image", envvar=names.VSUB_IMAGE, help="Image of its container.")
     ] = "busybox",
-    command: Annotated[str, typer.Option("-c", "--command", help="What the container runs.", show_default=False)] = "",
-    minimum: Annotated[int, typer.Option("-m", "--min", help="Pods that start together or not at all.")] = 1,
-    replicas: Annotated[int, typer.Option("-r", "--replicas", help="Pods.")] = 1,
-    requests: Annotated[str, typer.Option("-R", "--requests", help="What each requests.")] = job.ASKED,
-    limits: Annotated[str, typer.Option("-L", "--limits", help="What each may use.")] = job.ASKED,
+    command: Annotated[str, flags.Option("-c", "--command", help="What the container runs.", show_default=False)] = "",
+    minimum: Annotated[int, flags.Option("-m", "--min", help="Pods that start together or not at all.")] = 1,
+    replicas: Annotated[int, flags.Option("-r", "--replicas", help="Pods.")] = 1,
+    requests: Annotated[str, flags.Option("-R", "--requests", help="What each requests.")] = job.ASKED,
+    limits: Annotated[str, flags.Option("-L", "--limits", help="What each may use.")] = job.ASKED,
     scheduler: Annotated[
-        str, typer.Option("-S", "--scheduler", envvar=names.VSUB_SCHEDULER, help="Who schedules it.")
+        str, flags.Option("-S", "--scheduler", envvar=names.VSUB_SCHEDULER, help="Who schedules it.")
     ] = names.SCHEDULER_NAME,
     kubeconfig: Kubeconfig = None,
     master: Master = "",
@@ -58,7 +53,7 @@ def submit(
     job.submit(body, namespace, kubeconfig, master)
 
 
-@vjobs.command()
+@vjobs.command(epilog="Examples: vjobs --all-namespaces;  vjobs -n train")
 def jobs(
     name: Name = "",
     namespace: Namespace = "default",
@@ -76,9 +71,9 @@ def jobs(
         job.list_(namespace, "", scheduler, all_namespaces, selector, output, kubeconfig, master)
 
 
-@vqueues.command()
+@vqueues.command(epilog="Examples: vqueues;  vqueues -n research -o json")
 def queues(
-    name: Annotated[str, typer.Option("-n", "--name", help="Name of the queue.", show_default=False)] = "",
+    name: Annotated[str, flags.Option("-n", "--name", help="Name of the queue.", show_default=False), names_of(QUEUES)] = "",
     output: OutputOption = Output.TEXT,
     kubeconfig: Kubeconfig = None,
     master: Master = "",
@@ -90,19 +85,19 @@ def queues(
         queue.list_(output, kubeconfig, master)
 
 
-@vcancel.command()
+@vcancel.command(epilog="Example: vcancel -n train -N research")
 def cancel(name: Name = "", namespace: Namespace = "default", kubeconfig: Kubeconfig = None, master: Master = "") -> None:
     """Delete a Job and its pods."""
     job.remove(name, namespace, kubeconfig, master, "cancel")
 
 
-@vsuspend.command()
+@vsuspend.command(epilog="Example: vsuspend -n train")
 def suspend(name: Name = "", namespace: Namespace = "default", kubeconfig: Kubeconfig = None, master: Master = "") -> None:
     """Abort a Job; it can be resumed."""
     job.suspend(name, namespace, kubeconfig, master)
 
 
-@vresume.command()
+@vresume.command(epilog="Example: vresume -n train")
 def resume(name: Name = "", namespace: Namespace = "default", kubeconfig: Kubeconfig = None, master: Master = "") -> None:
     """Start an aborted Job again."""
     job.resume(name, namespace, kubeconfig, master)

@@ -7,31 +7,30 @@ import json
 from collections.abc import Callable, Coroutine
 from dataclasses import asdict
 from typing import Annotated, Any
-from urllib.error import HTTPError
-from urllib.request import urlopen
 
-import typer
 from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from pumice.adapters.kube import KubeClient
+from pumice.cli import flags
 from pumice.cli.cards_table import cards_table
 from pumice.cli.data_dir import DATA_DIR
 from pumice.cli.local_view import wide_console
 from pumice.cli.npu_rows import all_rows
 from pumice.cli.output import Output
+from pumice.cli.scheduler_page import scheduler_problem
 from pumice.cluster.datadir import DataDir, default_data_dir
-from pumice.ports.cluster import ApiError, Json, Resource
+from pumice.ports.cluster import ApiError, Json
+from pumice.wire.kinds import NODES, PODS
 from pumice.wire.objects import Node, Pod, convert
 
-app = typer.Typer(add_completion=False)
+app = flags.App()
 
 
 @app.command(epilog="Example: pumice status -o json")
 def status(
     data_dir: DATA_DIR = None,
-    output: Annotated[Output, typer.Option("-o", "--output", help="json: for programs.")] = Output.TEXT,
+    output: Annotated[Output, flags.Option("-o", "--output", help="json: for programs.")] = Output.TEXT,
 ) -> None:
     """Say whether the cluster of a data dir runs, where its parts listen, and who is on which card."""
     tell(DataDir((data_dir or default_data_dir()).expanduser().absolute()), output)
@@ -42,9 +41,11 @@ Look = Callable[[DataDir, float], Coroutine[Any, Any, tuple[list[Json], list[Jso
 
 async def look(data: DataDir, patience: float) -> tuple[list[Json], list[Json]]:
     """Nodes and pods of a cluster that runs. Raises ApiError, OSError, or TimeoutError after ``patience`` seconds."""
+    from pumice.adapters.kube import KubeClient
+
     async with asyncio.timeout(patience), KubeClient.from_kubeconfig(data.kubeconfig) as kube:
-        nodes = await kube.list(Resource("", "v1", "nodes", namespaced=False))
-        pods = await kube.list(Resource("", "v1", "pods"))
+        nodes = await kube.list(NODES)
+        pods = await kube.list(PODS)
         return nodes["items"], pods["items"]
 
 
@@ -84,20 +85,6 @@ def tell(data: DataDir, output: Output, *, look: Look = look, patience: float = 
 def _pod_row(pod: Pod) -> dict[str, str | None]:
     return {"namespace": pod.metadata.namespace, "name": pod.metadata.name, "node": pod.spec.node_name or None,
             "phase": pod.status.phase}  # fmt: skip
-
-
-def scheduler_problem(facts: dict[str, Any], patience: float = 5.0) -> str:
-    """What the scheduler says of itself that people should know: why it is not ready, or that its configuration is refused."""
-    if "scheduler" not in facts:
-        return ""
-    try:
-        with urlopen(f"http://{facts['scheduler']}/readyz", timeout=patience) as answer:
-            lines = answer.read().decode("utf-8", "replace").splitlines()
-        return "; ".join(lines[1:])
-    except HTTPError as refusal:
-        return f"it places nothing, {refusal.read().decode('utf-8', 'replace')}"
-    except (OSError, ValueError) as error:
-        return f"it does not answer: {error}"
 
 
 def _parts(facts: dict[str, Any]) -> Table:

@@ -14,11 +14,11 @@ import tty
 from collections.abc import Callable, Iterator
 from typing import Annotated
 
-import typer
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from pumice.cli import flags
 from pumice.cli.data_dir import DATA_DIR
 from pumice.cli.local_view import EMULATED, wide_console
 from pumice.cli.output import Output
@@ -29,17 +29,15 @@ QUIT = ("q", "Q", "\x03", "\x04")
 NEXT = ("\t", "\x1b[C", "n")
 BACK = ("\x1b[Z", "\x1b[D", "p")
 
-app = typer.Typer(add_completion=False)
-BARE = ("--emulated",)
-"""Options that may stand without a value."""
+app = flags.App()
 
 
 @app.command(epilog="Examples: pumice top;  pumice top --tab processes --once;  pumice top -o json")
 def top(
-    tab: Annotated[str | None, typer.Option(help="The tab to begin with: cards, processes, pods or queues.")] = None,
-    once: Annotated[bool, typer.Option("--once", help="Print one frame and end.")] = False,
-    output: Annotated[Output, typer.Option("--output", "-o", help="json: one frame for programs.")] = Output.TEXT,
-    every: Annotated[float, typer.Option(min=0.1, max=60, help="Seconds between two looks.")] = 1.0,
+    tab: Annotated[str | None, flags.Option(help="The tab to begin with: cards, processes, pods or queues.")] = None,
+    once: Annotated[bool, flags.Option("--once", help="Print one frame and end.")] = False,
+    output: Annotated[Output, flags.Option("--output", "-o", help="json: one frame for programs.")] = Output.TEXT,
+    every: Annotated[float, flags.Option(min=0.1, max=60, help="Seconds between two looks.")] = 1.0,
     emulated: EMULATED = None,
     data_dir: DATA_DIR = None,
 ) -> None:

@@ -13,7 +13,6 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pumice.adapters.nvml import NvmlCards
 from pumice.cli.cards_table import CardRow, bar, cards_table
 from pumice.cli.local_view import FILLS, GAP, Fill, as_json, places, shares_table, width_of
 from pumice.cli.npu_rows import all_rows
@@ -24,7 +23,7 @@ from pumice.model.amount import MIB
 from pumice.model.errors import BadInput, Unavailable
 from pumice.ports.cards import CardReading, Cards, CardsUnavailable
 from pumice.ports.cluster import ApiError, Json
-from pumice.wire import variables
+from pumice.wire import names, variables
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.volcano import NODES, PODS
 
@@ -80,6 +79,8 @@ def tabs(stack: contextlib.ExitStack, emulated: str | None, data_dir: Path | Non
 
 def _cards(where: list[Place]) -> tuple[Cards, Place] | None:
     """The cards of one machine (a process meets one only): the real ones, else the emulated one that is in use."""
+    from pumice.adapters.nvml import NvmlCards
+
     emulated = [place for place in where if place.machine is not None]
     real = [place for place in where if place.machine is None]
     if real and not os.environ.get(variables.MACHINE):
@@ -201,7 +202,7 @@ def _queues(kubeconfig: Path) -> list[QueueView]:
     from pumice.engine.explaining.queues import queue_views
 
     case = _ask(kubeconfig, lambda kube: collect(kube, Source().configmap))
-    case.scheduler_names.append("default-scheduler")  # in this machine's own cluster there is no other scheduler
+    case.scheduler_names.append(names.KUBE_SCHEDULER)  # in this machine's own cluster there is no other scheduler
     return queue_views(engine_of(case), case.now)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,15 +14,15 @@ import time
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from pumice.cli import flags
 from pumice.cli.data_dir import shown_default
+from pumice.cli.offered import MODELS
 from pumice.cluster.datadir import DataDir, default_data_dir
-from pumice.cluster.spec import DEFAULT_MODEL, ClusterSpec, load, uniform
+from pumice.cluster.spec import DEFAULT_MODEL, OVERRULING, ClusterSpec, load, overruled, uniform
 from pumice.model.errors import BadInput, PumiceError, Unavailable
 from pumice.wire import variables
 
-app = typer.Typer(add_completion=False)
+app = flags.App()
 START_SECONDS = 90.0
 SETTLING_SECONDS = 10.0
 STOP = "Stop it with Ctrl-C or: "
@@ -28,23 +30,26 @@ STOP = "Stop it with Ctrl-C or: "
 
 @app.command(epilog="Example: pumice up -d --nodes 4 --cards 8 --model A100-SXM4-80GB")
 def up(
-    nodes: Annotated[int, typer.Option(help="How many emulated nodes.")] = 1,
-    cards: Annotated[int, typer.Option(help="Cards per emulated node.")] = 2,
-    model: Annotated[str, typer.Option(help="Card model, e.g. A100-SXM4-80GB, H200, Tesla-T4.")] = DEFAULT_MODEL,
-    mig: Annotated[bool, typer.Option("--mig", help="Emulated cards have MIG mode on.")] = False,
-    config: Annotated[Path | None, typer.Option(help="A cluster.yaml instead of the options above.")] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Where the cluster lives; kept between runs.", show_default=shown_default())
+    ctx: flags.Context,
+    nodes: Annotated[int, flags.Option(help="How many emulated nodes.")] = 1,
+    cards: Annotated[int, flags.Option(help="Cards per emulated node.")] = 2,
+    model: Annotated[str, flags.Option(help="Card model, e.g. A100-SXM4-80GB, H200, Tesla-T4."), MODELS] = DEFAULT_MODEL,
+    mig: Annotated[bool, flags.Option("--mig", help="Emulated cards have MIG mode on.")] = False,
+    config: Annotated[
+        Path | None, flags.Option(help="A cluster.yaml, in place of the options above; those below win over it.")
     ] = None,
-    detach: Annotated[bool, typer.Option("-d", "--detach", help="Return once the cluster is ready.")] = False,
-    port: Annotated[int, typer.Option(help="Port of the API server; 0: that of the last time, or a free one.")] = 0,
-    emulated: Annotated[bool, typer.Option("--emulated", help="Emulated cards even where there are real ones.")] = False,
-    bare: Annotated[bool, typer.Option("--bare", help="Without our daemons: deploy them by deploy/manifests.")] = False,
-    control_plane: Annotated[str, typer.Option(help="embedded, or kube: the real etcd and kube-apiserver.")] = "embedded",
+    data_dir: Annotated[
+        Path | None, flags.Option(help="Where the cluster lives; kept between runs.", show_default=shown_default())
+    ] = None,
+    detach: Annotated[bool, flags.Option("-d", "--detach", help="Return once the cluster is ready.")] = False,
+    port: Annotated[int, flags.Option(help="Port of the API server; 0: that of the last time, or a free one.")] = 0,
+    emulated: Annotated[bool, flags.Option("--emulated", help="Emulated cards even where there are real ones.")] = False,
+    bare: Annotated[bool, flags.Option("--bare", help="Without our daemons: deploy them by deploy/manifests.")] = False,
+    control_plane: Annotated[str, flags.Option(help="embedded, or kube: the real etcd and kube-apiserver.")] = "embedded",
     pod_network: Annotated[
-        str, typer.Option(help="Pods' own addresses (root): a range such as 10.77.0.0/16; none: pods share this machine's.")
+        str, flags.Option(help="Pods' own addresses (root): a range such as 10.77.0.0/16; none: pods share this machine's.")
     ] = "auto",
-    check: Annotated[bool, typer.Option("--check", help="Only look for damage in the embedded server's database.")] = False,
+    check: Annotated[bool, flags.Option("--check", help="Only look for damage in the embedded server's database.")] = False,
 ) -> None:
     """Bring up a cluster on this machine and keep it running until Ctrl-C (or in the background with -d).
 
@@ -57,7 +62,7 @@ def up(
         _detached(data, [a for a in sys.argv[1:] if a not in ("-d", "--detach")])
         return
     if config is not None:
-        spec = load(config)
+        spec = _of_file(config, ctx)
     else:
         shaped = (nodes, cards, model, mig) != (1, 2, DEFAULT_MODEL, False)
         real = not emulated and not shaped and real_cards()
@@ -66,6 +71,14 @@ def up(
         spec = uniform(nodes, cards, model, mig=mig, control_plane=control_plane, port=port, pod_network=pod_network,
                        bare=bare, real=real)  # fmt: skip
     raise SystemExit(asyncio.run(_foreground(spec, data)))
+
+
+def _of_file(config: Path, ctx: flags.Context) -> ClusterSpec:
+    """A cluster file, and what the command line says besides. Raises BadInput for what the file alone can say."""
+    given = ctx.given
+    if shape := next((name for name in ("nodes", "cards", "model", "mig") if name in given), ""):
+        raise BadInput(f"--{shape}: with --config the nodes stand in {config}; leave it out")
+    return overruled(load(config), {name: given[name] for name in OVERRULING & given.keys()})
 
 
 def real_cards() -> bool:
@@ -92,8 +105,11 @@ def _check(data: DataDir) -> int:
 async def _foreground(spec: ClusterSpec, data: DataDir) -> int:
     # A child forked for an explanation never speaks gRPC; its fork handlers would only say on the terminal that they did nothing.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    gc.disable()  # nothing of what is imported is ever garbage, and to look through it takes a tenth of the start
     from pumice.cluster.up import Cluster
 
+    gc.freeze()
+    gc.enable()
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -102,6 +118,7 @@ async def _foreground(spec: ClusterSpec, data: DataDir) -> int:
     with data.hold():
         _log_to(data.logs / "up.log")
         cluster = Cluster(spec, data)
+        cluster.facts["again"] = shlex.join(["pumice", *(word for word in sys.argv[1:] if word not in ("-d", "--detach"))])
         try:
             await cluster.start(stop)
             problem = await asyncio.to_thread(_settled_problem, cluster.facts)
@@ -114,11 +131,11 @@ async def _foreground(spec: ClusterSpec, data: DataDir) -> int:
 
 def _settled_problem(facts: dict[str, object]) -> str:
     """What the scheduler says of itself once it has looked around, for which it needs a moment."""
-    from pumice.cli.status import scheduler_problem
+    from pumice.cli.scheduler_page import scheduler_problem
 
     deadline = time.monotonic() + SETTLING_SECONDS
     while "capacities" in (problem := scheduler_problem(facts)) and time.monotonic() < deadline:
-        time.sleep(0.05)
+        time.sleep(0.01)
     return problem
 
 
@@ -176,7 +193,7 @@ def _detached(data: DataDir, arguments: list[str]) -> None:
                 return
             if child.poll() is not None:
                 raise _Said(text.strip().splitlines()[-1].removeprefix("pumice: ") if text.strip() else "pumice up ended at once")
-            time.sleep(0.05)
+            time.sleep(0.02)
         child.terminate()
         raise BadInput(f"the cluster was not ready within {START_SECONDS:.0f} s; its log is {data.logs / 'up.log'}")
     except KeyboardInterrupt:

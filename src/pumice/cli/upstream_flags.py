@@ -1,21 +1,18 @@
 """Flags as Volcano's own manifests write them, for the commands that take the place of its programs.
 
-Go programs write ``--enable-healthz=true``; click knows ``--enable-healthz`` and ``--no-enable-healthz`` only. Flags of upstream
+Go programs write ``--enable-healthz=true``; ours know ``--enable-healthz`` and ``--no-enable-healthz`` only. Flags of upstream
 that have no meaning here are accepted and named once, so that a Deployment can be taken over unchanged. Those of them whose
 promise is not kept are warned of with the consequence (wire/without_effect.py), and refused under ``--strict``.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
-from typing import Any
 
-import typer
-from typer.core import TyperCommand
-
+from pumice.cli.flags import Command
 from pumice.model.errors import BadInput
 from pumice.wire.nearest import nearest
-from pumice.wire.without_effect import What, rows
 
 TRUE = frozenset({"true", "True", "TRUE", "t", "T", "1"})
 FALSE = frozenset({"false", "False", "FALSE", "f", "F", "0"})
@@ -38,26 +35,25 @@ _SWITCHES = frozenset({
 """Those of them that take no separate value."""
 
 
-class UpstreamCommand(TyperCommand):
-    """A command that also reads Go's way of writing flags."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        known = {option for param in self.params for option in (*param.opts, *param.secondary_opts)}
-        flags = [param for param in self.params if getattr(param, "is_flag", False)]
-        switches = {option: (*param.secondary_opts, "")[0] for param in flags for option in param.opts}
-        rewritten, ignored = rewrite(args, known, switches)
-        warnings = [text for flag, value in ignored for text in unkept(flag.lstrip("-"), value)]
-        if warnings and "--strict" in rewritten:
-            raise BadInput(f"{warnings[0]} (strict)")
-        for text in warnings:
-            typer.echo(text, err=True)
-        if ignored:
-            typer.echo(f"without effect here: {', '.join(flag for flag, _ in ignored)}", err=True)
-        return super().parse_args(ctx, rewritten)
+def as_upstream_writes(command: Command, words: list[str]) -> list[str]:
+    """For a command that also reads Go's way of writing flags."""
+    known = {name for one in command.parameters for name in (*one.names, *one.off)}
+    switches = {name: (*one.off, "")[0] for one in command.parameters if one.is_switch for name in one.names}
+    rewritten, ignored = rewrite(words, known, switches)
+    warnings = [text for flag, value in ignored for text in unkept(flag.lstrip("-"), value)]
+    if warnings and "--strict" in rewritten:
+        raise BadInput(f"{warnings[0]} (strict)")
+    for text in warnings:
+        print(text, file=sys.stderr)
+    if ignored:
+        print(f"without effect here: {', '.join(flag for flag, _ in ignored)}", file=sys.stderr)
+    return rewritten
 
 
 def unkept(flag: str, value: str) -> list[str]:
     """What a flag that was left out would have promised, one sentence each."""
+    from pumice.wire.without_effect import What, rows
+
     if flag != "feature-gates":
         row = rows(What.FLAG).get(flag)
         return [row.text] if row is not None and row.asks(value) else []
@@ -75,7 +71,7 @@ def unkept(flag: str, value: str) -> list[str]:
 def rewrite(
     args: Iterable[str], known: set[str], switches: Mapping[str, str]
 ) -> tuple[list[str], list[tuple[str, str]]]:
-    """(arguments for click, flags that were left out with their values). ``switches``: how each is switched off; empty
+    """(arguments for the parser, flags that were left out with their values). ``switches``: how each is switched off; empty
     where leaving it out does."""
     kept: list[str] = []
     ignored: list[tuple[str, str]] = []

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import sys
+from importlib import resources
 from pathlib import PurePath
 
 from pumice import __version__
@@ -15,6 +17,7 @@ GROUPS = {"job": "Jobs", "queue": "Queues", "jobflow": "JobFlows", "jobtemplate"
 SHORT = ("vsub", "vjobs", "vcancel", "vsuspend", "vresume", "vqueues")
 COMPLETION, VERSION = "Words of vcctl and its short forms for bash, zsh and fish", "Which version this is"
 UNKNOWN = "Not provided."
+"""What upstream's says of what its build did not know (pkg/version)."""
 API_VERSION = "v1alpha1"
 
 
@@ -41,8 +44,10 @@ def _main(arguments: list[str]) -> None:
         print("Usage: vcctl COMMAND ...\n\n" + "\n".join(f"  {name:<{width}}  {text}" for name, text in known.items())
               + f"\n\nShort forms: {', '.join(SHORT)}.\n`vcctl COMMAND --help` explains each.")  # fmt: skip
     elif arguments[0] == "version":
-        print(f"API Version: {API_VERSION}\nVersion: {__version__}\nGit SHA: {UNKNOWN}\nBuilt At: {UNKNOWN}\n"
-              f"Python Version: {platform.python_version()}\nOS/Arch: {platform.system().lower()}/{platform.machine()}")
+        built = _built()
+        print(f"API Version: {API_VERSION}\nVersion: {__version__}\nGit SHA: {built.get('commit') or UNKNOWN}\n"
+              f"Built At: {built.get('at') or UNKNOWN}\nPython Version: {platform.python_version()}\n"
+              f"OS/Arch: {platform.system().lower()}/{platform.machine()}")
     elif arguments[0] == ASK_FOR_WORDS:
         from pumice.cli.completion import answer
 
@@ -58,6 +63,15 @@ def _main(arguments: list[str]) -> None:
     else:
         print(f"vcctl: there is no command {arguments[0]!r}; see `vcctl --help`", file=sys.stderr)
         raise SystemExit(2)
+
+
+def _built() -> dict[str, str]:
+    """What setup.py wrote into the wheel; nothing where the sources are used in place."""
+    try:
+        found: dict[str, str] = json.loads((resources.files("pumice") / "built.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found
 
 
 def _completion(arguments: list[str]) -> None:

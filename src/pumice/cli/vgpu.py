@@ -11,14 +11,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.console import Console
 from rich.markup import escape
 
 from pumice.adapters.region import read_region
 from pumice.adapters.region.extension import Extension, live_slots, read_extension
+from pumice.cli import flags
 from pumice.cli.cards_table import bar
 from pumice.cli.local_view import places
+from pumice.cli.offered import SHARES
 from pumice.cli.output import Output
 from pumice.local.region_story import DeviceStory, gate, policy_of, stories
 from pumice.local.shares import find
@@ -30,7 +31,8 @@ MANY = 256
 """Regions of one folder that are told of."""
 STATES = {1: "running", 2: "suspended"}
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Look into the shared region of a program or container.")
+app = flags.App(group=True, help="Look into the shared region of a program or container.",
+                  epilog="Example: pumice vgpu status r1")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +46,11 @@ class Look:
     devices: list[DeviceStory]
 
 
-@app.callback()
-def several() -> None:
-    """Look into the shared region of a program or container."""
-
-
 @app.command(epilog="Examples: pumice vgpu status r1;  pumice vgpu status /usr/local/vgpu/vgpu/containers -o json")
 def status(
-    what: Annotated[str, typer.Argument(metavar="FILE|DIR|ID", help="A region, a folder with regions in it, or the id or a pid "
-                                        "of a program of `pumice run`.")],
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to print.")] = Output.TEXT,
+    what: Annotated[str, flags.Argument(metavar="FILE|DIR|ID", help="A region, a folder with regions in it, or the id or a pid "
+                                        "of a program of `pumice run`."), SHARES],
+    output: Annotated[Output, flags.Option("--output", "-o", help="How to print.")] = Output.TEXT,
 ) -> None:
     """Explain a region: limits, use, and why the limiter is idle."""
     path = _region(what)

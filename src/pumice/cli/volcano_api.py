@@ -1,30 +1,27 @@
-"""What the commands on Jobs, queues and pods have in common: one question to an API server, Commands, and output for programs."""
+"""What the commands on Jobs, queues and pods have in common: options, Commands, and output for programs."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
-import typer
 import yaml
 
+from pumice.cli import flags
+from pumice.cli.offered import NAMESPACES
 from pumice.model.errors import BadInput
-from pumice.ports.cluster import ApiError, Cluster, Json
+from pumice.ports.cluster import Cluster, Json
 from pumice.wire import volcano
 
-T = TypeVar("T")
-
-Kubeconfig = Annotated[Path | None, typer.Option("-k", "--kubeconfig", envvar="KUBECONFIG", help="Kubeconfig file.")]
-Master = Annotated[str, typer.Option("-s", "--master", help="Address of the API server, instead of the kubeconfig's.")]
-Namespace = Annotated[str, typer.Option("-n", "--namespace", help="Namespace.")]
-AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", help="In every namespace.")]
-OnlyScheduler = Annotated[str, typer.Option("-S", "--scheduler", help="Only this scheduler's.", show_default=False)]
-NameSelector = Annotated[str, typer.Option("--selector", help="Only names with this in them.", show_default=False)]
+Kubeconfig = Annotated[Path | None, flags.Option("-k", "--kubeconfig", envvar="KUBECONFIG", help="Kubeconfig file.")]
+Master = Annotated[str, flags.Option("-s", "--master", help="Address of the API server, instead of the kubeconfig's.")]
+Namespace = Annotated[str, flags.Option("-n", "--namespace", help="Namespace."), NAMESPACES]
+AllNamespaces = Annotated[bool, flags.Option("--all-namespaces", help="In every namespace.")]
+OnlyScheduler = Annotated[str, flags.Option("-S", "--scheduler", help="Only this scheduler's.", show_default=False)]
+NameSelector = Annotated[str, flags.Option("--selector", help="Only names with this in them.", show_default=False)]
 
 
 class Output(StrEnum):
@@ -34,27 +31,7 @@ class Output(StrEnum):
     YAML = "yaml"
 
 
-OutputOption = Annotated[Output, typer.Option("-o", "--output", help="json and yaml are for programs.")]
-
-
-def ask(kubeconfig: Path | None, master: str, question: Callable[[Cluster], Awaitable[T]]) -> T:
-    """Put a question to the API server. Its refusal is one line."""
-    # Only here: help and completion need no client.
-    from pumice.adapters.kube import KubeClient
-    from pumice.cli.daemon import find_access
-
-    access = find_access(kubeconfig)
-    if master:
-        access = replace(access, server=master if "://" in master else f"https://{master}")
-
-    async def run() -> T:
-        async with KubeClient(access, user_agent="vcctl") as kube:
-            try:
-                return await question(kube)
-            except ApiError as error:
-                raise BadInput(error.message) from error
-
-    return asyncio.run(run())
+OutputOption = Annotated[Output, flags.Option("-o", "--output", help="json and yaml are for programs.")]
 
 
 async def give_command(kube: Cluster, target: Json, api: str, kind: str, action: str, namespace: str) -> None:

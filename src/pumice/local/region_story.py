@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
+from pumice.adapters.environments import variable_of
 from pumice.adapters.region.extension import DeviceBudget
 from pumice.ports.region import DeviceUse, RegionDevice, RegionSnapshot
 from pumice.wire import variables
@@ -68,9 +68,4 @@ def gate(region: RegionSnapshot) -> str:
 
 def policy_of(pid: int) -> str:
     """The core policy in a process's environment; empty when it has none or belongs to somebody else."""
-    try:
-        environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return ""
-    prefix = f"{POLICY}=".encode()
-    return next((line.removeprefix(prefix).decode("utf-8", "replace") for line in environment if line.startswith(prefix)), "")
+    return variable_of(pid, POLICY).decode("utf-8", "replace")

@@ -1,0 +1,49 @@
+"""What the commands of all device plugins have in common: options, and what is made of them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+from pumice.cli import flags
+from pumice.cli.daemon import bind_address, node_name
+from pumice.model.errors import BadInput
+from pumice.wire import variables
+
+KUBELET_SOCKET = Path("/var/lib/kubelet/device-plugins/kubelet.sock")
+NodeName = Annotated[str, flags.Option("--node-name", envvar="NODE_NAME", help="This node's name.")]
+Socket = Annotated[Path, flags.Option(envvar="KUBELET_SOCKET", help="The kubelet's registration socket.")]
+Nvml = Annotated[str, flags.Option(envvar=variables.NVML, help="NVML library or its folder; empty: the system's.")]
+FailOnInit = Annotated[
+    bool, flags.Option("--fail-on-init-error/--wait-for-driver", envvar="FAIL_ON_INIT_ERROR",
+                       help="Stop when no driver answers, or wait for one."),
+]  # fmt: skip
+Cleanup = Annotated[bool, flags.Option(help="Take from the node object, at the end, what the plugin has said there.")]
+HealthAddress = Annotated[str, flags.Option(help="ADDRESS:PORT of /metrics, /healthz and /readyz; empty: none.")]
+
+
+def common(node: str, kubelet_socket: Path, nvml: str, fail_on_init_error: bool, health_address: str) -> dict[str, Any]:
+    """What is said of a plugin whatever its brand, as PluginSettings has it."""
+    from pumice.adapters.bookings.foreign import booking_dirs
+
+    address, port = bind_address(health_address, "--health-bind-address") if health_address else ("", 0)
+    return {
+        "node_name": node_name(node),
+        "device_plugin_dir": _plugin_dir(kubelet_socket),
+        "nvml": nvml,
+        "wait_for_driver": not fail_on_init_error,
+        "disable_health_checks": os.environ.get("DP_DISABLE_HEALTHCHECKS", ""),
+        "enable_health_checks": os.environ.get("DP_ENABLE_HEALTHCHECKS", ""),
+        "health_address": address,
+        "health_port": port,
+        "booking_dirs": booking_dirs(os.environ),
+    }
+
+
+def _plugin_dir(socket: Path) -> Path:
+    if not socket.name:
+        raise BadInput("--kubelet-socket is empty: nothing would be registered, and nothing handed out")
+    if socket.name != "kubelet.sock":
+        raise BadInput(f"--kubelet-socket {socket}: the kubelet's socket is called kubelet.sock")
+    return socket.parent
