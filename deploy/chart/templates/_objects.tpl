@@ -1,0 +1,94 @@
+{{- /* The objects are the manifests'. What values say otherwise is written into them here, in place, for templates return text alone. */ -}}
+
+{{- /* The manifests that these values ask for, as a list. */ -}}
+{{- define "pumice.manifests" -}}
+{{- $custom := .Values.custom }}{{ $cards := .Values.devicePlugin }}{{ $chips := .Values.devices.ascend }}
+{{- $files := list }}
+{{- if or $custom.scheduler_enable $custom.controller_enable }}{{ $files = append $files "volcano.yml" }}{{ end }}
+{{- if $custom.admission_enable }}{{ $files = append $files "volcano-admission.yml" }}{{ end }}
+{{- if and $cards.enabled (eq $cards.sharing "gpushare") }}{{ $files = append $files "volcano-device-plugin.yml" }}
+{{- else if or $cards.enabled $cards.monitor.enabled }}{{ $files = append $files "volcano-vgpu-device-plugin.yml" }}{{ end }}
+{{- if $cards.mig.enabled }}{{ $files = append $files "volcano-vgpu-device-plugin-mig.yml" }}{{ end }}
+{{- if $chips.enabled }}{{ $files = concat $files (list "ascend-device-configmap.yml" "ascend-device-plugin.yml") }}{{ end }}
+{{- if $chips.mindcluster }}{{ $files = concat $files (list "volcano-mindcluster.yml" "ascend-mindcluster-plugin.yml") }}{{ end }}
+{{- if $custom.vap_enable }}{{ $files = concat $files (list "reserved-annotations.yml" "own-node.yml" "tenant-limits.yml") }}{{ end }}
+{{- if $custom.map_enable }}{{ $files = append $files "tenant-void.yml" }}{{ end }}
+{{- toYaml $files }}
+{{- end }}
+
+{{- /* Whether an object of these manifests is left out; "left out" or nothing. */ -}}
+{{- define "pumice.leftOut" -}}
+{{- $name := .object.metadata.name }}{{ $custom := .root.Values.custom }}{{ $cards := .root.Values.devicePlugin }}
+{{- if and (eq .object.kind "Namespace") (eq $name .root.Release.Namespace) }}left out{{/* the release's own is there already */}}
+{{- else if and (hasPrefix "volcano-scheduler" $name) (not $custom.scheduler_enable) (eq .file "volcano.yml") }}left out
+{{- else if and (hasPrefix "volcano-controllers" $name) (not $custom.controller_enable) }}left out
+{{- else if and (eq .file "volcano-vgpu-device-plugin.yml") (hasPrefix "volcano-device-plugin" $name) (not $cards.enabled) }}left out
+{{- else if and (eq $name "volcano-vgpu-monitor") (not $cards.monitor.enabled) }}left out
+{{- else if and (eq $name "volcano-vgpu-node-config") $cards.nodeConfiguration.externalConfigName }}left out
+{{- end }}
+{{- end }}
+
+{{- define "pumice.adapt" -}}
+{{- with .root.Values.custom.common_labels }}
+{{- $_ := set $.object.metadata "labels" (merge (dict) . (default dict $.object.metadata.labels)) }}
+{{- end }}
+{{- if has .object.kind (list "Deployment" "DaemonSet") }}{{ include "pumice.workload" . }}
+{{- else if eq .object.kind "ConfigMap" }}{{ include "pumice.configuration" . }}
+{{- else if eq .object.kind "Role" }}{{ include "pumice.lease" . }}
+{{- end }}
+{{- end }}
+
+{{- define "pumice.workload" -}}
+{{- $says := include "pumice.says" . | fromYaml }}
+{{- $spec := .object.spec }}{{ $pod := $spec.template.spec }}{{ $container := first $pod.containers }}{{ $labels := $spec.template.metadata }}
+{{- if hasKey $says "replicas" }}{{ $_ := set $spec "replicas" $says.replicas }}{{ end }}
+{{- with $says.updateStrategy }}{{ $_ := set $spec "updateStrategy" . }}{{ end }}
+{{- with $says.labels }}{{ $_ := set $.object.metadata "labels" (merge (dict) . (default dict $.object.metadata.labels)) }}{{ end }}
+{{- range $key, $value := $says.podLabels }}
+{{- if and (hasKey $spec.selector.matchLabels $key) (ne $value (get $spec.selector.matchLabels $key)) }}
+{{- fail (printf "the pods of %s %s are found by their label %s: %s, and a value in podLabels would make it %s: leave %s out there" $.object.kind $.object.metadata.name $key (get $spec.selector.matchLabels $key) $value $key) }}
+{{- end }}
+{{- end }}
+{{- with merge (dict) $labels.labels (default dict $says.podLabels) (default dict .root.Values.custom.common_labels) }}{{ $_ := set $labels "labels" . }}{{ end }}
+{{- with $says.podAnnotations }}{{ $_ := set $labels "annotations" . }}{{ end }}
+{{- range $key := list "tolerations" "priorityClassName" "runtimeClassName" "securityContext" }}
+{{- with index $says $key }}{{ $_ := set $pod $key . }}{{ end }}
+{{- end }}
+{{- with $says.nodeSelector }}{{ $_ := set $pod "nodeSelector" (merge (dict) . (default dict $pod.nodeSelector)) }}{{ end }}
+{{- with $says.affinity }}{{ $_ := set $pod "affinity" . }}
+{{- else }}{{ if gt (int (default 1 $says.replicas)) 1 }}
+{{- $apart := dict "labelSelector" (dict "matchLabels" $spec.selector.matchLabels) "topologyKey" "kubernetes.io/hostname" }}
+{{- $_ := set $pod "affinity" (dict "podAntiAffinity" (dict "preferredDuringSchedulingIgnoredDuringExecution" (list (dict "weight" 100 "podAffinityTerm" $apart)))) }}
+{{- end }}{{ end }}
+{{- with include "pumice.pullSecrets" .root | fromYamlArray }}{{ $_ := set $pod "imagePullSecrets" . }}{{ end }}
+{{- with $says.nodeConfig }}{{ range $volume := $pod.volumes }}
+{{- if eq $volume.name "node-config" }}{{ $_ := set $volume "configMap" (dict "name" $says.nodeConfig) }}{{ end }}
+{{- end }}{{ end }}
+{{- if $says.cdi }}
+{{- $_ := set $pod "volumes" (append $pod.volumes (dict "name" "cdi" "hostPath" (dict "path" "/var/run/cdi" "type" "DirectoryOrCreate"))) }}
+{{- $_ := set $container "volumeMounts" (append $container.volumeMounts (dict "name" "cdi" "mountPath" "/var/run/cdi")) }}
+{{- end }}
+{{- $_ := set $container "image" (include "pumice.image" (dict "root" .root "manifest" $container.image)) }}
+{{- with .root.Values.image.pullPolicy }}{{ $_ := set $container "imagePullPolicy" . }}{{ end }}
+{{- with $says.resources }}{{ $_ := set $container "resources" . }}{{ end }}
+{{- with $says.containerSecurityContext }}{{ $_ := set $container "securityContext" . }}{{ end }}
+{{- $_ := set $container "args" (concat (without $container.args (default "" $says.notArg)) (default list $says.args)) }}
+{{- range $name, $value := $says.env }}
+{{- $_ := set $container "env" (append $container.env (dict "name" $name "value" (toString $value))) }}
+{{- end }}
+{{- end }}
+
+{{- define "pumice.image" -}}
+{{- $image := .root.Values.image }}{{ $parts := splitList ":" .manifest }}
+{{- $name := default (first $parts) $image.repository }}
+{{- with default $image.registry .root.Values.global.imageRegistry }}{{ $name = printf "%s/%s" (trimSuffix "/" .) $name }}{{ end }}
+{{- if $image.digest }}{{ $name }}@{{ $image.digest }}{{ else }}{{ $name }}:{{ default (last $parts) $image.tag }}{{ end }}
+{{- end }}
+
+{{- define "pumice.pullSecrets" -}}
+{{- $found := list }}
+{{- range concat .Values.global.imagePullSecrets .Values.image.pullSecrets }}
+{{- if kindIs "map" . }}{{ $found = append $found . }}{{ else }}{{ $found = append $found (dict "name" .) }}{{ end }}
+{{- end }}
+{{- toYaml ($found | uniq) }}
+{{- end }}

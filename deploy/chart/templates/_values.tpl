@@ -1,0 +1,101 @@
+{{- /* What the values say of a workload, in one form for all: by Volcano's names for the three of its chart, by HAMi's for nodes. */ -}}
+{{- define "pumice.says" -}}
+{{- $name := .object.metadata.name }}
+{{- if eq $name "volcano-scheduler" }}{{ include "pumice.central" (dict "root" .root "prefix" "scheduler") }}
+{{- else if eq $name "volcano-controllers" }}{{ include "pumice.central" (dict "root" .root "prefix" "controller") }}
+{{- else if eq $name "volcano-admission" }}{{ include "pumice.central" (dict "root" .root "prefix" "admission") }}
+{{- else if eq $name "volcano-vgpu-monitor" }}{{ include "pumice.monitor" .root }}
+{{- else if hasPrefix "volcano-device-plugin" $name }}{{ include "pumice.cards" .root }}
+{{- else if contains "ascend" $name }}{{ include "pumice.chips" .root }}
+{{- else }}{{ fail (printf "no values speak of %s" $name) }}
+{{- end }}
+{{- end }}
+
+{{- define "pumice.central" -}}
+{{- $custom := .root.Values.custom }}{{ $p := .prefix }}{{ $args := list }}
+{{- with $custom.scheduler_name }}{{ $args = append $args (printf "--scheduler-name=%s" .) }}{{ end }}
+{{- if eq $p "scheduler" }}
+{{- with $custom.scheduler_schedule_period }}{{ $args = append $args (printf "--schedule-period=%s" .) }}{{ end }}
+{{- else if eq $p "controller" }}
+{{- with $custom.controller_worker_threads }}{{ $args = append $args (printf "--worker-threads=%d" (int .)) }}{{ end }}
+{{- else }}
+{{- with $custom.enabled_admissions }}{{ $args = append $args (printf "--enabled-admission=%s" .) }}{{ end }}
+{{- end }}
+{{- toYaml (dict
+  "replicas" (index $custom (printf "%s_replicas" $p))
+  "args" (concat $args (index $custom (printf "%s_extraArgs" $p)))
+  "notArg" ($custom.leader_elect_enable | ternary "" "--leader-elect")
+  "resources" (index $custom (printf "%s_resources" $p))
+  "affinity" (default $custom.default_affinity (index $custom (printf "%s_affinity" $p)))
+  "tolerations" (default $custom.default_tolerations (index $custom (printf "%s_tolerations" $p)))
+  "nodeSelector" (default $custom.default_ns (index $custom (printf "%s_ns" $p)))
+  "labels" (index $custom (printf "%s_labels" $p))
+  "podLabels" (index $custom (printf "%s_podLabels" $p))
+  "securityContext" (default $custom.default_sc (index $custom (printf "%s_sc" $p)))
+  "containerSecurityContext" (default $custom.default_csc (index $custom (printf "%s_main_csc" $p)))
+  "priorityClassName" $custom.default_priorityClassName) }}
+{{- end }}
+
+{{- define "pumice.cards" -}}
+{{- with .Values.devicePlugin }}
+{{- $args := list }}
+{{- with .deviceListStrategy }}{{ range splitList "," . }}{{ $args = append $args (printf "--device-list-strategy=%s" .) }}{{ end }}{{ end }}
+{{- with .migStrategy }}{{ $args = append $args (printf "--mig-strategy=%s" .) }}{{ end }}
+{{- range $value, $flag := dict
+  "passDeviceSpecsEnabled" "pass-device-specs" "gdrcopyEnabled" "gdrcopy-enabled" "gdsEnabled" "gds-enabled" "mofedEnabled" "mofed-enabled" }}
+{{- $said := index $.Values.devicePlugin $value }}
+{{- if kindIs "bool" $said }}{{ $args = append $args (printf "--%s%s" (ternary "" "no-" $said) $flag) }}{{ end }}
+{{- end }}
+{{- toYaml (dict
+  "args" (concat $args .extraArgs) "cdi" (contains "cdi-" (default "" .deviceListStrategy)) "env" .extraEnvs "resources" .resources "nodeSelector" .nvidiaNodeSelector "tolerations" .tolerations
+  "podAnnotations" .podAnnotations "updateStrategy" .updateStrategy "priorityClassName" .priorityClassName
+  "containerSecurityContext" .securityContext "runtimeClassName" .runtimeClassName
+  "nodeConfig" .nodeConfiguration.externalConfigName) }}
+{{- end }}
+{{- end }}
+
+{{- define "pumice.monitor" -}}
+{{- with .Values.devicePlugin }}
+{{- toYaml (dict
+  "args" .monitor.extraArgs "resources" .monitor.resources "nodeSelector" .nvidiaNodeSelector "tolerations" .tolerations
+  "updateStrategy" .updateStrategy "priorityClassName" .priorityClassName "runtimeClassName" .runtimeClassName) }}
+{{- end }}
+{{- end }}
+
+{{- define "pumice.chips" -}}
+{{- with .Values.devices.ascend }}
+{{- toYaml (dict
+  "args" .extraArgs "resources" .resources "nodeSelector" .nodeSelector "tolerations" .tolerations "runtimeClassName" .runtimeClassName) }}
+{{- end }}
+{{- end }}
+
+{{- /* Configuration that values write. */ -}}
+{{- define "pumice.configuration" -}}
+{{- $name := .object.metadata.name }}{{ $custom := .root.Values.custom }}{{ $cards := .root.Values.devicePlugin }}
+{{- if eq $name "volcano-scheduler-configmap" }}
+{{- with $custom.scheduler_config_override }}{{ $_ := set $.object.data "volcano-scheduler.conf" . }}{{ end }}
+{{- else if eq $name "volcano-vgpu-node-config" }}
+{{- with $cards.nodeConfiguration.config }}{{ $_ := set $.object.data "config.json" . }}{{ end }}
+{{- else if eq $name "volcano-vgpu-device-config" }}
+{{- with index .root.Values "device-config" "content" }}{{ $_ := set $.object.data "device-config.yaml" . }}{{ end }}
+{{- $changed := dict }}
+{{- range $key := list "deviceSplitCount" "deviceMemoryScaling" "deviceCoreScaling" }}
+{{- if not (kindIs "invalid" (index $cards $key)) }}{{ $_ := set $changed $key (index $cards $key) }}{{ end }}
+{{- end }}
+{{- if $changed }}
+{{- $config := get .object.data "device-config.yaml" | fromYaml }}
+{{- if hasKey $config "Error" }}{{ fail (printf "device-config.content is no YAML of sections, and devicePlugin.%s would be written into it: %s" (keys $changed | sortAlpha | join ", devicePlugin.") $config.Error) }}{{ end }}
+{{- $_ := set $config "nvidia" (merge (dict) $changed (default dict $config.nvidia)) }}
+{{- $_ := set .object.data "device-config.yaml" (toYaml $config) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* The lease has the name of the pods' scheduler. */ -}}
+{{- define "pumice.lease" -}}
+{{- if and .root.Values.custom.scheduler_name (eq .object.metadata.name "volcano-scheduler") }}
+{{- range $rule := .object.rules }}
+{{- if and (has "leases" $rule.resources) $rule.resourceNames }}{{ $_ := set $rule "resourceNames" (list $.root.Values.custom.scheduler_name) }}{{ end }}
+{{- end }}
+{{- end }}
+{{- end }}
