@@ -25,6 +25,12 @@ FORGED = "tests/unit/node/vgpu/test_forged_assignments.py"
 RESERVED = "tests/contract/test_reserved_annotations.py"
 ROBUST = "tests/native/test_vgpu_robustness.py"
 WITNESS = "tests/native/test_vgpu_witness.py"
+IMPORTS = "tests/native/test_vgpu_imports.py"
+BREAK_OUT = f"{PAGES}::test_no_way_past_the_library_that_it_can_see_gives_more"
+ENTRIES = "tests/native/test_vgpu_entries.py"
+BOOKS = "test_the_books_are_right_after_every_entry"
+REFUSALS = "test_what_nobody_could_account_for_is_refused_where_there_is_a_limit"
+MODULES = "tests/native/test_vgpu_modules.py"
 SYMBOLS = "tests/native/test_vgpu_symbols.py"
 
 
@@ -98,7 +104,7 @@ BY_API = (
     Attack("write more memory or cores than the container asks for", REFUSED, "the plugin compares with the request",
            f"{FORGED}::test_nothing_is_given_beyond_what_the_container_asks_for"),
     Attack("write any assignment at all", HELD, "limits stay within requests, cards within their sizes",
-           f"{FORGED}::test_whatever_owners_write_limits_stay_within_the_requests_and_cards_within_their_sizes"),
+           "tests/property/test_forged_assignments.py::test_whatever_owners_write_limits_stay_within_the_requests_and_cards_within_their_sizes"),
     Attack("take another pod's turn at the plugin by a mirror pod", HELD, "mirror pods are no candidates",
            f"{FORGED}::test_a_mirror_pod_takes_nobodys_turn"),
     Attack("come first by the mark of a half-served pod", HELD, "the plugin's books count",
@@ -176,7 +182,7 @@ FROM_INSIDE = (
     Attack("make others on the card wait by the region's words", HELD, "cards and priority come from the grant",
            "tests/unit/apps/monitor/test_feedback.py::test_what_a_tenant_writes_into_its_region_makes_nobody_wait"),
     Attack("a region that breaks who reads it", HELD, "read with a budget, never mapped",
-           "tests/unit/adapters/region/test_reader.py::test_no_content_at_all_breaks_the_reader"),
+           "tests/property/test_any_region.py::test_no_content_at_all_breaks_the_reader"),
     Attack("links in one's folder to files of the node", HELD, "not followed",
            "tests/unit/adapters/region/test_reader.py::test_a_link_or_a_pipe_is_not_followed"),
     Attack("go on although the monitor lets one wait (recent_kernel)", OPEN,
@@ -189,8 +195,63 @@ FROM_INSIDE = (
     Attack("ioctls to /dev/nvidia0 without the driver's library", OPEN, "as above; MIG and the driver's own limits hold"),
     Attack("chroot, or a user namespace with mounts of its own", OPEN,
            "the preload is another root's; forbid user namespaces and SYS_CHROOT"),
-    Attack("export memory, import it elsewhere and release the original", OPEN, "imports are not charged yet"),
+    Attack("export memory, import it elsewhere and release the original", HELD, "who holds it last pays",
+           f"{IMPORTS}::test_nobody_gets_more_by_passing_on_what_he_lets_go"),
+    Attack("export memory, import it elsewhere and die", HELD, "who holds it pays from then on",
+           f"{IMPORTS}::test_memory_of_who_died_is_paid_for_by_who_imported_it"),
+    Attack("import memory of another container", HELD, "whose exporter is not known here is paid for by who imports",
+           f"{IMPORTS}::test_memory_of_another_container_is_paid_for_by_who_imports_it"),
+    Attack("keep memory alive by its mapping alone", HELD, "a mapping holds it, also of what was imported",
+           f"{IMPORTS}::test_a_mapping_holds_what_was_imported"),
+    Attack("keep memory alive by the descriptor that it was exported by, held by no process that uses the card", OPEN,
+           "nobody is told when a file is closed; the emulated driver keeps none so"),
     Attack("copies and memsets without a break", OPEN, "not limited in time"),
+    Attack("contexts for parts of the card (green contexts)", HELD, "booked as contexts", f"{ENTRIES}::{BOOKS}"),
+    Attack("memory of Vulkan and the like, imported", REFUSED, "who imports it pays", f"{ENTRIES}::{BOOKS}"),
+    Attack("shut NVML down beneath the library", HELD, "it asks again, for itself", f"{ENTRIES}::{BOOKS}"),
+    Attack("memory mapped into a sparse array, its handle released", REFUSED, "nobody tells when it is let go",
+           f"{ENTRIES}::{REFUSALS}"),
+    Attack("memory bound to a logical endpoint, its handle released", REFUSED, "nobody tells when it is let go",
+           f"{ENTRIES}::{REFUSALS}"),
+    Attack("a checkpoint, restored onto another card", REFUSED, "nobody has booked it there", f"{ENTRIES}::{REFUSALS}"),
+    Attack("variables of modules instead of blocks", REFUSED, "the image says what they take",
+           f"{MODULES}::test_a_module_above_the_limit_is_never_on_the_card"),
+    Attack("heaps, stacks and printf buffers of the card", REFUSED, "reserved before they grow",
+           f"{MODULES}::test_a_heap_or_stacks_above_the_limit_are_refused_and_never_on_the_card"),
+    Attack("code that the driver loads later", HELD, "found and booked when it is there",
+           f"{MODULES}::test_code_that_is_loaded_with_its_first_use_is_charged_then"),
+    Attack("modules of two processes at once", REFUSED, "one limit for both",
+           f"{MODULES}::test_modules_of_two_processes_share_one_limit"),
+    Attack("more GPU time by many streams", HELD, "what is paid is the time in which any runs",
+           "tests/native/test_vgpu_streams.py::test_streams_whose_kernels_fill_the_card_do_not_exceed_the_limit"),
+    Attack("more GPU time by another entry: graphs, cooperative, old launches", HELD, "each is limited",
+           f"{ENTRIES}::test_every_way_to_launch_is_limited"),
+    Attack("more GPU time by many processes", HELD, "one budget, shared by time",
+           "tests/native/test_vgpu_fair.py::test_processes_get_the_same_whatever_they_launch"),
+    Attack("more GPU time by kernels of unlike lengths", HELD, "what was measured has the last word",
+           "tests/native/test_vgpu_limiter.py::test_every_shape_of_launch_is_limited"),
+    Attack("a library of the system before ours, LD_AUDIT, LD_BIND_NOW, GLIBC_TUNABLES", HELD,
+           "/etc/ld.so.preload is loaded all the same", INSIDE),
+    Attack("load a copy of the driver's file", HELD, "its names are looked up by ours", BREAK_OUT),
+    Attack("the driver in a namespace of the loader (dlmopen)", HELD, "its names are looked up by ours", BREAK_OUT),
+    Attack("the driver bound deeply (RTLD_DEEPBIND)", HELD, "its names are looked up by ours", BREAK_OUT),
+    Attack("a copy of the driver first in LD_LIBRARY_PATH", HELD, "whichever is loaded is behind ours", BREAK_OUT),
+    Attack("start a program by the loader itself", HELD, "the loader reads /etc/ld.so.preload", BREAK_OUT),
+    Attack("posix_spawn without an environment", HELD, "the limits page", BREAK_OUT),
+    Attack("sixteen threads at once", HELD, "announced before it is looked at", BREAK_OUT),
+    Attack("fork past the C library", HELD, "the child books in its parent's slot", BREAK_OUT),
+    Attack("an orphan of another session that keeps memory", HELD, "it is of the region, not of a parent", BREAK_OUT),
+    Attack("close every descriptor, so that the slot's lock is lost", HELD, "the process table is asked as well", BREAK_OUT),
+    Attack("no descriptors to be had for the region", HELD, "no region, no memory", BREAK_OUT),
+    Attack("stop a sibling that holds memory (SIGSTOP)", HELD, "who is stopped lives", BREAK_OUT),
+    Attack("write over the library's variables, or map another page over its limits, in one's own memory", OPEN,
+           "a process may write its own memory; the monitor shows a region above its limit"),
+    Attack("a library of one's own before ours that answers for the C library (clock, locks, files)", OPEN,
+           "as calling past every name; the monitor shows memory that no region tells of"),
+    Attack("ptrace a sibling and allocate in its name", OPEN, "siblings are one tenant: it is booked in the sibling's slot"),
+    Attack("graphics interfaces (Vulkan, OpenGL) for memory of their own", OPEN,
+           "let NVIDIA_DRIVER_CAPABILITIES be compute,utility; the monitor shows memory that no region tells of"),
+    Attack("export memory as a DMA buffer, free it and keep the descriptor", OPEN, "as with the descriptors of exported memory"),
 )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ import random
 import ssl
 import threading
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,8 +140,10 @@ class _Loop:
 
 
 @contextmanager
-def control_plane(kind: str, directory: Path) -> Iterator[Api]:
-    """A running API server of this kind with its data in ``directory``. Skips the test where the real one is not to be had."""
+def control_plane(kind: str, directory: Path, *, service_accounts: bool = False) -> Iterator[Api]:
+    """A running API server of this kind with its data in ``directory``. Skips the test where the real one is not to be had.
+
+    ``service_accounts``: pods are given a token of theirs, and wait for it."""
     if kind == "kube":
         try:
             assets = kube_control_plane.find_assets()
@@ -151,11 +153,11 @@ def control_plane(kind: str, directory: Path) -> Iterator[Api]:
     try:
         pki = ensure_pki(directory / "pki", ["127.0.0.1", "localhost"], datetime.datetime.now(datetime.UTC))
         if kind == "embedded":
-            with _embedded(loop, directory, pki.server_cert, pki.server_key, pki.admin_token) as url:
+            with _embedded(loop, directory, pki.server_cert, pki.server_key, pki.admin_token, service_accounts) as url:
                 yield Api(url, pki.admin_token, pki.ca, kind)
         else:
             plane = loop.run(kube_control_plane.start(assets, directory / "kube", directory / "logs", pki, clock=SystemClock(),
-                                                      controller_manager=False))  # fmt: skip
+                                                      controller_manager=False, service_accounts=service_accounts))  # fmt: skip
             try:
                 api = Api(plane.server, pki.admin_token, pki.ca, kind)
                 _wait_for(api, "/api/v1/namespaces/default")
@@ -167,11 +169,11 @@ def control_plane(kind: str, directory: Path) -> Iterator[Api]:
 
 
 @contextmanager
-def _embedded(loop: _Loop, directory: Path, certificate: Path, key: Path, token: str) -> Iterator[str]:
+def _embedded(loop: _Loop, directory: Path, certificate: Path, key: Path, token: str, service_accounts: bool) -> Iterator[str]:
     async def start() -> Any:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(certificate, key)
-        api = ApiServer(open_storage(directory / "state.db"), dice=random.Random(7))
+        api = ApiServer(open_storage(directory / "state.db"), dice=random.Random(7), mounts_tokens=service_accounts)
         return api, await serve(api, tls=context, tokens={token: ADMIN})
 
     api, served = loop.run(start())
@@ -180,6 +182,15 @@ def _embedded(loop: _Loop, directory: Path, certificate: Path, key: Path, token:
     finally:
         loop.run(served.close())
         api.storage.close()
+
+
+def until(done: Callable[[], bool]) -> None:
+    """The real server takes in a new schema, or a webhook, after a moment. Raises TimeoutError after half a minute."""
+    for _ in range(300):
+        if done():
+            return
+        threading.Event().wait(0.1)
+    raise TimeoutError
 
 
 def _wait_for(api: Api, path: str) -> None:

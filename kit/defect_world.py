@@ -11,7 +11,7 @@ from pumice.engine.state.state import State
 from pumice.families.nvidia_vgpu import NvidiaVgpu
 from pumice.families.settings import Settings
 from pumice.wire import names, volcano
-from pumice.wire.device_config import parse_device_config
+from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.nvidia_vgpu import parse_pod_devices
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf

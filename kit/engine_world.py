@@ -25,12 +25,14 @@ from pumice.engine.effects import (
     GroupStatus,
     HyperNodeStatus,
     Nominate,
+    OpenGate,
     PodCondition,
     QueueAllocated,
 )
 from pumice.engine.engine import Engine
 from pumice.engine.state.state import State
 from pumice.families.protocol import Family
+from pumice.wire.names import QUEUE_GATE
 from pumice.wire.objects import ConfigMap, Node, Pod, convert
 from pumice.wire.resource_quota import ResourceQuota
 from pumice.wire.scheduler_conf import SchedulerConf, parse_scheduler_conf
@@ -242,6 +244,8 @@ class World:
                 self._evict(effect)
             case Nominate():
                 self._nominate(effect)
+            case OpenGate():
+                self._open_gate(effect)
 
     def _bind(self, effect: Bind) -> None:
         obj = self.pods.get(f"{effect.namespace}/{effect.name}")
@@ -279,6 +283,12 @@ class World:
         obj = self.pods.get(f"{effect.namespace}/{effect.name}")
         if obj is not None:
             obj["status"]["nominatedNodeName"] = effect.node
+            self.add(obj)
+
+    def _open_gate(self, effect: OpenGate) -> None:
+        obj = self.pods.get(f"{effect.namespace}/{effect.name}")
+        if obj is not None:
+            obj["spec"]["schedulingGates"] = [g for g in obj["spec"]["schedulingGates"] if g["name"] != QUEUE_GATE]
             self.add(obj)
 
     def _condition(self, effect: PodCondition) -> None:

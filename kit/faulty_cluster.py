@@ -11,13 +11,12 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 
-import yaml
-
 from kit.direct_cluster import DirectCluster
 from pumice.cluster.apiserver import ApiServer, open_storage
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Json, Resource
 from pumice.wire import volcano
+from pumice.wire.yaml_text import safe_load_all
 
 Fault = Callable[[str, str], ApiError | tuple[ApiError, bool] | None]
 CRDS = Path(__file__).parents[1] / "deploy" / "manifests" / "crds"
@@ -59,7 +58,7 @@ class FaultyCluster(DirectCluster):
 def _volcanos_kinds() -> tuple[Json, ...]:
     """Read once: that takes ten times as long as all the rest of a server's start."""
     texts = [path.read_text(encoding="utf-8") for path in sorted(CRDS.glob("*.yaml"))]
-    return tuple(obj for text in texts for obj in yaml.safe_load_all(text) if obj)
+    return tuple(obj for text in texts for obj in safe_load_all(text) if obj)
 
 
 async def faulty_cluster(clock: Clock, *, volcano_kinds: bool = True, kind: type[FaultyCluster] = FaultyCluster) -> FaultyCluster:

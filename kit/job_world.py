@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from kit.faulty_cluster import FaultyCluster, faulty_cluster
+from kit.faulty_cluster import CRD, FaultyCluster, faulty_cluster
 from kit.objects import node
 from kit.virtual_time import VirtualClock
 from pumice.apps.controller.daemon import Controller, Settings
@@ -46,6 +46,17 @@ def job(name: str, *tasks: Json, namespace: str = "default", labels: Json | None
 def on(event: str, action: str, **more: Any) -> Json:
     """A policy."""
     return {"event": event, "action": action, **more}
+
+
+def mindcluster_job() -> Json:
+    """The Job of MindCluster's guide."""
+    container = {"name": "resnet50infer", "image": "mindie", "command": ["/bin/bash", "-c", "tail -f /dev/null"],
+                 "resources": {"limits": {"huawei.com/npu-core": "8"}, "requests": {"huawei.com/npu-core": "8"}}}  # fmt: skip
+    template = {"metadata": {"labels": {"app": "infers", "vnpu-level": "low"}},
+                "spec": {"schedulerName": "volcano", "containers": [container], "nodeSelector": {"host-arch": "huawei-arm"}}}
+    return job("mindx-dls", task("default-test", 1, template=template), labels={"ring-controller.atlas": "ascend-310P"},
+               minAvailable=1, schedulerName="volcano", policies=[on("PodEvicted", "RestartJob")], maxRetry=3, queue="default",
+               plugins={"ssh": [], "env": [], "svc": []})  # fmt: skip
 
 
 class JobWorld:
@@ -213,11 +224,21 @@ class JobWorld:
                 raise
 
 
+async def forget_the_first_phase(cluster: FaultyCluster) -> None:
+    found = await cluster.get(CRD, "jobs.batch.volcano.sh")
+    for version in found["spec"]["versions"]:
+        del version["schema"]["openAPIV3Schema"]["properties"]["status"]["default"]
+    await cluster.update(CRD, found)
+
+
 @asynccontextmanager
-async def job_world() -> AsyncIterator[JobWorld]:
-    """A running controller and one node."""
+async def job_world(*, told_to_wait: bool = True) -> AsyncIterator[JobWorld]:
+    """A running controller and one node. ``told_to_wait``: whether the definition of Jobs says that a new one is pending, as
+    ours does; Volcano's leaves its phase away."""
     clock = VirtualClock()
     cluster = await faulty_cluster(clock)
+    if not told_to_wait:
+        await forget_the_first_phase(cluster)
     await cluster.put_node(node("n1"))
     world = JobWorld(cluster, FaultyCluster(cluster.api, clock), clock)
     await world.up()

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from kit.device_world import TinyLedger
+from kit.engine_world import World
 from kit.objects import pod
 from pumice.families.ascend_mindcluster import AscendMindCluster
 from pumice.families.settings import Settings
@@ -111,3 +112,21 @@ def slice_made(ledger: TinyLedger, pod: Pod, dice: Random) -> None:
         notes["huawei.com/AscendReal"] = render_real_slice(made)
     ledger.replay(replace(placed, metadata=replace(placed.metadata, annotations=notes),
                           spec=replace(placed.spec, node_name=grant.node)), grant.node)  # fmt: skip
+
+
+def cut_world(conf: str, *nodes: Sequence[Sequence[str]]) -> World:
+    """Nodes n0, n1, … under a scheduler, with chips on which slices of these templates are."""
+    world, templates = World(conf), slice_kinds()["Ascend310P"].templates
+    world.add(*(core_node_object(f"n{at}", len(held)) for at, held in enumerate(nodes)))
+    world.add(gathered({f"n{at}": len(held) for at, held in enumerate(nodes)}))
+    for at, held in enumerate(nodes):
+        for chip, names in enumerate(held):
+            for number, name in enumerate(names):
+                template = templates[name]
+                real = render_real_slice(RealSlice(template.word, 100 + 16 * chip + number, chip, number))
+                notes = {CORE: f"{chip}-{name}", "huawei.com/AscendReal": real, "predicate-time": "1"}
+                level = "high" if template.cpus == template.cores > 1 else "low"
+                one = core_pod_object(f"r{at}-{chip}-{number}", template.cores, level, annotations=notes, nodeName=f"n{at}")
+                world.add({**one, "status": {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}})
+    world.settle()
+    return world

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -81,3 +82,45 @@ class KilledJournal:
         kept = tuple(entries)
         with self.driver.call():
             self.entries = kept
+
+
+Deed = Callable[[], None]
+
+
+class KilledWorld:
+    """One node whose driver a stranger uses, too, and on which whoever acts may be killed. What happens there (``deeds``, with
+    their weights), how often somebody is killed and within how many calls, and what begins anew after it, a test says."""
+
+    chance, calls = 0.25, 8
+
+    def __init__(self, seed: int) -> None:
+        self.dice = random.Random(seed)
+        self.driver = KilledDriver(self.dice)
+        self.journal = KilledJournal(self.driver)
+        self.theirs: dict[tuple[str, int], Vnpu] = {}
+        self.count = self.kills = 0
+
+    def deeds(self) -> Mapping[Deed, int]:
+        raise NotImplementedError
+
+    def begin_anew(self, killed: Deed) -> None:
+        raise NotImplementedError
+
+    def step(self) -> None:
+        self.count += 1
+        self.driver.lives = self.dice.randrange(self.calls) if self.dice.random() < self.chance else -1
+        weights = self.deeds()
+        act = self.dice.choices(list(weights), list(weights.values()))[0]
+        try:
+            act()
+        except Killed:
+            self.kills += 1
+            self.begin_anew(act)
+        except NpuRefused:
+            pass
+        self.driver.lives = -1
+        self.check()
+
+    def check(self) -> None:
+        for (card, ident), slice_ in self.theirs.items():
+            assert self.driver.slices[card].get(ident) == slice_, f"somebody else's slice {ident} of {card} was touched"

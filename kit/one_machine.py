@@ -24,9 +24,9 @@ MIB = 1 << 20
 class OneMachine:
     """An emulated machine and the programs that were started on it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, cards: str = "2xGeForce-GTX-1080-Ti") -> None:
         self.directory = directory
-        self.machine: Machine = machines.create(machine_of("2xGeForce-GTX-1080-Ti"), directory)
+        self.machine: Machine = machines.create(machine_of(cards), directory)
         self.started: list[subprocess.Popen[str]] = []
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
         self.environment = {**kept, "XDG_DATA_HOME": str(directory.parent / "data"), "PYTHONUNBUFFERED": "1"}

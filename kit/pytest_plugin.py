@@ -39,16 +39,36 @@ def pytest_runtest_makereport(
     return report
 
 
+class _Aside:
+    """What was imported and collected stays: no collection of garbage looks through it again. Whether somebody took that back is
+    noted, for to ask means to count all of it."""
+
+    def __init__(self) -> None:
+        self._unfreeze, self._taken_back = gc.unfreeze, True
+        gc.unfreeze = self._noted
+
+    def _noted(self) -> None:
+        self._taken_back = True
+        self._unfreeze()
+
+    def set(self) -> None:
+        if self._taken_back:
+            gc.freeze()
+            self._taken_back = False
+
+
+_aside = _Aside()
+
+
 def pytest_collection_finish() -> None:
-    """What was imported and collected stays: no collection of garbage looks through it again."""
     gc.collect()
-    gc.freeze()
+    _aside.set()
 
 
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Daemons that tests ran may have taken that back. Looked at once a file: what is set aside is counted one by one."""
-    if (nextitem is None or nextitem.path != item.path) and not gc.get_freeze_count():
-        gc.freeze()
+    """Daemons that tests ran may have taken that back. Looked at once a file, for what the file leaves is set aside with it."""
+    if nextitem is None or nextitem.path != item.path:
+        _aside.set()
 
 
 _errors = pytest.StashKey[int]()

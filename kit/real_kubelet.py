@@ -13,7 +13,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from pumice.cluster.free_ports import free_port
 IMAGE = "local.test/busybox:1"
 PAUSE = "local.test/pause:1"
 PLUGINS = Path("/var/lib/kubelet/device-plugins")  # does not follow --root-dir
+SERVICES = "10.96.0.0/16"  # by way of the node
 BRIDGE, NODE_IP = "pumice-e2e", "10.231.7.1"  # the kubelet reports no loopback address, so it lives on the pods' bridge
 
 
@@ -56,11 +57,12 @@ def missing() -> str:
 
 
 @contextlib.contextmanager
-def real_node(root: Path, server: str, token: str, certificate: tuple[Path, Path],
-              name: str = "real-1") -> Iterator[RealNode]:
+def real_node(root: Path, server: str, token: str, certificate: tuple[Path, Path], name: str = "real-1",
+              images: Sequence[Path] = (), runtime: Path | None = None) -> Iterator[RealNode]:  # fmt: skip
     """Run containerd and a kubelet that registers itself at ``server`` with a bearer token, until the context ends.
 
-    ``certificate`` (file, key) is what the kubelet serves logs and exec with; it must name NODE_IP.
+    ``certificate`` (file, key) is what the kubelet serves logs and exec with; it must name NODE_IP. ``images`` are OCI layouts
+    that the node has; ``runtime`` is called in runc's place.
     """
     node = RealNode(name, root)
     root.mkdir(parents=True, exist_ok=True)
@@ -68,8 +70,8 @@ def real_node(root: Path, server: str, token: str, certificate: tuple[Path, Path
     try:
         for command in (f"link add {BRIDGE} type bridge", f"addr add {NODE_IP}/24 dev {BRIDGE}", f"link set {BRIDGE} up"):
             subprocess.run(["ip", *command.split()], check=True, capture_output=True)
-        started.append(_containerd(root))
-        _import_images(root)
+        started.append(_containerd(root, runtime))
+        _import_images(root, images)
         started.append(_kubelet(node, server, token, certificate))
         yield node
     finally:
@@ -78,13 +80,13 @@ def real_node(root: Path, server: str, token: str, certificate: tuple[Path, Path
         _clean_up(root)
 
 
-def _containerd(root: Path) -> subprocess.Popen[bytes]:
+def _containerd(root: Path, runtime: Path | None) -> subprocess.Popen[bytes]:
     (root / "cni").mkdir(exist_ok=True)
     (root / "cni" / "10-pumice.conflist").write_text(json.dumps({
         "cniVersion": "1.0.0", "name": "pumice",
         "plugins": [{"type": "bridge", "bridge": BRIDGE, "isGateway": True, "ipMasq": False,
                      "ipam": {"type": "host-local", "dataDir": str(root / "ipam"),
-                              "ranges": [[{"subnet": "10.231.7.0/24"}]]}}],
+                              "ranges": [[{"subnet": "10.231.7.0/24"}]], "routes": [{"dst": SERVICES}]}}],
     }))  # fmt: skip
     (root / "containerd.toml").write_text(f"""
 version = 2
@@ -104,17 +106,18 @@ state = "{root}/containerd/state"
       runtime_type = "io.containerd.runc.v2"
       [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
         SystemdCgroup = false
+        BinaryName = "{runtime or "runc"}"
 """)
     process = _start(["containerd", "--config", str(root / "containerd.toml")], root / "containerd.log")
     _until(lambda: _ctr(root, "version").returncode == 0, process, root / "containerd.log", "containerd")
     return process
 
 
-def _import_images(root: Path) -> None:
+def _import_images(root: Path, more: Sequence[Path]) -> None:
     busybox_image(IMAGE, root / "busybox.tar")
     busybox_image(PAUSE, root / "pause.tar", entrypoint=["/bin/busybox", "sleep", "2000000000"])
-    for tar in ("busybox.tar", "pause.tar"):
-        done = _ctr(root, "-n", "k8s.io", "images", "import", str(root / tar))
+    for tar in (root / "busybox.tar", root / "pause.tar", *more):
+        done = _ctr(root, "-n", "k8s.io", "images", "import", str(tar))
         assert done.returncode == 0, done.stderr.decode()
 
 

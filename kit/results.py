@@ -1,7 +1,8 @@
-"""What every kept result says beside its figures: machine, versions, date; and where results are kept."""
+"""What every benchmark may be told, and what its kept result says beside its figures: machine, versions, date."""
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import json
 import os
@@ -12,6 +13,15 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
+
+
+def arguments(about: str | None, *, quick: str = "") -> argparse.ArgumentParser:
+    """``--save``, and ``--quick`` where it says what is less then; what a benchmark has of its own is added."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    if quick:
+        parser.add_argument("--quick", action="store_true", help=quick)
+    parser.add_argument("--save", action="store_true", help="keep the result in benchmarks/results")
+    return parser
 
 
 def environment() -> dict[str, Any]:

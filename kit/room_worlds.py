@@ -15,8 +15,9 @@ from pumice.engine.state.jobs import Job, Task
 from pumice.engine.state.statuses import ALLOCATED_STATUSES, Status
 
 Json = dict[str, Any]
-Answer = tuple[int, int, int, int, int]
-"""Highest priority, bundles, sum of priorities with 2**31 each, pods, parts of the cluster that are freed."""
+Answer = tuple[int, int, int, int, int, int]
+"""Highest priority, bundles, sum of priorities with 2**31 each, jobs of several pods without a minimum that keep none, pods, and
+parts of the cluster that are freed."""
 
 A100 = "NVIDIA-NVIDIA A100-PCIE-40GB"
 MIG = {"volcano.sh/vgpu-mode": "mig"}
@@ -170,7 +171,11 @@ class Everything:
             amount * 10**6 // total[name]
             for task in pods for name, amount in task.amounts.items() if name != "pods" and total.get(name, 0) > 0
         )
-        return max(ranks), bundles, sum(rank + 2**31 for rank in ranks), len(pods), freed
+        jobs = {task.job: None for task in pods if task.job is not None}
+        emptied = sum(
+            job.min_available <= 1 < len(job.tasks) and all(task in pods for task in self._placed(job)) for job in jobs
+        )
+        return max(ranks), bundles, sum(rank + 2**31 for rank in ranks), emptied, len(pods), freed
 
     def _placed(self, job: Job) -> list[Task]:
         return [task for task in job.tasks.values() if task.status in ALLOCATED_STATUSES]

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -84,6 +85,20 @@ class Daemon:
 
     async def events(self, reason: str) -> list[str]:
         return [e["message"] for e in (await self.cluster.list(volcano.EVENTS))["items"] if e["reason"] == reason]
+
+    async def die(self) -> None:
+        """As a process that is killed: it finishes nothing."""
+        killed, self.task = self.task, asyncio.create_task(asyncio.sleep(0))
+        for task in (killed, *self.scheduler.binder._running):
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await killed
+
+    def heir(self, seed: int = 1) -> Daemon:
+        """One that comes after it died, and is closed in its place."""
+        heir = Daemon(self.cluster, self.clock, seed=seed)
+        self.task, self.stop = heir.task, heir.stop
+        return heir
 
     async def close(self) -> None:
         self.stop.set()

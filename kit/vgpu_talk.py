@@ -14,8 +14,8 @@ from kit.vgpu_kit import Container, python
 class Holder:
     """One process of a container; ``ask`` sends a command and returns its answer."""
 
-    def __init__(self, container: Container, device: int = 0, **more: str) -> None:
-        self.process: subprocess.Popen[str] = container.start(*python("holder.py", str(device)), **more)
+    def __init__(self, container: Container, device: int = 0, *, script: str = "holder.py", **more: str) -> None:
+        self.process: subprocess.Popen[str] = container.start(*python(script, str(device)), **more)
         assert self._hear() == "ready"
 
     @property

@@ -23,7 +23,8 @@ EPOCH = 1_800_000_000.0  # the wall clock when virtual time begins (January 2027
 PATIENCE = 0.005
 """Real seconds without input after which time jumps while connections are open."""
 CALL_PATIENCE = 0.05
-"""The same while a call is under way (``under_way``): a busy machine may take its time to carry it."""
+"""The same while a call is under way (``under_way``): a busy machine may take its time to carry it. Once: who is called and
+waits for time to pass shall not wait so long for each second."""
 LISTENING = 10.0
 """Virtual seconds at the end of a silence in which it is looked for input as ever."""
 THREAD_PATIENCE = 20.0
@@ -37,6 +38,8 @@ class _JumpingSelector(selectors.DefaultSelector):
         self.threads: set[asyncio.Future[Any]] = set()
         """What was given to threads and is not done."""
         self.calls = 0
+        self._heard = True
+        """Whether there was input since time last jumped."""
         self.silence = False
         self._silent: set[int] = set()
         """Descriptors by which nothing comes that somebody else who is watched has not begun."""
@@ -56,12 +59,16 @@ class _JumpingSelector(selectors.DefaultSelector):
         if timeout is None:
             return super().select(None)
         if timeout <= 0:
-            return super().select(0)
+            events = super().select(0)
+            self._heard = self._heard or bool(events)
+            return events
         alone = not self.threads and (self.silence or len(self.get_map()) == len(self._silent))
-        events = super().select(0 if alone else min(timeout, CALL_PATIENCE if self.calls else PATIENCE))
+        patience = CALL_PATIENCE if self.calls and self._heard else PATIENCE
+        events = super().select(0 if alone else min(timeout, patience))
         deadline = time.monotonic() + THREAD_PATIENCE
         while not events and self.threads and time.monotonic() < deadline:
             events = super().select(deadline - time.monotonic())
+        self._heard = bool(events)
         if not events:
             self.elapsed += timeout
         return events

@@ -22,7 +22,7 @@ from pumice.engine.effects import Bind
 from pumice.engine.engine import Engine
 from pumice.model.errors import BadInput
 from pumice.wire import names
-from pumice.wire.device_config import parse_device_config
+from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice.wire.volcano import PodGroup, Queue

@@ -15,7 +15,7 @@ from pumice.families.settings import Settings, settings_from
 from pumice.model.errors import BadInput
 from pumice.model.refusal import Refusal
 from pumice.wire import names
-from pumice.wire.device_config import parse_device_config
+from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 
 

@@ -18,7 +18,7 @@ from pumice.families.settings import LAST_RESORT, Settings, settings_from
 from pumice.model.cards import Grant
 from pumice.model.refusal import Misfit, Refusal
 from pumice.wire import names
-from pumice.wire.device_config import parse_device_config, render_geometries
+from pumice.wire.device_config_text import parse_device_config, render_geometries
 from pumice.wire.objects import Node, Pod, convert
 
 CASES = yaml.safe_load((Path(__file__).parent / "deviceshare_nvidia.yaml").read_text("utf-8"))["cases"]

@@ -20,7 +20,7 @@ from pumice.node.vgpu.advertise import Handshake, register_annotation
 from pumice.node.vgpu.inventory import share
 from pumice.node.vgpu.sharing import Sharing
 from pumice.wire import names
-from pumice.wire.device_config import parse_device_config
+from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.objects import convert
 
 OURS = register_annotation(share(CARDS, Sharing()))

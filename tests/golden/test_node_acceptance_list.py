@@ -11,7 +11,7 @@ import pytest
 
 TESTS = Path(__file__).parents[1]
 ALLOCATOR, INVENTORY = "unit/node/vgpu/test_allocator.py", "unit/node/vgpu/test_inventory.py"
-PLUGIN, SLICING = "unit/apps/node/test_vgpu_plugin.py", "unit/apps/node/test_slicing.py"
+PLUGIN, SLICING = "unit/apps/node/test_vgpu_plugin.py", "scenarios/test_the_plugin_that_cuts_cards.py"
 COMMANDS, READER = "unit/cli/test_node_commands.py", "unit/adapters/region/test_reader.py"
 
 SHOWN = {
@@ -79,7 +79,8 @@ SHOWN = {
     "D22": (f"{COMMANDS}::test_no_container_is_given_devices_that_nobody_switched_on",),
     "D23": ("unit/apps/monitor/test_page.py::test_the_monitor_looks_where_the_plugin_writes",),
     "D24": (f"{READER}::test_hostile_counts_and_uuids_are_cut_to_what_can_be", f"{READER}::test_what_is_no_region_says_why",
-            f"{READER}::test_a_link_or_a_pipe_is_not_followed", f"{READER}::test_no_content_at_all_breaks_the_reader",
+            f"{READER}::test_a_link_or_a_pipe_is_not_followed",
+            "property/test_any_region.py::test_no_content_at_all_breaks_the_reader",
             f"{READER}::test_folders_of_containers_are_found_read_and_swept"),
 }  # fmt: skip
 

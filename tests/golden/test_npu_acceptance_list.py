@@ -8,7 +8,7 @@ from tests.golden.test_node_acceptance_list import TESTS, functions_of
 HAMI, CORES = "golden/test_ascend_hami.py", "golden/test_ascend_mindcluster.py"
 SHARING, ON_DEMAND = "scenarios/test_sharing_npus.py", "scenarios/test_npus_cut_on_demand.py"
 BOOKS = "unit/families/ascend_hami/test_books.py"
-PLUGIN, CALLS = "unit/apps/node/test_ascend_plugin.py", "unit/node/ascend/test_npu_allocator.py"
+PLUGIN, CALLS = "scenarios/test_the_npu_plugin.py", "unit/node/ascend/test_npu_allocator.py"
 LOCKS = "unit/apps/scheduler/test_node_locks.py"
 
 EXAMPLES = {
@@ -97,13 +97,12 @@ DEFECTS = {
     "B.7": (f"{CORES}::test_defect_7_what_can_never_be_is_told_apart_from_what_waits_for_room",),
     "B.8": (f"{CORES}::test_defect_8_two_containers_or_an_init_container_with_cores_are_refused",),
     "B.9": (f"{ON_DEMAND}::test_a_pod_that_goes_slowly_keeps_its_slice_and_what_it_has_in_the_making",),
+    "B.10": (f"{ON_DEMAND}::test_a_pod_that_its_node_refused_is_deleted_on_demand_where_a_controller_makes_another",),
     "B.11": (f"{CORES}::test_defect_11_other_chips_than_a_310p_are_refused_by_name",),
     "B.12": (f"{CORES}::test_defect_12_hosts_that_noded_calls_unhealthy_are_avoided_on_demand",),
     "B.13": (f"{ON_DEMAND}::test_init_params_hold_in_every_cycle_and_nothing_is_counted_twice_from_one_to_the_next",),
     "B.14": (f"{CORES}::test_defect_14_what_was_placed_a_moment_ago_is_in_the_making",),
 }  # fmt: skip
-LEFT = {"B.10"}
-"""Pods that a kubelet has refused are left to their controllers (docs/known-weaknesses.md)."""
 SHOWN = EXAMPLES | DEFECTS
 
 
@@ -117,4 +116,4 @@ def test_what_shows_a_number_of_the_specification_is_there(number: str) -> None:
 def test_every_example_and_every_defect_of_the_specification_has_its_tests() -> None:
     assert [*EXAMPLES] == [f"A{number}" for number in range(1, 17)] + [f"B{number}" for number in range(1, 25)]
     known = {f"A.{number}" for number in range(1, 23)} | {f"B.{number}" for number in range(1, 15)}
-    assert DEFECTS.keys() == known - LEFT
+    assert DEFECTS.keys() == known

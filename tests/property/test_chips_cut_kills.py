@@ -3,18 +3,18 @@ else's is touched, and no two pods have one thing (ADR 81)."""
 
 from __future__ import annotations
 
-import random
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pytest
-from kit.npu_kills import CARDS, TEMPLATES, Killed, KilledDriver, KilledJournal
+from kit.npu_kills import CARDS, TEMPLATES, Deed, Killed, KilledWorld
 from kit.seeds import chosen_seed
 
 from pumice.node.mindcluster.books import ids_text
 from pumice.node.mindcluster.keeper import ChipKeeper
 from pumice.ports.slices import Place
-from pumice.ports.vnpus import UNOPENED, NpuRefused, Vnpu
+from pumice.ports.vnpus import UNOPENED, NpuRefused
 
 OPERATIONS = 1_000_000
 SEED = chosen_seed()
@@ -31,40 +31,26 @@ class Pod:
     runs: bool = False
 
 
-class World:
+class World(KilledWorld):
     """One node with a plugin that is killed, containers that open what they were given, and a stranger who cuts by hand."""
 
     def __init__(self, seed: int) -> None:
-        self.dice = random.Random(seed)
-        self.driver = KilledDriver(self.dice)
-        self.journal = KilledJournal(self.driver)
+        super().__init__(seed)
         self.keeper = self.fresh()
         self.pods: dict[str, Pod] = {}
-        self.theirs: dict[tuple[str, int], Vnpu] = {}
-        self.count = self.kills = 0
 
     def fresh(self) -> ChipKeeper:
         return ChipKeeper(self.driver, self.journal)
 
-    def step(self) -> None:
-        self.count += 1
-        self.driver.lives = self.dice.randrange(8) if self.dice.random() < 0.25 else -1
+    def deeds(self) -> Mapping[Deed, int]:
         weights = {self.admit: 5, self.swap: 2, self.start: 4, self.stop: 2, self.end: 4, self.sweep: 4}
-        weights |= dict.fromkeys((self.stranger, self.clean, self.reset), 1)
-        act = self.dice.choices(list(weights), list(weights.values()))[0]
-        try:
-            act()
-        except Killed:
-            self.kills += 1
-            self.keeper = self.fresh()
-        except NpuRefused:
-            pass
-        self.driver.lives = -1
-        self.check()
+        return weights | dict.fromkeys((self.stranger, self.clean, self.reset), 1)
+
+    def begin_anew(self, killed: Deed) -> None:
+        self.keeper = self.fresh()
 
     def check(self) -> None:
-        for (card, ident), slice_ in self.theirs.items():
-            assert self.driver.slices[card].get(ident) == slice_, f"somebody else's slice {ident} of {card} was touched"
+        super().check()
         given = [place for pod in self.pods.values() for place in pod.given]
         assert all(count == 1 for count in Counter((place.card, place.start) for place in given).values()), "two have one slice"
         for pod in self.pods.values():

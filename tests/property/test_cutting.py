@@ -57,7 +57,8 @@ CUT = """
 import sys
 from pathlib import Path
 from pumice.adapters.journal import FileJournal
-from pumice.adapters.nvml import NvmlCards, NvmlSlices
+from pumice.adapters.nvml import NvmlCards
+from pumice.adapters.nvml.slices import NvmlSlices
 from pumice.node.cutting.cutter import Cutter
 from pumice.ports.slices import Place
 cards, cutter = NvmlCards(), Cutter(NvmlSlices(), FileJournal(Path(sys.argv[1])))

@@ -21,7 +21,7 @@ from pumice.model.cards import Grant
 from pumice.model.errors import BadInput
 from pumice.model.refusal import Refusal
 from pumice.wire import names
-from pumice.wire.device_config import parse_device_config
+from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.node_lock import parse_lock
 from pumice.wire.nvidia_gpushare import parse_index, parse_unhealthy
 from pumice.wire.nvidia_vgpu import (

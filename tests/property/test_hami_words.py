@@ -4,7 +4,6 @@ twice, and what cannot be meant of one card or chip takes no other with it."""
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections.abc import Iterable
 from typing import Any
@@ -12,19 +11,20 @@ from typing import Any
 import pytest
 from kit.device_world import TinyLedger
 from kit.npu_world import chip, npu_family, npu_limits, npu_node_object, npu_pod
+from kit.seeds import chosen_seed
 from tests.property.test_npu_words import RUNNING, VALUES, mangled
 
 from pumice.families.ascend_hami import AscendHami
 from pumice.families.protocol import Fit
 from pumice.families.settings import Settings
 from pumice.model.errors import BadInput
-from pumice.wire.device_config import parse_device_config
+from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.objects import Node, convert
 
 P310, B2 = chip("310P3"), chip("910B2")
 REGISTER, HELD, TOLD = "hami.io/node-register-Ascend310P", "hami.io/Ascend310P-devices-allocated", "huawei.com/Ascend310P"
 FOREVER = 1_000_000
-SEED = int(os.environ.get("PUMICE_SEED", "0")) or (1 if os.environ.get("PUMICE_CI") else random.randrange(1, 1 << 30))
+SEED = chosen_seed()
 LISTS = ("n1-1,Ascend310P,6144,0:;", "n1-1,Ascend310P,21527,0:n1-2,Ascend310P,21527,0:;", ";n1-2,Ascend310P,3072,0:;")
 AMOUNTS = (1, 2, 0, -1, "1", "x", "1e99", 1.5, "16Gi", 2**40, None)
 ENTRIES = [

@@ -6,6 +6,7 @@ is quiet, what is there is what the Job's phase says, and nobody writes any more
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,13 +18,18 @@ import pytest
 from kit.job_world import JobWorld, job, job_world, on, task
 from kit.virtual_time import run_virtually
 
+from pumice.controllers.job.defaults import NEEDS
 from pumice.controllers.job.phases import ACTIONS, FINISHED, LIVING, MOVES, PHASES, STEPS
 from pumice.ports.cluster import ApiError, Json
 from pumice.wire import volcano
-from pumice.wire.batch import NETWORK_POLICIES, SERVICES
+from pumice.wire.batch import NETWORK_POLICIES, SECRETS, SERVICES
 
+CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 HISTORIES = int(os.environ.get("PUMICE_JOB_HISTORIES", "40"))
 STEPS_EACH = 50
+PLUGINS = (("svc", "env"), ("pytorch",), ("tensorflow", "env"), ("mpi",), ("ssh", "svc", "hcclrank"),
+           ("ray", "svc", "ssh", "env"))  # fmt: skip
+"""Of which some bring others along."""
 EVENTS = ("PodFailed", "PodEvicted", "TaskCompleted", "TaskFailed", "Unknown", "*")
 LEGAL = {
     *((phase, move.to) for phase, moves in MOVES.items() for move in moves.values()),
@@ -50,8 +56,8 @@ class History:
         for _ in range(STEPS_EACH):
             step = self.dice.choices(
                 [self.submit, self.admit, self.run, self.end, self.restart, self.vanish, self.bury, self.command, self.scale,
-                 self.lose_group, self.kill, self.die, self.trouble, self.delete, self.collect, self.intrude],
-                [2, 8, 12, 6, 2, 5, 8, 3, 2, 1, 2, 3, 4, 1, 2, 1])[0]  # fmt: skip
+                 self.lose_group, self.kill, self.die, self.trouble, self.delete, self.collect, self.intrude, self.foresee],
+                [2, 8, 12, 6, 2, 5, 8, 3, 2, 1, 2, 3, 4, 1, 2, 1, 1])[0]  # fmt: skip
             self.told.append(step.__name__)
             await step()
             await self.world.clock.sleep(self.dice.choice([0.0, 0.0, 0.01, 0.3, 1.0]))
@@ -59,16 +65,38 @@ class History:
 
     def random_job(self, job_name: str) -> Json:
         dice = self.dice
-        called = dice.sample("abc", dice.randint(1, 2))
-        tasks = [task(name, dice.randint(1, 3), policies=self.policies(0.3)) for name in called]
+        called = dice.sample("abc", dice.randint(1, 3))
+        tasks = [self.random_task(name, called[:at]) for at, name in enumerate(called)]
         fields: dict[str, Any] = {"policies": self.policies(0.8), "maxRetry": dice.randint(1, 4)}
         if dice.random() < 0.5:
             fields["minAvailable"] = dice.randint(1, sum(each["replicas"] for each in tasks))
-        if dice.random() < 0.3:
-            fields["plugins"] = {"svc": [], "env": []}
+        if dice.random() < 0.4:
+            roles = [f"--{role}={dice.choice(called)}" for role in ("master", "worker", "ps", "head")]
+            fields["plugins"] = {plugin: roles if dice.random() < 0.8 else roles[:1] for plugin in dice.choice(PLUGINS)}
         if dice.random() < 0.2:
             fields["minSuccess"] = 1
+        if dice.random() < 0.2:
+            fields["ttlSecondsAfterFinished"] = dice.choice([0, 3, 60])
+        if dice.random() < 0.1:
+            fields["volumes"] = [{"mountPath": "/data", "volumeClaim": CLAIM}]
         return job(job_name, *tasks, **fields)
+
+    def random_task(self, name: str, others: list[str]) -> Json:
+        """``others``: the tasks that it may wait for."""
+        dice, fields = self.dice, dict[str, Any]()
+        replicas = dice.randint(1, 3)
+        if others and dice.random() < 0.3:
+            needed = dice.sample(others, dice.randint(1, len(others)))
+            fields["dependsOn"] = {"name": needed, "iteration": dice.choice(["any", "all"])}
+        if dice.random() < 0.2:
+            size, parts = dice.randint(1, 2), dice.randint(1, 2)
+            replicas = size * parts
+            fields["partitionPolicy"] = {"totalPartitions": parts, "partitionSize": size, "minPartitions": dice.randint(0, parts)}
+        elif dice.random() < 0.3:
+            fields["minAvailable"] = dice.randint(0, replicas)
+        if dice.random() < 0.2:
+            fields["maxRetry"] = dice.randint(1, 3)
+        return task(name, replicas, policies=self.policies(0.3), **fields)
 
     def policies(self, likely: float) -> list[Json]:
         dice = self.dice
@@ -76,7 +104,7 @@ class History:
             return []
         chosen = [on(dice.choice(EVENTS), dice.choice(ACTIONS)), {"exitCode": 3, "action": dice.choice(ACTIONS)}]
         if dice.random() < 0.3:
-            chosen.append(on("PodPending", dice.choice(ACTIONS), timeout="5s"))
+            chosen.append(on(dice.choice(["PodPending", "PodFailed", "TaskCompleted"]), dice.choice(ACTIONS), timeout="5s"))
         return chosen
 
     async def submit(self) -> None:
@@ -93,7 +121,8 @@ class History:
     async def end(self) -> None:
         for name in await self.some_pods("Running"):
             code = self.dice.choice([0, 0, 1, 3])
-            await self.world.tell(name, "Failed" if code else "Succeeded", state={"terminated": {"exitCode": code}})
+            end = {"exitCode": code, "finishedAt": volcano.stamp(self.world.clock.now())}
+            await self.world.tell(name, "Failed" if code else "Succeeded", state={"terminated": end})
 
     async def restart(self) -> None:
         for name in await self.some_pods("Running"):
@@ -110,19 +139,36 @@ class History:
                 await self.quietly(self.world.hands.delete(volcano.PODS, name, "default", grace=0))
 
     async def command(self) -> None:
-        for found in await self.jobs():
+        for found in [each for each in await self.jobs() for _ in range(self.dice.choice([1, 1, 2]))]:
             meta = found["metadata"]
             target = {"apiVersion": found["apiVersion"], "kind": "Job", "name": meta["name"], "uid": meta["uid"]}
             body = {"metadata": {"generateName": "c-"}, "action": self.dice.choice(ACTIONS), "target": target}
             await self.quietly(self.world.hands.create(volcano.COMMANDS, body, "default"))
 
+    async def foresee(self) -> None:
+        """A Command for a Job that is not there, or is another one."""
+        name = f"j{self.dice.randint(0, 3)}"
+        target = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": name, "uid": "nobody's"}
+        body = {"metadata": {"generateName": "c-"}, "action": self.dice.choice(ACTIONS), "target": target}
+        await self.quietly(self.world.hands.create(volcano.COMMANDS, body, "default"))
+        if self.dice.random() < 0.5:
+            await self.submit()
+
     async def scale(self) -> None:
         for found in await self.jobs():
-            tasks = [{**each, "replicas": self.dice.randint(1, 4)} for each in found["spec"]["tasks"]]
-            for each in tasks:
-                each.pop("minAvailable", None)
-            spec = {"tasks": tasks, "minAvailable": self.dice.randint(1, sum(each["replicas"] for each in tasks))}
+            tasks = [self.scaled(each) for each in found["spec"]["tasks"]]
+            spec = {"tasks": tasks, "minAvailable": self.dice.randint(0, sum(each["replicas"] for each in tasks))}
             await self.quietly(self.world.hands.patch(volcano.JOBS, found["metadata"]["name"], {"spec": spec}, "default"))
+
+    def scaled(self, there: Json) -> Json:
+        """A task of another size, also of none."""
+        parts = there.get("partitionPolicy", {"partitionSize": 1, "minPartitions": 0})
+        least = parts["minPartitions"]
+        replicas = parts["partitionSize"] * self.dice.randint(least, 4)
+        left = {key: value for key, value in there.items() if key != "minAvailable"}
+        if not least and self.dice.random() < 0.5:
+            left["minAvailable"] = self.dice.randint(0, replicas)
+        return {**left, "replicas": replicas}
 
     async def lose_group(self) -> None:
         for name in await self.world.groups():
@@ -172,12 +218,17 @@ class History:
 
     async def collect(self) -> None:
         """The garbage collector comes by."""
-        for kind in (volcano.PODS, volcano.POD_GROUPS, SERVICES, NETWORK_POLICIES, volcano.CONFIGMAPS):
+        dying = {found["metadata"]["uid"]: found["metadata"]["name"] for found in await self.jobs()
+                 if found["metadata"].get("deletionTimestamp")}  # fmt: skip
+        for kind in (volcano.PODS, volcano.POD_GROUPS, SERVICES, NETWORK_POLICIES, SECRETS, volcano.CONFIGMAPS,
+                     volcano.PERSISTENT_VOLUME_CLAIMS):
             for found in (await self.world.hands.list(kind, "default"))["items"]:
                 owners = {each["uid"] for each in found["metadata"].get("ownerReferences", ())}
-                if owners & set(self.graves):
+                if owners & {*self.graves, *dying}:
                     grace = {"grace": 0} if kind is volcano.PODS else {}
                     await self.quietly(self.world.hands.delete(kind, found["metadata"]["name"], "default", **grace))
+        for name in dying.values():
+            await self.quietly(self.world.hands.patch(volcano.JOBS, name, {"metadata": {"finalizers": None}}, "default"))
 
     async def some_pods(self, phase: str = "") -> list[str]:
         there = [name for name, found in (await self.world.pods()).items()
@@ -202,7 +253,8 @@ class History:
         before, self.last[found["metadata"]["uid"]] = self.last.get(found["metadata"]["uid"], {}), status
         way = ["", *(each["status"] for each in status.get("conditions", ()))]
         assert way[: len(before.get("conditions", ())) + 1] == ["", *(c["status"] for c in before.get("conditions", ()))]
-        assert (status.get("state") or {}).get("phase", "") == way[-1]
+        phase = (status.get("state") or {}).get("phase", "")
+        assert phase == way[-1] or (way, phase) == ([""], "Pending")
         assert all(step in LEGAL for step in pairwise(way)), way
         assert set(way[1:]) <= set(PHASES)
         restarts = sum(to == "Restarting" != was for was, to in pairwise(way))
@@ -225,9 +277,11 @@ class History:
         await self.world.clock.sleep(300)
         written = {verb: count - sent.get(verb, 0) for verb, count in self.world.cluster.requests.items() if verb != "GET"}
         assert not any(written.values()), f"somebody still writes: {written}"
+        assert not (await self.world.hands.list(volcano.COMMANDS))["items"], "a Command is left"
         pods, groups = await self.world.pods(), await self.world.groups()
         for found in await self.jobs():
             self.check_rest(found, pods, groups)
+            await self.check_beside(found)
         owners = {found["metadata"]["uid"] for found in await self.jobs()}
         assert all(owners & set(owned(each)) for each in (*pods.values(), *groups.values())), "an orphan"
 
@@ -243,8 +297,10 @@ class History:
         phase = status["state"]["phase"]
         assert phase in (*LIVING, *FINISHED, "Aborted"), f"{phase} is no place to rest"
         if phase in LIVING:
-            wanted = {f"{meta['name']}-{each['name']}-{i}" for each in found["spec"]["tasks"] for i in range(each["replicas"])}
-            assert set(mine) == wanted
+            every = {each["name"]: seats(meta["name"], each) for each in found["spec"]["tasks"]}
+            assert set(mine) <= set[str]().union(*every.values())
+            for each in found["spec"]["tasks"]:
+                assert every[each["name"]] <= set(mine) or waits(each, found["spec"]["tasks"], mine)
             versions = {mine[name]["metadata"]["annotations"]["volcano.sh/job-version"] for name in live}
             assert versions <= {str(status.get("version", 0))}
         else:
@@ -254,13 +310,49 @@ class History:
             assert status.get(kind, 0) == sum(pod["status"]["phase"] == count for pod in mine.values())
 
 
+    async def check_beside(self, found: Json) -> None:
+        """What plugins make is there while the Job lives, and knows how many pods there are."""
+        name, spec = found["metadata"]["name"], found["spec"]
+        if found["status"]["state"]["phase"] not in LIVING:
+            assert not any(key.startswith("plugin-") for key in found["status"].get("controlledResources", ()))
+            return
+        plugins = {*spec.get("plugins", ()), *(need for each in spec.get("plugins", ()) for need in NEEDS.get(each, ()))}
+        hosts = await self.world.found(volcano.CONFIGMAPS, f"{name}-svc")
+        assert (hosts is not None) == (await self.world.found(SERVICES, name) is not None) == ("svc" in plugins)
+        assert (await self.world.found(SECRETS, f"{name}-ssh") is not None) == ("ssh" in plugins)
+        if hosts is not None:
+            counts = {each["name"]: hosts["data"][f"VC_{each['name'].upper()}_NUM"] for each in spec["tasks"]}
+            assert counts == {each["name"]: str(each["replicas"]) for each in spec["tasks"]}
+
+
+def seats(job_name: str, task: Json) -> set[str]:
+    """The names of a task's pods."""
+    return {f"{job_name}-{task['name']}-{index}" for index in range(task["replicas"])}
+
+
+def waits(task: Json, tasks: list[Json], pods: dict[str, Json]) -> bool:
+    """Whether what a task depends on is not up (spec volcano-core 17.2)."""
+    needs = task.get("dependsOn", {"name": []})
+    met = [up(other, pods) for other in tasks if other["name"] in needs["name"]]
+    return bool(met) and not (any if needs["iteration"] == "any" else all)(met)
+
+
+def up(task: Json, pods: dict[str, Json]) -> bool:
+    """Whether as many pods of a task have succeeded, or run and are ready, as must stand."""
+    parts = task.get("partitionPolicy", {"partitionSize": 0, "minPartitions": 0})
+    least = task.get("minAvailable", parts["partitionSize"] * parts["minPartitions"] or task["replicas"])
+    there = [pod["status"] for pod in pods.values() if pod["metadata"]["labels"]["volcano.sh/task-spec"] == task["name"]]
+    return least <= sum(each["phase"] == "Succeeded" or (each["phase"] == "Running" and each["containerStatuses"][0]["ready"])
+                        for each in there)  # fmt: skip
+
+
 def owned(obj: Json) -> Iterator[str]:
     return (each["uid"] for each in obj["metadata"].get("ownerReferences", ()))
 
 
 def play(seed: int) -> None:
     async def story() -> None:
-        async with job_world() as world:
+        async with job_world(told_to_wait=bool(seed % 2)) as world:
             history = History(world, seed)
             try:
                 await history.play()
@@ -282,3 +374,6 @@ def test_the_same_over_a_million_events() -> None:
     first = int(os.environ.get("PUMICE_SOAK_JOBS_FROM", "1000000"))
     for seed in range(first, first + int(os.environ.get("PUMICE_SOAK_JOBS", "20000"))):
         play(seed)
+        if seed % 50 == 0:
+            gc.unfreeze()  # what a controller sets aside for as long as its process lives, thousands of them would keep
+            gc.collect()

@@ -11,6 +11,7 @@ from kit.room_worlds import Everything, claimants, random_world, running_cycle
 
 from pumice.engine.cycle.room.making import Making
 from pumice.engine.cycle.room.scope import between_jobs
+from pumice.engine.cycle.room.victims import emptied
 from pumice.engine.cycle.statement import Evict, Place, Promise
 from pumice.engine.state.statuses import Status
 
@@ -48,7 +49,7 @@ def _is_the_cheapest(seed: int) -> bool:
     units = [unit for unit, _ in trial.units]
     mine = None
     if units:
-        mine = (max(unit.highest for unit in units), len(units), sum(unit.total for unit in units),
+        mine = (max(unit.highest for unit in units), len(units), sum(unit.total for unit in units), emptied(units),
                 sum(len(unit.pods) for unit in units), sum(unit.freed for unit in units))  # fmt: skip
     assert mine == best, f"seed {seed}: {[u.pods[0].name for u in units]}"
     trial.statement.rollback()

@@ -3,16 +3,15 @@
 
 from __future__ import annotations
 
-import random
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import pytest
-from kit.npu_kills import CARDS, TEMPLATES, Killed, KilledDriver, KilledJournal
+from kit.npu_kills import CARDS, TEMPLATES, Deed, Killed, KilledWorld
 from kit.seeds import chosen_seed
 
 from pumice.node.ascend.keeper import Keeper
 from pumice.ports.slices import Place
-from pumice.ports.vnpus import NpuRefused, Vnpu
 
 OPERATIONS = 1_000_000
 SEED = chosen_seed()
@@ -27,39 +26,27 @@ class Pod:
     answered: bool = False
 
 
-class World:
+class World(KilledWorld):
     """One node: pods that come and go, a runtime and a plugin that are killed, and a stranger who cuts by hand."""
 
+    chance, calls = 0.2, 4
+
     def __init__(self, seed: int) -> None:
-        self.dice = random.Random(seed)
-        self.driver = KilledDriver(self.dice)
-        self.journal = KilledJournal(self.driver)
+        super().__init__(seed)
         self.keeper = Keeper(self.driver, self.journal)
         self.pods: dict[str, Pod] = {}
         self.containers: dict[int, str] = {}
-        self.theirs: dict[tuple[str, int], Vnpu] = {}
-        self.count = self.kills = 0
 
-    def step(self) -> None:
-        self.count += 1
-        self.driver.lives = self.dice.randrange(4) if self.dice.random() < 0.2 else -1
+    def deeds(self) -> Mapping[Deed, int]:
         weights = {self.admit: 4, self.start: 6, self.stop: 4, self.end: 4, self.sweep: 5}
-        weights |= dict.fromkeys((self.stranger, self.beside, self.clean), 1)
-        act = self.dice.choices(list(weights), list(weights.values()))[0]
-        try:
-            act()
-        except Killed:
-            self.kills += 1
-            if act in (self.admit, self.sweep):
-                self.keeper = Keeper(self.driver, self.journal)
-        except NpuRefused:
-            pass
-        self.driver.lives = -1
-        self.check()
+        return weights | dict.fromkeys((self.stranger, self.beside, self.clean), 1)
+
+    def begin_anew(self, killed: Deed) -> None:
+        if killed in (self.admit, self.sweep):
+            self.keeper = Keeper(self.driver, self.journal)
 
     def check(self) -> None:
-        for (card, ident), slice_ in self.theirs.items():
-            assert self.driver.slices[card].get(ident) == slice_, f"somebody else's slice {ident} of {card} was touched"
+        super().check()
         for pod in self.pods.values():
             if pod.slice:
                 assert self.driver.slices[pod.place.card][pod.slice].container == pod.container, "a pod's slice was taken"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from kit.device_world import TinyLedger
 from kit.npu_core_world import chips, core_family, core_node, core_node_object, core_pod, gathered
+from kit.seeds import chosen_seed
 from msgspec.structs import replace
 
 from pumice.engine.state.reports import Reports
@@ -18,6 +19,7 @@ from pumice.model.cards import Grant
 from pumice.wire.device_reports import DEVICES, device_info, read_gathered, read_own, render_own_devices
 from pumice.wire.objects import ConfigMap, Node, convert
 
+SEED = chosen_seed()
 FOREVER = 1_000_000
 RUNNING = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}
 JUNK = (
@@ -105,14 +107,18 @@ def fuzz_pods_and_nodes(seeds: Iterable[int]) -> None:
 
 
 def test_no_config_map_ends_anything_or_touches_another_node() -> None:
-    fuzz_reports(range(FOREVER // 200))
+    print(f"PUMICE_SEED={SEED}")
+    fuzz_reports(range(SEED, SEED + FOREVER // 200))
 
 
 def test_no_annotation_or_label_ends_anything_or_gives_a_chip_away_twice() -> None:
-    fuzz_pods_and_nodes(range(FOREVER // 200))
+    print(f"PUMICE_SEED={SEED}")
+    fuzz_pods_and_nodes(range(SEED, SEED + FOREVER // 200))
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(7200)
 def test_a_million_texts_of_others() -> None:
-    fuzz_reports(range(FOREVER // 2))
-    fuzz_pods_and_nodes(range(FOREVER // 2))
+    print(f"PUMICE_SEED={SEED}")
+    fuzz_reports(range(SEED, SEED + FOREVER // 2))
+    fuzz_pods_and_nodes(range(SEED, SEED + FOREVER // 2))

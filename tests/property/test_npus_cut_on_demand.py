@@ -12,6 +12,7 @@ import random
 import pytest
 from kit.engine_world import World
 from kit.npu_core_world import LABELS, chips, core_node_object, core_pod_object, gathered
+from kit.seeds import chosen_seed
 
 from pumice.families.protocol import Fit
 from pumice.model.hardware.npu_slices import slice_kinds
@@ -33,6 +34,7 @@ tiers:
 KIND = slice_kinds()["Ascend310P"]
 COUNTS = {"n1": 1, "n2": 2, "n3": 3}
 STEPS = 60
+SEED = chosen_seed()
 
 
 class Life:
@@ -151,13 +153,15 @@ def play(seed: int) -> None:
     life.check()
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_no_chip_is_given_twice_and_whoever_fits_gets_one(seed: int) -> None:
-    play(seed)
+@pytest.mark.parametrize("number", range(6))
+def test_no_chip_is_given_twice_and_whoever_fits_gets_one(number: int) -> None:
+    print(f"PUMICE_SEED={SEED}")
+    play(SEED + number)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(36000)
 def test_the_same_over_many_lives() -> None:
-    for seed in range(1000, 1000 + int(os.environ.get("PUMICE_SOAK_NPUS", "2000"))):
-        play(seed)
+    print(f"PUMICE_SEED={SEED}")
+    for number in range(int(os.environ.get("PUMICE_SOAK_NPUS", "2000"))):
+        play(SEED + number)

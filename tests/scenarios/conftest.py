@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 from kit.one_machine import OneMachine
+from kit.real_node import on_cluster
+
+__all__ = ["here", "on_cluster"]
 
 
 @pytest.fixture

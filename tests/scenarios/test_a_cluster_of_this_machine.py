@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 import subprocess
@@ -12,6 +13,9 @@ import pytest
 import yaml
 from kit.auditor import audit
 from kit.local_cluster import NODES, PODS, PUMICE, LocalCluster, local_cluster, log_with, phase, pumice, vgpu_pod
+
+from pumice.adapters.kube import KubeClient
+from pumice.wire.volcano import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
 
 ROOT = Path(__file__).parents[2]
 
@@ -124,6 +128,81 @@ def test_pods_that_are_given_cdi_devices_see_their_own_card_alone_and_its_limits
 def test_a_pod_that_can_never_fit_is_pending_with_the_reason(shared: LocalCluster, pod: dict, told: str) -> None:
     shared.ask(lambda kube: kube.create(PODS, pod))
     shared.wait(lambda kube: _told(kube, pod["metadata"]["name"], told))
+
+
+WHO_AM_I = """
+import os, ssl, urllib.request
+place = "/var/run/secrets/kubernetes.io/serviceaccount"
+url = "https://{KUBERNETES_SERVICE_HOST}:{KUBERNETES_SERVICE_PORT}/apis/authentication.k8s.io/v1/selfsubjectreviews"
+body = b'{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}'
+headers = {"Authorization": "Bearer " + open(place + "/token").read(), "Content-Type": "application/json"}
+asked = urllib.request.Request(url.format(**os.environ), body, headers)
+answer = urllib.request.urlopen(asked, context=ssl.create_default_context(cafile=place + "/ca.crt"))
+print(answer.read().decode(), open(place + "/namespace").read(), "over", flush=True)
+"""
+
+
+def test_a_pod_is_its_service_account_by_what_every_container_finds(shared: LocalCluster) -> None:
+    containers = [{"name": "c", "image": "any", "command": [sys.executable, "-c", WHO_AM_I]}]
+    pod = {"metadata": {"name": "me", "namespace": "default"}, "spec": {"restartPolicy": "Never", "containers": containers}}
+    shared.ask(lambda kube: kube.create(PODS, pod))
+    said, _, namespace = shared.wait(lambda kube: log_with(kube, "me", "over")).rpartition("}")
+    user = json.loads(said + "}")["status"]["userInfo"]
+    assert user["username"] == "system:serviceaccount:default:default"
+    assert user["extra"]["authentication.kubernetes.io/pod-name"] == ["me"]
+    assert namespace.split() == ["default", "over"]
+
+
+def test_a_local_volume_waits_for_its_pod_and_keeps_what_that_wrote(shared: LocalCluster, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    objects = f"""
+kind: StorageClass
+apiVersion: storage.k8s.io/v1
+metadata: {{name: local}}
+provisioner: kubernetes.io/no-provisioner
+volumeBindingMode: WaitForFirstConsumer
+---
+kind: PersistentVolume
+apiVersion: v1
+metadata: {{name: disk}}
+spec:
+  capacity: {{storage: 1Gi}}
+  accessModes: [ReadWriteOnce]
+  storageClassName: local
+  local: {{path: {disk}}}
+  nodeAffinity: {{required: {{nodeSelectorTerms: [{{matchExpressions: [
+    {{key: kubernetes.io/hostname, operator: In, values: [node-1]}}]}}]}}}}
+---
+kind: PersistentVolumeClaim
+apiVersion: v1
+metadata: {{name: data, namespace: default}}
+spec: {{accessModes: [ReadWriteOnce], storageClassName: local, resources: {{requests: {{storage: 500Mi}}}}}}
+---
+kind: Pod
+apiVersion: v1
+metadata: {{name: writer, namespace: default}}
+spec:
+  restartPolicy: Never
+  containers:
+  - {{name: c, image: any, command: [sh, -c, "echo kept > /data/file; echo over"], volumeMounts: [{{name: d, mountPath: /data}}]}}
+  volumes: [{{name: d, persistentVolumeClaim: {{claimName: data}}}}]
+"""
+    for body in yaml.safe_load_all(objects):
+        resource = {"StorageClass": STORAGE_CLASSES, "PersistentVolume": PERSISTENT_VOLUMES, "Pod": PODS,
+                    "PersistentVolumeClaim": PERSISTENT_VOLUME_CLAIMS}[body["kind"]]  # fmt: skip
+        shared.ask(lambda kube, body=body, resource=resource: kube.create(resource, body))
+    shared.wait(lambda kube: log_with(kube, "writer", "over"))
+    assert (disk / "file").read_text() == "kept\n"
+    assert shared.ask(lambda kube: kube.get(PERSISTENT_VOLUME_CLAIMS, "data", "default"))["status"]["phase"] == "Bound"
+    shared.ask(lambda kube: kube.delete(PERSISTENT_VOLUME_CLAIMS, "data", "default"))
+    shared.delete_pod("writer")
+
+    async def released(kube: KubeClient) -> bool:
+        return bool((await kube.get(PERSISTENT_VOLUMES, "disk"))["status"]["phase"] == "Released")
+
+    shared.wait(released)
+    assert (disk / "file").exists()
 
 
 def test_gibibytes_where_mebibytes_are_meant_are_explained(shared: LocalCluster) -> None:

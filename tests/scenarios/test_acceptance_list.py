@@ -2,20 +2,20 @@
 
 | line | story here | more of it in |
 |---|---|---|
-| 1 bare pod | test_line_1 | test_pods_and_queues.py, unit/engine/test_controllers.py |
-| 2 too big | test_line_2 | unit/engine/test_scheduler_daemon.py |
+| 1 bare pod | test_line_1 | test_pods_and_queues.py, unit/controllers/test_podgroups_and_queues.py |
+| 2 too big | test_line_2 | unit/apps/scheduler/test_daemon.py |
 | 3 gang of three, as a PodGroup | test_line_3 | test_gangs.py |
 | 5 two queues 1:3 | test_line_5 | test_pods_and_queues.py, test_queue_rules.py |
-| 6 configuration | test_line_6 | unit/engine/test_scheduler_conf.py |
-| 7 scores | test_line_7 | unit/engine/test_node_scores.py |
+| 6 configuration | test_line_6 | unit/wire/test_scheduler_conf.py |
+| 7 scores | test_line_7 | unit/engine/plugins/test_node_scores.py |
 | 8 best effort | test_line_8 | test_pods_and_queues.py |
 | 9 preempt | test_line_9 | test_making_room.py, test_promised_places.py, property/test_making_room.py |
 | 10 reclaim | test_line_10 | test_claiming_back.py, test_queue_trees.py, property/test_queues_that_claim.py |
 | 11 queue closed and opened | test_line_11 | unit/controllers/test_podgroups_and_queues.py, contract/test_webhook.py |
 | 13 restart amid Bindings | test_line_13 | test_gangs_over_the_binding.py |
-| 14 Binding refused | test_line_14 | unit/engine/test_scheduler_daemon.py |
-| 15 metrics | test_line_15 | unit/service/test_metrics_page.py |
-| 16 status writes never block | test_line_16 | unit/service/test_service.py |
+| 14 Binding refused | test_line_14 | unit/apps/scheduler/test_daemon.py |
+| 15 metrics | test_line_15 | unit/apps/scheduler/test_metrics_page.py |
+| 16 status writes never block | test_line_16 | unit/apps/scheduler/test_service.py |
 
 Lines 4 and 12 are told by the Job controller's own stories, test_jobs.py and contract/test_jobs.py.
 """
@@ -37,7 +37,7 @@ from kit.fake_cluster import FakeCluster
 from kit.job_world import JobWorld, job, job_world, task
 from kit.objects import group, node, pod, queue
 from kit.room_worlds import room_conf
-from kit.scheduler_daemon import CONF, Daemon, create, daemon, write_conf
+from kit.scheduler_daemon import CONF, create, daemon, write_conf
 from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.admission.jobs import queue_problem
@@ -252,14 +252,9 @@ def test_line_13_a_scheduler_that_dies_while_pods_are_binding_uses_nothing_twice
                 (lost, "/p0/" in path or "/p2/" in path) if path.endswith("/binding") else None)  # fmt: skip
             await create(running.cluster, *(pod(f"p{i}", mib=5000) for i in range(4)))
             await running.clock.sleep(0.2)
-            dead, running.task = running.task, asyncio.create_task(asyncio.sleep(0))
-            for task in [dead, *running.scheduler.binder._running]:
-                task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await dead
+            await running.die()
             running.cluster.fault = lambda verb, path: None
-            heir = Daemon(running.cluster, running.clock, seed=3)
-            running.task, running.stop = heir.task, heir.stop
+            heir = running.heir(seed=3)
             await heir.bind_all(*(f"p{i}" for i in range(4)))
             await heir.audit()
 
@@ -355,3 +350,10 @@ def test_line_16_ten_thousand_pods_in_gangs_do_not_wait_for_status_writes_that_n
             await running
 
     run_virtually(story())
+
+
+def test_the_table_names_tests_that_are_there() -> None:
+    tests = Path(__file__).parents[1]
+    named = re.findall(r"[\w/]+\.py", __doc__)
+    assert len(named) > 10
+    assert [name for name in named if not (tests / name).is_file() and not (tests / "scenarios" / name).is_file()] == []

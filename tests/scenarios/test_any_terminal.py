@@ -18,8 +18,6 @@ import gc, importlib, os, sys
 from pumice.cli import main
 for name, _ in main.COMMANDS.values():
     importlib.import_module(name)  # once for all of them
-from pydantic import TypeAdapter  # by which the framework reads what is typed; it imports that last of all
-TypeAdapter(int)
 gc.collect()
 gc.freeze()  # a child's end looks through its own objects only, which takes a fifth of the time
 for line in sys.stdin.buffer.read().splitlines():

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import yaml
-from kit.local_cluster import PODS, LocalCluster, local_cluster, phase
-from kit.npu_machine import NpuMachine
+from kit.local_cluster import PODS, LocalCluster, local_cluster
+from kit.npu_cluster import go_by, said, script_pod, until_slices
 
 from pumice.ports.cluster import Resource
 from pumice.wire.device_reports import check_code
@@ -26,9 +26,7 @@ NODE = "n310p"
 def cut(tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("chips")
     with local_cluster(folder / "d", "--config", str(ROOT / "examples/ascend-mindcluster-cluster.yaml")) as cluster:
-        conf = yaml.safe_load_all((ROOT / "examples/ascend-mindcluster.yaml").read_text())
-        data = next(found["data"] for found in conf if found["kind"] == "ConfigMap")
-        cluster.ask(lambda kube: kube.patch(CONFIGMAPS, "volcano-scheduler-configmap", {"data": data}, "volcano-system"))
+        go_by(cluster, "ascend-mindcluster.yaml")
 
         async def served(kube: Any) -> bool:
             return (await kube.get(NODES, NODE))["status"]["allocatable"].get(CORE) == "16"
@@ -39,24 +37,7 @@ def cut(tmp_path_factory: pytest.TempPathFactory):
 
 def core_pod(name: str, cores: int, script: str = "true") -> dict[str, Any]:
     labels = {"ring-controller.atlas": "ascend-310P", "vnpu-dvpp": "null", "vnpu-level": "low"}
-    container = {"name": "c", "image": "x", "command": ["sh", "-c", f"({script}) 2>&1; echo over; sleep 1000"],
-                 "resources": {"limits": {CORE: str(cores)}}}  # fmt: skip
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default", "labels": labels},
-            "spec": {"schedulerName": "volcano", "terminationGracePeriodSeconds": 0, "containers": [container]}}  # fmt: skip
-
-
-def machine(cluster: LocalCluster) -> NpuMachine:
-    return NpuMachine(cluster.data.node(NODE) / "machine")
-
-
-def said(cluster: LocalCluster, name: str) -> str:
-    async def log(kube: Any) -> str:
-        if await phase(kube, name) != "Running":
-            return ""
-        found = sorted((cluster.data.root / "nodes").glob(f"*/logs/default_{name}_*/c/*.log"))
-        return text if found and "over" in (text := found[-1].read_text()) else ""
-
-    return cluster.wait(log)
+    return script_pod(name, script, {CORE: str(cores)}, labels=labels)
 
 
 def told(cluster: LocalCluster, name: str) -> dict[str, str]:
@@ -67,15 +48,6 @@ def told(cluster: LocalCluster, name: str) -> dict[str, str]:
         return found if REAL in found else {}
 
     return cluster.wait(notes)
-
-
-def until_slices(cluster: LocalCluster, wanted: list[tuple[int, str]]) -> None:
-    found = machine(cluster)
-
-    async def there(kube: Any) -> bool:
-        return [*found.slices(0), *found.slices(1)] == wanted
-
-    cluster.wait(there)
 
 
 def until_free(cluster: LocalCluster, wanted: str) -> None:
@@ -110,7 +82,7 @@ def test_a_pod_of_two_cores_sees_its_slice_keeps_it_when_the_cluster_is_killed_a
     assert "vir02_1c" in said(cut, "two")
     assert told(cut, "two")[REAL] == notes[REAL]
     cut.delete_pod("two")
-    until_slices(cut, [])
+    until_slices(cut, NODE, [])
 
 
 def test_the_guides_job_of_eight_cores_gets_the_chip_that_no_slice_lies_on(cut: LocalCluster) -> None:
@@ -129,7 +101,7 @@ def test_the_guides_job_of_eight_cores_gets_the_chip_that_no_slice_lies_on(cut: 
     until_free(cut, "")
     cut.ask(lambda kube: kube.delete(JOBS, "mindx-dls", "default"))
     cut.delete_pod("beside")
-    until_slices(cut, [])
+    until_slices(cut, NODE, [])
     until_free(cut, "Ascend310P-0,Ascend310P-1")
 
 

@@ -10,7 +10,7 @@ from kit.job_world import JobWorld, job, job_world, on, task
 from kit.virtual_time import run_virtually
 
 from pumice.wire import volcano
-from pumice.wire.batch import NETWORK_POLICIES, SECRETS, SERVICES
+from pumice.wire.batch import CRON_JOBS, JOB_TEMPLATES, NETWORK_POLICIES, SECRETS, SERVICES
 
 Step = Callable[[JobWorld], Awaitable[Any]]
 
@@ -46,6 +46,27 @@ async def command(world: JobWorld, action: str) -> None:
     await world.hands.create(volcano.COMMANDS, body, "default")
 
 
+async def twice(world: JobWorld) -> None:
+    """Somebody changes their mind before anybody has looked."""
+    await command(world, "AbortJob")
+    await command(world, "ResumeJob")
+
+
+async def in_parts(world: JobWorld) -> None:
+    """One task of two pairs, and one that waits for it."""
+    pairs = {"totalPartitions": 2, "partitionSize": 2, "minPartitions": 1}
+    again = [{"exitCode": 3, "action": "RestartPartition"}]
+    tasks = [task("a", 4, partitionPolicy=pairs, policies=again), task("b", dependsOn={"name": ["a"]})]
+    await world.hands.create(volcano.JOBS, job("j", *tasks, plugins={"svc": [], "ssh": [], "pytorch": ["--master=a"]}), "default")
+
+
+async def parts_run(world: JobWorld) -> None:
+    await in_parts(world)
+    await world.rest()
+    await world.start()
+    await world.start()
+
+
 async def fail(world: JobWorld, code: int) -> None:
     await world.tell("j-a-0", "Failed", state={"terminated": {"exitCode": code}})
 
@@ -61,16 +82,30 @@ async def shrink(world: JobWorld) -> None:
     await world.hands.patch(volcano.JOBS, "j", {"spec": {"tasks": tasks, "minAvailable": 2}}, "default")
 
 
-STORIES: dict[str, tuple[Step, Step, str, str, int, int]] = {
-    # before, what happens, a Command that may have to be given again, then phase, retries and pods
-    "it is made": (nothing, submit, "", "Running", 0, 3),
-    "it restarts": (run, lambda world: fail(world, 1), "", "Running", 1, 3),
-    "a task restarts": (run, lambda world: fail(world, 3), "", "Running", 1, 3),
-    "it is suspended": (run, lambda world: command(world, "AbortJob"), "AbortJob", "Aborted", 0, 0),
-    "it is resumed": (suspended, lambda world: command(world, "ResumeJob"), "ResumeJob", "Running", 1, 3),
-    "it is completed": (run, lambda world: command(world, "CompleteJob"), "CompleteJob", "Completed", 0, 0),
-    "it ends": (run, succeed, "", "Completed", 0, 3),
-    "it is made smaller": (run, shrink, "", "Running", 0, 2),
+async def resized(world: JobWorld) -> None:
+    """To nothing, and up again."""
+    spec = (await world.job("j"))["spec"]
+    none = {"tasks": [{**each, "replicas": 0} for each in spec["tasks"]], "minAvailable": 0}
+    await world.hands.patch(volcano.JOBS, "j", {"spec": none}, "default")
+    await world.rest(0.3)
+    await world.hands.patch(volcano.JOBS, "j", {"spec": {"tasks": spec["tasks"], "minAvailable": 3}}, "default")
+
+
+STORIES: dict[str, tuple[Step, Step, str, int, int]] = {
+    # before, what happens, then phase, retries and pods
+    "it is made": (nothing, submit, "Running", 0, 3),
+    "it restarts": (run, lambda world: fail(world, 1), "Running", 1, 3),
+    "a task restarts": (run, lambda world: fail(world, 3), "Running", 1, 3),
+    "it is suspended": (run, lambda world: command(world, "AbortJob"), "Aborted", 0, 0),
+    "it is resumed": (suspended, lambda world: command(world, "ResumeJob"), "Running", 1, 3),
+    "it is restarted": (run, lambda world: command(world, "RestartJob"), "Running", 1, 3),
+    "it is completed": (run, lambda world: command(world, "CompleteJob"), "Completed", 0, 0),
+    "it ends": (run, succeed, "Completed", 0, 3),
+    "it is made smaller": (run, shrink, "Running", 0, 2),
+    "it is scaled to nothing and up again": (run, resized, "Running", 0, 3),
+    "it is suspended and resumed at once": (run, twice, "Running", 1, 3),
+    "one of its tasks waits for the other": (nothing, in_parts, "Running", 0, 5),
+    "a partition restarts": (parts_run, lambda world: fail(world, 3), "Running", 1, 5),
 }  # fmt: skip
 
 
@@ -78,7 +113,7 @@ STORIES: dict[str, tuple[Step, Step, str, str, int, int]] = {
 @pytest.mark.parametrize("writes", range(9))
 @pytest.mark.parametrize("what", STORIES)
 def test_a_job_is_brought_to_its_end_by_the_next_controller_while(what: str, writes: int, carried_out: bool) -> None:
-    before, happens, again, phase, retries, pods = STORIES[what]
+    before, happens, phase, retries, pods = STORIES[what]
 
     async def story() -> None:
         async with job_world() as world:
@@ -87,9 +122,6 @@ def test_a_job_is_brought_to_its_end_by_the_next_controller_while(what: str, wri
             await happens(world)
             await world.rest(0.8)
             await world.replace()
-            if again and await world.phase("j") in {"Running", "Aborted"} - {phase}:
-                await command(world, again)  # a Command is carried out once at most
-                await world.rest()
             for _ in range(3):
                 await world.bury()
                 await world.start()
@@ -118,5 +150,107 @@ def test_a_finished_job_goes_after_its_time_whoever_looks(writes: int) -> None:
             await world.rest(10)
             jobs = (await world.hands.list(volcano.JOBS, "default"))["items"]
             assert all(each["metadata"].get("deletionTimestamp") for each in jobs), "it may wait for what it owns"
+
+    run_virtually(story())
+
+
+async def a_flow(world: JobWorld) -> None:
+    """Of two steps, whose pods end as soon as they run."""
+    spec = {"tasks": [task("main")]}
+    for name in ("first", "second"):
+        await world.hands.create(JOB_TEMPLATES, {"metadata": {"name": name}, "spec": spec}, "default")
+    steps = [{"name": "first"}, {"name": "second", "dependsOn": {"targets": ["first"]}}]
+    await world.hands.create(volcano.JOB_FLOWS, {"metadata": {"name": "f"}, "spec": {"flows": steps}}, "default")
+    await world.rest()
+    await complete(world)
+
+
+async def flow_ran(world: JobWorld) -> None:
+    for _ in range(3):
+        await complete(world)
+    found = await world.hands.get(volcano.JOB_FLOWS, "f", "default")
+    jobs = (await world.hands.list(volcano.JOBS, "default"))["items"]
+    assert sorted((each["metadata"]["name"], each["status"]["state"]["phase"]) for each in jobs) == [
+        ("f-first", "Completed"), ("f-second", "Completed")]  # fmt: skip
+    assert found["status"]["state"]["phase"] == "Succeed"
+
+
+async def a_schedule(world: JobWorld) -> None:
+    template = {"spec": {"tasks": [task("main")]}}
+    spec = {"schedule": "@every 20s", "jobTemplate": template, "successfulJobsHistoryLimit": 1}
+    await world.hands.create(CRON_JOBS, {"metadata": {"name": "c"}, "spec": spec}, "default")
+    await world.rest(25)
+    await complete(world)
+
+
+async def schedule_ran(world: JobWorld) -> None:
+    await world.hands.patch(CRON_JOBS, "c", {"spec": {"suspend": True}}, "default")
+    for _ in range(2):
+        await complete(world)
+    jobs = (await world.hands.list(volcano.JOBS, "default"))["items"]
+    left = [each for each in jobs if not each["metadata"].get("deletionTimestamp")]
+    assert [each["status"]["state"]["phase"] for each in left] == ["Completed"], "the last one is kept"
+    status = (await world.hands.get(CRON_JOBS, "c", "default"))["status"]
+    assert not status.get("active")
+
+
+async def closed_queues(world: JobWorld) -> None:
+    for name, parent in (("above", "root"), ("below", "above")):
+        spec = {"weight": 1, "parent": parent}
+        made = await world.hands.create(volcano.QUEUES, {"metadata": {"name": name}, "spec": spec})
+        if name == "above":
+            uid = made["metadata"]["uid"]
+    target = {"apiVersion": volcano.SCHEDULING_API, "kind": "Queue", "name": "above", "uid": uid}
+    body = {"metadata": {"generateName": "c-"}, "action": "CloseQueue", "target": target}
+    await world.hands.create(volcano.COMMANDS, body, "default")
+
+
+async def queues_are_closed(world: JobWorld) -> None:
+    there = (await world.hands.list(volcano.QUEUES))["items"]
+    assert {each["metadata"]["name"] for each in there if each["status"].get("state") == "Closed"} == {"above", "below"}
+    assert not (await world.hands.list(volcano.COMMANDS, "default"))["items"]
+
+
+async def bare_pods(world: JobWorld) -> None:
+    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "s", "uid": "abc", "controller": True}
+    for index in range(2):
+        spec = {"schedulerName": "volcano", "containers": [{"name": "c", "image": "x"}]}
+        meta = {"name": f"s-{index}", "ownerReferences": [owner]}
+        await world.hands.create(volcano.PODS, {"metadata": meta, "spec": spec}, "default")
+
+
+async def pods_have_groups(world: JobWorld) -> None:
+    groups = await world.groups()
+    told = {each["metadata"]["annotations"]["scheduling.k8s.io/group-name"] for each in (await world.pods()).values()}
+    assert told == set(groups)
+
+
+async def complete(world: JobWorld) -> None:
+    """Whatever waits runs and ends well."""
+    await world.start()
+    for name in await world.pods():
+        await world.tell(name, "Succeeded", state={"terminated": {"exitCode": 0}})
+    await world.rest(5)
+
+
+OTHERS: dict[str, tuple[Step, Step]] = {
+    "a flow makes its jobs": (a_flow, flow_ran), "a schedule makes its jobs": (a_schedule, schedule_ran),
+    "queues are closed": (closed_queues, queues_are_closed), "bare pods get their groups": (bare_pods, pods_have_groups),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("carried_out", [False, True], ids=["lost", "unanswered"])
+@pytest.mark.parametrize("writes", range(6))
+@pytest.mark.parametrize("what", OTHERS)
+def test_what_a_controller_began_is_ended_by_the_next_one_while(what: str, writes: int, carried_out: bool) -> None:
+    happens, holds = OTHERS[what]
+
+    async def story() -> None:
+        async with job_world() as world:
+            world.cut_off(writes, carried_out=carried_out)
+            await happens(world)
+            await world.rest()
+            await world.replace()
+            await holds(world)
 
     run_virtually(story())

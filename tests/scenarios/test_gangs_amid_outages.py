@@ -3,7 +3,6 @@ which the API server was away does not count, and what was refused is told and t
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -171,17 +170,13 @@ def test_a_successor_deletes_no_bare_member_of_a_gang_that_was_left_half_bound(o
             await create(running.cluster, *gang())
             before = await uids(running)
             await running.clock.sleep(0.5)
-            first, running.task = running.task, asyncio.create_task(asyncio.sleep(0))
-            for task in [first, *running.scheduler.binder._running]:
-                task.cancel()
-            await asyncio.gather(first, return_exceptions=True)
+            await running.die()
             running.cluster.fault = lambda verb, path: None
             if outage:
                 Outage(running, 0, outage, silent=False)
             else:
                 Policy(running, "g-3")
-            heir = Daemon(running.cluster, running.clock)
-            running.task, running.stop = heir.task, heir.stop
+            heir = running.heir()
             await running.clock.sleep(40)
             assert await uids(heir) == before
             assert (await heir.bound(*before)) is bool(outage)
@@ -198,15 +193,9 @@ def test_half_a_gang_of_a_job_is_not_given_up_while_the_server_is_away() -> None
             await create(running.cluster, *gang("job"))
             before = await uids(running)
             await running.clock.sleep(0.5)
-            first, running.task = running.task, asyncio.create_task(asyncio.sleep(0))
-            for task in [first, *running.scheduler.binder._running]:
-                task.cancel()
-            await asyncio.gather(first, return_exceptions=True)
+            await running.die()
             running.cluster.fault = lambda verb, path: None
-            ready = asyncio.Event()
-            heir = Daemon(running.cluster, running.clock)
-            heir.ready = ready
-            running.task, running.stop = heir.task, heir.stop
+            heir = running.heir()
             until = running.clock.monotonic() + 30
             away: Callable[[str], bool] = lambda path: "/pods/g-" in path and running.clock.monotonic() < until  # noqa: E731
             running.cluster.fault = lambda verb, path: AWAY if away(path) else None

@@ -185,11 +185,7 @@ def test_the_scheduler_is_killed_amid_the_bindings(kth: int, rival: bool) -> Non
                 await killed.wait()
             else:
                 await running.clock.sleep(0.5)
-            first, running.task = running.task, asyncio.create_task(asyncio.sleep(0))
-            for task in [first, *running.scheduler.binder._running]:  # a killed process finishes nothing
-                task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await first
+            await running.die()
             running.cluster.fault = lambda verb, path: None
             assert len(await standing(running)) == kth
             if rival and kth < SIZE:
@@ -197,8 +193,7 @@ def test_the_scheduler_is_killed_amid_the_bindings(kth: int, rival: bool) -> Non
                     "volcano.sh/vgpu-ids-new": f"GPU-n2-{await free_card(running)},NVIDIA,8000,0:",
                     "volcano.sh/vgpu-node": "n2"})  # fmt: skip
                 await create(running.cluster, taken)
-            heir = Daemon(running.cluster, running.clock)
-            running.task, running.stop = heir.task, heir.stop
+            heir = running.heir()
             await heir.ready.wait()
             async with watched(heir):
                 await heir.clock.sleep(PATIENCE)
@@ -241,15 +236,10 @@ def test_the_last_member_after_a_restart_cannot_be_bound_and_the_half_is_evicted
             running.cluster.fault = lambda verb, path: LATE if path.endswith("/g-7/binding") else None
             await create(running.cluster, *gang())
             await running.clock.sleep(0.5)
-            first, running.task = running.task, asyncio.create_task(asyncio.sleep(0))
-            for task in [first, *running.scheduler.binder._running]:
-                task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await first
+            await running.die()
             assert len(await standing(running)) == SIZE - 1
             running.cluster.fault = lambda verb, path: REFUSED if path.endswith("/g-7/binding") else None
-            heir = Daemon(running.cluster, running.clock)
-            running.task, running.stop = heir.task, heir.stop
+            heir = running.heir()
             assert await whole_or_evicted(heir) == 0
 
     run_virtually(story())

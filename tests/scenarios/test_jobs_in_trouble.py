@@ -55,6 +55,28 @@ def test_a_template_that_is_none_keeps_nobody_else_waiting(template: Any) -> Non
     run_virtually(story())
 
 
+def test_what_is_null_in_a_template_is_not_there_as_kubernetes_reads_it() -> None:
+    """Charts write ``env:`` with nothing behind it."""
+
+    async def story() -> None:
+        async with job_world() as world:
+            nothing = dict.fromkeys(("env", "ports", "volumeMounts", "resources", "command"))
+            container = {"name": "c", "image": "x", **nothing}
+            asking = {"name": "d", "image": "x", "resources": {"requests": {"cpu": 1}, "limits": None}}
+            spec = {"containers": [container, asking], "subdomain": "s",
+                    **dict.fromkeys(("initContainers", "volumes", "hostname", "tolerations", "nodeSelector"))}  # fmt: skip
+            template = {"metadata": {"labels": None, "annotations": None}, "spec": spec}
+            body = job("j", task("main", 1, template=template), plugins={"svc": [], "ssh": [], "pytorch": ["--master=main"]})
+            await world.submit(body)
+            await world.start()
+            assert (await world.phase("j"), await world.events("JobStatusError")) == ("Running", [])
+            config = await world.found(volcano.CONFIGMAPS, "j-svc")
+            assert config is not None
+            assert config["data"]["VC_MAIN_HOSTS"] == "j-main-0.s"
+
+    run_virtually(story())
+
+
 def test_a_job_that_was_wrong_is_served_once_it_is_mended() -> None:
     async def story() -> None:
         async with job_world() as world:
@@ -63,6 +85,38 @@ def test_a_job_that_was_wrong_is_served_once_it_is_mended() -> None:
             await world.start()
             await world.start()
             assert await world.phase("j") == "Running"
+
+    run_virtually(story())
+
+
+def test_a_job_whose_pods_would_have_too_long_a_name_with_its_plugin_ends_and_says_so() -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            await world.submit(job("a" * 60, task("main"), plugins={"svc": []}))
+            await world.admit()
+            await world.rest(900)
+            assert (await world.phase("a" * 60), await world.pods()) == ("Terminated", {})
+            assert any("must be no more than 63 characters" in text for text in await world.events("FailedCreate"))
+
+    run_virtually(story())
+
+
+def test_a_command_that_cannot_be_written_on_its_job_waits_and_is_carried_out_once() -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            await world.submit(job("j", task("main", 2)))
+            await world.start()
+            world.cluster.fault = lambda verb, path: WEBHOOK_DOWN if verb == "PATCH" and path.endswith("/jobs/j/status") else None
+            await world.command("RestartJob", "j")
+            await world.rest(600)
+            assert len((await world.hands.list(volcano.COMMANDS))["items"]) == 1
+            world.cluster.fault = lambda verb, path: None
+            await world.rest(60)
+            await world.bury()
+            await world.start()
+            status = await world.status("j")
+            assert (status["state"]["phase"], status["retryCount"]) == ("Running", 1)
+            assert (await world.hands.list(volcano.COMMANDS))["items"] == []
 
     run_virtually(story())
 
@@ -82,19 +136,18 @@ def test_a_pod_that_the_api_server_refuses_ends_its_job_after_fifteen_tries() ->
     run_virtually(story())
 
 
-def test_an_outage_of_the_api_server_ends_no_job() -> None:
+WEBHOOK_DOWN = ApiError(500, "InternalError", 'failed calling webhook "v": Post "https://v": connect: connection refused')
+
+
+@pytest.mark.parametrize("what", ["/pods", "/podgroups", "/jobs/j/status"])
+def test_an_outage_of_the_api_server_or_of_a_webhook_ends_no_job(what: str) -> None:
     async def story() -> None:
         async with job_world() as world:
+            world.cluster.fault = lambda verb, path: WEBHOOK_DOWN if verb != "GET" and path.endswith(what) else None
             await world.submit(job("j", task("main", 2)))
-
-            def fault(verb: str, path: str) -> ApiError | None:
-                refused = verb == "POST" and path.endswith("/pods")
-                return ApiError(500, "InternalError", "no disk") if refused else None
-
-            world.cluster.fault = fault
             await world.admit()
             await world.rest(3600)
-            assert await world.pods() == {}
+            assert len(await world.pods()) == (2 if what == "/jobs/j/status" else 0)
             world.cluster.fault = lambda verb, path: None
             await world.rest(60)
             await world.start()
@@ -256,6 +309,35 @@ def test_a_job_of_a_closed_queue_waits_without_pods() -> None:
     run_virtually(story())
 
 
+@pytest.mark.parametrize("there", [True, False], ids=["closed", "deleted"])
+def test_a_job_that_restarts_in_a_queue_that_takes_no_groups_waits_until_it_does(there: bool) -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            queue = {"metadata": {"name": "night"}, "spec": {"weight": 1}}
+            await world.hands.create(volcano.QUEUES, queue)
+            await world.submit(job("j", task("main"), queue="night", policies=[on("PodEvicted", "RestartJob")]))
+            await world.start()
+            if there:
+                await world.hands.patch(volcano.QUEUES, "night", {"status": {"state": "Closed"}}, subresource="status")
+            else:
+                await world.hands.delete(volcano.QUEUES, "night")
+            refusal = ApiError(403, "Forbidden", "can only submit PodGroup to queue with state `Open`")
+            world.cluster.fault = lambda verb, path: refusal if verb == "POST" and path.endswith("podgroups") else None
+            await world.remove("j-main-0")
+            await world.rest(1800)
+            assert await world.phase("j") == "Pending"
+            assert len(await world.events("PodGroupError")) == 1
+            world.cluster.fault = lambda verb, path: None
+            if there:
+                await world.hands.patch(volcano.QUEUES, "night", {"status": {"state": "Open"}}, subresource="status")
+            else:
+                await world.hands.create(volcano.QUEUES, queue)
+            await world.rest(0.5)
+            assert len(await world.groups()) == 1, "it waits for no pause"
+
+    run_virtually(story())
+
+
 def test_a_pod_that_fails_before_its_jobs_first_status_is_written_is_answered_after_a_kill_too() -> None:
     async def story() -> None:
         async with job_world() as world:
@@ -264,7 +346,7 @@ def test_a_pod_that_fails_before_its_jobs_first_status_is_written_is_answered_af
             await world.mark_group(next(iter(await world.groups())), phase="Inqueue")
             await world.rest(0.1)
             await world.kill()
-            assert await world.status("j") == {}
+            assert await world.status("j") == {"state": {"phase": "Pending"}}, "as the definition says"
             await world.tell("j-main-0", "Failed", state={"terminated": {"exitCode": 1}})
             await world.up()
             await world.rest()

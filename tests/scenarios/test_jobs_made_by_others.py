@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
@@ -100,6 +101,42 @@ def test_a_run_that_lasts_is_joined_waited_for_or_replaced(policy: str, count: i
     run_virtually(story())
 
 
+def test_the_status_that_says_a_time_names_its_job_as_active() -> None:
+    """Whoever sees the Job and asks how many are active is told one, also while the one before is being replaced."""
+    seen: list[tuple[str, int]] = []
+
+    async def story() -> None:
+        async with job_world() as world:
+            await cron(world, "tick", concurrencyPolicy="Replace")
+
+            async def look() -> None:
+                async for event in world.hands.watch(CRON_JOBS, "default"):
+                    status = json.loads(event.raw or "{}").get("status") or {}
+                    seen.append((status.get("lastScheduleTime", ""), len(status.get("active", ()))))
+
+            looking = asyncio.create_task(look())
+            await world.rest(302)
+            await world.rest(300)
+            looking.cancel()
+
+    run_virtually(story())
+    assert {time for time, _ in seen if time} == {"2027-01-15T08:05:00Z", "2027-01-15T08:10:00Z"}
+    assert {count for time, count in seen if time} == {1}
+
+
+@pytest.mark.parametrize(("zone", "said"), [
+    ({}, "2027-01-15T08:05:00Z"), ({"timeZone": "Asia/Tokyo"}, "2027-01-15T17:05:00+09:00")])  # fmt: skip
+def test_a_job_of_a_schedule_says_its_time_in_the_schedules_zone(zone: dict[str, str], said: str) -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            await cron(world, "tick", **zone)
+            await world.rest(302)
+            (made,) = await jobs(world)
+            assert (await world.job(made))["metadata"]["annotations"]["volcano.sh/cronjob-scheduled-timestamp"] == said
+
+    run_virtually(story())
+
+
 def test_what_was_missed_is_made_up_for_once_and_not_after_its_deadline() -> None:
     async def story() -> None:
         async with job_world() as world:
@@ -150,6 +187,58 @@ def test_a_flow_makes_its_jobs_in_their_order() -> None:
     run_virtually(story())
 
 
+def test_steps_of_one_name_are_one_job_and_its_end_ends_the_flow() -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            await flow(world, {"name": "a"}, {"name": "a", "dependsOn": {"targets": ["b"]}}, {"name": "b"})
+            assert await jobs(world) == ["f-a", "f-b"]
+            await finish(world, "f-a")
+            await finish(world, "f-b")
+            assert await flow_phase(world) == "Succeed"
+
+    run_virtually(story())
+
+
+def test_a_flow_is_left_alone_until_its_first_job_is_there() -> None:
+    """Whoever makes one and changes it at once meets no conflict (Volcano's syncJobFlow writes no status before)."""
+
+    async def story() -> None:
+        async with job_world() as world:
+            await flow(world, {"name": "later"})
+            assert "status" not in await world.hands.get(volcano.JOB_FLOWS, "f", "default")
+
+    run_virtually(story())
+
+
+@pytest.mark.parametrize("field", ["jobSpec", "spec"])
+def test_a_step_changes_what_it_makes_of_its_template(field: str) -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            patch = {field: {"queue": "default", "tasks": [{"replicas": 2}]}}
+            await flow(world, {"name": "a", "patch": patch}, {"name": "b"})
+            made = {name: (await world.job(name))["spec"]["tasks"] for name in await jobs(world)}
+            assert {name: [(each["name"], each["replicas"]) for each in tasks] for name, tasks in made.items()} == {
+                "f-a": [("main", 2)], "f-b": [("main", 1)]}  # fmt: skip
+
+    run_virtually(story())
+
+
+def test_a_step_may_wait_for_one_of_its_targets() -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            both = ["a", "b"]
+            await flow(world, {"name": "a"}, {"name": "b"}, {"name": "one", "dependsOn": {"targets": both, "strategy": "any"}},
+                       {"name": "two", "dependsOn": {"targets": both, "strategy": "all"}})  # fmt: skip
+            await world.start()
+            assert await jobs(world) == ["f-a", "f-b"]
+            await finish(world, "f-a")
+            assert await jobs(world) == ["f-a", "f-b", "f-one"]
+            await finish(world, "f-b")
+            assert await jobs(world) == ["f-a", "f-b", "f-one", "f-two"]
+
+    run_virtually(story())
+
+
 def test_a_flow_deletes_its_jobs_where_it_should_and_fails_with_one_of_them() -> None:
     async def story(code: int) -> None:
         async with job_world() as world:
@@ -165,6 +254,8 @@ def test_a_flow_deletes_its_jobs_where_it_should_and_fails_with_one_of_them() ->
     ([{"name": "a", "dependsOn": {"targets": ["b"]}}, {"name": "b", "dependsOn": {"targets": ["a"]}}], "InvalidJobFlow"),
     ([{"name": "a", "dependsOn": {"targets": ["nobody"]}}], "InvalidJobFlow"), ([{"name": "later"}], "JobTemplateNotFound"),
     ([{"name": "a", "dependsOn": {"probe": {"tcpSocketList": [{"port": 80}]}}}], "InvalidJobFlow"),
+    ([{"name": "a", "patch": {"jobSpec": {"tasks": ["none"]}}}], "InvalidJobFlow"),
+    ([{"name": "b"}, {"name": "later", "dependsOn": {"targets": ["b"], "strategy": "some"}}], "InvalidJobFlow"),
 ])  # fmt: skip
 def test_a_flow_that_cannot_go_on_says_why_and_makes_nothing(steps: Any, reason: str) -> None:
     async def story() -> None:

@@ -263,12 +263,49 @@ def test_a_gang_makes_way_for_a_more_important_gang_as_a_whole() -> None:
     world = World(WHOLE_GANGS.replace("preempt, reclaim", "gangpreempt"))
     world.add(priority_class("high", 100))
     full(world, node("n1", cards=2, mib=8000), *gang("b", 2))
-    world.add(*gang("g", 2, priority="high"), pod("alone", mib=8000, priority=100))
+    world.add(*gang("g", 2, priority="high"))
     world.settle(3)
     assert gone(world) == {"b-w-0", "b-w-1"}
     assert {effect.reason for effect in world.evictions} == {"gangpreempt"}
     assert {world.node_of("g-w-0"), world.node_of("g-w-1")} == {"n1"}
-    assert world.node_of("alone") == "", "the action is for gangs"
+
+
+@pytest.mark.parametrize("action", ["preempt", "gangpreempt"])
+def test_a_role_that_has_no_more_pods_than_its_job_needs_keeps_them_for_a_single_pods_sake(action: str) -> None:
+    world = World(BUNDLES.replace("preempt, reclaim", action))
+    served = group("b", minimum=3, roles={"ps": 1, "worker": 2})
+    workers = (pod(f"b-w-{i}", group="b", role="worker", mib=8000) for i in range(3))
+    full(world, node("n1", cards=4, mib=8000), served, pod("b-ps-0", group="b", role="ps", mib=8000), *workers)
+    world.add(pod("high", mib=8000, priority=10))
+    world.settle(3)
+    assert len(gone(world)) == 1
+    assert "b-ps-0" not in gone(world)
+    assert world.node_of("high") == "n1"
+
+
+@pytest.mark.parametrize("action", ["preempt", "gangpreempt"])
+def test_sub_groups_of_a_gang_lose_pods_in_one_of_them_while_enough_stay_whole(action: str) -> None:
+    world = World(BUNDLES.replace("preempt, reclaim", action))
+    world.add(priority_class("high", 100))
+    policy = {"name": "part", "subGroupSize": 2, "minSubGroups": 1, "matchLabelKeys": ["part"]}
+    made = group("b", minimum=2, sub_groups=[policy])
+    members = [pod(f"b-w-{i}", group="b", mib=8000, labels={"part": str(i % 2)}) for i in range(4)]
+    full(world, node("n1", cards=4, mib=8000), made, *members)
+    world.add(*gang("g", 2, priority="high"))
+    world.settle(3)
+    assert gone(world) in ({"b-w-0", "b-w-2"}, {"b-w-1", "b-w-3"})
+
+
+@pytest.mark.parametrize("action", ["preempt", "gangpreempt"])
+def test_a_job_keeps_its_last_pod_where_one_of_another_is_as_cheap(action: str) -> None:
+    world = World(BUNDLES.replace("preempt, reclaim", action))
+    world.add(priority_class("high", 100), *gang("a", 2, minimum=1))
+    full(world, *(node(f"n{at}", cards=1, mib=8000) for at in (1, 2)))
+    world.add(*gang("b", 2, minimum=1))
+    full(world, *(node(f"n{at}", cards=1, mib=8000) for at in (3, 4)))
+    world.add(*gang("g", 2, priority="high"))
+    world.settle(3)
+    assert sorted(name[0] for name in gone(world)) == ["a", "b"]
 
 
 def test_a_gang_stays_with_which_its_queue_would_lose_its_share_too() -> None:

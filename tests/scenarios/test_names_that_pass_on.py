@@ -126,11 +126,11 @@ def test_the_controller_knows_queues_and_groups_that_were_made_anew(order: str) 
         told = Told(volcano.QUEUES, [])
         made = Controller(ControllerSettings(), told, VirtualClock(), None, asyncio.Event())  # type: ignore[arg-type]
         for event in events(queue("q"), *ORDERS[order]):
-            made._on_queue(event)
+            made.queues.on_queue(event)
         for event in events(group("g", minimum=1), *ORDERS[order]):
             made._on_group(event)
-        assert "q" in made.queues
-        assert "default/g" in made.groups
+        assert "q" in made.queues.queues
+        assert "default/g" in made.queues.groups
 
     run_virtually(story())
 

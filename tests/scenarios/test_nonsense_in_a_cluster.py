@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from kit.faulty_cluster import FaultyCluster
 from kit.objects import group, node, pod
-from kit.scheduler_daemon import CONF, Daemon, create, daemon, lost_answer, tell_pod, write_conf
+from kit.scheduler_daemon import CONF, Daemon, create, daemon, tell_pod, write_conf
 from kit.virtual_time import run_virtually
 
 from pumice.ports.cluster import ApiError
@@ -204,21 +204,6 @@ def test_of_two_pods_with_one_uid_the_second_is_left_alone() -> None:
             await tell_pod(running, twin, "DELETED")
             assert len(state.ledger.holdings) == 1, "the deletion of the twin frees nothing of the first"
             assert "Pod default/twin" not in state.problems
-            await goes_on(running, mib=4000)
-
-    run_virtually(story())
-
-
-def test_a_binding_answered_by_a_timeout_and_yet_done_is_counted_once() -> None:
-    async def story() -> None:
-        async with daemon(node("n1", cards=1)) as running:
-            running.cluster.fault = lost_answer
-            await create(running.cluster, pod("a", mib=4000))
-            await running.bind_all("a")
-            running.cluster.fault = lambda verb, path: None
-            await running.clock.sleep(2)
-            assert len(running.scheduler.engine.state.ledger.holdings) == 1
-            assert not await running.events("FailedScheduling")
             await goes_on(running, mib=4000)
 
     run_virtually(story())

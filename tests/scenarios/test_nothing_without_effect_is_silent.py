@@ -21,14 +21,14 @@ from pumice.apps.controller import daemon as controller
 from pumice.apps.scheduler.daemon import Settings
 from pumice.cli import main as cli
 from pumice.cli.upstream_flags import unkept
-from pumice.cluster.first_objects import CRDS
 from pumice.engine.cycle.actions import ACTIONS
 from pumice.engine.plugins.registry import PLUGINS
 from pumice.families.lint import lint_files
 from pumice.model.errors import BadInput
 from pumice.wire import names, volcano
-from pumice.wire import scheduler_conf as grammar
-from pumice.wire.device_config import parse_device_config
+from pumice.wire import scheduler_words as grammar
+from pumice.wire.device_config_text import parse_device_config
+from pumice.wire.kinds import CRDS
 from pumice.wire.names import CONTROLLER_NAME
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice.wire.without_effect import ROWS, Row, Told, What, page

@@ -154,3 +154,21 @@ spec:
         ("ring-controller.atlas: ascend-310P, vnpu-dvpp: maybe", 4, "err dvpp value:maybe"), ("app: x", 4, "it is missing"),
     ):  # fmt: skip
         assert any(found in finding.text for finding in lint_files({"pod.yaml": text % (labels, cores)}))
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_a_pod_that_its_node_refused_is_deleted_on_demand_where_a_controller_makes_another(on):
+    world = world_of(core_node_object("n1", 2), conf=f"{CONF}      pumice.DeleteRefusedPods: {on}\n")
+    world.add(core_pod_object("owned", 4, owner="job"), core_pod_object("bare", 4))
+    world.settle()
+    for name in ("owned", "bare"):
+        world.pods[f"default/{name}"]["status"] = {"phase": "Failed", "reason": "UnexpectedAdmissionError"}
+        world.add(world.pods[f"default/{name}"])
+    world.settle()
+    assert ("default/owned" in world.pods) is not on
+    assert "default/bare" in world.pods, "nobody would make it anew"
+    world.add(core_pod_object("other", 4, owner="job"))
+    world.settle()
+    world.set_phase("other", "Failed")
+    world.settle()
+    assert "default/other" in world.pods, "it failed for reasons of its own"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from kit.local_cluster import PODS, PUMICE, LocalCluster, local_cluster, phase, vgpu_pod
-from kit.npu_machine import NpuMachine
+from kit.npu_cluster import go_by, machine, ran, script_pod, until_slices
 
 from pumice.cluster.spec import load
 from pumice.ports.cluster import Resource
@@ -43,57 +43,24 @@ def shared(tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("npus")
     (folder / "cluster.yaml").write_text(NODES)
     with local_cluster(folder / "d", "--config", str(folder / "cluster.yaml")) as cluster:
-        conf = yaml.safe_load_all((ROOT / "examples/ascend-hami.yaml").read_text())
-        data = next(found["data"] for found in conf if found["kind"] == "ConfigMap")
-        cluster.ask(lambda kube: kube.patch(CONFIGMAPS, "volcano-scheduler-configmap", {"data": data}, "volcano-system"))
+        go_by(cluster, "ascend-hami.yaml")
         yield cluster
 
 
 def npu_pod(name: str, word: str, memory: int | None, script: str) -> dict[str, Any]:
     limits = {f"huawei.com/{word}": "1"} | ({f"huawei.com/{word}-memory": str(memory)} if memory else {})
-    container = {"name": "c", "image": "x", "command": ["sh", "-c", f"({script}) 2>&1; echo over; sleep 1000"],
-                 "resources": {"limits": limits}}  # fmt: skip
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
-            "spec": {"schedulerName": "volcano", "terminationGracePeriodSeconds": 0, "containers": [container]}}  # fmt: skip
-
-
-def machine(cluster: LocalCluster, node: str) -> NpuMachine:
-    return NpuMachine(cluster.data.node(node) / "machine")
-
-
-def said(cluster: LocalCluster, pod: dict[str, Any]) -> str:
-    """What its command printed, once it is over."""
-    name = pod["metadata"]["name"]
-    cluster.ask(lambda kube: kube.create(PODS, pod))
-
-    async def log(kube: Any) -> str:
-        if await phase(kube, name) != "Running":
-            return ""
-        found = list((cluster.data.root / "nodes").glob(f"*/logs/default_{name}_*/c/0.log"))
-        return text if found and "over" in (text := found[0].read_text()) else ""
-
-    return cluster.wait(log)
-
-
-def until_there_are(cluster: LocalCluster, node: str, slices: list[tuple[int, str]]) -> None:
-    """On the node's two chips, once the runtime has done what it does after a container's end."""
-    found = machine(cluster, node)
-
-    async def there(kube: Any) -> bool:
-        return [*found.slices(0), *found.slices(1)] == slices
-
-    cluster.wait(there)
+    return script_pod(name, script, limits)
 
 
 def test_a_pod_of_4096_mb_gets_vir02_and_sees_it_and_gives_it_back(shared: LocalCluster) -> None:
-    text = said(shared, npu_pod("ascend-pod", "Ascend310P", 4096, "npu-smi info; npu-smi info -t info-vnpu; env | grep ASCEND"))
+    text = ran(shared, npu_pod("ascend-pod", "Ascend310P", 4096, "npu-smi info; npu-smi info -t info-vnpu; env | grep ASCEND"))
     assert "/ 6144 " in text
     assert "Total number of vnpu: 1" in text
     assert "vir02" in text
     assert "ASCEND_RUNTIME_OPTIONS=VIRTUAL" in text
     assert [template for chip in (0, 1) for _, template in machine(shared, "n310p").slices(chip)] == ["vir02"]
     shared.delete_pod("ascend-pod")
-    until_there_are(shared, "n310p", [])
+    until_slices(shared, "n310p", [])
 
 
 def test_the_guides_pod_runs_unchanged(shared: LocalCluster) -> None:
@@ -110,11 +77,11 @@ def test_the_guides_pod_runs_unchanged(shared: LocalCluster) -> None:
     shown = machine(shared, "n310p").smi("info", "-t", "info-vnpu").stdout
     assert [line.split("|")[5].strip() for line in shown.splitlines() if ident in line] == ["vir02"]
     shared.delete_pod("ascend-pod")
-    until_there_are(shared, "n310p", [])
+    until_slices(shared, "n310p", [])
 
 
 def test_a_pod_without_memory_gets_the_whole_card(shared: LocalCluster) -> None:
-    text = said(shared, npu_pod("whole", "Ascend910B4", None, "npu-smi info; env | grep ASCEND"))
+    text = ran(shared, npu_pod("whole", "Ascend910B4", None, "npu-smi info; env | grep ASCEND"))
     assert "/ 32768" in text
     assert "VIRTUAL" not in text
     shared.delete_pod("whole")
@@ -123,15 +90,15 @@ def test_a_pod_without_memory_gets_the_whole_card(shared: LocalCluster) -> None:
 def test_a_slice_that_somebody_made_by_hand_outlives_every_pod(shared: LocalCluster) -> None:
     here = machine(shared, "n910b4")
     made = here.make("vir05_1c_8g")
-    said(shared, npu_pod("beside", "Ascend910B4", 8192, "npu-smi info"))
+    ran(shared, npu_pod("beside", "Ascend910B4", 8192, "npu-smi info"))
     shared.delete_pod("beside")
-    until_there_are(shared, "n910b4", [(made, "vir05_1c_8g")])
+    until_slices(shared, "n910b4", [(made, "vir05_1c_8g")])
     here.smi("set", "-t", "destroy-vnpu", "-i", "0", "-c", "0", "-v", str(made))
 
 
 def test_pods_with_npus_and_with_graphics_cards_share_one_scheduler(shared: LocalCluster) -> None:
     shared.ask(lambda kube: kube.create(PODS, vgpu_pod("graphics", 1000)))
-    said(shared, npu_pod("beside-graphics", "Ascend310P", 12288, "true"))
+    ran(shared, npu_pod("beside-graphics", "Ascend310P", 12288, "true"))
 
     async def running(kube: Any) -> bool:
         return await phase(kube, "graphics") == "Running"

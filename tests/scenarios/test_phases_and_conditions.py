@@ -28,6 +28,28 @@ def test_phases_follow_the_pods() -> None:
     assert seen == ["Inqueue", "Running", "Running", "Completed"]
 
 
+def test_a_group_of_which_another_scheduler_places_the_pods_is_told_by_that_one() -> None:
+    world = World()
+    placed = pod("g-0", cpu="1", group="g", scheduler="another", nodeName="n1")
+    world.add(node("n1"), placed, {**group("g", minimum=1), "status": {"phase": "Running", "running": 1}})
+    world.settle(2)
+    assert world.groups["default/g"]["status"]["phase"] == "Running"
+    world.add(pod("g-1", cpu="1", group="g"))
+    world.settle(2)
+    assert world.groups["default/g"]["status"].get("running", 0) == 0, "now it has pods of ours, none of which runs yet"
+
+
+def test_a_group_that_the_pods_of_another_scheduler_name_no_more_is_told_by_us() -> None:
+    world = World()
+    placed = pod("g-0", cpu="1", group="g", scheduler="another", nodeName="n1")
+    world.add(node("n1"), placed, {**group("g", minimum=1), "status": {"phase": "Running", "running": 1}})
+    world.settle(2)
+    world.add({**placed, "metadata": {**placed["metadata"], "annotations": {}}})
+    world.add({**group("g", minimum=2), "status": {"phase": "Running", "running": 1}})
+    world.settle(2)
+    assert world.groups["default/g"]["status"].get("running", 0) == 0
+
+
 def test_a_gang_that_cannot_be_made_whole_again_is_unknown_and_runs_again_when_it_can() -> None:
     world = World()
     world.add(node("n1", cpu="2"), group("g", minimum=2), *(pod(f"g-{i}", cpu="1", group="g") for i in range(2)))

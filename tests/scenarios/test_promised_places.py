@@ -78,6 +78,23 @@ def test_nobody_is_bound_within_a_share_that_is_free_only_by_an_eviction_which_i
     assert bool(world.node_of("high")) is not refused
 
 
+@pytest.mark.parametrize("refused", [False, True])
+def test_nobody_is_spread_out_against_a_pod_that_was_told_to_go_before_that_is_answered(refused: bool) -> None:
+    world = World(BUNDLES)
+    evenly = [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule",
+               "labelSelector": {"matchLabels": {"app": "web"}}}]  # fmt: skip
+    world.add(node("n0", cards=0, cpu="8", labels={"zone": "x"}))
+    full(world, node("n1", cards=3, mib=8000, labels={"zone": "y"}), pod("low", mib=8000, labels={"app": "web"}, priority=1))
+    world.unanswered, world.stays, world.grace = [], lambda evict: refused, True
+    world.add(pod("high", mib=8000, labels={"app": "web"}, priority=10, topologySpreadConstraints=evenly))
+    world.settle(2)
+    assert gone(world) == {"low"}
+    assert not world.node_of("high"), "a card is free, and its zone holds one too many unless the eviction is carried out"
+    world.answer()
+    world.settle(2)
+    assert bool(world.node_of("high")) is not refused
+
+
 def test_a_pod_whose_eviction_was_refused_is_left_alone_for_a_while_and_longer_each_time() -> None:
     world = one_card()
     world.stays = lambda evict: True

@@ -174,7 +174,7 @@ BAD = [
     (["--gpu", "GPU-beef"], "this machine has cards 0 to 1"),
     (["--gpu", "first"], "the number of a card such as 0"),
     (["--priority", "2"], "0 is high, 1 is low"),
-    (["--memroy", "3000"], "unrecognized arguments"),
+    (["--memroy", "3000"], "no such option: --memroy; did you mean --memory?"),
 ]
 
 
@@ -185,6 +185,25 @@ def test_a_mistake_is_one_line_and_exit_code_2(here: OneMachine, options: list[s
     assert done.stdout == ""
     assert words in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+DASHES = [
+    (["--emulated", "true"], "--emulated took 'true' for a machine; write the command after --"),
+    (["--emulated", "pumice", "burn"], "--emulated took 'pumice' for a machine; write the command after --"),
+    (["--emulated", "--memory", "50", "%", "--", "true"], "%: command not found; it stands before the --"),
+    (["--emulated", "--", "train.py"], "train.py: command not found; a file of this name is here, so perhaps: python train.py"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), DASHES, ids=[" ".join(arguments) for arguments, _ in DASHES])
+def test_a_beginner_who_does_not_name_the_command_is_told(tmp_path: Path, arguments: list[str], words: str) -> None:
+    (tmp_path / "train.py").touch()
+    environment = {"PATH": os.environ["PATH"], "XDG_DATA_HOME": str(tmp_path / "data")}
+    done = subprocess.run([sys.executable, "-m", "pumice", "run", *arguments], capture_output=True, text=True, timeout=60,
+                          cwd=tmp_path, env=environment)  # fmt: skip
+    assert done.returncode in (2, 127)
+    assert done.stderr.count("\n") == 1
+    assert words in done.stderr
 
 
 def test_what_cannot_be_run_on_is_one_line_and_exit_code_2(here: OneMachine, tmp_path: Path) -> None:

@@ -23,14 +23,14 @@ ALICE, BOB = 61001, 61002
 BECOME = """
 import os, pathlib, sys
 import shutil, socket, subprocess
-import pumice.adapters.nvml, pumice.cli.emulated, pumice.machine.directory
-from pumice.cli import run
+import pumice.adapters.nvml, pumice.cli.emulated, pumice.cli.reading, pumice.cli.run, pumice.machine.directory
+from pumice.cli import main
 from pumice.local import arbiter, place, refusals, start
 user = int(sys.argv[1])
 os.setgroups([])
 os.setgid(user)
 os.setuid(user)
-sys.exit(run.main(sys.argv[3:]) if sys.argv[2] == "run" else arbiter.main(pathlib.Path(sys.argv[3])))
+sys.exit(main.main(["run", *sys.argv[3:]]) if sys.argv[2] == "run" else arbiter.main(pathlib.Path(sys.argv[3])))
 """
 """Everything is loaded before: the interpreter may lie where only root may look."""
 

@@ -29,6 +29,21 @@ def test_a_changed_limit_is_seen_by_the_machine(here: OneMachine) -> None:
     assert (card["memoryLimitMiB"], card["coresLimitPercent"]) == (4000, 20)
 
 
+def test_every_command_that_reads_an_amount_takes_a_unit(here: OneMachine) -> None:
+    program = here.burn("--memory", "3GB", memory=100)
+    assert here.ps()[0]["cards"][0]["memoryLimitMiB"] == 3072
+
+    def done(*arguments: str) -> subprocess.CompletedProcess[str]:
+        found = here.pumice(*arguments)
+        assert found.returncode == 0, found.stderr
+        return found
+
+    done("limit", str(program.pid), "--memory", "2.5gib", "--emulated", str(here.directory))
+    assert here.ps()[0]["cards"][0]["memoryLimitMiB"] == 2560
+    done("machine", "set", str(here.directory), "--card", "1", "--strangers", "1G")
+    assert here.machine.card(1).stranger_bytes == 1 << 30
+
+
 def test_a_limit_is_changed_only_to_what_the_card_and_the_program_allow(here: OneMachine) -> None:
     program = here.burn("--memory", "4000", memory=1000)
     here.burn("--memory", "6000")
@@ -55,6 +70,7 @@ def test_a_limit_is_changed_by_any_process_of_the_program(here: OneMachine) -> N
     stranger = here.pumice("limit", str(os.getpid()), "--cores", "30", "--emulated", str(here.directory))
     assert stranger.returncode == 2
     assert f"running now: r1 (pid {leader.pid})" in stranger.stderr
+    assert here.pumice("__complete", "limit", "--emulated", str(here.directory), "").stdout == "r1\n"
     os.kill(int(child), signal.SIGKILL)
 
 

@@ -68,6 +68,19 @@ def _typed(shell: str, programs: Path, before: str, begun: str, wanted: Callable
         os.close(terminal)
 
 
+def test_kubectl_finishes_the_words_of_its_plugin(programs: Path) -> None:
+    kubectl = Path(os.environ.get("KUBEBUILDER_ASSETS", "")) / "kubectl"
+    if not kubectl.is_file():
+        pytest.skip("kubectl is not here")
+    for name, function in (("kubectl-pumice", "main"), ("kubectl_complete-pumice", "complete_for_kubectl")):
+        (programs / name).write_text(f"#!{sys.executable}\nfrom pumice.cli.main import {function}\n{function}()\n")
+        (programs / name).chmod(0o755)
+    environ = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(programs)}
+    asked = [kubectl, "__complete", "pumice", "queue", "op"]
+    done = subprocess.run(asked, env=environ, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "operate\tOpen or close a queue, or change its weight.\n:0\n", done.stderr
+
+
 @pytest.mark.parametrize(("begun", "whole"), CASES)
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
 def test_a_shell_finishes_the_word(shell: str, begun: str, whole: str, programs: Path) -> None:

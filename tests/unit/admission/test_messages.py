@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from kit.job_world import job, on, task
@@ -12,6 +13,7 @@ from kit.objects import queue
 from pumice.admission.pods import groups_of
 from pumice.admission.review import CREATE, DELETE, UPDATE, Request, Settings, read, render
 from pumice.admission.rules import BY_PATH, RULES
+from pumice.wire.names import QUEUE_GATE
 
 OPEN = {"status": {"state": "Open"}}
 
@@ -42,6 +44,31 @@ def asked(path, obj, *, view=None, old=None, operation=CREATE, settings=None):
     meta = (obj or old)["metadata"]
     request = Request(operation, meta.get("namespace", ""), meta["name"], obj or {}, old or {})
     return BY_PATH[path].decide(request, view or View([q("default")]), settings or Settings())
+
+
+@pytest.mark.parametrize(("spec", "text"), [
+    (None, "spec.task[0].template.spec: Required value."),
+    ({"containers": None}, "spec.task[0].template.spec.containers: Required value."),
+    ({"containers": [None]}, "spec.task[0].template.spec.containers[0]: Required value."),
+    ({"containers": [{"name": "c", "image": "x", "resources": {"requests": None}}], "volumes": None}, ""),
+    ({"containers": 5}, "spec.task[0].template: Expected `array`, got `int`"),
+    ("x", "spec.task[0].template: Expected `object | null`"),
+    ({"containers": [{"name": {}, "resources": "much"}]}, "spec.task[0].template: Expected `str`, got `object`"),
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("policy", ["none", "restricted"])
+def test_what_is_null_in_a_template_is_not_there_and_what_has_another_form_is_named(spec: Any, text: str, policy: str) -> None:
+    refused = refused_job(task("a", template={"spec": spec}, topologyPolicy=policy))
+    assert refused.startswith(text)
+    assert bool(refused) == bool(text)
+
+
+def test_a_gang_that_waits_for_itself_is_warned_of() -> None:
+    tasks = [task("a"), task("b", 2, dependsOn={"name": ["a"]})]
+    answer = asked("/jobs/validate", job("j", *tasks, minAvailable=2))
+    assert (answer.refused, [text.partition(":")[0] for text in answer.warnings]) == (
+        "", ["spec.minAvailable is 2, but only 1 of the pods are made before others are up (dependsOn)"])  # fmt: skip
+    assert asked("/jobs/validate", job("j", *tasks)).warnings, "all of them are the default"
+    assert not asked("/jobs/validate", job("j", *tasks, minAvailable=1)).warnings
 
 
 def refused_job(*tasks, view=None, **spec):
@@ -136,6 +163,10 @@ def test_a_job_gets_what_it_leaves_out():
     (only,) = found["/spec/tasks"]
     assert (only["name"], only["maxRetry"], only["minAvailable"]) == ("default0", 3, 2)
     assert only["template"]["spec"]["dnsPolicy"] == "ClusterFirstWithHostNet"
+
+
+def test_a_job_without_tasks_is_given_none():
+    assert "/spec/tasks" not in {patch["path"] for patch in asked("/jobs/mutate", {"metadata": {"name": "j"}, "spec": {}}).patch}
 
 
 def test_a_job_that_says_everything_is_left_as_it_is():
@@ -233,6 +264,8 @@ QUEUES = [
      q("n", deserved={"cpu": "1"}, guarantee={"resource": {"cpu": "2"}})),
     ("deserved[memory] must be >= guarantee[memory]=1Gi",
      q("n", deserved={"cpu": "1"}, guarantee={"resource": {"memory": "1Gi"}})),
+    ('requestBody.spec.deserved.cpu: Invalid value: "<nil>": deserved[cpu] must be >= guarantee[cpu]=1',
+     q("n", guarantee={"resource": {"cpu": 1}}, capability={"cpu": 4})),
     ("deserved[cpu]=4 must be <= capability[cpu]=2", q("n", deserved={"cpu": "4"}, capability={"cpu": "2"})),
     ('requestBody.spec.capability.cpu: Invalid value: "lots"', q("n", capability={"cpu": "lots"})),
     ('requestBody.spec.deserved.cpu: Invalid value: "-1": must be greater than or equal to 0', q("n", deserved={"cpu": "-1"})),
@@ -242,7 +275,7 @@ QUEUES = [
     ("parent queue a validation failed: sum of children's deserved (cpu: 11) exceeds parent's deserved limit (cpu: 10)",
      q("n", parent="a", deserved={"cpu": "5"})),
     ("parent queue a validation failed: sum of children's guarantee (cpu: 5) exceeds parent's guarantee limit (cpu: 4)",
-     q("n", parent="a", guarantee={"resource": {"cpu": "2"}})),
+     q("n", parent="a", deserved={"cpu": "2"}, guarantee={"resource": {"cpu": "2"}})),
     ("queue n capability[cpu]=30 exceeds its ancestor's capability=20", q("n", parent="a1", capability={"cpu": "30"})),
 ]  # fmt: skip
 
@@ -306,20 +339,29 @@ def test_a_queue_gets_what_it_leaves_out():
 
 def pod(**notes):
     annotations = {f"volcano.sh/{key.replace('_', '-')}": value for key, value in notes.items()}
-    return {"metadata": {"name": "p", "namespace": "ml", "annotations": annotations}, "spec": {"nodeSelector": {"zone": "a"}}}
+    spec = {"nodeSelector": {"zone": "a"}, "schedulerName": "volcano"}
+    return {"metadata": {"name": "p", "namespace": "ml", "annotations": annotations}, "spec": spec}
 
 
 @pytest.mark.parametrize(("words", "notes"), [
     ("", {}), ("", {"jdb_min_available": "3"}), ("", {"jdb_max_unavailable": "99%"}),
     ("not allow configure multiple annotations <[volcano.sh/jdb-min-available volcano.sh/jdb-max-unavailable]> at same time",
      {"jdb_min_available": "1", "jdb_max_unavailable": "1"}),
-    ("invalid value <0> for volcano.sh/jdb-min-available", {"jdb_min_available": "0"}),
-    ("invalid value <100%> for volcano.sh/jdb-min-available", {"jdb_min_available": "100%"}),
+    *((f'invalid value <"{number}"> for volcano.sh/jdb-min-available, it must be a positive integer',
+       {"jdb_min_available": number}) for number in ("0", "-1")),
+    *((f'invalid value <"{part}"> for volcano.sh/jdb-min-available, it must be a valid percentage which between 1% ~ 99%',
+       {"jdb_min_available": part}) for part in ("0%", "100%", "-1%", "some")),
 ])  # fmt: skip
 def test_a_pod_names_one_disruption_budget_and_a_sane_one(words, notes):
     found = asked("/pods/validate", pod(**notes)).refused
     assert found.startswith(words)
     assert bool(found) == bool(words)
+
+
+def test_what_pods_of_other_schedulers_say_of_disruptions_is_theirs():
+    other = pod(jdb_min_available="0")
+    other["spec"]["schedulerName"] = "default-scheduler"
+    assert asked("/pods/validate", other).refused == ""
 
 
 def test_pods_of_a_resource_group_go_where_it_lies():
@@ -333,6 +375,20 @@ def test_pods_of_a_resource_group_go_where_it_lies():
     own = groups_of([{"resourceGroup": "cpu", "labels": {"pool": "cpu"}}])
     assert asked("/pods/mutate", pod(resource_group="cpu"), settings=Settings(groups=own)).patch
     assert asked("/pods/mutate", pod(resource_group="other"), settings=Settings(groups=own)).patch == []
+
+
+def test_a_pod_that_shall_wait_for_its_queue_is_given_the_gate_once_beside_its_own():
+    asking, other = pod(), {"name": "example.com/other"}
+    asking["metadata"]["annotations"] = {QUEUE_GATE: "true"}
+    added = {"op": "add", "path": "/spec/schedulingGates", "value": [{"name": QUEUE_GATE}]}
+    assert asked("/pods/mutate", asking).patch == [added]
+    asking["spec"]["schedulingGates"] = [other]
+    assert asked("/pods/mutate", asking).patch[0]["value"] == [other, {"name": QUEUE_GATE}]
+    asking["spec"]["schedulingGates"] = [{"name": QUEUE_GATE}]
+    assert asked("/pods/mutate", asking).patch == []
+    asking["metadata"]["annotations"] = {QUEUE_GATE: "yes"}
+    asking["spec"]["schedulingGates"] = []
+    assert asked("/pods/mutate", asking).patch == []
 
 
 def cron(name="c", template=None, **spec):
@@ -388,13 +444,28 @@ def test_a_hypernodes_members_can_be_meant(words, member):
     assert bool(found) == bool(words)
 
 
+@pytest.mark.parametrize("spec", [{"tier": 1}, {"tier": 1, "members": []}])
+def test_a_hypernode_without_members_is_refused(spec):
+    found = asked("/hypernodes/validate", {"metadata": {"name": "h"}, "spec": spec}).refused
+    assert found == "spec.members: Invalid value: []: member must have at least one member"
+
+
 @pytest.mark.parametrize(("words", "flows"), [
     ("", [{"name": "a"}, {"name": "b", "dependsOn": {"targets": ["a"]}}]),
-    ("vertex is not defined: c", [{"name": "b", "dependsOn": {"targets": ["c"]}}]),
+    ("", []), ("", [{"name": "a"}, {"name": "a"}, {"name": "b", "dependsOn": {"targets": ["a"]}}]),
+    ("jobflow Flow is not DAG", [{"name": "a", "dependsOn": {"targets": ["a"]}}]),
+    ("jobflow Flow is not DAG: vertex is not defined: c", [{"name": "b", "dependsOn": {"targets": ["c"]}}]),
     ("jobflow Flow is not DAG", [{"name": "a", "dependsOn": {"targets": ["b"]}}, {"name": "b", "dependsOn": {"targets": ["a"]}}]),
 ])  # fmt: skip
 def test_a_flow_ends(words, flows):
-    assert words in asked("/jobflows/validate", {"metadata": {"name": "f", "namespace": "d"}, "spec": {"flows": flows}}).refused
+    found = asked("/jobflows/validate", {"metadata": {"name": "f", "namespace": "d"}, "spec": {"flows": flows}}).refused
+    assert words in found
+    assert bool(found) == bool(words)
+
+
+def test_whoever_names_a_flow_twice_is_told_that_it_is_one_job():
+    flow = {"metadata": {"name": "f"}, "spec": {"flows": [{"name": "a"}, {"name": "a"}]}}
+    assert asked("/jobflows/validate", flow).warnings == ("two flows have one name: they are one Job, as the first of them says",)
 
 
 def test_a_review_is_read_and_answered_by_its_uid():

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from kit.command_line import call
 
 from pumice.cli import down, status
 from pumice.cli.output import Output
@@ -26,7 +27,7 @@ def data(tmp_path: Path) -> DataDir:
 
 
 def look(data: DataDir, *arguments: str) -> tuple[int, str]:
-    done = CliRunner().invoke(status.app, ["--data-dir", str(data.root), *arguments])
+    done = call(status.app, ["--data-dir", str(data.root), *arguments])
     return done.exit_code, done.stdout
 
 
@@ -35,15 +36,26 @@ def test_nobody_is_ended_for_a_pid_that_a_killed_cluster_left_behind(data: DataD
         data.write_facts({**FACTS, "pid": 4711})
     ended: list[int] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: ended.append(pid))
-    assert "no cluster runs" in CliRunner().invoke(down.app, ["--data-dir", str(data.root)]).stdout
+    assert "no cluster runs" in call(down.app, ["--data-dir", str(data.root)]).stdout
     with data.hold():  # the next one, which has not said who it is yet
-        done = CliRunner().invoke(down.app, ["--data-dir", str(data.root)])
+        done = call(down.app, ["--data-dir", str(data.root)])
         assert isinstance(done.exception, BadInput)
         assert "has not said who it is yet" in str(done.exception)
         assert look(data) == (1, f"a cluster is starting in {data.root}\n")
         assert json.loads(look(data, "-o", "json")[1]) == {"running": True, "ready": False}
         assert (data.facts() or {})["port"] == 1  # which is to be the same again
     assert ended == []
+
+
+def test_what_stops_a_cluster_says_by_what_words_it_comes_back_with_the_same_nodes(
+    data: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ExitStack() as running:
+        running.enter_context(data.hold())
+        data.write_facts({**FACTS, "pid": 4711, "again": "pumice up --config three-nodes.yaml"})
+        monkeypatch.setattr(os, "kill", lambda pid, number: running.close())
+        done = call(down.app, ["--data-dir", str(data.root)])
+    assert "`pumice up --config three-nodes.yaml` starts it again" in done.stdout
 
 
 def told(capsys: pytest.CaptureFixture[str], data: DataDir, output: Output, **world: Any) -> tuple[int, str]:

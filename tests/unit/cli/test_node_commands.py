@@ -78,7 +78,8 @@ def test_every_flag_of_upstreams_plugins_is_understood_as_a_manifest_writes_it(f
 def started(monkeypatch):
     """The settings of the plugins that would have been started."""
     found = []
-    monkeypatch.setattr("pumice.cli.device_plugin.run_daemon", lambda run, settings, *rest: found.append(settings))
+    for brand in ("nvidia", "gpushare", "ascend"):
+        monkeypatch.setattr(f"pumice.cli.{brand}_plugin.run_daemon", lambda run, settings, *rest: found.append(settings))
     return found
 
 

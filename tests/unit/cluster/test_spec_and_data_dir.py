@@ -50,6 +50,7 @@ def test_a_cluster_file_names_nodes_by_hand_or_by_count(tmp_path: Path) -> None:
         ("controlPlane: kubernetes\n", ":1: controlPlane: 'kubernetes' is not known; "),
         ("port: 70000\n", ":1: port: must be at most 65535, not 70000"),
         ("images: pumice\n", ":1: images: must be a list"),
+        ("admission: [/job/mutate]\n", ":1: admission[0]: '/job/mutate' is not known; "),
     ],
 )
 def test_a_wrong_cluster_file_is_told_with_place_and_nearest_word(tmp_path: Path, text: str, told: str) -> None:
@@ -70,6 +71,12 @@ def test_a_cluster_file_that_is_no_text_is_one_line(tmp_path: Path) -> None:
 def test_a_cluster_file_says_which_network_pods_get(tmp_path: Path) -> None:
     assert load(written(tmp_path, "podNetwork: 10.77.0.0/16\n")).pod_network == "10.77.0.0/16"
     assert load(written(tmp_path, "nodes: []\n")).pod_network == "auto"
+
+
+def test_a_cluster_file_says_what_the_admission_decides(tmp_path: Path) -> None:
+    assert load(written(tmp_path, "admission: [/pods/validate, /jobs/mutate]\n")).admission == ("/pods/validate", "/jobs/mutate")
+    assert load(written(tmp_path, "admission: []\n")).admission == ()
+    assert load(written(tmp_path, "nodes: []\n")).admission is None
 
 
 def test_an_empty_cluster_file_means_one_node_of_two_cards(tmp_path: Path) -> None:

@@ -32,7 +32,8 @@ Right = tuple[str, str, str]
 
 VERBS = {
     "get": {"get"}, "list": {"list"}, "watch": {"list", "watch"}, "create": {"create"}, "update": {"update"},
-    "patch": {"patch"}, "delete": {"delete"}, "delete_collection": {"deletecollection"},
+    "create_as": {"create"}, "patch": {"patch"}, "patch_as": {"patch"}, "delete": {"delete"},
+    "delete_collection": {"deletecollection"},
 }  # fmt: skip
 
 CLIENTS = ("cluster", "_cluster", "kube")
@@ -52,7 +53,7 @@ HELD_IN_VARIABLES = {
         kinds_named_in(Informers.watches) + kinds_named_in(Informers.watch_configmap)
         + kinds_named_in(Informers.watch_reports),
     ("apps.service.watches", "watch", "volcano-controllers"):
-        kinds_named_in(Controller.run) + kinds_named_in(Topology.watches) + list(podgroup.SCALED_KINDS)
+        kinds_named_in(Controller.watches) + kinds_named_in(Topology.watches) + list(podgroup.SCALED_KINDS)
         + [CRON_JOBS, JOB_TEMPLATES]
         + [row.resource for row in rows(What.KIND).values() if row.resource],
     ("apps.service.watches", "watch", "volcano-device-plugin"): [volcano.NODES, volcano.PODS],
@@ -60,8 +61,8 @@ HELD_IN_VARIABLES = {
     ("apps.service.watches", "watch", "hami-ascend"): [volcano.NODES, volcano.PODS],
     ("apps.service.watches", "watch", "ascend-mindcluster"): [volcano.NODES, volcano.PODS],
     ("apps.service.watches", "watch", "volcano-vgpu-monitor"): [volcano.NODES, volcano.PODS],
-    ("apps.controller.daemon", "_owner_annotations"): list(podgroup.OWNER_KINDS.values()),
-    ("apps.controller.daemon", "_reconcile_owner"): list(podgroup.SCALED_KINDS),
+    ("apps.controller.bare_pods", "_owner_annotations"): list(podgroup.OWNER_KINDS.values()),
+    ("apps.controller.bare_pods", "_reconcile_owner"): list(podgroup.SCALED_KINDS),
     ("apps.controller.job_effects", "_ensure"): list(MADE_BY_JOBS),
     ("apps.controller.job_effects", "_is_gone"): [volcano.PODS, volcano.POD_GROUPS],
     ("apps.controller.job_effects", "_check_owner"): list(MADE_BY_JOBS),

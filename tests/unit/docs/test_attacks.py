@@ -14,6 +14,10 @@ def test_the_page_is_the_table() -> None:
     assert PAGE.read_text() == attacks.render()
 
 
+def test_there_are_sixty_attempts_of_a_process() -> None:
+    assert len(attacks.FROM_INSIDE) >= 60
+
+
 def test_there_are_forty_attempts_by_kubernetes_alone() -> None:
     assert len(EVERY) - len(attacks.FROM_INSIDE) >= 40
     assert len({attack.attempt for attack in EVERY}) == len(EVERY)

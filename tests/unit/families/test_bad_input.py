@@ -11,7 +11,7 @@ from pumice.families.protocol import Fit
 from pumice.families.settings import Settings
 from pumice.model.refusal import Misfit, Refusal
 from pumice.wire import names, volcano
-from pumice.wire.device_config import parse_device_config
+from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.nvidia_vgpu import parse_register
 from pumice.wire.objects import convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf

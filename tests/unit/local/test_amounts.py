@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
-from kit.one_machine import OneMachine
 
-from pumice.cli.burn import _load
+from pumice.adapters.load import Load
+from pumice.cli import burn, reading
 from pumice.local.request import parse_memory
 from pumice.model.amount import mebibytes, size_of
 from pumice.model.errors import BadInput
@@ -21,12 +17,15 @@ AMOUNTS = {
 
 
 @pytest.mark.parametrize("text", AMOUNTS)
-def test_an_amount_may_carry_any_binary_unit_and_is_the_same_everywhere(text: str) -> None:
+def test_an_amount_may_carry_any_binary_unit_and_is_the_same_everywhere(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mib = AMOUNTS[text]
     assert mebibytes("--memory", text) == mib
     assert parse_memory(text) == (mib, 0)
-    load, _ = _load(["--memory", text, "--block", text])
-    assert (load.memory >> 20, load.block >> 20) == (mib, mib)
+    asked: list[Load] = []
+    monkeypatch.setattr(burn, "carry_out", lambda load, as_json: asked.append(load))
+    with pytest.raises(SystemExit):
+        reading.run(burn.app.build(), ["--memory", text, "--block", text])
+    assert [(load.memory >> 20, load.block >> 20) for load in asked] == [(mib, mib)]
 
 
 NONSENSE = {
@@ -52,25 +51,3 @@ def test_what_is_no_amount_is_refused_with_the_nearest_right_thing(text: str, wo
     assert str(refused.value).startswith(f"--memory {text}: ")
     assert words in str(refused.value)
     assert size_of(text) is None or text in ("0", "1000K", "99999999T")
-
-
-def test_every_command_that_reads_an_amount_takes_a_unit(here: OneMachine) -> None:
-    program = here.burn("--memory", "3GB", memory=100)
-    assert here.ps()[0]["cards"][0]["memoryLimitMiB"] == 3072
-
-    def done(*arguments: str) -> subprocess.CompletedProcess[str]:
-        found = here.pumice(*arguments)
-        assert found.returncode == 0, found.stderr
-        return found
-
-    done("limit", str(program.pid), "--memory", "2.5gib", "--emulated", str(here.directory))
-    assert here.ps()[0]["cards"][0]["memoryLimitMiB"] == 2560
-    done("machine", "set", str(here.directory), "--card", "1", "--strangers", "1G")
-    assert here.machine.card(1).stranger_bytes == 1 << 30
-
-
-@pytest.fixture
-def here(tmp_path: Path) -> Iterator[OneMachine]:
-    one = OneMachine(tmp_path / "machine")
-    yield one
-    one.close()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from pumice.cli.emulated import the_machine
 from pumice.machine import MachineError, create, layout, load_model, machine_of, open_machine
 
 
@@ -86,6 +88,18 @@ def test_a_machine_of_another_making_is_refused(tmp_path: Path, offset: int, val
         open_machine(tmp_path)
     assert sentence in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_a_machine_that_emulated_made_and_that_is_outdated_is_made_anew_in_the_way_that_is_told(tmp_path: Path) -> None:
+    home = {"XDG_DATA_HOME": str(tmp_path)}
+    directory = the_machine("1xL4", home)
+    with (directory / "state").open("r+b") as file:
+        file.seek(8)
+        file.write((1).to_bytes(4, "little"))
+    with pytest.raises(MachineError, match=r"remove the directory .* where --emulated made it, by the same command"):
+        open_machine(directory)
+    shutil.rmtree(directory)
+    open_machine(the_machine("1xL4", home)).close()
 
 
 def test_a_truncated_machine_is_refused(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ import yaml
 
 from pumice.families.nvidia_vgpu.mig_catalogue import PUBLISHED
 from pumice.model.errors import BadInput
-from pumice.wire.device_config import DeviceConfig, NvidiaConfig, parse_device_config, render_geometries
+from pumice.wire.device_config import DeviceConfig, NvidiaConfig
+from pumice.wire.device_config_text import parse_device_config, render_geometries
 
 SEVEN = "geometries: [{name: 1g.5gb, memory: 5120, count: 7}]"
 

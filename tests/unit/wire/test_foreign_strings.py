@@ -15,10 +15,14 @@ ROOMS = ("adapters", "apps", "cli", "controllers", "engine", "families", "local"
 DOMAINS = r"(?:[\w.-]*\.)?(?:volcano\.sh|nvidia\.com|huawei\.com|kubernetes\.io|k8s\.io|hami\.io|pumice\.io|ascend\.com)"
 VARIABLES = r"(?:CUDA(?!_ERROR)|NVIDIA|LIBCUDA|ASCEND|HAMI|NPU|PUMICE|VOLCANO|GPU)_[A-Z0-9_]+"
 FOREIGN = re.compile(rf"^{DOMAINS}(?:/[\w./-]*)?$|^{VARIABLES}$")
+HINTS = re.compile(r"\.(?:sh|com|io)\b|(?:CUDA|NVIDIA|ASCEND|HAMI|NPU|PUMICE|VOLCANO|GPU)_[A-Z0-9_]")
+"""Without one of these no text holds such a string."""
 
 
 def strays(source: str) -> Iterator[str]:
     """Foreign strings of a module; its documentation may name what it likes."""
+    if not HINTS.search(source):
+        return
     tree = ast.parse(source)
     told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):

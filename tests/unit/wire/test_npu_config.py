@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pumice.wire.device_config import parse_device_config
+from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.npu_config import shipped
 
 ENTRY = """\

@@ -1,20 +1,13 @@
 """volcano-scheduler.conf: what is read, what is warned of with its line, what is refused."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from pumice.engine.engine import Engine
 from pumice.model.errors import BadInput
 from pumice.wire.scheduler_conf import (
     DEFAULT_CONF,
-    PLUGIN_ARGUMENTS,
-    SWITCHES,
     Arguments,
-    PluginConf,
-    SchedulerConf,
     parse_scheduler_conf,
-    render_scheduler_conf,
 )
 
 
@@ -121,40 +114,3 @@ def test_switches_that_exclude_each_other_keep_the_last_configuration() -> None:
 )
 def test_numbers_are_read_from_what_people_write(value: object, number: int) -> None:
     assert Arguments({"k": value}).integer("k", 7) == number
-
-
-confs = st.builds(
-    SchedulerConf,
-    actions=st.lists(st.sampled_from(["enqueue", "allocate", "backfill"]), min_size=1, max_size=3).map(tuple),
-    tiers=st.lists(
-        st.lists(
-            st.builds(
-                PluginConf,
-                name=st.sampled_from(sorted(PLUGIN_ARGUMENTS.keys() - {"proportion"})),
-                off=st.frozensets(st.sampled_from(SWITCHES)),
-            ),
-            min_size=1,
-            max_size=3,
-        ).map(tuple),
-        min_size=1,
-        max_size=3,
-    ).map(tuple),
-)
-
-
-@given(confs)
-def test_what_is_rendered_is_read_back(conf: SchedulerConf) -> None:
-    again = parse_scheduler_conf(render_scheduler_conf(conf))
-    assert again.actions == conf.actions
-    assert [[(p.name, p.off) for p in t] for t in again.tiers] == [[(p.name, p.off) for p in t] for t in conf.tiers]
-
-
-@settings(deadline=None)  # the first text loads the YAML reader
-@given(st.text(max_size=200))
-def test_no_text_raises_anything_but_bad_input_of_one_line(text: str) -> None:
-    complaint = ""
-    try:
-        parse_scheduler_conf(text)
-    except BadInput as error:
-        complaint = str(error)
-    assert "\n" not in complaint

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import datetime
 from pathlib import Path
 
 import pytest
 
+from pumice.adapters.certificates import make_authority
 from pumice.adapters.kube import in_cluster, load_kubeconfig
 from pumice.adapters.kube.config import TOKEN_KEPT, TokenFile
 from pumice.model.errors import BadInput
@@ -38,6 +41,23 @@ users: [{name: u, user: {tokenFile: nowhere}}]
 """)
     with pytest.raises(BadInput, match="nowhere"):
         load_kubeconfig(config)
+
+
+@pytest.mark.parametrize("inline", [True, False])
+def test_an_authority_that_is_named_is_the_only_one_that_is_trusted(inline: bool, tmp_path: Path) -> None:
+    made = make_authority("ours", datetime.datetime.now(datetime.UTC), datetime.timedelta(days=1)).certificate
+    (tmp_path / "ca.crt").write_bytes(made)
+    named = f"certificate-authority-data: {base64.b64encode(made).decode()}" if inline else "certificate-authority: ca.crt"
+    config = tmp_path / "config"
+    config.write_text(f"""
+current-context: c
+contexts: [{{name: c, context: {{cluster: k, user: u}}}}]
+clusters: [{{name: k, cluster: {{server: "https://127.0.0.1:1", {named}}}}}]
+users: [{{name: u, user: {{token: t}}}}]
+""")
+    tls = load_kubeconfig(config).ssl
+    assert tls is not None
+    assert [dict(word for words in each["subject"] for word in words)["commonName"] for each in tls.get_ca_certs()] == ["ours"]
 
 
 def test_inside_a_pod_nothing_is_asked_without_the_clusters_authority(tmp_path: Path) -> None:

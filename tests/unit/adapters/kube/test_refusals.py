@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from aiohttp import web
+from kit.virtual_time import run_virtually
 from tests.unit.adapters.kube.scripted_server import PODS, collect, name_of, page, pod, serving, stream
 
 from pumice.adapters.kube import Access, KubeClient
@@ -28,7 +29,7 @@ def test_a_server_that_is_too_busy_for_a_watch_is_left_alone_as_long_as_it_says(
             assert await collect(kube, 2) == [("SYNCED", ""), ("ADDED", "a")]
         assert asked[1] - asked[0] >= 1.0
 
-    asyncio.run(scenario())
+    run_virtually(scenario())
 
 
 def test_a_server_that_fails_for_a_while_is_asked_again() -> None:
@@ -46,7 +47,7 @@ def test_a_server_that_fails_for_a_while_is_asked_again() -> None:
             assert await collect(kube, 2) == [("ADDED", "a"), ("SYNCED", "")]
         assert calls >= 4
 
-    asyncio.run(scenario())
+    run_virtually(scenario())
 
 
 def test_a_refusal_of_a_watch_that_breaks_off_is_asked_again() -> None:
@@ -70,7 +71,7 @@ def test_a_refusal_of_a_watch_that_breaks_off_is_asked_again() -> None:
         async with serving(handler) as kube:
             assert await collect(kube, 2) == [("SYNCED", ""), ("ADDED", "a")]
 
-    asyncio.run(scenario())
+    run_virtually(scenario())
 
 
 def test_a_refusal_that_waiting_does_not_mend_is_raised() -> None:
@@ -83,7 +84,7 @@ def test_a_refusal_that_waiting_does_not_mend_is_raised() -> None:
                 await collect(kube, 1)
         assert (refused.value.code, refused.value.reason) == (403, "Forbidden")
 
-    asyncio.run(scenario())
+    run_virtually(scenario())
 
 
 @pytest.mark.parametrize("code", [401, 403])
@@ -111,7 +112,7 @@ def test_a_refusal_after_the_first_list_is_waited_out_and_what_vanished_meanwhil
                 ("ADDED", "a"), ("ADDED", "b"), ("SYNCED", ""), ("DELETED", "a"), ("SYNCED", "")
             ]  # fmt: skip
 
-    asyncio.run(scenario())
+    run_virtually(scenario())
 
 
 def test_a_kind_that_is_taken_away_takes_its_objects_along() -> None:
@@ -128,7 +129,7 @@ def test_a_kind_that_is_taken_away_takes_its_objects_along() -> None:
                     seen.append((event.type, name_of(event)))
         assert seen == [("ADDED", "a"), ("SYNCED", ""), ("DELETED", "a")]
 
-    asyncio.run(scenario())
+    run_virtually(scenario())
 
 
 def test_a_server_that_forgets_every_version_is_not_listed_in_a_circle() -> None:
@@ -147,7 +148,7 @@ def test_a_server_that_forgets_every_version_is_not_listed_in_a_circle() -> None
                 await asyncio.wait_for(collect(kube, 10_000), 1.5)
         assert lists <= 12
 
-    asyncio.run(scenario())
+    run_virtually(scenario())
 
 
 def test_too_many_requests_waits_as_told_and_tries_again() -> None:
@@ -166,7 +167,7 @@ def test_too_many_requests_waits_as_told_and_tries_again() -> None:
         assert answer["metadata"]["uid"] == "uid-a"
         assert calls == 2
 
-    asyncio.run(scenario())
+    run_virtually(scenario())
 
 
 def test_a_server_that_is_always_too_busy_is_believed_in_the_end() -> None:
@@ -184,7 +185,7 @@ def test_a_server_that_is_always_too_busy_is_believed_in_the_end() -> None:
         assert (refused.value.code, refused.value.reason) == (429, "TooManyRequests")
         assert 5 <= calls <= 10
 
-    asyncio.run(scenario())
+    run_virtually(scenario())
 
 
 def test_a_request_that_is_never_answered_ends_by_its_timeout_and_nobody_knows_what_became_of_it() -> None:
@@ -198,7 +199,7 @@ def test_a_request_that_is_never_answered_ends_by_its_timeout_and_nobody_knows_w
                 await kube.bind("default", "a", b"{}")
         assert (refused.value.code, refused.value.reason) == (0, "Timeout")
 
-    asyncio.run(scenario())
+    run_virtually(scenario())
 
 
 def test_no_answer_is_an_error_that_says_so() -> None:
@@ -209,4 +210,4 @@ def test_no_answer_is_an_error_that_says_so() -> None:
                 await kube.get(PODS, "a", "default")
         assert (refused.value.code, refused.value.reason) == (0, "Unreachable")
 
-    asyncio.run(scenario())
+    run_virtually(scenario())

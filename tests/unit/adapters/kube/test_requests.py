@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import pytest
+from kit.virtual_time import run_virtually
 
 from pumice.adapters.kube import Access, KubeClient
 from pumice.model.errors import BadInput
@@ -75,7 +76,7 @@ def test_requests_one_after_another_share_a_connection() -> None:
             await asyncio.gather(*(kube.bind("default", "a", b"{}") for _ in range(8)))
             assert server.connections <= 8
 
-    asyncio.run(scenario())
+    run_virtually(scenario())
 
 
 def test_a_request_says_who_asks_for_what_and_quotes_what_is_not_plain() -> None:
@@ -102,7 +103,7 @@ def test_a_request_says_who_asks_for_what_and_quotes_what_is_not_plain() -> None
         assert body == b'{"x":1}'
         assert "Content-Length" not in said[1][0]
 
-    asyncio.run(scenario())
+    run_virtually(scenario())
 
 
 @pytest.mark.parametrize(("verb", "sent"), [("GET", 2), ("PUT", 2), ("DELETE", 2), ("POST", 1), ("PATCH", 1)])
@@ -127,7 +128,7 @@ def test_a_kept_connection_that_ends_under_a_request_is_replaced_only_for_what_m
             assert [line for line in server.heard if "second" in line] == [f"{verb} /second"] * sent
             await kube.request("POST", "/third", body=b"{}")  # the next one has a connection that works
 
-    asyncio.run(scenario())
+    run_virtually(scenario())
 
 
 def test_a_connection_that_the_server_closed_while_nobody_used_it_is_not_used() -> None:
@@ -142,7 +143,7 @@ def test_a_connection_that_the_server_closed_while_nobody_used_it_is_not_used() 
                 await asyncio.sleep(0.02)  # its end arrives
             assert server.heard == ["POST /0", "POST /1", "POST /2"]
 
-    asyncio.run(scenario())
+    run_virtually(scenario())
 
 
 def test_a_connection_is_not_used_after_a_long_rest() -> None:
@@ -153,7 +154,7 @@ def test_a_connection_is_not_used_after_a_long_rest() -> None:
             await kube.bind("default", "a", b"{}")
             assert server.connections == 2
 
-    asyncio.run(scenario())
+    run_virtually(scenario())
 
 
 def test_an_answer_never_reaches_another_request_than_its_own() -> None:
@@ -177,7 +178,7 @@ def test_an_answer_never_reaches_another_request_than_its_own() -> None:
             assert await kube.request("GET", "/quick") == b'{"for":"quick"}'
             assert server.connections == 2
 
-    asyncio.run(scenario())
+    run_virtually(scenario())
 
 
 HALVES = {
@@ -206,7 +207,7 @@ def test_nonsense_is_an_answer_of_which_nobody_knows_what_it_means(what: str) ->
                 assert refused.value.code == 0
             assert server.connections == 2
 
-    asyncio.run(scenario())
+    run_virtually(scenario())
 
 
 def test_a_server_that_dribbles_has_the_whole_time_and_no_more() -> None:
@@ -214,7 +215,7 @@ def test_a_server_that_dribbles_has_the_whole_time_and_no_more() -> None:
         head, _ = await server.hear(reader)
         for letter in ok(b"{}" if "soon" in head else b" " * 5000):
             writer.write(bytes([letter]))
-            await asyncio.sleep(0 if "soon" in head else 0.01)
+            await asyncio.sleep(0 if "soon" in head else 0.1)
 
     async def scenario() -> None:
         async with client_of(talk, timeout=2.0) as (kube, _):
@@ -225,7 +226,7 @@ def test_a_server_that_dribbles_has_the_whole_time_and_no_more() -> None:
             assert refused.value.reason == "Timeout"
             assert asyncio.get_running_loop().time() - began < 30
 
-    asyncio.run(scenario())
+    run_virtually(scenario())
 
 
 def test_after_a_timeout_no_other_kept_connection_is_trusted() -> None:
@@ -252,7 +253,7 @@ def test_after_a_timeout_no_other_kept_connection_is_trusted() -> None:
             await kube.bind("default", "a", b"{}")
             assert server.connections == 5
 
-    asyncio.run(scenario())
+    run_virtually(scenario())
 
 
 def test_a_redirect_is_a_refusal_and_not_an_answer() -> None:
@@ -266,7 +267,7 @@ def test_a_redirect_is_a_refusal_and_not_an_answer() -> None:
                 await kube.bind("default", "a", b"{}")
             assert refused.value.code == 302
 
-    asyncio.run(scenario())
+    run_virtually(scenario())
 
 
 def test_a_large_answer_comes_packed() -> None:
@@ -282,7 +283,7 @@ def test_a_large_answer_comes_packed() -> None:
         async with client_of(talk) as (kube, _):
             assert await kube.request("GET", "/api/v1/pods") == body
 
-    asyncio.run(scenario())
+    run_virtually(scenario())
 
 
 @pytest.mark.parametrize("server", ["", "localhost:6443", "https://", "ftp://a", "https://a:99999"])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 import pytest
 from aiohttp import web
+from kit.virtual_time import run_virtually
 from tests.unit.adapters.kube.scripted_server import collect, page, pod, serving, stream
 
 from pumice.adapters.kube.watch import WatchLimits
@@ -29,7 +29,7 @@ def test_an_interrupted_watch_resumes_where_it_was_and_tells_nothing_twice() -> 
             assert await collect(kube, 4) == [("ADDED", "a"), ("SYNCED", ""), ("ADDED", "b"), ("DELETED", "a")]
         assert asked == ["7", "9"]
 
-    asyncio.run(scenario())
+    run_virtually(scenario())
 
 
 @pytest.mark.parametrize("kind", [None, Pod])
@@ -55,7 +55,7 @@ def test_a_forgotten_version_lists_again_and_tells_the_difference(kind: type[Pod
                 ("MODIFIED", f"b{read}"), ("ADDED", f"c{read}"), ("DELETED", "a"), ("SYNCED", ""),
             ]  # fmt: skip
 
-    asyncio.run(scenario())
+    run_virtually(scenario())
 
 
 @pytest.mark.parametrize("kind", [None, Pod])
@@ -82,7 +82,7 @@ def test_who_takes_a_name_while_nobody_watches_is_told_after_the_end_of_who_bore
                 ("SYNCED", ""), ("DELETED", "uid-b"), ("MODIFIED", "second"), ("DELETED", "second"),
             ]  # fmt: skip
 
-    asyncio.run(scenario())
+    run_virtually(scenario())
 
 
 def test_a_list_in_pages_is_one_list() -> None:
@@ -97,7 +97,7 @@ def test_a_list_in_pages_is_one_list() -> None:
         async with serving(handler) as kube:
             assert await collect(kube, 3) == [("ADDED", "a"), ("ADDED", "b"), ("SYNCED", "")]
 
-    asyncio.run(scenario())
+    run_virtually(scenario())
 
 
 def test_what_goes_between_a_broken_list_and_the_next_one_is_told_as_deleted() -> None:
@@ -118,7 +118,7 @@ def test_what_goes_between_a_broken_list_and_the_next_one_is_told_as_deleted() -
         async with serving(handler) as kube:
             assert await collect(kube, 4) == [("ADDED", "a"), ("ADDED", "b"), ("DELETED", "a"), ("SYNCED", "")]
 
-    asyncio.run(scenario())
+    run_virtually(scenario())
 
 
 def test_a_list_whose_next_page_is_forgotten_is_begun_again() -> None:
@@ -141,7 +141,7 @@ def test_a_list_whose_next_page_is_forgotten_is_begun_again() -> None:
                 ("ADDED", "a"), ("ADDED", "b"), ("ADDED", "c"), ("DELETED", "a"), ("SYNCED", "")]  # fmt: skip
         assert lists == 2
 
-    asyncio.run(scenario())
+    run_virtually(scenario())
 
 
 @pytest.mark.parametrize("nonsense", [b'{"type":"ADDED","obj', b"<html>502 Bad Gateway</html>\n", b"\xff\xfe\n", b"[1]\n"])
@@ -166,7 +166,7 @@ def test_a_watch_that_breaks_off_or_says_nonsense_goes_on_after_the_last_word_th
             assert await collect(kube, 3) == [("SYNCED", ""), ("ADDED", "a"), ("ADDED", "b")]
         assert resumed == ["5", "6", "6"]
 
-    asyncio.run(scenario())
+    run_virtually(scenario())
 
 
 def test_a_watch_whose_line_does_not_end_fills_no_memory() -> None:
@@ -189,7 +189,7 @@ def test_a_watch_whose_line_does_not_end_fills_no_memory() -> None:
             kube.watch_limits = WatchLimits(longest_line=50_000)
             assert await collect(kube, 2) == [("SYNCED", ""), ("ADDED", "a")]
 
-    asyncio.run(scenario())
+    run_virtually(scenario())
 
 
 def test_objects_of_a_named_kind_come_decoded_from_list_and_watch() -> None:
@@ -204,7 +204,7 @@ def test_objects_of_a_named_kind_come_decoded_from_list_and_watch() -> None:
             told = await collect(kube, 4, Pod)
             assert told == [("ADDED", "a decoded"), ("SYNCED", ""), ("BOOKMARK", " decoded"), ("ADDED", "b decoded")]
 
-    asyncio.run(scenario())
+    run_virtually(scenario())
 
 
 def test_an_object_that_is_not_of_its_kind_spoils_no_other() -> None:
@@ -220,7 +220,7 @@ def test_an_object_that_is_not_of_its_kind_spoils_no_other() -> None:
                 ("ADDED", "a"), ("ADDED", "bad"), ("SYNCED", ""), ("MODIFIED", "bad"), ("ADDED", "b decoded"),
             ]  # fmt: skip
 
-    asyncio.run(scenario())
+    run_virtually(scenario())
 
 
 def test_a_watch_that_falls_silent_is_opened_again_where_it_was() -> None:
@@ -241,4 +241,4 @@ def test_a_watch_that_falls_silent_is_opened_again_where_it_was() -> None:
             assert await collect(kube, 4) == [("ADDED", "a"), ("SYNCED", ""), ("ADDED", "b"), ("ADDED", "c")]
         assert asked == ["7", "9"]
 
-    asyncio.run(scenario())
+    run_virtually(scenario())

@@ -12,7 +12,7 @@ from kit.objects import group, node, pod, queue
 from kit.scheduler_daemon import create, daemon
 from kit.virtual_time import VirtualClock, run_virtually
 
-from pumice.apps.controller.daemon import Controller, Settings
+from pumice.apps.controller.daemon import Controller, Settings, Watch
 from pumice.apps.service.work_queue import WorkQueue
 from pumice.ports.cluster import ApiError, WatchEvent
 from pumice.wire import volcano
@@ -89,31 +89,6 @@ def test_a_bare_pod_costs_four_writes_and_its_group_is_never_written_again_while
     run_virtually(story())
 
 
-def test_groups_of_bare_pods_come_behind_the_bindings_of_a_burst_and_within_ten_seconds() -> None:
-    async def story() -> None:
-        clock = VirtualClock()
-        cluster = await faulty_cluster(clock)
-        running = Running(cluster, clock, 1, elect=False)
-        await asyncio.wait_for(running.ready.wait(), 10)
-
-        async def burst(word: str, size: int) -> None:
-            """A hundred pods a second, each bound as soon as it is there."""
-            for name in (f"{word}{number}" for number in range(size)):
-                await create(cluster, pod(name, cpu="1"))
-                await cluster.bind("default", name, b'{"target":{"kind":"Node","name":"n1"}}')
-                await clock.sleep(0.01)
-
-        await burst("a", 300)
-        assert await groups(cluster) <= 16, "while nobody knows yet that many come"
-        await clock.sleep(2)
-        assert await groups(cluster) == 300
-        await burst("b", 1200)
-        assert 450 <= await groups(cluster) <= 550, "what has waited for ten seconds comes amid the others"
-        await running.close()
-
-    run_virtually(story())
-
-
 def test_the_group_of_a_pod_that_finds_no_node_waits_for_others_a_second_at_most() -> None:
     async def story() -> None:
         clock = VirtualClock()
@@ -139,7 +114,7 @@ def test_an_object_that_cannot_be_digested_does_not_end_the_controller() -> None
         def broken(event: WatchEvent) -> None:
             raise KeyError("what nobody thought of")
 
-        told = asyncio.create_task(running.controller._watch("pods", volcano.PODS, broken))
+        told = asyncio.create_task(running.controller._watch(Watch("pods", volcano.PODS, broken)))
         await create(cluster, pod("a", cpu="1"))
         await clock.sleep(2)
         assert not told.done()
@@ -279,6 +254,51 @@ def test_commands_on_one_queue_are_carried_out_in_the_order_in_which_they_came()
         await clock.sleep(5)
         assert (await state(cluster), await commands(cluster)) == ("Closed", 0)
         assert [reason for reason, _ in await told(cluster)] == ["CloseQueue"] * 3
+        await running.close()
+
+    run_virtually(story())
+
+
+def test_commands_that_came_while_no_controller_was_there_are_carried_out_in_their_order() -> None:
+    async def story() -> None:
+        clock = VirtualClock()
+        cluster, running = await with_a_queue(clock)
+        await running.close()
+        uid = (await cluster.get(volcano.QUEUES, "team"))["metadata"]["uid"]
+        for name, action in (("z", "CloseQueue"), ("m", "OpenQueue"), ("a", "CloseQueue"), ("b", "OpenQueue")):
+            target = {"apiVersion": QUEUE_API, "kind": "Queue", "name": "team", "uid": uid}
+            await cluster.create(volcano.COMMANDS, {"metadata": {"name": name}, "action": action, "target": target}, "default")
+        running = Running(cluster, clock, 2, elect=False)
+        await asyncio.wait_for(running.ready.wait(), 10)
+        await clock.sleep(5)
+        assert (await state(cluster), await commands(cluster)) == ("Open", 0)
+        await running.close()
+
+    run_virtually(story())
+
+
+@pytest.mark.parametrize("writes", range(4))
+@pytest.mark.parametrize("carried_out", [True, False])
+def test_a_controller_that_dies_over_a_command_leaves_it_to_the_next(writes: int, carried_out: bool) -> None:
+    """Whatever was written before it died, and whether it heard of it."""
+    async def story() -> None:
+        clock, left = VirtualClock(), [writes]
+        cluster, running = await with_a_queue(clock)
+
+        def fault(verb: str, path: str) -> ApiError | tuple[ApiError, bool] | None:
+            left[0] -= verb != "GET"
+            dead = ApiError(0, "Unreachable", "dead")
+            return None if left[0] >= 0 else (dead, True) if left[0] == -1 and carried_out else dead
+
+        await give_command(cluster, "CloseQueue")
+        cluster.fault = fault
+        await clock.sleep(1)
+        await running.close()
+        cluster.fault = lambda verb, path: None
+        running = Running(cluster, clock, 2, elect=False)
+        await asyncio.wait_for(running.ready.wait(), 10)
+        await clock.sleep(5)
+        assert (await state(cluster), await commands(cluster)) == ("Closed", 0)
         await running.close()
 
     run_virtually(story())

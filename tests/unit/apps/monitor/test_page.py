@@ -297,6 +297,22 @@ def test_a_program_without_an_account_is_told_by_metric_and_event(tmp_path):
         held[0].kill()
 
 
+def test_a_region_that_is_damaged_and_then_taken_away_is_told_as_gone(tmp_path):
+    path = write(tmp_path / "vgpu/containers/u1_train/r.cache", region_bytes()[:3000])
+
+    async def look(page, cluster):
+        def told(words):
+            return any(e["reason"] == "RegionSuspect" and words in e["message"] for e in cluster.events)
+
+        await until(lambda: told("not what the library writes"))
+        path.unlink()
+        await until(lambda: told("not any more"))
+
+    pod = pod_object("p", gives(A), uid="u1", phase="Running")
+    pod["status"]["containerStatuses"] = [{"name": "train", "state": {"running": {}}}]
+    play(tmp_path, look, pod, feedback_every=0.02)
+
+
 def test_a_region_that_its_tenant_changed_or_took_away_is_told_on_the_pod(tmp_path):
     path = write(tmp_path / "vgpu/containers/u1_train/r.cache", region_bytes(devices=1, uuids={0: A.encode()}))
 

@@ -17,7 +17,7 @@ async def story():
     start = asyncio.create_task(slices.start(()))
     await asyncio.to_thread(inside.wait)
     start.cancel()
-    slices.close()
+    slices.close(0.1)
     print("ended")
 
 asyncio.run(story())

@@ -144,7 +144,7 @@ def test_a_call_of_the_driver_that_never_returns_keeps_no_plugin_from_ending(plu
     """In real time: a virtual clock would wait for the thread."""
 
     async def act(root: Path, cards: Hanging) -> None:
-        async with running(plugin, root, cards, health_every=0.01):
+        async with running(plugin, root, cards, health_every=0.01, driver_patience=0.1):
             while not cards.inside.is_set():
                 await asyncio.sleep(0.01)
         assert not cards.over.is_set()

@@ -17,7 +17,7 @@ from pumice.machine import FaultModel
 from pumice.model.errors import BadInput
 from pumice.ports.cluster import ApiError
 from pumice.wire import names
-from pumice.wire.device_config import parse_device_config
+from pumice.wire.device_config_text import parse_device_config
 
 NUMBER = names.VGPU_NUMBER
 CANNOT_BE_FOUND = FaultModel("nvmlDeviceGetHandleByUUID", code=15, count=0)  # "GPU is lost": how a sick card is tested
@@ -183,6 +183,64 @@ async def test_an_api_server_that_is_away_for_a_shorter_time_than_allocate_waits
         answer = await world.kubelet.allocate(NUMBER, 1)
         assert answer.envs["NVIDIA_VISIBLE_DEVICES"] == A
         assert world.cluster.notes("pods", "p")[names.BIND_PHASE] == "success"
+
+
+@in_a_world
+async def test_ids_of_a_pod_that_went_while_the_api_server_was_away_are_not_answered_for_it_again(world):
+    """The kubelet gives them to the next one, of which the plugin has not heard either."""
+    async with world.plugin():
+        await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
+        world.cluster.put(pod_object("p", gives(A, 1000), uid="u1"))
+        first = await world.kubelet.allocate(NUMBER, 1)
+        clock = VirtualClock()
+        back = clock.monotonic() + 1.0
+
+        async def away(verb: str, path: str) -> None:
+            if clock.monotonic() < back or verb == "WATCH":
+                raise ApiError(503, "ServiceUnavailable", "away")
+
+        world.cluster.gate = away
+        world.cluster.hang_up(forget=True)
+        world.cluster.remove("pods", "p")
+        world.cluster.put(pod_object("q", gives(A, 2000), uid="u2"))
+        answer = await world.kubelet.allocate(NUMBER, 1)
+        assert [each.envs["CUDA_DEVICE_MEMORY_LIMIT_0"] for each in (first, answer)] == ["1000m", "2000m"]
+
+
+@in_a_world
+async def test_a_pod_that_went_before_its_turn_does_not_cost_the_next_one_its_admission(world):
+    """The watch that would have told so is away."""
+    async with world.plugin():
+        await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
+        world.cluster.put(pod_object("p", gives(A, 1000), uid="u1", time=1))
+        await asyncio.sleep(1)
+
+        async def away(verb: str, path: str) -> None:
+            if verb == "WATCH":
+                raise ApiError(503, "ServiceUnavailable", "away")
+
+        world.cluster.gate = away
+        world.cluster.hang_up(forget=True)
+        world.cluster.remove("pods", "p")
+        world.cluster.put(pod_object("q", gives(A, 2000), uid="u2", time=2))
+        answer = await world.kubelet.allocate(NUMBER, 1)
+        assert answer.envs["CUDA_DEVICE_MEMORY_LIMIT_0"] == "2000m"
+
+
+@in_a_world
+async def test_a_pod_that_is_listed_and_cannot_be_written_to_is_refused(world):
+    """It is not looked for anew again and again."""
+    async with world.plugin():
+        await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
+        world.cluster.put(pod_object("p", gives(A), uid="u1"))
+
+        async def conflicting(verb: str, path: str) -> None:
+            if verb == "PATCH" and "/pods/" in path:
+                raise ApiError(409, "Conflict", "somebody is quicker")
+
+        world.cluster.gate = conflicting
+        with pytest.raises(grpc.aio.AioRpcError, match="somebody is quicker"):
+            await world.kubelet.allocate(NUMBER, 1)
 
 
 @in_a_world

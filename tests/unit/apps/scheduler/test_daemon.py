@@ -53,6 +53,8 @@ def test_a_binding_whose_answer_was_lost_is_believed_when_the_pod_is_bound() -> 
             await create(running.cluster, pod("a", mib=4000))
             await running.bind_all("a")
             running.cluster.fault = lambda verb, path: None
+            await running.clock.sleep(2)
+            assert len(running.scheduler.engine.state.ledger.holdings) == 1
             await create(running.cluster, pod("b", mib=4000))
             await running.bind_all("b")
             await running.clock.sleep(1)

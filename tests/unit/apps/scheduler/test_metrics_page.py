@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 from kit.engine_world import World
+from kit.metric_pages import WITH_DRF, busy_page
 from kit.objects import group, node, pod
-from kit.scheduler_daemon import CONF, Daemon, create, daemon
+from kit.scheduler_daemon import Daemon, create, daemon
 from kit.virtual_time import run_virtually
 from prometheus_client.parser import text_string_to_metric_families
 
 from pumice.apps.service.process import read_process
 from pumice.metrics.process import process_families
 from pumice.metrics.scheduler import SchedulerMetrics
-from pumice.ports.cluster import ApiError
 from pumice.wire import volcano
 
 JOB = "job_name queue job_namespace"
@@ -62,35 +62,6 @@ TABLE: list[tuple[str, str, str, tuple[float, float, int] | None]] = [
 ]
 UNUSED = {"namespace_share", "namespace_weight", "namespace_weighted_share"}
 """Upstream declares them for a plugin that we do not have."""
-
-WITH_DRF = CONF.replace("  - name: proportion", "  - name: proportion\n  - name: drf")
-
-
-async def busy_page() -> str:
-    """The page of a scheduler that placed a gang, holds a pod that fits nowhere, and evicted what was left of a gang."""
-    async with daemon(node("n1", cards=4, extra={"nvidia.com/gpu": "3"}), conf=WITH_DRF) as running:
-        body = {"metadata": {"name": "team"}, "spec": {"weight": 1, "capability": {"nvidia.com/gpu": "3", "cpu": "9"}}}
-        await running.cluster.create(volcano.QUEUES, body)
-        await create(running.cluster, group("g", minimum=2, queue="team", resources={"cpu": "1", "nvidia.com/gpu": "1"}))
-        await create(running.cluster, *(pod(f"g-{i}", mib=4000, cores=30, cpu="1", group="g") for i in range(2)))
-        await running.bind_all("g-0", "g-1")
-        taken: list[str] = []  # whichever Binding of the gang comes first is taken, the other one is not
-
-        def refuse(verb: str, path: str) -> ApiError | None:
-            if "/bad-" not in path or not path.endswith("/binding"):
-                return None
-            taken.append(path)
-            return ApiError(403, "Forbidden", "not you") if path != taken[0] else None
-
-        running.cluster.fault = refuse
-        bad = [pod(f"bad-{i}", mib=4000, group="bad", owner="job") for i in range(2)]
-        await create(running.cluster, group("bad", minimum=2), *bad)
-        await create(running.cluster, group("big", minimum=1), pod("big-0", mib=9000, group="big"))
-        await running.clock.sleep(10)
-        status, page = await running.page("/metrics")
-        assert status == 200
-        return page
-
 
 @pytest.fixture(scope="module")
 def page() -> str:

@@ -15,7 +15,7 @@ from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.scheduler.daemon import Settings
 from pumice.cli.picture import collect
-from pumice.cli.status import scheduler_problem
+from pumice.cli.scheduler_page import scheduler_problem
 from pumice.model.errors import BadInput
 from pumice.wire import volcano
 from pumice.wire.names import DEVICE_CONFIGMAP, LAST_GOOD, SCHEDULER_CONFIGMAP, SYSTEM_NAMESPACE

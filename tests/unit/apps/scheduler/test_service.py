@@ -22,6 +22,7 @@ from pumice.cli.log_options import JsonFormatter
 from pumice.engine.effects import PodCondition
 from pumice.ports.cluster import ApiError
 from pumice.wire import volcano
+from pumice.wire.names import QUEUE_GATE
 
 
 def hold_back(running: Daemon, wanted: Any) -> asyncio.Event:
@@ -154,6 +155,46 @@ def test_status_writes_that_are_never_answered_keep_no_binding_waiting() -> None
             await running.clock.sleep(5)
             assert running.scheduler.writer.backlog == 0
             assert "0/1 nodes are unavailable" in await running.condition("big-49")
+
+    run_virtually(story())
+
+
+def test_the_gate_of_a_pod_that_its_queue_lets_in_is_taken_off_and_tried_again_where_that_is_refused() -> None:
+    async def story() -> None:
+        refusals = 1
+
+        def fault(verb: str, path: str) -> ApiError | None:
+            nonlocal refusals
+            if verb == "PATCH" and path.endswith("/pods/a") and refusals:
+                refusals -= 1
+                return ApiError(403, "Forbidden", "not today")
+            return None
+
+        async with daemon(node("n1", cpu="8"), fault=fault) as running:
+            asking: dict[str, Any] = {"annotations": {QUEUE_GATE: "true"}, "schedulingGates": [{"name": QUEUE_GATE}]}
+            await create(running.cluster, pod("a", cpu="1", **asking))
+            await running.bind_all("a")
+            assert not refusals
+            assert not (await running.cluster.pods())["a"]["spec"].get("schedulingGates")
+
+    run_virtually(story())
+
+
+def test_one_beside_another_scheduler_leaves_it_to_that_to_say_how_queues_stand() -> None:
+    async def story() -> None:
+        async with daemon(node("n1", cpu="8")) as running:
+            beside = Settings(scheduler_names=("default-scheduler",), configmap="", group_writes=False)
+            other = Daemon(running.cluster, running.clock, beside, seed=2)
+            for made in (pod("ours", cpu="1"), pod("theirs", cpu="2", scheduler="default-scheduler")):
+                await create(running.cluster, made)
+                await running.bind_all(made["metadata"]["name"])
+                await running.clock.sleep(5)
+            queue = await running.cluster.get(volcano.QUEUES, "default")
+            assert queue["status"]["allocated"]["cpu"] == "1"
+            await create(running.cluster, pod("large", cpu="9", scheduler="default-scheduler"))
+            await running.clock.sleep(5)
+            assert "Insufficient cpu" in await running.condition("large"), "of its pods it speaks"
+            await other.close()
 
     run_virtually(story())
 

@@ -166,7 +166,8 @@ def test_a_token_lives_no_longer_than_what_it_speaks_for(with_api: Run) -> None:
         tokens = api.server.tokens
         await api.create(ACCOUNTS, {"metadata": {"name": "robot"}})
         pod = await api.create("/api/v1/namespaces/default/pods", {
-            "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})  # fmt: skip
+            "metadata": {"name": "p"},
+            "spec": {"serviceAccountName": "robot", "containers": [{"name": "c", "image": "i"}]}})  # fmt: skip
         own = await token(api, {})
         foreign = await token(api, {"audiences": ["vault"]})
         bound = await token(api, {"boundObjectRef": {"kind": "Pod", "name": "p", "uid": pod["metadata"]["uid"]}})
@@ -223,6 +224,24 @@ def test_odd_requests_are_refused_by_name(with_api: Run) -> None:
                 assert response.code in (201, 400, 422), (kind, spec, response.body)
         for query in ({"limit": "9" * 5000}, {"limit": "1" + "0" * 30}, {"timeoutSeconds": "1e9", "watch": "1"}):
             assert (await api.call("GET", MAPS, **query)).code == 400, query
+
+    with_api(work)
+
+
+def test_odd_objects_are_refused_and_harm_no_others(with_api: Run) -> None:
+    pods = "/api/v1/namespaces/default/pods"
+    pod = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
+
+    async def work(api: InProcess) -> None:
+        await api.create("/api/v1/namespaces/default/limitranges", {"metadata": {"name": "says-nothing"}})
+        await api.create(pods, {"metadata": {"name": "p"}, **pod})
+        for field in ("priorityClassName", "serviceAccountName", "runtimeClassName"):
+            assert (await api.call("POST", pods, {"spec": {**pod["spec"], field: "no"}})).code == 403, field
+        letters = {"metadata": {"name": "s"}, "data": {"a": "\u00fc"}}
+        assert (await api.call("POST", "/api/v1/namespaces/default/secrets", letters)).code == 400
+        rules = {"a": {"type": "integer", "default": 1, "not": {"x-kubernetes-validations": [{"message": "m"}]}}}
+        crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        assert (await api.call("POST", crds, definition(rules))).code in (201, 422)
 
     with_api(work)
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
 
 from pumice.cluster.apiserver import ADMIN, ApiServer, open_storage, serve
-from pumice.cluster.apiserver.http_types import SLICE
+from pumice.cluster.apiserver.http_types import SLICE, slices
 from pumice.cluster.apiserver.patience import Patience
+from pumice.cluster.apiserver.turns import Turns
 
 PODS = "/api/v1/namespaces/default/pods"
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -134,6 +135,64 @@ def test_a_small_request_waits_for_slices_and_not_for_lists() -> None:
         assert all(task.result() > 5000 * 4_000 for task in readers)
 
     served(work)
+
+
+@pytest.mark.parametrize("path", [MAPS, f"{MAPS}?labelSelector=a%3Db", f"{MAPS}?watch=1"])
+def test_a_turn_of_the_loop_makes_one_slice_however_many_long_answers_are_under_way(
+        path: str, monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+    made: list[int] = []
+    turn = 0
+
+    def counting(parts: Iterable[bytes]) -> Iterator[bytes]:
+        for chunk in slices(parts):
+            made.append(turn)
+            yield chunk
+
+    for module in ("transport", "verbs.watch"):
+        monkeypatch.setattr(f"pumice.cluster.apiserver.{module}.slices", counting)
+
+    async def work(api: ApiServer, talk: Talk) -> None:
+        def tick() -> None:
+            nonlocal turn
+            turn += 1
+            ticking.append(loop.call_soon(tick))
+            del ticking[:-1]
+
+        fill(api, 2000, 1_000)
+        await api.storage.durable()
+        loop = asyncio.get_running_loop()
+        ticking: list[asyncio.Handle] = []
+        tick()
+        lists = [await talk(get(path)) for _ in range(20)]
+        readers = [asyncio.create_task(_drain(reader)) for reader, _ in lists]
+        while len(made) < 100:
+            await asyncio.sleep(0)
+        ticking[0].cancel()
+        for reader in readers:
+            reader.cancel()
+        assert len(made) == len(set(made))
+
+    served(work)
+
+
+def test_users_take_turns_and_so_do_the_answers_of_each() -> None:
+    async def main() -> None:
+        turns, order = Turns(), []
+
+        async def answer(user: str, name: str) -> None:
+            for _ in range(3):
+                await turns.mine(user)
+                order.append(name)
+
+        async with asyncio.TaskGroup() as group:
+            gone = group.create_task(answer("many", "cancelled"))
+            for user, name in (("many", "a"), ("many", "b"), ("one", "c")):
+                group.create_task(answer(user, name))
+            await asyncio.sleep(0)
+            gone.cancel()
+        assert "".join(order) in ("acbcacbab", "cacbcabab")
+
+    asyncio.run(main())
 
 
 async def _drain(reader: asyncio.StreamReader) -> int:

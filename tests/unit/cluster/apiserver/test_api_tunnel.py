@@ -51,6 +51,8 @@ class SmallKubelet:
 
     async def exec(self, request: web.Request) -> web.StreamResponse:
         self.asked.append(request.path_qs)
+        if request.match_info["container"] == "early":
+            return web.Response(status=400, text="container early is not running")
         socket = web.WebSocketResponse(max_msg_size=0, protocols=("v5.channel.k8s.io", "v4.channel.k8s.io"))
         await socket.prepare(request)
         async for message in socket:
@@ -185,6 +187,22 @@ def test_spdy_is_refused_and_a_node_that_is_gone_is_named() -> None:
             async with session.get(f"{url}{NAMESPACE}/pods/p/log") as answer:
                 assert answer.status == 500
                 assert "node n1 is not registered" in (await answer.json())["message"]
+
+    run(work)
+
+
+@pytest.mark.parametrize("protocol", ["SPDY/3.1", "websocket"])
+def test_whoever_cannot_have_a_connection_is_told_what_the_kubelet_says(protocol: str) -> None:
+    """kubectl tries SPDY where a WebSocket is refused, and shows what it is told then."""
+
+    async def work() -> None:
+        async with cluster() as (url, _, _, session):
+            upgrade = {"Upgrade": protocol, "Connection": "Upgrade", "Sec-WebSocket-Version": "13",
+                       "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Protocol": PROTOCOLS[0]}  # fmt: skip
+            path = f"{url}{NAMESPACE}/pods/p/exec?command=ls&container=early"
+            async with session.get(path, headers=upgrade) as answer:
+                assert answer.status == 400
+                assert (await answer.json())["message"] == "unable to upgrade: container early is not running"
 
     run(work)
 

@@ -24,6 +24,7 @@ from pumice.cluster.apiserver.tables.paths import find_first
         ("1000m", "1"), ("100m", "100m"), ("0.1m", "100u"), ("1024", "1024"), ("1Ki", "1Ki"), ("512", "512"), ("-1", "-1"),
         ("0Gi", "0"),
         ("1500k", "1500k"), (1, "1"), (0.25, "250m"), ("22356", "22356"), ("0.0000000001", "1n"),
+        ("500e30", "500e30"), ("10e30", "10e30"),
     ],
 )  # fmt: skip
 def test_quantities_in_canonical_form(text: str, wanted: str) -> None:
@@ -31,7 +32,7 @@ def test_quantities_in_canonical_form(text: str, wanted: str) -> None:
     assert canonical(wanted) == wanted
 
 
-@pytest.mark.parametrize("text", ["", "many", "1 Gi", "3GiB", "1e99", "--1", " 1", True])
+@pytest.mark.parametrize("text", ["", "many", "1 Gi", "3GiB", "1e99", "--1", " 1", True, "1000e30", "-1000e30", "9" * 40])
 def test_what_is_no_quantity(text: str) -> None:
     with pytest.raises(ValueError, match="quantity"):
         canonical(text)

@@ -7,9 +7,9 @@ from typing import Any
 
 from tests.unit.cluster.controllers.conftest import Cluster, template
 
-from pumice.cluster.controllers.common import NODES, PODS
 from pumice.cluster.controllers.nodes import UNREACHABLE, _tolerated_for
-from pumice.cluster.controllers.shell import LEASES
+from pumice.ports.cluster import Resource
+from pumice.wire.kinds import LEASES, NODES, PODS
 
 With = Callable[[Callable[[Cluster], Coroutine[Any, Any, None]]], None]
 GHOST = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "ghost"},
@@ -84,11 +84,56 @@ def test_pods_of_a_deleted_node_are_removed(with_controllers: With) -> None:
     with_controllers(work)
 
 
-def test_how_long_a_pod_stays_is_its_shortest_toleration() -> None:
-    def pod(*tolerations: dict[str, Any]) -> dict[str, Any]:
-        return {"spec": {"tolerations": list(tolerations)}}
+def test_pods_that_name_a_node_that_never_was_are_removed(with_controllers: With) -> None:
+    async def work(cluster: Cluster) -> None:
+        made = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "default"}}
+        await cluster.kube.create(PODS, {**made, "spec": template(nodeName="nowhere")["spec"]})
+        await cluster.settle(30)
+        assert await cluster.get(PODS, "p")
+        await cluster.settle(15)
+        assert await cluster.get(PODS, "p") is None
 
-    assert _tolerated_for(pod()) == 0.0
-    assert _tolerated_for(pod({"operator": "Exists"})) is None
-    assert _tolerated_for(pod({"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30},
-                              {"key": "other", "operator": "Exists"})) == 30.0
+    with_controllers(work)
+
+
+def test_how_long_a_pod_stays_is_its_shortest_toleration() -> None:
+    taint = {"key": UNREACHABLE, "effect": "NoExecute"}
+
+    def stays(*tolerations: dict[str, Any]) -> float | None:
+        return _tolerated_for({"spec": {"tolerations": list(tolerations)}}, taint)
+
+    assert stays() == 0.0
+    assert stays({"operator": "Exists"}) is None
+    assert stays({"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30},
+                 {"key": "other", "operator": "Exists"}) == 30.0
+    assert stays({"key": UNREACHABLE, "value": "other", "effect": "NoExecute"}) == 0.0
+
+
+def test_a_taint_sends_away_who_does_not_tolerate_it(with_controllers: With) -> None:
+    async def work(cluster: Cluster) -> None:
+        tolerations = {"stays": [{"key": "sick", "operator": "Equal", "value": "yes"}],
+                       "later": [{"key": "sick", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}],
+                       "goes": []}
+        for name, each in tolerations.items():
+            await cluster.make(PODS, "Pod", name, {**template()["spec"], "tolerations": each})
+        await cluster.settle(4)
+        taint = {"key": "sick", "value": "yes", "effect": "NoExecute"}
+        await cluster.kube.patch(NODES, "n1", {"spec": {"taints": [taint]}})
+        await cluster.settle(5)
+        assert await leaving(cluster) == {"goes"}
+        await cluster.settle(60)
+        assert await leaving(cluster) == {"goes", "later"}
+        await cluster.make(PODS, "Pod", "new", template()["spec"])
+        await cluster.settle(2)
+        assert await leaving(cluster) == {"goes", "later", "new"}
+
+    with_controllers(work)
+
+
+async def leaving(cluster: Cluster) -> set[str]:
+    """Those that are gone or go."""
+    there = {pod["metadata"]["name"] for pod in await cluster.pods() if not pod["metadata"].get("deletionTimestamp")}
+    events = (await cluster.kube.list(Resource("", "v1", "events"), "default"))["items"]
+    told = {e["involvedObject"]["name"] for e in events if e["reason"] == "TaintManagerEviction"}
+    assert not told & there
+    return told

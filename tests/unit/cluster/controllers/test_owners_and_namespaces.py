@@ -12,9 +12,11 @@ from kit.direct_cluster import memory_cluster
 from kit.virtual_time import VirtualClock, run_virtually
 from tests.unit.cluster.controllers.conftest import Cluster, template
 
-from pumice.cluster.controllers import shell
-from pumice.cluster.controllers.common import DEPLOYMENTS, NAMESPACES, PODS, REPLICA_SETS
+from pumice.cluster.controllers import namespaces, shell
+from pumice.cluster.controllers.actions import Delete, Patch
+from pumice.cluster.controllers.garbage import Meta, Vertex
 from pumice.ports.cluster import Json, Resource
+from pumice.wire.kinds import DEPLOYMENTS, NAMESPACES, PODS, REPLICA_SETS
 
 With = Callable[[Callable[[Cluster], Coroutine[Any, Any, None]]], None]
 MAPS = Resource("", "v1", "configmaps")
@@ -215,3 +217,23 @@ def test_a_watch_that_ends_for_good_ends_the_controllers_too() -> None:
             await asyncio.wait_for(running, 3600)
 
     run_virtually(story())
+
+
+def test_a_namespace_ends_its_pods_before_what_they_use_and_says_what_is_left() -> None:
+    namespace = {"metadata": {"name": "n", "uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z"},
+                 "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Terminating"}}
+    used = Vertex(MAPS, Meta(name="used", namespace="n", uid="1"))
+    pod = Vertex(PODS, Meta(name="p", namespace="n", uid="2", finalizers=["example.com/mine"]))
+    first = namespaces.reconcile(namespace, [used, pod], "", 7.0)
+    assert [action.name for action in first if isinstance(action, Delete)] == ["p"]
+    (told,) = [action.body["status"]["conditions"] for action in first if isinstance(action, Patch)]
+    assert {c["type"]: c["message"] for c in told if c["status"] == "True"} == {
+        "NamespaceContentRemaining":
+            "Some resources are remaining: configmaps. has 1 resource instances, pods. has 1 resource instances",
+        "NamespaceFinalizersRemaining":
+            "Some content in the namespace has finalizers remaining: example.com/mine in 1 resource instances"}
+    namespace["status"] = {"phase": "Terminating", "conditions": told}
+    again = namespaces.reconcile(namespace, [used, pod], "", 9.0)
+    assert not any(isinstance(action, Patch) for action in again)
+    last = namespaces.reconcile(namespace, [used], "", 9.0)
+    assert [action.name for action in last if isinstance(action, Delete)] == ["used"]

@@ -5,23 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
 from tests.unit.cluster.controllers.conftest import Cluster, template
 
 from pumice.cluster.controllers.actions import Patch, Tell
-from pumice.cluster.controllers.common import (
+from pumice.cluster.controllers.common import share_of, template_hash
+from pumice.cluster.controllers.daemonset import fits
+from pumice.cluster.controllers.job import reconcile as reconcile_job
+from pumice.cluster.controllers.job_indexes import Indexes
+from pumice.ports.cluster import Json, Resource
+from pumice.wire.kinds import (
+    CRON_JOBS,
     DAEMON_SETS,
     DEPLOYMENTS,
     JOBS,
     NODES,
     PODS,
     REPLICA_SETS,
-    share_of,
-    template_hash,
+    REPLICATION_CONTROLLERS,
 )
-from pumice.cluster.controllers.daemonset import fits
-from pumice.cluster.controllers.job import _ranges
-from pumice.cluster.controllers.job import reconcile as reconcile_job
-from pumice.ports.cluster import Resource
 
 With = Callable[[Callable[[Cluster], Coroutine[Any, Any, None]]], None]
 SELECTOR = {"matchLabels": {"app": "x"}}
@@ -280,7 +282,7 @@ def test_percentages_round_up_for_surge_and_down_for_unavailable() -> None:
 
 
 def test_completed_indexes_are_told_as_ranges() -> None:
-    assert _ranges({0, 1, 2, 5, 7, 8}) == "0-2,5,7,8"
+    assert str(Indexes.of({0, 1, 2, 5, 7, 8})) == "0-2,5,7,8"
 
 
 def test_a_daemon_pod_stays_off_tainted_nodes_that_it_does_not_tolerate() -> None:
@@ -296,3 +298,76 @@ def test_a_daemon_pod_stays_off_tainted_nodes_that_it_does_not_tolerate() -> Non
         {"matchExpressions": [{"key": "a", "operator": "In", "values": ["1"]}]}]}}}
     assert fits({"affinity": affinity}, {**node, "spec": {}})
     assert not fits({"affinity": affinity}, cordoned)
+
+
+async def unowned(cluster: Cluster, name: str, **labels: str) -> Json:
+    return await cluster.make(PODS, "Pod", name, template()["spec"], labels=labels)
+
+
+async def owners(cluster: Cluster) -> dict[str, list[str]]:
+    return {pod["metadata"]["name"]: [o["name"] for o in pod["metadata"].get("ownerReferences") or ()]
+            for pod in await cluster.pods()}
+
+
+@pytest.mark.parametrize(("resource", "kind", "selector"), [
+    (REPLICA_SETS, "ReplicaSet", SELECTOR), (REPLICATION_CONTROLLERS, "ReplicationController", {"app": "x"})])
+def test_pods_that_nobody_owns_are_adopted_and_those_with_other_labels_let_go(
+        with_controllers: With, resource: Resource, kind: str, selector: Json) -> None:
+    async def work(cluster: Cluster) -> None:
+        await unowned(cluster, "mine", app="x")
+        await unowned(cluster, "other", app="y")
+        await cluster.make(resource, kind, "set", {"replicas": 2, "selector": selector, "template": template()})
+        await cluster.settle()
+        found = await owners(cluster)
+        assert (len(found), found["mine"], found["other"]) == (3, ["set"], [])
+        await cluster.kube.patch(PODS, "mine", {"metadata": {"labels": {"app": "z"}}}, "default")
+        await cluster.settle()
+        found = await owners(cluster)
+        assert (len(found), found["mine"]) == (4, [])
+        status = (await cluster.kube.get(resource, "set", "default"))["status"]
+        assert (status["replicas"], status["readyReplicas"]) == (2, 2)
+        await cluster.kube.patch(resource, "set", {"spec": {"replicas": 0}}, "default")
+        await cluster.settle(60)
+        assert (await owners(cluster)).keys() == {"mine", "other"}
+
+    with_controllers(work)
+
+
+def test_a_cron_job_makes_a_job_at_each_time_and_keeps_so_many(with_controllers: With) -> None:
+    async def work(cluster: Cluster) -> None:
+        job_template = {"spec": {"template": template("sleep", "90", restartPolicy="Never")}}
+        spec = {"schedule": "*/1 * * * *", "successfulJobsHistoryLimit": 2, "jobTemplate": job_template}
+        await cluster.make(CRON_JOBS, "CronJob", "c", spec)
+        await cluster.settle(65)
+        (name,) = await cluster.names(JOBS)
+        made = await cluster.get(JOBS, name)
+        assert made is not None
+        assert [(o["apiVersion"], o["kind"], o["name"]) for o in made["metadata"]["ownerReferences"]] == [
+            ("batch/v1", "CronJob", "c")]
+        status = (await cluster.kube.get(CRON_JOBS, "c", "default"))["status"]
+        assert status["lastScheduleTime"]
+        assert [(job["apiVersion"], job["name"]) for job in status["active"]] == [("batch/v1", name)]
+        await cluster.settle(420)
+        jobs = (await cluster.kube.list(JOBS, "default"))["items"]
+        assert sum(bool(job["status"].get("succeeded")) for job in jobs) == 2
+        assert len(jobs) in (3, 4)
+        assert "lastSuccessfulTime" in (await cluster.kube.get(CRON_JOBS, "c", "default"))["status"]
+
+    with_controllers(work)
+
+
+@pytest.mark.parametrize(("resource", "kind", "spec"), [
+    (Resource("autoscaling", "v2", "horizontalpodautoscalers"), "HorizontalPodAutoscaler",
+     {"maxReplicas": 2, "scaleTargetRef": {"kind": "Deployment", "name": "d", "apiVersion": "apps/v1"}}),
+    (Resource("networking.k8s.io", "v1", "networkpolicies"), "NetworkPolicy", {"podSelector": {}}),
+    (Resource("apps", "v1", "statefulsets"), "StatefulSet", {"serviceName": "s", "selector": SELECTOR, "template": template()}),
+])
+def test_what_has_no_effect_says_so(with_controllers: With, resource: Resource, kind: str, spec: Json) -> None:
+    async def work(cluster: Cluster) -> None:
+        await cluster.make(resource, kind, "a", spec)
+        await cluster.settle()
+        events = (await cluster.kube.list(Resource("", "v1", "events"), "default"))["items"]
+        told = [e["message"] for e in events if e["involvedObject"]["kind"] == kind]
+        assert [text.partition(":")[0] for text in told] == [f"{kind}s have no effect in this cluster"]
+
+    with_controllers(work)

@@ -135,6 +135,71 @@ def test_items_choose_keys_and_paths(on_node: OnNode) -> None:
     on_node(work)
 
 
+CLAIMS, VOLUMES = Resource("", "v1", "persistentvolumeclaims"), Resource("", "v1", "persistentvolumes", namespaced=False)
+
+
+async def claimed(here: World, **source: Any) -> None:
+    """A claim ``c`` that is bound to a volume of this kind."""
+    wanted = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "volumeName": "pv"}
+    made = await here.kube.create(CLAIMS, {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "spec": wanted,
+                                           "metadata": {"name": "c", "namespace": "default"}})
+    spec = {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
+            "claimRef": {"namespace": "default", "name": "c", "uid": made["metadata"]["uid"]}, **source}  # fmt: skip
+    await here.kube.create(VOLUMES, {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv"}, "spec": spec})
+    await here.kube.patch(CLAIMS, "c", {"status": {"phase": "Bound"}}, "default", subresource="status")
+
+
+ANYWHERE = {"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]}]}}
+
+
+def test_a_claims_volume_is_the_folder_that_it_names(on_node: OnNode, tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+
+    async def work(here: World) -> None:
+        await claimed(here, local={"path": str(tmp_path / "disk")}, nodeAffinity=ANYWHERE)
+        assert await mounted(here, {"persistentVolumeClaim": {"claimName": "c", "readOnly": True}}) == tmp_path / "disk"
+        (mount,) = [m for m in here.runtime.started[0].mounts if m.target == "/v"]
+        assert mount.read_only
+
+    on_node(work)
+
+
+def test_a_folder_that_the_machine_lacks_is_made_for_a_host_path_alone_and_on_that_node(on_node: OnNode) -> None:
+    async def work(here: World) -> None:
+        await claimed(here, hostPath={"path": "/no-such-place/data"})
+        folder = await mounted(here, {"persistentVolumeClaim": {"claimName": "c"}})
+        assert folder.is_dir()
+        assert not Path("/no-such-place").exists()
+
+    on_node(work)
+
+
+@pytest.mark.parametrize("source", [
+    {"local": {"path": "/no-such-place"}, "nodeAffinity": ANYWHERE}, {"nfs": {"server": "s", "path": "/x"}},
+    {"hostPath": {"path": "/tmp"}, "volumeMode": "Block"},
+])  # fmt: skip
+def test_a_pod_waits_for_a_volume_that_is_not_of_this_machine(on_node: OnNode, source: dict[str, Any]) -> None:
+    async def work(here: World) -> None:
+        await claimed(here, **source)
+        await here.pod("p", container={"volumeMounts": [{"name": "v", "mountPath": "/v"}]},
+                       volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}])
+        await here.settle()
+        assert not here.runtime.started
+
+    on_node(work)
+
+
+def test_a_claim_that_names_anothers_volume_gets_nothing_of_it(on_node: OnNode) -> None:
+    async def work(here: World) -> None:
+        await claimed(here, hostPath={"path": "/usr"}, claimRef={"namespace": "default", "name": "c", "uid": "another"})
+        await here.pod("p", container={"volumeMounts": [{"name": "v", "mountPath": "/v"}]},
+                       volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}])
+        await here.settle()
+        assert not here.runtime.started
+
+    on_node(work)
+
+
 def test_a_path_that_leads_out_of_the_volume_is_refused(on_node: OnNode) -> None:
     async def work(here: World) -> None:
         await config_map(here, "m", k="v")

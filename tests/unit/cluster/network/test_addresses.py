@@ -50,4 +50,5 @@ def test_a_range_is_one_that_no_route_of_the_machine_touches() -> None:
     vpn = "tun0\t0000900A\t00000000\t0001\t0\t0\t0\t0000F0FF\t0\t0\t0\n"  # 10.144.0.0/12
     assert str(free_network(3, HEADER + default + vpn)) == "10.140.0.0/14"
     assert str(free_network(4, HEADER + default + vpn)) == "10.160.0.0/14"
+    assert str(free_network(4, HEADER + default + vpn, ["10.163.255.53", "fd00::53", "none"])) == "10.164.0.0/14"
     assert free_network(4, HEADER + "tun0\t0000000A\t00000000\t0001\t0\t0\t0\t000000FF\t0\t0\t0\n") is None

@@ -11,7 +11,7 @@ from pumice.cli import main as cli
 from pumice.families.lint import lint_files
 from pumice.families.settings import ALIASES, ARGUMENTS
 from pumice.wire import names
-from pumice.wire.device_config import KEYS
+from pumice.wire.device_config_text import KEYS
 
 SCHEDULER = """\
 apiVersion: v1
@@ -139,7 +139,7 @@ def test_the_published_geometries_have_no_findings() -> None:
     import yaml
 
     from pumice.families.nvidia_vgpu.mig_catalogue import PUBLISHED
-    from pumice.wire.device_config import render_geometries
+    from pumice.wire.device_config_text import render_geometries
 
     text = yaml.safe_dump({"nvidia": {"knownMigGeometries": render_geometries(PUBLISHED)}})
     assert found(text) == []

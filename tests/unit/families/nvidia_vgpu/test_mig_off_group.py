@@ -13,7 +13,8 @@ from pumice.model.cards import Grant
 from pumice.model.hardware.mig import mig_tables
 from pumice.model.refusal import Misfit
 from pumice.wire import names
-from pumice.wire.device_config import NvidiaConfig, parse_device_config
+from pumice.wire.device_config import NvidiaConfig
+from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.nvidia_vgpu import PodDevice, parse_pod_device, parse_register, render_register
 
 OURS = card("GPU-m1", 40960, 10, A100, mode="mig", places=True)

@@ -14,7 +14,8 @@ from pumice.model.cards import Grant
 from pumice.model.hardware.mig import mig_tables
 from pumice.model.refusal import Misfit
 from pumice.wire import names
-from pumice.wire.device_config import NvidiaConfig, parse_device_config
+from pumice.wire.device_config import NvidiaConfig
+from pumice.wire.device_config_text import parse_device_config
 
 
 def world(*cards: str, config: str = "", **settings: object) -> TinyLedger:

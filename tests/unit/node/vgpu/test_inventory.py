@@ -14,7 +14,8 @@ from pumice.node.vgpu.inventory import capacity, core_list, memory_list, share, 
 from pumice.node.vgpu.sharing import Flags, Sharing, effective, needed_factor
 from pumice.ports.cards import CardFacts
 from pumice.wire import names
-from pumice.wire.device_config import NvidiaConfig, parse_device_config
+from pumice.wire.device_config import NvidiaConfig
+from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.node_config import parse_node_config
 from pumice.wire.nvidia_vgpu import CardPlace, parse_register, parse_topology
 from pumice.wire.objects import Node, convert

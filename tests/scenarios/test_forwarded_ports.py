@@ -9,19 +9,8 @@ import aiohttp
 import pytest
 from kit.real_node import Cases, Cluster
 
+from pumice.cluster.kubelet import spdy
 from pumice.cluster.kubelet.port_forward import MOST_STREAMS, PROTOCOL
-from pumice.cluster.kubelet.spdy import (
-    LONGEST_FRAME,
-    Data,
-    Malformed,
-    Opened,
-    Ping,
-    Reader,
-    Reset,
-    Writer,
-    data_frame,
-    reset_frame,
-)
 
 PORT = 18080
 SERVER = f"""
@@ -42,7 +31,7 @@ class Forwarded:
     """The client's end."""
 
     def __init__(self, socket: Any) -> None:
-        self.socket, self.writer, self.reader, self.next, self.requests = socket, Writer(), Reader(), 1, 0
+        self.socket, self.writer, self.reader, self.next, self.requests = socket, spdy.Writer(), spdy.Reader(), 1, 0
 
     async def open(self, port: object) -> tuple[int, int]:
         """(Stream of errors, stream of data)."""
@@ -53,8 +42,14 @@ class Forwarded:
             streams.append(self.next)
             self.next += 2
         self.requests += 1
-        await self.socket.send_bytes(data_frame(streams[0], b"", last=True))
+        await self.socket.send_bytes(spdy.data_frame(streams[0], b"", last=True))
         return streams[0], streams[1]
+
+    async def answered(self, words: bytes) -> bytes:
+        """What the pod's program makes of them, on streams of their own."""
+        errors, data = await self.open(PORT)
+        await self.socket.send_bytes(spdy.data_frame(data, words, last=True))
+        return (await self.until_last(errors, data))[data]
 
     async def until_last(self, *streams: int) -> dict[int, bytes]:
         """What comes on these streams until each has ended."""
@@ -63,10 +58,10 @@ class Forwarded:
         while left:
             message = await self.socket.receive(timeout=30)
             for event in self.reader.feed(message.data):
-                if isinstance(event, Data):
+                if isinstance(event, spdy.Data):
                     found[event.stream] = found.get(event.stream, b"") + event.data
                     left -= {event.stream} if event.last else set()
-                elif isinstance(event, Reset):
+                elif isinstance(event, spdy.Reset):
                     left.discard(event.stream)
         return found
 
@@ -81,10 +76,7 @@ async def serving(cluster: Cluster) -> None:
     await cluster.until("p", "Running")
     for _ in range(300):  # until its program listens
         async with forward(cluster) as socket:
-            client = Forwarded(socket)
-            errors, data = await client.open(PORT)
-            await socket.send_bytes(data_frame(data, b"x", last=True))
-            if (await client.until_last(data, errors))[data] == b"X":
+            if await Forwarded(socket).answered(b"x") == b"X":
                 return
     raise TimeoutError
 
@@ -97,8 +89,8 @@ def test_many_connections_share_one_and_each_gets_its_own_answer(on_cluster: Cas
             pairs = [await client.open(PORT) for _ in range(5)]
             for i, (_, data) in enumerate(pairs):
                 for _ in range(10):
-                    await socket.send_bytes(data_frame(data, b"words of %d, " % i * 4_000))
-                await socket.send_bytes(data_frame(data, b"end", last=True))
+                    await socket.send_bytes(spdy.data_frame(data, b"words of %d, " % i * 4_000))
+                await socket.send_bytes(spdy.data_frame(data, b"end", last=True))
             found = await client.until_last(*(stream for pair in pairs for stream in pair))
             assert [found[data] for _, data in pairs] == [b"WORDS OF %d, " % i * 40_000 + b"END" for i in range(5)]
             assert [found[errors] for errors, _ in pairs] == [b""] * 5
@@ -112,13 +104,11 @@ def test_a_program_that_goes_while_it_is_sent_to_holds_nobody_up(on_cluster: Cas
         async with forward(cluster) as socket:
             client = Forwarded(socket)
             errors, data = await client.open(PORT)
-            await socket.send_bytes(data_frame(data, b"stop"))
+            await socket.send_bytes(spdy.data_frame(data, b"stop"))
             for _ in range(200):
-                await socket.send_bytes(data_frame(data, bytes(100_000)))
+                await socket.send_bytes(spdy.data_frame(data, bytes(100_000)))
             await client.until_last(errors, data)
-            good = await client.open(PORT)
-            await socket.send_bytes(data_frame(good[1], b"on", last=True))
-            assert (await client.until_last(*good))[good[1]] == b"ON"
+            assert await client.answered(b"on") == b"ON", "the others go on"
 
     on_cluster(work)
 
@@ -130,9 +120,7 @@ def test_a_port_where_nobody_listens_is_told_on_the_stream_of_errors(on_cluster:
             client = Forwarded(socket)
             errors, data = await client.open(PORT + 1)
             assert b"failed to connect to localhost:18081 inside the pod" in (await client.until_last(errors, data))[errors]
-            good = await client.open(PORT)
-            await socket.send_bytes(data_frame(good[1], b"on", last=True))
-            assert (await client.until_last(*good))[good[1]] == b"ON"  # the others go on
+            assert await client.answered(b"on") == b"ON", "the others go on"
 
     on_cluster(work)
 
@@ -153,24 +141,24 @@ def test_what_is_no_spdy_ends_that_connection_alone(on_cluster: Cases, sent: byt
             for port in ("none", 0, 65536):
                 errors, data = await client.open(port)
                 await client.until_last(errors, data)  # each is reset
-            good = await client.open(PORT)
-            await socket.send_bytes(data_frame(good[1], b"on", last=True))
-            assert (await client.until_last(*good))[good[1]] == b"ON"
+            assert await client.answered(b"on") == b"ON", "the others go on"
 
     on_cluster(work)
 
 
 def test_frames_are_read_however_they_are_cut() -> None:
-    writer = Writer()
+    writer = spdy.Writer()
     headers = {"streamtype": "data", "port": "80", "requestid": "0"}
     ping = bytes.fromhex("8003000600000004") + b"abcd"
-    sent = writer.opened(1, headers) + writer.opened(3, headers) + ping + data_frame(3, b"words", last=True) + reset_frame(1)
-    whole = list(Reader().feed(sent))
-    assert whole == [Opened(1, headers), Opened(3, headers), Ping(ping), Data(3, b"words", True), Reset(1)]
-    reader = Reader()
+    sent = writer.opened(1, headers) + writer.opened(3, headers) + ping + spdy.data_frame(3, b"words", last=True)
+    sent += spdy.reset_frame(1)
+    whole = list(spdy.Reader().feed(sent))
+    begun = [spdy.Opened(1, headers), spdy.Opened(3, headers)]
+    assert whole == [*begun, spdy.Ping(ping), spdy.Data(3, b"words", True), spdy.Reset(1)]
+    reader = spdy.Reader()
     assert [event for i in range(len(sent)) for event in reader.feed(sent[i : i + 1])] == whole
-    with pytest.raises(Malformed):
-        list(Reader().feed(data_frame(1, bytes(LONGEST_FRAME + 1))))
+    with pytest.raises(spdy.Malformed):
+        list(spdy.Reader().feed(spdy.data_frame(1, bytes(spdy.LONGEST_FRAME + 1))))
 
 
 @pytest.mark.parametrize("port", ["²", "9" * 5000, "٣"])
@@ -180,9 +168,7 @@ def test_a_port_of_strange_digits_is_refused_like_any_other(on_cluster: Cases, p
         async with forward(cluster) as socket:
             client = Forwarded(socket)
             await client.until_last(*await client.open(port))
-            good = await client.open(PORT)
-            await socket.send_bytes(data_frame(good[1], b"on", last=True))
-            assert (await client.until_last(*good))[good[1]] == b"ON"
+            assert await client.answered(b"on") == b"ON", "the others go on"
 
     on_cluster(work)
 
@@ -194,11 +180,11 @@ def test_a_stream_that_is_opened_twice_or_reset_at_once_leaves_nothing_behind(on
             client = Forwarded(socket)
             headers = {"streamtype": "data", "port": str(PORT), "requestid": "none"}
             for stream in range(10_001, 10_001 + 2 * MOST_STREAMS, 2):
-                await socket.send_bytes(client.writer.opened(stream, headers) + reset_frame(stream))
+                await socket.send_bytes(client.writer.opened(stream, headers) + spdy.reset_frame(stream))
             good = await client.open(PORT)
             await socket.send_bytes(client.writer.opened(good[1], headers))
             assert (await client.until_last(good[1]))[good[1]] == b"", "the second opening is reset, and the first goes on"
-            await socket.send_bytes(data_frame(good[1], b"on", last=True))
+            await socket.send_bytes(spdy.data_frame(good[1], b"on", last=True))
             assert (await client.until_last(*good))[good[1]] == b"ON"
 
     on_cluster(work)

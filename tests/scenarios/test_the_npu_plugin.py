@@ -21,11 +21,11 @@ from kit.npu_world import chip
 from kit.virtual_time import VirtualClock, in_silence, run_virtually
 
 from pumice.apps.node import ascend_plugin, npu_configuration
-from pumice.apps.service.own_node import NODES, PODS
 from pumice.model.errors import BadInput
 from pumice.model.hardware.npu import Template
 from pumice.node.ascend.inventory import NpuSharing
 from pumice.wire.ascend_hami import NpuDevice, RuntimeNpu, parse_npu_register, render_npu_binding
+from pumice.wire.kinds import NODES, PODS
 
 RESOURCE, WORD = "huawei.com/Ascend310P", "Ascend310P"
 @dataclass
@@ -79,8 +79,8 @@ def in_a_world(test: Any, again: Any = None, **changes: Any) -> None:
 
 
 def served(world: World, settings: ascend_plugin.Settings, again: Any = None) -> AbstractAsyncContextManager[None]:
-    sharing = NpuSharing(chip("310P3"))
-    brand = ascend_plugin.ascend(settings, sharing, world.npus, world.npus, again=again, clock=world.clock)
+    latest = None if again is None else ascend_plugin.Latest(again, world.clock)
+    brand = ascend_plugin.ascend(settings, NpuSharing(chip("310P3")), world.npus, world.npus, latest=latest)
     return plugin_served(settings, brand, world.cluster, world.clock)
 
 
@@ -170,7 +170,7 @@ def test_a_chip_with_a_slice_that_nobody_booked_takes_no_pods_until_it_is_gone_a
         world.pod("p", NpuDevice(U[0], WORD, 6144, 0), template="vir02")
         await world.kubelet.allocate(RESOURCE, 1, ["x"])
         ours = world.npus.make(U[0], "vir02")
-        await world.clock.sleep(400.0)
+        await in_silence(400.0)
         assert sum((await world.kubelet.until(RESOURCE, lambda listed: True)).values()) == 14, "its own pod's slice is none"
         theirs = world.npus.make(U[0], "vir04")
         await world.kubelet.until(RESOURCE, lambda listed: sum(listed.values()) == 7, timeout=600)
@@ -214,7 +214,7 @@ def test_a_configuration_that_changes_under_running_pods_is_learned_and_takes_no
         assert dict(answer.envs)["ASCEND_VNPU_SPECS"] == "vir04_3c"
         await world.kubelet.until(RESOURCE, lambda listed: len(listed) == 4, timeout=120)
         assert (await world.notes("running"))["hami.io/bind-phase"] == "success"
-        await world.clock.sleep(300.0)
+        await in_silence(300.0)
         assert [s.template for s in world.npus.made[U[0]].values()] == ["vir02"]
 
     in_a_world(play, again=again)

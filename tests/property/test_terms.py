@@ -161,20 +161,3 @@ def test_the_verdicts_are_those_of_a_plain_look_at_all_pods(seed: int) -> None:
             refused_some += len(ours) < len(cluster.nodes)
     assert refused_some > 20, "the histories refuse too little"
     assert not list(cluster.engine.framework.verdicts(state, cls.base, None, Part.NODE)), "nodes alone refuse nothing here"
-
-
-def test_taints_that_change_without_end_leave_nothing_behind() -> None:
-    """Autoscalers write times into taints."""
-    engine = Engine(parse_scheduler_conf(conf("predicates", "nodeorder")))
-    engine.state.bookings.put_node(convert(Node, node("other")))
-    tolerant = pod("t", cpu="1", tolerations=[{"key": "since", "operator": "Exists", "effect": "NoSchedule"}])
-    classes = [engine.state.classes.of(convert(Pod, obj)) for obj in (pod("p", cpu="1"), tolerant)]
-    for number in range(300):
-        effect = ("NoSchedule", "PreferNoSchedule")[number % 2]
-        taints = [{"key": "since", "value": str(number), "effect": effect}] if number % 5 else []
-        engine.state.bookings.put_node(convert(Node, node("n", taints=taints)))
-        row = engine.state.ledger.table.row_of["n"]
-        hard = bool(taints) and effect == "NoSchedule"
-        assert [bool(engine.placer.evaluation.fits(cls, None)[row]) for cls in classes] == [not hard, True]
-        assert [engine.state.has_preferences(cls) for cls in classes] == [bool(taints) and not hard] * 2
-    assert len(engine.state.ledger.table.taint_sets) <= 3

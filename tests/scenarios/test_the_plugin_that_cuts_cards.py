@@ -16,7 +16,7 @@ from kit.plugin_world import World
 from kit.plugin_world import in_a_world as in_any_world
 
 from pumice.adapters.journal import FileJournal
-from pumice.adapters.nvml import NvmlSlices
+from pumice.adapters.nvml.slices import NvmlSlices
 from pumice.machine import FaultModel, machine_of
 from pumice.ports.slices import Phase, Place
 from pumice.wire import names, variables
@@ -230,8 +230,6 @@ async def test_a_slice_on_which_a_process_still_runs_is_not_removed_whoever_has_
             program.kill()
             program.communicate()
         assert there() == ["2g.10gb@0"]
-
-
 
 
 @in_a_world

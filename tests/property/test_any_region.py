@@ -1,0 +1,36 @@
+"""A region is written by its tenant: no content at all breaks who reads it."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from kit.region_files import Proc, region_bytes, write
+
+from pumice.adapters.region import read_region
+from pumice.ports.region import BadRegion, RegionSnapshot
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    version=st.sampled_from(["0", "1.1", "1.2"]),
+    seed=st.integers(0, 2**32),
+    cut=st.one_of(st.none(), st.integers(0, 2008953)),
+)
+def test_no_content_at_all_breaks_the_reader(tmp_path, version, seed, cut):
+    dice = random.Random(seed)
+    data = region_bytes(version, procs=(Proc(),))
+    for _ in range(dice.randrange(1, 40)):
+        place = dice.choice([dice.randrange(0, 5000), dice.randrange(len(data) - 200, len(data) - 8)])
+        data[place : place + 4] = dice.randbytes(4)
+    if dice.random() < 0.8:
+        data[0:4] = region_bytes(version)[0:4]
+    path = write(tmp_path / "x", bytes(data[:cut]))
+    try:
+        seen = read_region(path)
+    except BadRegion:
+        return
+    assert isinstance(seen, RegionSnapshot)
+    assert len(seen.devices) <= 16
+    assert len(seen.processes) <= 1024

@@ -1,0 +1,315 @@
+"""What each value of the chart does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kit.helm import CHART, refusal, rendered
+
+from pumice.ports.cluster import Json
+
+LABEL = {"team": "cards"}
+LIMITS = {"limits": {"memory": "512Mi"}}
+APART = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
+TOLERATED = [{"key": "own", "operator": "Exists"}]
+CENTRAL = {"scheduler": "volcano-scheduler", "controller": "volcano-controllers", "admission": "volcano-admission"}
+
+
+class Rendering:
+    def __init__(self, values: Json) -> None:
+        self.objects = rendered(values)
+
+    def __call__(self, kind: str, name: str) -> Json:
+        (found,) = [obj for obj in self.objects if obj["kind"] == kind and obj["metadata"]["name"] == name]
+        return found
+
+    def names(self, kind: str) -> list[str]:
+        return sorted(obj["metadata"]["name"] for obj in self.objects if obj["kind"] == kind)
+
+    @property
+    def workloads(self) -> Iterator[Json]:
+        return (obj for obj in self.objects if obj["kind"] in ("Deployment", "DaemonSet"))
+
+    def pod(self, name: str) -> Json:
+        (found,) = [obj for obj in self.workloads if obj["metadata"]["name"] == name]
+        return found["spec"]["template"]["spec"]
+
+    def container(self, name: str) -> Json:
+        (found,) = self.pod(name)["containers"]
+        return found
+
+
+@cache
+def plain() -> Rendering:
+    """With no values."""
+    return Rendering({})
+
+
+def central(**said: Any) -> Json:
+    """The same of all three."""
+    return {"custom": {f"{component}_{name}": value for component in CENTRAL for name, value in said.items()}}
+
+
+def test_what_is_said_of_a_component_is_said_of_its_workload_alone() -> None:
+    found = Rendering(central(replicas=2, extraArgs=["--log-format=json"], resources=LIMITS, affinity=APART,
+                              tolerations=TOLERATED, ns={"disk": "ssd"}, labels=LABEL, podLabels={"of": "pods"},
+                              sc={"fsGroup": 7}, main_csc={"runAsUser": 9}))  # fmt: skip
+    for name in CENTRAL.values():
+        workload, pod, container = found("Deployment", name), found.pod(name), found.container(name)
+        assert workload["spec"]["replicas"] == 2
+        assert workload["metadata"]["labels"]["team"] == "cards"
+        labels = workload["spec"]["template"]["metadata"]["labels"]
+        assert labels == workload["spec"]["selector"]["matchLabels"] | {"of": "pods"}
+        assert (pod["affinity"], pod["tolerations"], pod["nodeSelector"]) == (APART, TOLERATED, {"disk": "ssd"})
+        assert (pod["securityContext"], container["securityContext"]) == ({"fsGroup": 7}, {"runAsUser": 9})
+        assert container["resources"] == LIMITS
+        assert container["args"][-1] == "--log-format=json"
+    assert "tolerations" in found.pod("volcano-device-plugin")
+    assert found.pod("volcano-device-plugin")["tolerations"] != TOLERATED
+
+
+def test_what_is_said_of_all_counts_where_a_component_says_nothing() -> None:
+    found = Rendering({"custom": {
+        "default_affinity": APART, "default_tolerations": TOLERATED, "default_ns": {"disk": "ssd"}, "default_sc": {"fsGroup": 7},
+        "default_csc": {"runAsUser": 9}, "default_priorityClassName": "ours", "scheduler_sc": {"fsGroup": 8}}})  # fmt: skip
+    for name in CENTRAL.values():
+        pod = found.pod(name)
+        assert (pod["affinity"], pod["tolerations"], pod["nodeSelector"]) == (APART, TOLERATED, {"disk": "ssd"})
+        assert pod["securityContext"] == {"fsGroup": 8 if name == "volcano-scheduler" else 7}
+        assert (pod["priorityClassName"], pod["containers"][0]["securityContext"]) == ("ours", {"runAsUser": 9})
+
+
+def test_replicas_keep_to_different_nodes_and_one_at_a_time_is_disturbed() -> None:
+    found = Rendering(central(replicas=2))
+    assert found.names("PodDisruptionBudget") == sorted(CENTRAL.values())
+    for name in CENTRAL.values():
+        selector = found("Deployment", name)["spec"]["selector"]
+        (term,) = found.pod(name)["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+        assert term["podAffinityTerm"] == {"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}
+        assert found("PodDisruptionBudget", name)["spec"] == {"maxUnavailable": 1, "selector": selector}
+    assert "--leader-elect" in found.container("volcano-scheduler")["args"]
+    assert plain().names("PodDisruptionBudget") == [], "a budget of one pod would keep its node from being drained"
+
+
+def test_replicas_without_an_election_are_refused() -> None:
+    said = refusal({"custom": {"controller_replicas": 2, "leader_elect_enable": False}})
+    assert "custom.controller_replicas of two or more want custom.leader_elect_enable" in said
+    alone = Rendering({"custom": {"leader_elect_enable": False}})
+    assert not [name for name in CENTRAL.values() if "--leader-elect" in alone.container(name)["args"]]
+
+
+def test_components_are_left_out_with_all_that_is_theirs() -> None:
+    found = Rendering({"custom": {"scheduler_enable": False, "admission_enable": False, "vap_enable": False},
+                       "devicePlugin": {"enabled": False}})  # fmt: skip
+    assert sorted(w["metadata"]["name"] for w in found.workloads) == ["volcano-controllers", "volcano-vgpu-monitor"]
+    assert not [obj for obj in found.objects if obj["metadata"]["name"].startswith(("volcano-scheduler", "volcano-admission"))]
+    assert "volcano-vgpu-device-config" in found.names("ConfigMap"), "the monitor reads it"
+    found = Rendering({"custom": {"controller_enable": False}, "devicePlugin": {"monitor": {"enabled": False}}})
+    names = {obj["metadata"]["name"] for obj in found.objects}
+    assert not [name for name in names if name.startswith("volcano-controllers") or name == "volcano-vgpu-monitor"]
+
+
+def test_one_image_serves_all() -> None:
+    found = Rendering({"global": {"imagePullSecrets": [{"name": "one"}]},
+                       "image": {"registry": "registry.example", "repository": "team/pumice", "tag": "1.2",
+                                 "pullPolicy": "Always", "pullSecrets": ["one", "two"]},
+                       "devicePlugin": {"mig": {"enabled": True}},
+                       "devices": {"ascend": {"enabled": True}}})  # fmt: skip
+    for workload in found.workloads:
+        pod = workload["spec"]["template"]["spec"]
+        assert pod["imagePullSecrets"] == [{"name": "one"}, {"name": "two"}]
+        assert [c["image"] for c in pod["containers"]] == ["registry.example/team/pumice:1.2"]
+        assert [c["imagePullPolicy"] for c in pod["containers"]] == ["Always"]
+    digest = f"sha256:{'a' * 64}"
+    found = Rendering({"global": {"imageRegistry": "mirror.example"}, "image": {"registry": "there.example", "digest": digest}})
+    assert {found.container(name)["image"] for name in CENTRAL.values()} == {f"mirror.example/pumice/pumice@{digest}"}
+    assert "'/image/digest': 'sha256:1' does not match" in refusal({"image": {"digest": "sha256:1"}})
+
+
+def test_a_scheduler_of_another_name_holds_a_lease_of_that_name() -> None:
+    found = Rendering({"custom": {"scheduler_name": "cards", "scheduler_schedule_period": "100ms", "controller_worker_threads": 8,
+                                  "enabled_admissions": "/jobs/mutate,/jobs/validate"}})  # fmt: skip
+    for name in CENTRAL.values():
+        assert "--scheduler-name=cards" in found.container(name)["args"]
+    assert "--schedule-period=100ms" in found.container("volcano-scheduler")["args"]
+    assert "--worker-threads=8" in found.container("volcano-controllers")["args"]
+    assert "--enabled-admission=/jobs/mutate,/jobs/validate" in found.container("volcano-admission")["args"]
+    rules = found("Role", "volcano-scheduler")["rules"]
+    assert [rule.get("resourceNames") for rule in rules if rule["resources"] == ["leases"]] == [["cards"], None]
+
+
+def test_configuration_is_written_as_it_is_given() -> None:
+    conf, network, device = "actions: allocate\n", "networkTopologyDiscovery: []\n", "nvidia: {deviceSplitCount: 3}\n"
+    found = Rendering({"custom": {"scheduler_config_override": conf, "controller_config_override": network},
+                       "device-config": {"content": device},
+                       "devicePlugin": {"nodeConfiguration": {"config": '{"nodeconfig": []}'}}})  # fmt: skip
+    assert found("ConfigMap", "volcano-scheduler-configmap")["data"] == {"volcano-scheduler.conf": conf}
+    assert found("ConfigMap", "volcano-controller-configmap")["data"] == {"volcano-controller.conf": network}
+    assert found("ConfigMap", "volcano-vgpu-device-config")["data"] == {"device-config.yaml": device}
+    assert found("ConfigMap", "volcano-vgpu-node-config")["data"] == {"config.json": '{"nodeconfig": []}'}
+    found = Rendering({"devicePlugin": {"nodeConfiguration": {"externalConfigName": "mine"}}})
+    assert "volcano-vgpu-node-config" not in found.names("ConfigMap")
+    volumes = [v["configMap"] for v in found.pod("volcano-device-plugin")["volumes"] if "configMap" in v]
+    assert volumes == [{"name": "mine"}]
+
+
+def test_single_settings_of_cards_leave_the_rest_of_the_configuration() -> None:
+    def settings(found: Rendering) -> Json:
+        text = found("ConfigMap", "volcano-vgpu-device-config")["data"]["device-config.yaml"]
+        return yaml.safe_load(text)["nvidia"]
+
+    said = {"deviceSplitCount": 4, "deviceMemoryScaling": 1.5, "deviceCoreScaling": 2}
+    assert settings(Rendering({"devicePlugin": said})) == settings(plain()) | said
+
+
+def test_the_nodes_daemons_go_where_they_are_sent() -> None:
+    rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}}
+    cards = {"nvidiaNodeSelector": {"gpu": "on"}, "tolerations": TOLERATED, "updateStrategy": rolling,
+             "runtimeClassName": "nvidia-cdi", "createRuntimeClass": True, "mig": {"enabled": True},
+             "priorityClassName": "ours"}  # fmt: skip
+    found = Rendering({"devicePlugin": cards | {
+        "extraArgs": ["--handshake=always"], "extraEnvs": {"GDRCOPY_ENABLED": True, "IMEX_CHANNEL_IDS": 3}, "resources": LIMITS,
+        "podAnnotations": {"a": "b"}, "securityContext": {"privileged": True},
+        "monitor": {"extraArgs": ["--legacy-metrics"], "resources": {"limits": {"memory": "99Mi"}}}}})  # fmt: skip
+    for name in ("volcano-device-plugin", "volcano-device-plugin-mig", "volcano-vgpu-monitor"):
+        pod, workload = found.pod(name), found("DaemonSet", name)
+        own = {"pumice.io/mig": "cut"} if name.endswith("-mig") else {}
+        assert (pod["nodeSelector"], pod["tolerations"]) == ({"gpu": "on"} | own, TOLERATED)
+        assert (pod["priorityClassName"], pod["runtimeClassName"]) == ("ours", "nvidia-cdi")
+        assert workload["spec"]["updateStrategy"] == rolling
+    assert found("RuntimeClass", "nvidia-cdi")["handler"] == "nvidia-cdi"
+    plugin, monitor = found.container("volcano-device-plugin"), found.container("volcano-vgpu-monitor")
+    assert (plugin["resources"], monitor["resources"]) == (LIMITS, {"limits": {"memory": "99Mi"}})
+    assert (plugin["args"][-1], monitor["args"][-1]) == ("--handshake=always", "--legacy-metrics")
+    assert plugin["env"][-2:] == [{"name": "GDRCOPY_ENABLED", "value": "true"}, {"name": "IMEX_CHANNEL_IDS", "value": "3"}]
+    assert found("DaemonSet", "volcano-device-plugin")["spec"]["template"]["metadata"]["annotations"] == {"a": "b"}
+    assert plugin["securityContext"] == {"privileged": True} != monitor["securityContext"]
+
+
+def test_how_cards_are_handed_out_is_said_by_the_plugins_flags_and_cdi_gets_its_folder() -> None:
+    found = Rendering({"devicePlugin": {
+        "deviceListStrategy": "envvar,cdi-cri", "migStrategy": "mixed", "passDeviceSpecsEnabled": True, "gdrcopyEnabled": False,
+        "gdsEnabled": True, "mofedEnabled": False}})  # fmt: skip
+    container = found.container("volcano-device-plugin")
+    added = sorted(word for word in container["args"] if word not in plain().container("volcano-device-plugin")["args"])
+    assert added == ["--device-list-strategy=cdi-cri", "--device-list-strategy=envvar", "--gds-enabled", "--mig-strategy=mixed",
+                     "--no-gdrcopy-enabled", "--no-mofed-enabled", "--pass-device-specs"]  # fmt: skip
+    assert {"name": "cdi", "mountPath": "/var/run/cdi"} in container["volumeMounts"]
+    assert "cdi" in [volume["name"] for volume in found.pod("volcano-device-plugin")["volumes"]]
+    assert "cdi" not in [volume["name"] for volume in found.pod("volcano-vgpu-monitor")["volumes"]]
+
+
+@pytest.mark.parametrize(
+    ("mode", "name"), [("enabled", "hami-ascend-device-plugin"), ("mindcluster", "ascend-mindcluster-plugin")]
+)
+def test_the_npus_plugin_goes_where_it_is_sent(mode: str, name: str) -> None:
+    found = Rendering({"devices": {"ascend": {
+        mode: True, "extraArgs": ["--log-level=debug"], "resources": LIMITS, "nodeSelector": {"more": "yes"},
+        "tolerations": TOLERATED, "runtimeClassName": "ascend"}}})  # fmt: skip
+    pod, container = found.pod(name), found.container(name)
+    assert (pod["tolerations"], pod["runtimeClassName"], container["resources"]) == (TOLERATED, "ascend", LIMITS)
+    assert pod["nodeSelector"]["more"] == "yes"
+    assert len(pod["nodeSelector"]) == 2
+    assert container["args"][-1] == "--log-level=debug"
+
+
+def test_only_the_served_ports_are_reachable_where_that_is_asked_for() -> None:
+    assert plain().names("NetworkPolicy") == []
+    readers = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
+    found = Rendering({"networkPolicy": {"enabled": True, "metricsFrom": readers}})
+    assert found.names("NetworkPolicy") == sorted(workload["metadata"]["name"] for workload in found.workloads)
+    for workload in found.workloads:
+        policy = found("NetworkPolicy", workload["metadata"]["name"])
+        assert policy["metadata"]["namespace"] == workload["metadata"]["namespace"]
+        assert policy["spec"]["podSelector"] == workload["spec"]["selector"]
+        ports = {port["name"] for port in workload["spec"]["template"]["spec"]["containers"][0]["ports"]}
+        assert {port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]} == ports
+    asked, watched = found("NetworkPolicy", "volcano-admission")["spec"]["ingress"]
+    assert asked == {"ports": [{"port": "asks"}]}, "the API server has no address that a policy could name"
+    assert watched["from"] == readers
+
+
+def test_prometheus_is_told_of_every_daemon_where_that_is_asked_for() -> None:
+    assert plain().names("PodMonitor") == []
+    found = Rendering({"prometheus": {"enabled": True, "interval": "15s", "labels": {"release": "prometheus"}}})
+    assert found.names("PodMonitor") == sorted(workload["metadata"]["name"] for workload in found.workloads)
+    for workload in found.workloads:
+        monitor = found("PodMonitor", workload["metadata"]["name"])
+        assert monitor["metadata"]["labels"]["release"] == "prometheus"
+        assert monitor["spec"]["selector"] == workload["spec"]["selector"]
+        ports = {port["name"] for port in workload["spec"]["template"]["spec"]["containers"][0]["ports"]} - {"asks"}
+        assert [{end["port"]} for end in monitor["spec"]["podMetricsEndpoints"]] == [ports]
+        assert monitor["spec"]["podMetricsEndpoints"][0]["interval"] == "15s"
+
+
+def test_rules_and_dashboards_are_those_of_the_files() -> None:
+    folder = CHART.parent / "observability"
+    assert plain().names("PrometheusRule") == []
+    found = Rendering({"prometheus": {"rules": True, "dashboards": True, "labels": {"release": "prometheus"}}})
+    assert found("PrometheusRule", "pumice")["spec"] == yaml.safe_load((folder / "rules.yml").read_text("utf-8"))
+    assert found("PrometheusRule", "pumice")["metadata"]["labels"] == {"release": "prometheus"}
+    boards = [obj for obj in found.objects if obj["metadata"].get("labels", {}).get("grafana_dashboard") == "1"]
+    assert {name: text for board in boards for name, text in board["data"].items()} == {
+        path.name: path.read_text("utf-8") for path in (folder / "dashboards").iterdir()}  # fmt: skip
+
+
+def test_podmonitors_name_jobs_and_nodes_as_the_configuration_without_an_operator_does() -> None:
+    """Prometheus' operator calls a job NAMESPACE/NAME; the rules ask for jobs by such names, and join by the node."""
+    text = (CHART.parent / "observability" / "rules.yml").read_text("utf-8")
+    asked = re.findall(r'job=~"([^"]+)"', text)
+    found = Rendering({"prometheus": {"enabled": True}})
+    jobs = [f"{o['metadata']['namespace']}/{o['metadata']['name']}" for o in found.objects if o["kind"] == "PodMonitor"]
+    assert [pattern for pattern in asked if not any(re.fullmatch(pattern, job) for job in jobs)] == []
+    end = found("PodMonitor", "volcano-vgpu-monitor")["spec"]["podMetricsEndpoints"][0]
+    assert end["honorLabels"] is True
+    assert end["relabelings"] == [{"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"}]
+
+
+def test_labels_for_all_are_on_all_and_change_no_selector() -> None:
+    found = Rendering({"custom": {"common_labels": LABEL | {"app": "other"}, "controller_config_override": "{}"},
+                       "networkPolicy": {"enabled": True}, "devicePlugin": {"createRuntimeClass": True},
+                       "prometheus": {"enabled": True, "rules": True, "dashboards": True}})  # fmt: skip
+    assert [o for o in found.objects if o["metadata"]["labels"]["team"] != "cards"] == []
+    for workload in found.workloads:
+        spec = workload["spec"]
+        assert spec["selector"] == plain()(workload["kind"], workload["metadata"]["name"])["spec"]["selector"]
+        assert spec["selector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
+    assert found.names("RuntimeClass") == ["nvidia"]
+
+
+@pytest.mark.parametrize(("values", "words", "said"), [
+    ({}, ["--kube-version=1.29.0"], "custom.vap_enable wants Kubernetes 1.30 or later, and this is v1.29.0"),
+    ({"custom": {"map_enable": True}}, ["--kube-version=1.35.2"], "custom.map_enable wants Kubernetes 1.36 or later"),
+    ({"devices": {"ascend": {"enabled": True, "mindcluster": True}}}, [], "serves NPUs in one of these ways, not in both"),
+    ({"devicePlugin": {"sharing": "gpushare", "mig": {"enabled": True}}}, [], "devicePlugin.mig.enabled goes with"),
+    ({"devicePlugin": {"sharing": "gpushare", "deviceSplitCount": 3, "gdsEnabled": False}}, [],
+     "devicePlugin.deviceSplitCount, devicePlugin.gdsEnabled goes with devicePlugin.sharing: vgpu alone"),
+    ({"devicePlugin": {"sharing": "gpushare", "nodeConfiguration": {"config": "{}"}}}, [],
+     "devicePlugin.nodeConfiguration goes with"),
+    *(({"custom": {f"{component}_podLabels": {"app": "mine"}}}, [],
+       f"the pods of Deployment {name} are found by their label app: {name.removesuffix('s')}, and a value in podLabels")
+      for component, name in CENTRAL.items()),
+    ({"device-config": {"content": "nvidia: ["}, "devicePlugin": {"deviceSplitCount": 3}}, [],
+     "device-config.content is no YAML of sections, and devicePlugin.deviceSplitCount would be written into it"),
+])  # fmt: skip
+def test_what_cannot_be_meant_is_refused(values: Json, words: list[str], said: str) -> None:
+    assert said in refusal(values, *words)
+
+
+OF_EACH = ("replicas", "extraArgs", "resources", "affinity", "tolerations", "ns", "labels", "podLabels", "sc", "main_csc")
+
+
+def test_these_tests_speak_of_every_value() -> None:
+    text, values = Path(__file__).read_text("utf-8"), yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
+    each = {f"{component}_{name}" for component in CENTRAL for name in OF_EACH}
+    assert {name for name in names(values) if f'"{name}"' not in text} - each == set()
+
+
+def names(values: Json) -> set[str]:
+    return {n for key, value in values.items() for n in (names(value) if isinstance(value, dict) and value else {key})}

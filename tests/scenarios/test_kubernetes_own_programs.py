@@ -1,0 +1,72 @@
+"""Kubernetes' own scheduler and controllers, unmodified, beside a cluster of `pumice up`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from kit.local_cluster import PODS, LocalCluster, local_cluster
+
+from pumice.adapters.kube import KubeClient
+from pumice.ports.cluster import Json, Resource
+
+pytestmark = pytest.mark.kube
+SETS = Resource("apps", "v1", "statefulsets")
+ACCOUNTS = Resource("", "v1", "serviceaccounts")
+
+
+@contextmanager
+def program(name: str, log: Path, *arguments: str) -> Iterator[None]:
+    path = Path(os.environ.get("KUBEBUILDER_ASSETS", ""), name)
+    if not os.environ.get("KUBEBUILDER_ASSETS") or not path.exists():
+        pytest.skip(f"{name} is not in KUBEBUILDER_ASSETS")
+    with log.open("w") as out, subprocess.Popen([path, *arguments], stdout=out, stderr=out) as process:
+        try:
+            yield
+        finally:
+            process.terminate()
+
+
+def stateful_set(name: str, replicas: int) -> Json:
+    container = {"name": "c", "image": "any", "command": ["sleep", "100"]}
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": {
+        "serviceName": name, "replicas": replicas, "selector": {"matchLabels": {"set": name}},
+        "template": {"metadata": {"labels": {"set": name}}, "spec": {
+            "schedulerName": "foreign", "terminationGracePeriodSeconds": 0, "containers": [container]}}}}  # fmt: skip
+
+
+async def all_run(kube: KubeClient) -> bool:
+    pods = (await kube.list(PODS, "default"))["items"]
+    return [p["metadata"]["name"] for p in pods if p["status"]["phase"] == "Running"] == ["web-0", "web-1"]
+
+
+def test_pods_of_a_stateful_set_are_made_by_its_controller_and_placed_by_kube_scheduler(tmp_path: Path) -> None:
+    """Each controller with the rights of its own service account, as kubeadm starts them."""
+    with local_cluster(tmp_path / "d", "--pod-network", "none") as cluster:
+        kubeconfig, pki = cluster.data.kubeconfig, cluster.data.pki
+        configuration = tmp_path / "scheduler.yaml"
+        configuration.write_text(f"""
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+clientConnection: {{kubeconfig: {kubeconfig}}}
+profiles: [{{schedulerName: foreign}}]
+""")
+        controllers = (f"--kubeconfig={kubeconfig}", "--use-service-account-credentials=true", "--secure-port=0",
+                       f"--service-account-private-key-file={pki / 'service-account.key'}", f"--root-ca-file={pki / 'ca.crt'}",
+                       "--controllers=*,-nodeipam,-route,-service,-cloud-node-lifecycle")  # fmt: skip
+        log = tmp_path / "controllers.log"
+        with program("kube-scheduler", tmp_path / "scheduler.log", f"--config={configuration}", "--secure-port=0"), \
+                program("kube-controller-manager", log, *controllers):
+            cluster.ask(lambda kube: kube.create(SETS, stateful_set("web", 2)))
+            cluster.wait(all_run)
+            assert "is forbidden" not in log.read_text()
+            assert own_accounts(cluster) >= {"statefulset-controller", "replicaset-controller"}
+
+
+def own_accounts(cluster: LocalCluster) -> set[str]:
+    found = cluster.ask(lambda kube: kube.list(ACCOUNTS, "kube-system"))["items"]
+    return {account["metadata"]["name"] for account in found}

@@ -1,0 +1,189 @@
+"""What becomes of a Job by its policies, when its pods end, are evicted or wait too long (spec volcano-core 17.3)."""
+
+from __future__ import annotations
+
+import pytest
+from kit.job_world import job, job_world, mindcluster_job, on, task
+from kit.virtual_time import run_virtually
+
+from pumice.wire import volcano
+from pumice.wire.batch import SECRETS, SERVICES
+
+
+def test_an_evicted_pod_restarts_its_job_until_the_retries_are_used_up() -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            await world.submit(mindcluster_job())
+            name, seen = "mindx-dls-default-test-0", []
+            for _ in range(3):
+                await world.start()
+                assert await world.phase("mindx-dls") == "Running"
+                seen.append((await world.pods())[name]["metadata"]["annotations"]["volcano.sh/job-version"])
+                old = await world.group_uids()
+                await world.remove(name)
+                assert not old & await world.group_uids(), "the group is a new one"
+            status = await world.status("mindx-dls")
+            assert (status["state"]["phase"], status["retryCount"], seen) == ("Failed", 3, ["0", "1", "2"])
+            assert [c["status"] for c in status["conditions"]] == [
+                *["Pending", "Running", "Restarting"] * 3, "Failed",
+            ]  # fmt: skip
+            assert await world.pods() == {}
+            assert await world.groups() == {}
+            for kind, called in ((SERVICES, "mindx-dls"), (volcano.CONFIGMAPS, "mindx-dls-svc"), (SECRETS, "mindx-dls-ssh")):
+                assert await world.found(kind, called) is None
+            assert await world.events("ExecuteAction") == ["Start to execute action RestartJob "] * 3
+
+    run_virtually(story())
+
+
+def test_the_way_from_eviction_to_the_new_pod_is_written_before_it_is_gone() -> None:
+    """While a Job restarts, its new pods wait for the old ones to be gone and for the new group to be let in."""
+
+    async def story() -> None:
+        async with job_world() as world:
+            await world.submit(job("j", task("main", 2), policies=[on("PodFailed", "RestartJob")]))
+            await world.start()
+            await world.end("j-main-0", code=1)
+            status = await world.status("j")
+            assert (status["state"]["phase"], status["version"], status["retryCount"]) == ("Restarting", 1, 1)
+            assert status["terminating"] == 1, "the one that runs goes when its kubelet lets it"
+            marks = [pod["metadata"]["annotations"] for pod in (await world.pods()).values()]
+            assert all("volcano.sh/controller-out-of-sync" in each for each in marks)
+            await world.bury()
+            assert (await world.phase("j"), await world.pods()) == ("Pending", {})
+            await world.start()
+            pods = await world.pods()
+            assert {pod["metadata"]["annotations"]["volcano.sh/job-retry-count"] for pod in pods.values()} == {"1"}
+            assert await world.phase("j") == "Running"
+
+    run_virtually(story())
+
+
+@pytest.mark.parametrize(("action", "way", "end"), [
+    ("AbortJob", "Aborting", "Aborted"), ("TerminateJob", "Terminating", "Terminated"),
+    ("CompleteJob", "Completing", "Completed"),
+])  # fmt: skip
+def test_a_policy_ends_the_job_and_keeps_the_pods_that_ended(action: str, way: str, end: str) -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            await world.submit(job("j", task("main", 3), policies=[on("PodFailed", action)]))
+            await world.start()
+            await world.end("j-main-1", code=1)
+            assert await world.phase("j") == way
+            await world.bury()
+            assert (await world.phase("j"), list(await world.pods())) == (end, ["j-main-1"])
+            assert await world.groups() == {}
+            assert await world.events("ExecuteAction") == [f"Start to execute action {action} "]
+
+    run_virtually(story())
+
+
+@pytest.mark.parametrize(("code", "phase"), [(3, "Restarting"), (4, "Running"), (137, "Terminating")])
+def test_an_exit_code_chooses_its_policy_and_a_task_speaks_before_its_job(code: int, phase: str) -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            kind = task("main", 2, policies=[{"exitCode": 137, "action": "TerminateJob"}])
+            await world.submit(job("j", kind, task("other", 1), minAvailable=2,
+                                   policies=[{"exitCode": 3, "action": "RestartJob"}, {"exitCode": 137, "action": "RestartJob"}]))
+            await world.start()
+            await world.end("j-main-0", code=code)
+            assert await world.phase("j") == phase
+
+    run_virtually(story())
+
+
+def test_an_exit_code_of_zero_in_a_policy_means_nothing() -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            await world.submit(job("j", task("main", 2), minAvailable=1, policies=[{"exitCode": 0, "action": "TerminateJob"}]))
+            await world.start()
+            await world.end("j-main-0", code=0)
+            assert await world.phase("j") == "Running"
+            await world.remove("j-main-1")
+            assert (await world.phase("j"), len(await world.pods())) == ("Running", 2), "the pod is made again"
+
+    run_virtually(story())
+
+
+@pytest.mark.parametrize(("action", "gone"), [
+    ("RestartPod", {"j-a-1"}), ("RestartTask", {"j-a-0", "j-a-1", "j-a-2", "j-a-3"}), ("RestartPartition", {"j-a-0", "j-a-1"}),
+])  # fmt: skip
+def test_a_restart_of_a_part_leaves_the_rest_its_group_and_its_version(action: str, gone: set[str]) -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            parts = {"totalPartitions": 2, "partitionSize": 2}
+            await world.submit(job("j", task("a", 4, partitionPolicy=parts), task("b", 1), policies=[on("PodFailed", action)]))
+            await world.start()
+            before = {name: pod["metadata"]["uid"] for name, pod in (await world.pods()).items()}
+            groups = await world.group_uids()
+            await world.end("j-a-1", code=1)
+            assert await world.phase("j") in ("Restarting", "Pending")
+            await world.bury()
+            await world.start()
+            after = {name: pod["metadata"]["uid"] for name, pod in (await world.pods()).items()}
+            assert {name for name in before if after[name] != before[name]} == gone
+            status = await world.status("j")
+            assert (status["state"]["phase"], status.get("version", 0), status["retryCount"]) == ("Running", 0, 1)
+            assert await world.group_uids() == groups
+
+    run_virtually(story())
+
+
+def test_containers_that_restart_too_often_fail_their_task() -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            await world.submit(job("j", task("main", 2, maxRetry=4), policies=[on("TaskFailed", "TerminateJob")]))
+            await world.start()
+            await world.restart_container("j-main-0", 3)
+            assert await world.phase("j") == "Running"
+            await world.restart_container("j-main-1", 1)
+            assert await world.phase("j") == "Terminating"
+
+    run_virtually(story())
+
+
+def test_a_task_that_is_through_completes_its_job() -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            lead = task("lead", 2, policies=[on("TaskCompleted", "CompleteJob")])
+            await world.submit(job("j", lead, task("worker", 2)))
+            await world.start()
+            await world.end("j-lead-0")
+            assert await world.phase("j") == "Running"
+            await world.end("j-lead-1")
+            await world.bury()
+            assert (await world.phase("j"), sorted(await world.pods())) == ("Completed", ["j-lead-0", "j-lead-1"])
+
+    run_virtually(story())
+
+
+def test_a_timeout_delays_an_action_and_what_passes_meanwhile_cancels_it() -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            delayed = on("PodPending", "TerminateJob", timeout="30s")
+            await world.submit(job("quick", task("main", 1), policies=[delayed]))
+            await world.submit(job("stuck", task("main", 1), policies=[delayed]))
+            await world.admit()
+            await world.rest(20)
+            await world.start("quick-main-0")
+            await world.rest(20)
+            assert (await world.phase("quick"), await world.phase("stuck")) == ("Running", "Terminated")
+            assert "Execute action TerminateJob after 30s" in await world.events("ExecuteAction")
+
+    run_virtually(story())
+
+
+def test_a_delay_that_began_before_the_controller_did_is_not_waited_for_again() -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            await world.submit(job("j", task("main", 2), policies=[on("PodFailed", "RestartJob", timeout="60s")]))
+            await world.start()
+            end = {"exitCode": 1, "finishedAt": volcano.stamp(world.clock.now())}
+            await world.tell("j-main-0", "Failed", state={"terminated": end})
+            await world.rest(40)
+            await world.replace()
+            assert (await world.status("j")).get("retryCount", 0) == 0
+            await world.rest(25)
+            assert (await world.status("j"))["retryCount"] == 1
+
+    run_virtually(story())

@@ -1,0 +1,188 @@
+"""The wheel, as `make wheel` builds it: what it is for, what it holds, and what it serves where nothing else is installed."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from kit.command_pages import man_pages
+from packaging.requirements import Requirement
+
+from pumice.cli.extras import BROUGHT_BY
+from pumice.cli.main import COMMANDS
+
+ROOT = Path(__file__).resolve().parents[2]
+ALONE = {"burn", "completion", "limit", "lint", "machine", "mig", "ps", "run", "top", "vgpu"}
+"""The commands that `pumice` serves without an extra."""
+NOT_FOR_A_SHARE = {
+    "asyncio", "hashlib", "logging", "numpy", "rich", "tomllib", "yaml",
+    "pumice.machine.model", "pumice.node.effects", "pumice.ports.slices", "pumice.wire.mindcluster", "pumice.wire.npu_config",
+}  # fmt: skip
+OF_PEP_599 = {"libc.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+
+
+@dataclass(frozen=True)
+class Installed:
+    wheel: Path
+    venv: Path
+    home: Path
+
+    def run(self, *words: str, program: str = "pumice") -> subprocess.CompletedProcess[str]:
+        """In an environment in which no compiler is found, nor anything else."""
+        environ = {"PATH": str(self.venv / "bin"), "HOME": str(self.home), "COLUMNS": "200"}
+        command = [str(self.venv / "bin" / program), *words]
+        return subprocess.run(command, env=environ, cwd=self.home, capture_output=True, text=True, timeout=60)
+
+    def served(self, *words: str) -> str:
+        done = self.run(*words)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+
+def build(destination: Path, *more: str) -> Path:
+    make = ["make", "-s", "-o", "setup", "wheel", f"DIST={destination}", *more]
+    done = subprocess.run(make, cwd=ROOT, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (wheel,) = destination.glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The wheel in a new environment beside what it asks for, and nothing that only an extra asks for."""
+    directory = tmp_path_factory.mktemp("wheel")
+    wheel = build(directory)
+    venv, home = directory / "venv", directory / "home"
+    home.mkdir()
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True, timeout=60)
+    (packages,) = venv.glob("lib/python*/site-packages")
+    for name in _with_what_they_ask_for(_asked_for(wheel)):
+        for top in {Path(str(file)).parts[0] for file in metadata.files(name) or []} - {"..", "__pycache__"}:
+            if not (packages / top).exists():
+                (packages / top).symlink_to(metadata.distribution(name).locate_file(top))
+    pip = [sys.executable, "-m", "pip", f"--python={venv / 'bin/python'}", "install", "--quiet", "--no-index", "--no-deps"]
+    done = subprocess.run([*pip, str(wheel)], env={"PATH": str(venv / "bin")}, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    return Installed(wheel, venv, home)
+
+
+def _asked_for(wheel: Path) -> Iterator[Requirement]:
+    with zipfile.ZipFile(wheel) as files:
+        (name,) = (name for name in files.namelist() if name.endswith(".dist-info/METADATA"))
+        lines = files.read(name).decode().splitlines()
+    yield from (Requirement(line.partition(":")[2]) for line in lines if line.startswith("Requires-Dist:"))
+
+
+def _with_what_they_ask_for(asked: Iterable[Requirement], seen: frozenset[str] = frozenset()) -> set[str]:
+    found: set[str] = set()
+    for one in asked:
+        if one.name not in seen | found and (one.marker is None or one.marker.evaluate({"extra": ""})):
+            found.add(one.name)
+            found |= _with_what_they_ask_for([Requirement(line) for line in metadata.requires(one.name) or []], seen | found)
+    return found
+
+
+def test_it_is_for_every_linux_since_glibc_2_17_and_its_libraries_ask_for_no_more(installed: Installed, tmp_path: Path) -> None:
+    arch = platform.machine()
+    assert installed.wheel.name.endswith(f"-py3-none-manylinux_2_17_{arch}.manylinux2014_{arch}.whl")
+    with zipfile.ZipFile(installed.wheel) as files:
+        native = [name for name in files.namelist() if "/_native/" in name]
+        files.extractall(tmp_path, native)
+    carried = {"libvgpu.so", "libcuda.so.1", "libnvidia-ml.so.1", "libdcmi.so", "libcudart.so.13"}
+    assert carried <= {Path(name).name for name in native}
+    for name in native:
+        said = subprocess.run(["objdump", "-p", "-T", str(tmp_path / name)], capture_output=True, text=True, check=True).stdout
+        versions = {tuple(map(int, found.split("."))) for found in re.findall(r"GLIBC_([0-9.]+)", said)}
+        assert max(versions) <= (2, 17), name
+        assert set(re.findall(r"NEEDED +(\S+)", said)) <= OF_PEP_599, name
+
+
+@pytest.mark.skipif(not shutil.which("aarch64-linux-gnu-gcc"), reason="no compiler for arm64 (gcc-aarch64-linux-gnu) is here")
+def test_a_compiler_for_arm64_makes_a_wheel_for_arm64(tmp_path: Path) -> None:
+    wheel = build(tmp_path, "CC=aarch64-linux-gnu-gcc")
+    assert wheel.name.endswith("-py3-none-manylinux_2_17_aarch64.manylinux2014_aarch64.whl")
+
+
+def test_man_finds_the_pages_of_every_command(installed: Installed) -> None:
+    pages = installed.venv / "share/man/man1"
+    assert {path.name for path in pages.iterdir()} == set(man_pages())
+    if shutil.which("man"):
+        environ = {"PATH": os.environ["PATH"], "MANPATH": str(pages.parent), "LC_ALL": "C.UTF-8"}
+        for name in ("pumice", "pumice-run", "vcctl", "vsub", "kubectl-inspect-gpushare"):
+            assert subprocess.run(["man", name], env=environ, capture_output=True, timeout=60).stderr == b"", name
+
+
+def test_it_is_the_same_however_often_it_is_built(installed: Installed, tmp_path: Path) -> None:
+    assert build(tmp_path).read_bytes() == installed.wheel.read_bytes()
+
+
+def test_without_a_compiler_and_without_extras_a_program_runs_with_its_share(installed: Installed) -> None:
+    assert "--memory" in installed.served("run", "--help")
+    installed.served("run", "--emulated", "--memory", "40%", "--", "/bin/true")
+    installed.served("run", "--emulated", "--memory", "40%", "--", "pumice", "burn", "--seconds", "0.1")
+    assert "No program runs" in installed.served("ps")
+    assert "1080" in installed.served("machine", "create", "m", "--cards", "2xGeForce-GTX-1080-Ti")
+    assert "1080" in installed.served("machine", "show", "m")
+    assert "cards" in installed.served("run", "--emulated", "m", "--", "pumice", "top", "--once", "-o", "json")
+    refused = installed.run("limit", "r9", "--cores", "20")
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert "no program of `pumice run`" in refused.stderr
+    (installed.home / "pod.yaml").write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c}]}\n")
+    assert "Traceback" not in installed.run("lint", "pod.yaml").stderr
+
+
+def test_vcctl_says_of_which_commit_it_was_built_and_when(installed: Installed) -> None:
+    done = installed.run("version", program="vcctl")
+    said = dict(line.split(": ", 1) for line in done.stdout.splitlines())
+    told = subprocess.run(["git", "log", "-1", "--format=%H %ct"], cwd=ROOT, capture_output=True, text=True, check=True)
+    commit, at = told.stdout.split()
+    assert said["Git SHA"] == commit
+    assert datetime.fromisoformat(said["Built At"]).timestamp() == int(at)
+
+
+def test_a_program_does_not_wait_for_what_its_share_needs_not(installed: Installed) -> None:
+    installed.served("run", "--emulated", "--", "/bin/true")  # makes the machine
+    words = ("-X", "importtime", "-m", "pumice", "run", "--emulated", "--memory", "40%", "--", "/bin/true")
+    done = installed.run(*words, program="python")
+    imported = set(re.findall(r"^import time:.*\| +(\S+)$", done.stderr, re.M))
+    assert "pumice.local.start" in imported
+    assert imported & NOT_FOR_A_SHARE == set()
+
+
+def test_a_command_whose_extra_is_missing_says_in_a_line_what_brings_it(installed: Installed) -> None:
+    one_line = r"\w+: `{}` needs the Python package \w+, which is not installed; pip install 'pumice\[{}\]' brings it\n"
+    for words, extra in {
+        ("scheduler",): "kubernetes", ("device-plugin", "nvidia"): "kubernetes", ("explain", "pod", "p"): "kubernetes",
+        ("job", "list"): "kubernetes", ("up",): "local", ("doctor", "node"): "kubernetes",
+    }.items():  # fmt: skip
+        done = installed.run(*words)
+        assert done.returncode == 2
+        assert re.fullmatch(one_line.format(f"pumice {words[0]}", extra), done.stderr), done.stderr
+    done = installed.run("queue", "list", program="vcctl")
+    assert re.fullmatch(one_line.format("vcctl queue", "kubernetes"), done.stderr), done.stderr
+
+
+def test_every_command_that_is_served_alone_explains_itself_without_extras(installed: Installed) -> None:
+    for name in sorted(ALONE):
+        assert COMMANDS[name]
+        assert "Usage" in installed.served(name, "--help") or "usage" in installed.served(name, "--help"), name
+
+
+def test_what_the_sentence_names_is_what_the_extra_brings() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    imported_as = {"grpcio": "grpc", "protobuf": "google", "google-re2": "re2"}
+    for extra, packages in BROUGHT_BY.items():
+        names = [Requirement(line).name for line in extras[extra]]
+        assert sorted(packages) == sorted(imported_as.get(name, name) for name in names if name != "pumice")

@@ -1,0 +1,135 @@
+"""What the controller writes for a Job, and what it looks at."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from kit.job_world import job, job_world, on, task
+from kit.virtual_time import run_virtually
+
+from pumice.apps.service.watches import object_of
+from pumice.ports.cluster import ApiError
+from pumice.wire import volcano
+from pumice.wire.batch import Job
+
+
+def test_a_job_of_one_pod_costs_three_writes_until_it_runs_and_two_until_it_is_over() -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            written: list[str] = []
+
+            def watch(verb: str, path: str) -> None:
+                if verb != "GET" and "/events" not in path:
+                    written.append(f"{verb} {path.partition('/default/')[2].partition('/')[0]}")
+
+            await world.rest()
+            world.cluster.fault = watch
+            await world.hands.create(volcano.JOBS, job("j", task("main")), "default")
+            await world.rest(0.3)
+            await world.mark_group(next(iter(await world.groups())), phase="Inqueue")
+            await world.rest(0.3)
+            await world.run("j-main-0")
+            await world.rest()
+            assert written == ["POST podgroups", "POST pods", "PATCH jobs"]
+            assert [each["status"] for each in (await world.status("j"))["conditions"]] == ["Pending", "Running"]
+            await world.end("j-main-0")
+            assert written[3:] == ["PATCH jobs", "DELETE podgroups"]
+            assert await world.phase("j") == "Completed"
+
+    run_virtually(story())
+
+
+@pytest.mark.parametrize("told_to_wait", [True, False], ids=["our definition", "Volcano's definition"])
+def test_whoever_watches_a_job_sees_each_of_its_phases_however_soon_the_next_one_comes(told_to_wait: bool) -> None:
+    async def story() -> None:
+        async with job_world(told_to_wait=told_to_wait) as world:
+            seen: list[str] = []
+
+            async def watch() -> None:
+                async for event in world.hands.watch(volcano.JOBS, "default"):
+                    found = object_of(Job, event) if event.raw else Job()
+                    if found.phase not in ("", *seen[-1:]):
+                        seen.append(found.phase)
+                        assert (found.status.terminating > 0) == (found.phase == "Restarting")
+
+            async def soon() -> None:
+                await world.clock.sleep(0.05)
+
+            async def starts() -> None:
+                await soon()
+                await world.mark_group(next(iter(await world.groups())), phase="Inqueue")
+                await soon()
+                await world.run("j-main-0")
+                await soon()
+
+            watching = asyncio.create_task(watch())
+            await world.rest()
+            policies = [on("PodFailed", "RestartJob")]
+            await world.hands.create(volcano.JOBS, job("j", task("main"), policies=policies), "default")
+            await starts()
+            await world.tell("j-main-0", "Failed")
+            await starts()
+            await world.tell("j-main-0", "Succeeded")
+            await world.rest()
+            watching.cancel()
+            assert seen == ["Pending", "Running", "Restarting", "Pending", "Running", "Completed"]
+
+    run_virtually(story())
+
+
+@pytest.mark.parametrize("allowed", [True, False], ids=["together", "no right to delete many"])
+def test_the_groups_of_jobs_that_end_together_go_by_one_request_where_that_is_allowed(allowed: bool) -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            written: list[str] = []
+
+            def watch(verb: str, path: str) -> ApiError | None:
+                if verb != "DELETE":
+                    return None
+                written.append(path.rpartition("/")[2])
+                return ApiError(403, "Forbidden", "may not") if path.endswith("/podgroups") and not allowed else None
+
+            for number in range(5):
+                await world.hands.create(volcano.JOBS, job(f"j{number}", task("main")), "default")
+            await world.rest()
+            await world.start()
+            world.cluster.fault = watch
+            ending = [f"j{number}-main-0" for number in range(4)]
+            for name in ending:
+                await world.tell(name, "Succeeded")
+            await world.rest()
+            (left,) = await world.groups()
+            assert left.startswith("j4-"), "of the Job that goes on"
+            assert written[0] == "podgroups"
+            assert len(written) == (1 if allowed else 5)
+            assert {await world.phase(f"j{number}") for number in range(4)} == {"Completed"}
+
+    run_virtually(story())
+
+
+def test_a_job_is_not_looked_at_for_echoes_and_for_what_it_does_not_read() -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            await world.submit(job("j", task("main", maxRetry=3)))
+            await world.start()
+            await world.rest(20)
+            looks, work = list[str](), world.controller.work
+            reconcile = work.reconcile
+
+            async def look(kind: str, key: str) -> None:
+                looks.append(kind)
+                await reconcile(kind, key)
+
+            work.reconcile = look
+            (name,) = await world.groups()
+            scheduled = {"type": "Scheduled", "status": "True", "message": "tasks in gang are ready to be scheduled"}
+            await world.mark_group(name, phase="Running", running=1, conditions=[scheduled])
+            await world.hands.patch(volcano.PODS, "j-main-0", {"metadata": {"annotations": {"what": "ever"}}}, "default")
+            await world.rest(20)
+            assert looks == []
+            await world.end("j-main-0")
+            assert looks.count("job") == 1, "its pod has ended; what it wrote itself is no news, nor that its group went by that"
+            assert await world.phase("j") == "Completed"
+
+    run_virtually(story())

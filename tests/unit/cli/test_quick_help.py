@@ -1,0 +1,40 @@
+"""What somebody waits for who asks how a command is called: help imports no framework of the network and no room that decides."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from pumice.admission.rules import DEFAULT_PATHS
+from pumice.cli.main import COMMANDS
+from pumice.cli.webhook import ENABLED
+
+HEAVY = (
+    "aiohttp", "cryptography", "google.protobuf", "grpc", "lark", "numpy", "pynvml", "re2", "urllib.request",
+    "pumice.adapters.kube", "pumice.admission", "pumice.apps", "pumice.engine", "pumice.families", "pumice.metrics",
+)  # fmt: skip
+GROUPS = ("device-plugin nvidia", "device-plugin gpushare", "device-plugin ascend", "job run", "machine create")
+CODE = """
+import contextlib, io, sys
+from pumice.cli.main import main
+heavy = sys.argv[1].split(",")
+seen = set()
+for words in sys.argv[2:]:
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):
+        main([*words.split(), "--help"])
+    assert "usage" in out.getvalue().lower(), (words, out.getvalue())
+    for name in sorted(set(heavy) & set(sys.modules) - seen):
+        print(f"{words} --help imports {name}")
+    seen |= set(sys.modules)
+"""
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """All of them in one process: what one imports, the next have too."""
+    words = [*COMMANDS, *GROUPS]
+    done = subprocess.run([sys.executable, "-c", CODE, ",".join(HEAVY), *words], capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+
+
+def test_the_help_names_the_webhooks_that_are_registered() -> None:
+    assert ENABLED.split(",") == list(DEFAULT_PATHS)

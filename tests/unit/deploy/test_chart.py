@@ -1,0 +1,122 @@
+"""The chart is the manifests, and its values are what changes them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kit.helm import CHART, helm, key, refusal, rendered
+from kit.manifests import manifest
+
+from pumice.ports.cluster import Json
+
+BY_DEFAULT = ["volcano.yml", "volcano-admission.yml", "volcano-vgpu-device-plugin.yml", "reserved-annotations.yml",
+              "own-node.yml", "tenant-limits.yml"]  # fmt: skip
+
+SWITCHES: list[tuple[Json, list[str]]] = [
+    ({}, BY_DEFAULT),
+    ({"custom": {"map_enable": True}, "devicePlugin": {"mig": {"enabled": True}},
+      "devices": {"ascend": {"enabled": True}}},
+     [*BY_DEFAULT, "tenant-void.yml", "volcano-vgpu-device-plugin-mig.yml", "ascend-device-configmap.yml",
+      "ascend-device-plugin.yml"]),
+    ({"custom": {"vap_enable": False, "admission_enable": False}, "devicePlugin": {"sharing": "gpushare"},
+      "devices": {"ascend": {"mindcluster": True}}},
+     ["volcano.yml", "volcano-device-plugin.yml", "volcano-mindcluster.yml", "ascend-mindcluster-plugin.yml"]),
+]  # fmt: skip
+
+
+def by_key(objects: list[Json]) -> dict[Any, Json]:
+    found = {key(obj): obj for obj in objects}
+    assert len(found) == len(objects), "an object is there twice"
+    return found
+
+
+@pytest.mark.parametrize(("values", "files"), SWITCHES, ids=["nothing said", "more cards", "legacy cards"])
+def test_the_chart_renders_the_manifests_object_by_object(values: Json, files: list[str]) -> None:
+    found, expected = by_key(rendered(values)), by_key([obj for name in files for obj in manifest(name)])
+    assert sorted(map(str, found)) == sorted(map(str, expected))
+    for name, obj in expected.items():
+        assert found[name] == obj, name
+
+
+def test_every_manifest_is_behind_some_switch() -> None:
+    assert {name for _, files in SWITCHES for name in files} == {path.name for path in (CHART / "manifests").glob("*.yml")}
+
+
+def test_every_custom_resource_definition_comes_with_the_chart() -> None:
+    done = helm("show", "crds", str(CHART))
+    found = {obj["metadata"]["name"]: obj for obj in yaml.safe_load_all(done.stdout) if obj}
+    files = sorted((CHART / "manifests" / "crds").iterdir())
+    assert found == {obj["metadata"]["name"]: obj for path in files for obj in [yaml.safe_load(path.read_text())]}
+
+
+def test_a_packed_chart_holds_what_its_links_name(tmp_path: Path) -> None:
+    done = helm("package", str(CHART), f"--destination={tmp_path}")
+    assert done.returncode == 0, done.stderr
+    (packed,) = tmp_path.iterdir()
+    from_folder, from_package = (helm("template", "pumice", str(chart), "--include-crds") for chart in (CHART, packed))
+    assert from_package.returncode == 0, from_package.stderr
+    assert from_package.stdout == from_folder.stdout
+
+
+def test_lint_finds_nothing() -> None:
+    done = helm("lint", "--strict", str(CHART))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "WARNING" not in done.stdout
+
+
+def leaves(values: Json, *above: str) -> dict[tuple[str, ...], Any]:
+    found: dict[tuple[str, ...], Any] = {}
+    for name, value in values.items():
+        found |= leaves(value, *above, name) if isinstance(value, dict) and value else {(*above, name): value}
+    return found
+
+
+def allowed(schema: Json, *above: str) -> set[tuple[str, ...]]:
+    if "properties" not in schema:
+        return {above}
+    assert above in ((), ("global",)) or schema["additionalProperties"] is False, "a misspelt name would pass"
+    return {path for name, below in schema["properties"].items() for path in allowed(below, *above, name)}
+
+
+VALUES = leaves(yaml.safe_load((CHART / "values.yaml").read_text()))
+
+
+def test_every_value_has_a_type_and_nothing_else_has_one() -> None:
+    assert allowed(json.loads((CHART / "values.schema.json").read_text())) == set(VALUES)
+
+
+def nested(given: dict[tuple[str, ...], Any]) -> Json:
+    found: Json = {}
+    for path, value in given.items():
+        below = found
+        for name in path[:-1]:
+            below = below.setdefault(name, {})
+        below[path[-1]] = value
+    return found
+
+
+def test_a_value_of_the_wrong_type_is_refused_by_its_name_and_so_is_a_name_that_nobody_knows() -> None:
+    """No value is a list of lists."""
+    said = refusal(nested({path: [[1]] for path in VALUES} | {("custom", "scheduler_replica"): 2}))
+    silent = [path for path in VALUES if f"'/{'/'.join(path)}" not in said]
+    assert silent == []
+    assert "'scheduler_replica' not allowed" in said
+
+
+def test_a_value_that_is_emptied_is_refused_by_its_name_before_it_could_switch_anything_off() -> None:
+    """An empty word in a values file takes the chart's own value out: a check would be gone, or a template break."""
+    switches = {path: None for path, value in VALUES.items() if value not in (None, "", {})}
+    said = refusal(nested(switches))
+    assert [path for path in switches if f"'{path[-1]}'" not in said] == []
+    sections = {(path[0],): None for path in VALUES}
+    said = refusal(nested(sections))
+    assert [path for path in sections if f"'{path[0]}'" not in said] == []
+
+
+def test_a_word_that_is_emptied_is_as_if_nothing_was_said() -> None:
+    words = {path: None for path, value in VALUES.items() if value in (None, "", {})}
+    assert by_key(rendered(nested(words))) == by_key(rendered({}))
