@@ -9,7 +9,6 @@ objects alone).
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import shutil
@@ -23,7 +22,7 @@ from typing import Any
 
 from kit.auditor import audit
 from kit.manifests import manifest, resource_of
-from kit.results import save
+from kit.results import arguments, save
 
 from benchmarks.report import median
 from pumice.adapters.kube import KubeClient
@@ -180,9 +179,7 @@ async def with_client(directory: Path, *measures: Any) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a fifth of the pods, one run of each")
-    parser.add_argument("--save", action="store_true", help="write benchmarks/results/backbone.json")
+    parser = arguments(__doc__, quick="a fifth of the pods, one run of each")
     options = parser.parse_args()
     runs, single, nodes, pods = (1, 5, 20, 200) if options.quick else (5, 30, 100, 1000)
     directory = Path(tempfile.mkdtemp(prefix="pumice-bench-"))

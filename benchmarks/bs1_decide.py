@@ -12,7 +12,6 @@ rescan of every node by the same family. Each run checks that no card is over it
 
 from __future__ import annotations
 
-import argparse
 import gc
 import sys
 import time
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 from kit.auditor import audit
 from kit.objects import group
+from kit.results import arguments
 
 from benchmarks import many_queues, realistic_pods
 from benchmarks.goals import goals_of
@@ -106,9 +106,7 @@ def repeated(runs: int, measure: Any, *arguments: Any) -> dict[str, dict[str, fl
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one run each, fewer sizes")
-    parser.add_argument("--save", action="store_true", help="keep the result in benchmarks/results")
+    parser = arguments(__doc__, quick="one run each, fewer sizes")
     options = parser.parse_args(argv)
     runs = 1 if options.quick else 5
     count = 4000 if options.quick else 10000

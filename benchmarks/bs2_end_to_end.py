@@ -28,7 +28,7 @@ from benchmarks.end_to_end.contenders import (
 )
 from benchmarks.end_to_end.load import check, clean, prepare
 from benchmarks.end_to_end.measures import Figures, burst, one_burst, percentiles, settled, steady
-from benchmarks.end_to_end.options import Options, arguments, medians, progress
+from benchmarks.end_to_end.options import Options, medians, options_of, progress
 from benchmarks.end_to_end.server import Server, api_server
 from benchmarks.goals import Goal, goals_of
 from benchmarks.report import conclude
@@ -122,7 +122,7 @@ def goals(result: dict[str, Any]) -> list[Goal]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    options = arguments(__doc__ or "", argv, nodes=1000, pods=5000, repeats=4)
+    options = options_of(__doc__, argv, nodes=1000, pods=5000, repeats=4)
     result = asyncio.run(run(options))
     return conclude(f"bs2_end_to_end_{options.server}", result, goals(result), keep=options.save)
 

@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.end_to_end.contenders import Ours
 from benchmarks.end_to_end.load import check, preload, prepare
 from benchmarks.end_to_end.measures import one_burst, percentiles, settled, steady
-from benchmarks.end_to_end.options import Options, arguments, medians, progress
+from benchmarks.end_to_end.options import Options, medians, options_of, progress
 from benchmarks.end_to_end.server import api_server
 from benchmarks.goals import goals_of
 from benchmarks.report import conclude
@@ -52,7 +52,7 @@ async def run(options: Options) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    options = arguments(__doc__ or "", argv, nodes=5000, pods=0, running=20000, repeats=5)
+    options = options_of(__doc__, argv, nodes=5000, pods=0, running=20000, repeats=5)
     result = asyncio.run(run(options))
     found = result["latency_20_per_s"]
     goals = goals_of("bs3_latency", {"created to bound p50 at 20 pods/s": found["p50_ms"]["median"],

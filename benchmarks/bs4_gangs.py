@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks.end_to_end.contenders import Contender, Ours
 from benchmarks.end_to_end.load import check, create_groups, create_pods, make_pod, prepare
 from benchmarks.end_to_end.measures import Figures, percentiles, settled
-from benchmarks.end_to_end.options import Options, arguments, medians, progress
+from benchmarks.end_to_end.options import Options, medians, options_of, progress
 from benchmarks.end_to_end.server import Server, api_server
 from benchmarks.goals import goals_of
 from benchmarks.report import conclude
@@ -77,7 +77,7 @@ async def run(options: Options) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    options = arguments(__doc__ or "", argv, nodes=1000, pods=0, repeats=3)
+    options = options_of(__doc__, argv, nodes=1000, pods=0, repeats=3)
     result = asyncio.run(run(options))
     one = result["cases"]["1x500"]["gang_max_ms"]["median"]
     goals = goals_of("bs4_gangs", {"a gang of 500, all Bindings sent": one})

@@ -12,12 +12,13 @@ a second Binding of a pod and ends when a card is over its memory.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
 import sys
 import time
 from typing import Any
+
+from kit.results import arguments
 
 from benchmarks.daemon import static_server
 from benchmarks.goals import goals_of
@@ -110,13 +111,11 @@ def phases(nodes: int, pods: int) -> dict[str, float]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, quick="one start, five seconds of idling")
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--pods", type=int, default=50_000)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--idle", type=float, default=20, help="seconds of idling that are measured, each time")
-    parser.add_argument("--quick", action="store_true", help="one start, five seconds of idling")
-    parser.add_argument("--save", action="store_true", help="keep the result in benchmarks/results")
     given = parser.parse_args(argv)
     if given.quick:
         given.repeats, given.idle = 1, 5

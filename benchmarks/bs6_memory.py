@@ -11,11 +11,12 @@ of resident memory between 10,000 and 50,000 bound pods.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import sys
 import time
 from typing import Any
+
+from kit.results import arguments
 
 from benchmarks.daemon import Server, static_server
 from benchmarks.goals import goals_of
@@ -69,12 +70,10 @@ def growth(before: float, after: float) -> float:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, quick="30,000 lives")
     parser.add_argument("--lives", type=int, default=1_000_000)
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--pods", type=int, default=50_000)
-    parser.add_argument("--quick", action="store_true", help="30,000 lives")
-    parser.add_argument("--save", action="store_true", help="keep the result in benchmarks/results")
     given = parser.parse_args(argv)
     lives = 30_000 if given.quick else given.lives
     few, many = given.pods // 5, given.pods

@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks.end_to_end.contenders import Ours
 from benchmarks.end_to_end.load import PODS, bounded, check, clean, create_pods, make_pod, prepare
 from benchmarks.end_to_end.measures import Figures, one_burst, rates
-from benchmarks.end_to_end.options import Options, arguments, medians, progress
+from benchmarks.end_to_end.options import Options, medians, options_of, progress
 from benchmarks.end_to_end.proxy import Weather, proxy
 from benchmarks.end_to_end.server import Server, api_server, until_ready
 from benchmarks.goals import goals_of
@@ -165,7 +165,7 @@ async def run(options: Options) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    options = arguments(__doc__ or "", argv, nodes=1000, pods=1000, repeats=5)
+    options = options_of(__doc__, argv, nodes=1000, pods=1000, repeats=5)
     result = asyncio.run(run(options))
     found = result["hopeless"]
     goals = goals_of("bs7_hostile", {"rate kept beside 10,000 hopeless pods": found["rate_kept"]["median"],

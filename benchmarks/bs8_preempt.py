@@ -10,7 +10,6 @@ who could stay, and that all who go are less important. Time is the processor's,
 
 from __future__ import annotations
 
-import argparse
 import gc
 import sys
 import time
@@ -19,6 +18,7 @@ from statistics import median
 from typing import Any
 
 from kit.objects import group, node, pod, priority_class, queue
+from kit.results import arguments
 
 from benchmarks.goals import goals_of
 from benchmarks.report import conclude
@@ -201,9 +201,7 @@ def measure(nodes: int, classes: int, *, gangs: int) -> dict[str, float]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the nodes and classes")
-    parser.add_argument("--save", action="store_true", help="keep the result in benchmarks/results")
+    parser = arguments(__doc__, quick="a tenth of the nodes and classes")
     options = parser.parse_args(argv)
     part = 10 if options.quick else 1
     small, large = measure(1000 // part, 200 // part, gangs=3), measure(5000 // part, 100 // part, gangs=0)

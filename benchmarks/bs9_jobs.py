@@ -24,7 +24,7 @@ from typing import Any
 from benchmarks.end_to_end.contenders import OursWhole
 from benchmarks.end_to_end.load import bounded, check, clean, make_pod, prepare
 from benchmarks.end_to_end.measures import Figures, burst, settled
-from benchmarks.end_to_end.options import Options, arguments, medians, progress
+from benchmarks.end_to_end.options import Options, medians, options_of, progress
 from benchmarks.end_to_end.server import Server, api_server
 from benchmarks.goals import Goal, goals_of
 from benchmarks.report import conclude
@@ -235,7 +235,7 @@ def goals(result: dict[str, Any]) -> list[Goal]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    options = arguments(__doc__ or "", argv, nodes=1000, pods=3400, repeats=3)
+    options = options_of(__doc__, argv, nodes=1000, pods=3400, repeats=3)
     result = asyncio.run(run(options))
     return conclude(f"bs9_jobs_{options.server}", result, goals(result), keep=options.save)
 

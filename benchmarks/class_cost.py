@@ -6,7 +6,6 @@ node by node (``fit`` alone). Both must find the same nodes and scores. ``python
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
 import time
@@ -19,7 +18,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from kit.device_world import A100, V100, card, limits, pod_of, vgpu_node
-from kit.results import save
+from kit.results import arguments, save
 
 from benchmarks.report import median
 from pumice.engine.state.cards import DeviceTable
@@ -116,9 +115,7 @@ def everywhere(book: DeviceTable, pod: Pod, nodes: int) -> tuple[np.ndarray, np.
 
 
 def main() -> int:
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--quick", action="store_true", help="200 nodes, three runs")
-    options.add_argument("--save", action="store_true", help="write benchmarks/results/class_cost.json")
+    options = arguments(__doc__, quick="200 nodes, three runs")
     chosen = options.parse_args()
     nodes, runs = (200, 3) if chosen.quick else (1000, 9)
     result = {

@@ -10,7 +10,6 @@ two cores; without it nothing is run.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from pathlib import Path
 
 from kit.conformance import Outcome, run_specs, specs
 from kit.local_cluster import LocalCluster
+from kit.results import arguments
 
 from benchmarks.goals import goals_of
 from benchmarks.report import conclude
@@ -40,12 +40,10 @@ def reason(outcome: Outcome) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, quick="every eighth spec")
     parser.add_argument("--assets", type=Path, default=Path(os.environ.get("KUBEBUILDER_ASSETS", "")), help="where e2e.test is")
     parser.add_argument("--only", default="", help="words that a spec's name has")
     parser.add_argument("--at-once", type=int, default=4, help="processes side by side")
-    parser.add_argument("--quick", action="store_true", help="every eighth spec")
-    parser.add_argument("--save", action="store_true", help="keep the result in benchmarks/results")
     given = parser.parse_args(argv)
     assets = given.assets.resolve()
     if not (assets / "e2e.test").is_file():

@@ -10,10 +10,11 @@ from there until the last page of pods is sent, ``decide`` from there until the 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import sys
+
+from kit.results import arguments
 
 from benchmarks.daemon import static_server
 from benchmarks.goals import goals_of
@@ -45,12 +46,10 @@ async def cold_start(jobs: int, pods: int) -> dict[str, float]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, quick="one start with a tenth of everything")
     parser.add_argument("--jobs", type=int, default=5000)
     parser.add_argument("--pods", type=int, default=50_000)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--quick", action="store_true", help="one start with a tenth of everything")
-    parser.add_argument("--save", action="store_true", help="keep the result in benchmarks/results")
     given = parser.parse_args(argv)
     if given.quick:
         given.repeats, given.jobs, given.pods = 1, given.jobs // 10, given.pods // 10

@@ -10,7 +10,6 @@ of the block before and after it. Each answer must be the one that was worked ou
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import os
@@ -23,6 +22,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+
+from kit.results import arguments
 
 from benchmarks.goals import goals_of
 from benchmarks.mig_speed import full_cluster, pending
@@ -148,9 +149,7 @@ def measure(nodes: int, blocks: int, cycles: int) -> dict[str, Any]:
 
 
 def main() -> int:
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--quick", action="store_true", help="1,000 nodes, four blocks")
-    options.add_argument("--save", action="store_true", help="write benchmarks/results/explain_cost.json")
+    options = arguments(__doc__, quick="1,000 nodes, four blocks")
     chosen = options.parse_args()
     found = measure(1000, 4, 60) if chosen.quick else measure(5000, 15, 100)
     goals = goals_of("explain_cost", {"a pod explained": found["explain_in_process_ms"],

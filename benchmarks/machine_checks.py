@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kit.results import save
+from kit.results import arguments, save
 
 
 def run_check(name: str, about: str | None, argv: list[str] | None, run: Callable[[int, int, Path], dict[str, Any]], *, unit: str,
           many: int, broken: type[Exception]) -> int:  # fmt: skip
     """Run it with so many of a unit (kills, calls) and a seed as the command line says; its exit code."""
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(about)
     parser.add_argument(f"--{unit}", dest="many", type=int, default=many)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--save", action="store_true", help="keep the result in benchmarks/results")
     given = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         try:

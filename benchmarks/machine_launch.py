@@ -7,13 +7,14 @@ Processor time: median of 15 rounds of 20,000 launches, in batches that fit the 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from kit.results import arguments
 
 from benchmarks.goals import goals_of
 from benchmarks.report import conclude
@@ -34,8 +35,7 @@ def run(folder: Path) -> dict[str, float]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--save", action="store_true", help="keep the result in benchmarks/results")
+    parser = arguments(__doc__)
     given = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as temporary:
         result = run(Path(temporary))

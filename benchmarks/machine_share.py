@@ -19,7 +19,7 @@ from ctypes import addressof, c_uint64, c_void_p
 from pathlib import Path
 from random import Random
 
-from kit.results import save
+from kit.results import arguments, save
 
 from pumice.adapters.cuda.driver import Driver
 
@@ -90,11 +90,10 @@ def run(processes: int, threads: int, rounds: int, directory: Path) -> dict[str,
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--processes", type=int, default=64)
     parser.add_argument("--threads", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=2000)
-    parser.add_argument("--save", action="store_true", help="keep the result in benchmarks/results")
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args(argv)
     if given.worker is not None:

@@ -10,7 +10,6 @@ Every page is read by prometheus-client's parser and compared with the annotatio
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
 import sys
@@ -20,6 +19,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from kit.objects import group, node, pod, queue
+from kit.results import arguments
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
@@ -213,12 +213,10 @@ def check_after(page: bytes, held: Held) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, quick="a tenth of the nodes and pods, two runs")
     parser.add_argument("--nodes", type=int, default=400)
     parser.add_argument("--pods", type=int, default=12_800)
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--save", action="store_true", help="keep the result in benchmarks/results")
     options = parser.parse_args(argv)
     if options.quick:
         options.nodes, options.pods, options.runs = 40, 1280, 2

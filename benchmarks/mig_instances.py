@@ -6,7 +6,6 @@ found exactly (nested slots make accepting by size optimal). ``python benchmarks
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from kit.results import save
+from kit.results import arguments, save
 
 from benchmarks.mig_streams import MIXES, RULES, SIZES, Fleet, a100
 from pumice.families.nvidia_vgpu.mig import Geometry
@@ -65,9 +64,8 @@ def distances(count: int, seed: int = 1) -> dict[str, dict[str, float]]:
 
 
 def main() -> int:
-    options = argparse.ArgumentParser(description=__doc__)
+    options = arguments(__doc__)
     options.add_argument("--count", type=int, default=200)
-    options.add_argument("--save", action="store_true", help="write benchmarks/results/mig_instances.json")
     chosen = options.parse_args()
     result = distances(chosen.count)
     if chosen.save:

@@ -9,7 +9,6 @@ with the defaults, and with slices at any place; and which part of the way from 
 
 from __future__ import annotations
 
-import argparse
 import heapq
 import math
 import random
@@ -20,7 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from kit.device_world import card, limits, pod_of, vgpu_node
-from kit.results import save
+from kit.results import arguments, save
 
 from benchmarks.mig_streams import MIXES
 from pumice.cluster.first_objects import SCHEDULER_CONF
@@ -112,9 +111,7 @@ def cell(model: str, load: float, seeds: int, arrivals: int) -> dict[str, float]
 
 
 def main() -> int:
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--quick", action="store_true", help="four seeds and a fifth of the arrivals")
-    options.add_argument("--save", action="store_true", help="write benchmarks/results/mig_memory.json")
+    options = arguments(__doc__, quick="four seeds and a fifth of the arrivals")
     chosen = options.parse_args()
     seeds, arrivals = (4, 1_000) if chosen.quick else (10, 5_000)
     keys = [(model, load) for model in MODELS for load in LOADS]

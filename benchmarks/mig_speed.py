@@ -5,7 +5,6 @@ The first pod of a class looks at every card; later ones only at the rows that c
 
 from __future__ import annotations
 
-import argparse
 import random
 import statistics
 import sys
@@ -17,11 +16,11 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from kit.device_world import A100, V100, card, limits, pod_of, vgpu_node
-from kit.results import save
+from kit.results import arguments, save
 
 from pumice.engine.engine import Engine
 from pumice.engine.explaining.explain import explain
-from pumice.engine.explaining.what_if import EngineOracle
+from pumice.engine.explaining.what_if import EngineWhatIf
 from pumice.engine.state.holdings import Holding
 from pumice.families.explain import changes
 from pumice.wire import names, volcano
@@ -121,16 +120,14 @@ def explain_times(nodes: int) -> dict[str, float]:
 
     cls = made.state.classes.of(pod)
     reasons = min(timed(lambda: made.placer.why(cls, per_node=True)) for _ in range(3))
-    what_if = min(timed(lambda: changes(pod, made.families, EngineOracle(made))) for _ in range(2))
+    what_if = min(timed(lambda: changes(pod, made.families, EngineWhatIf(made))) for _ in range(2))
     whole = min(timed(lambda: explain(made, pod, gates=False)) for _ in range(3))
     return {"reasons": reasons, "changes": what_if, "whole": whole}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--quick", action="store_true", help="a tenth of the nodes")
-    options.add_argument("--save", action="store_true", help="write benchmarks/results/mig_speed.json")
-    asked = options.parse_args(arguments)
+def main(argv: Sequence[str] | None = None) -> int:
+    options = arguments(__doc__, quick="a tenth of the nodes")
+    asked = options.parse_args(argv)
     fleet, nodes = (12, 500) if asked.quick else (125, 5000)
     results: dict[str, dict[str, float]] = {}
     for policy in ("listed", "tightest", "expected"):

@@ -7,7 +7,6 @@ memory, per cent, after a warm-up) and the share of requested memory that was ac
 
 from __future__ import annotations
 
-import argparse
 import heapq
 import math
 import random
@@ -18,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from kit.results import save
+from kit.results import arguments, save
 
 from pumice.families.nvidia_vgpu.mig import Geometry
 from pumice.families.nvidia_vgpu.mig_catalogue import PUBLISHED, Catalogue
@@ -163,9 +162,7 @@ def table(arrivals: int, rules: tuple[str, ...] = (*RULES, *FREE)) -> dict[str, 
 
 
 def main() -> int:
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--quick", action="store_true", help="a tenth of the arrivals")
-    options.add_argument("--save", action="store_true", help="write benchmarks/results/mig_streams.json")
+    options = arguments(__doc__, quick="a tenth of the arrivals")
     chosen = options.parse_args()
     start = time.perf_counter()
     arrivals = 1_500 if chosen.quick else 15_000

@@ -10,7 +10,6 @@ A hostile region says that 1,024 processes on 16 cards use all there is, and tha
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
 import shutil
@@ -22,6 +21,7 @@ from typing import Any
 
 from kit.node_objects import NODE, container, gives, pod_object
 from kit.region_files import Proc, region_bytes, write
+from kit.results import arguments
 from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.goals import goals_of
@@ -190,11 +190,9 @@ def resident() -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, quick="five runs, 300 scrapes")
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--scrapes", type=int, default=10_000, help="of the run that measures memory")
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--save", action="store_true", help="keep the result in benchmarks/results")
     options = parser.parse_args(argv)
     if options.quick:
         options.runs, options.scrapes = 5, 300

@@ -11,7 +11,6 @@ the plugin as a process of its own, on an API server over HTTP and with nothing 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
 import logging
@@ -37,6 +36,7 @@ from kit.fake_cluster import FakeCluster
 from kit.machines import cards_of
 from kit.node_objects import NODE, container, gives, pod_object
 from kit.node_world import FakeKubelet, node_cluster
+from kit.results import arguments
 
 from benchmarks.goals import goals_of
 from benchmarks.report import conclude, median
@@ -316,9 +316,7 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a fifth of it")
-    parser.add_argument("--save", action="store_true", help="write benchmarks/results/node_allocate.json")
+    parser = arguments(__doc__, quick="a fifth of it")
     options = parser.parse_args()
     logging.disable(logging.ERROR)
     with tempfile.TemporaryDirectory(prefix="pumice") as folder:

@@ -9,7 +9,6 @@ server in memory), gRPC. Every pod takes a place over the one before, so each st
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import logging
 import random
@@ -22,10 +21,11 @@ from typing import Any
 from kit.machines import cards_of
 from kit.node_objects import NODE, container, pod_object
 from kit.node_world import FakeKubelet, node_cluster
-from kit.results import save
+from kit.results import arguments, save
 
 from benchmarks.node_allocate import spread
-from pumice.adapters.nvml import NvmlCards, NvmlSlices
+from pumice.adapters.nvml import NvmlCards
+from pumice.adapters.nvml.slices import NvmlSlices
 from pumice.apps.node import vgpu_plugin
 from pumice.machine import machine_of
 from pumice.ports.clock import SystemClock
@@ -100,9 +100,7 @@ async def measure(root: Path, cards: NvmlCards, pods: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a fifth of the pods")
-    parser.add_argument("--save", action="store_true", help="write benchmarks/results/node_mig_cut.json")
+    parser = arguments(__doc__, quick="a fifth of the pods")
     options = parser.parse_args()
     logging.disable(logging.WARNING)
     base = machine_of("A100-SXM4-40GB")

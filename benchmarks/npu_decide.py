@@ -7,7 +7,6 @@ arrays in line with the lists.   ``python -m benchmarks.npu_decide [--quick] [--
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
 import time
@@ -19,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from kit.npu_core_world import core_node_object, core_pod_object, gathered
 from kit.npu_world import chip, npu_limits, npu_node_object
 from kit.objects import pod, queue
+from kit.results import arguments
 
 from benchmarks.goals import goals_of
 from benchmarks.report import conclude, median
@@ -104,9 +104,7 @@ def measure(engine: Engine, shapes: list[Json], following: int) -> dict[str, Any
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer pods of each class")
-    parser.add_argument("--save", action="store_true", help="write benchmarks/results/npu_decide.json")
+    parser = arguments(__doc__, quick="fewer pods of each class")
     options = parser.parse_args(argv)
     following = 50 if options.quick else 200
     result = {}

@@ -8,7 +8,6 @@ somebody could accept at most who knows all that comes and may move, end and div
 
 from __future__ import annotations
 
-import argparse
 import heapq
 import random
 import sys
@@ -21,6 +20,8 @@ from statistics import mean
 from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from kit.results import arguments
 
 from benchmarks.goals import goals_of
 from benchmarks.report import conclude
@@ -163,9 +164,7 @@ def run(rule: Rule, mix: Mix, load: float, seed: int) -> float:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="two seeds")
-    parser.add_argument("--save", action="store_true", help="write benchmarks/results/npu_streams.json")
+    parser = arguments(__doc__, quick="two seeds")
     options = parser.parse_args(argv)
     seeds = range(1, 3) if options.quick else range(1, 11)
     found = {

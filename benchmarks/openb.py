@@ -12,7 +12,6 @@ objects that nothing is over and that no task was dropped which some node could 
 
 from __future__ import annotations
 
-import argparse
 import csv
 import os
 import sys
@@ -22,6 +21,7 @@ from typing import Any
 import numpy as np
 from kit.auditor import audit
 from kit.objects import node, pod, queue
+from kit.results import arguments
 
 from benchmarks.goals import goals_of
 from benchmarks.report import conclude, median
@@ -163,12 +163,10 @@ def requests(obj: Json) -> dict[str, str]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, quick="the list default, one seed")
     parser.add_argument("data", nargs="?", default=os.environ.get("PUMICE_OPENB"), help="folder of the trace's CSV files")
     parser.add_argument("--lists", default=",".join(LISTS))
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="the list default, one seed")
-    parser.add_argument("--save", action="store_true", help="keep the result in benchmarks/results")
     options = parser.parse_args(argv)
     if not options.data:
         print("openb: not run, for the trace is not ours to ship: name its folder, or set PUMICE_OPENB", file=sys.stderr)

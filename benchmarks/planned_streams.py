@@ -1,15 +1,14 @@
 """Pods that come together, laid out together: bursts of requests for MIG slices and for parts of NPUs, against one by one.
 
-The streams of ``mig_streams.py`` and ``npu_streams.py``, with eight requests at once. Where one by one somebody is refused,
-the burst is laid out as a whole (``families/layout.py``): "kept", so that nobody loses the place that he would have had, or
-"fullest", so that as much as can be is served of those who stand equal. Small instances are compared with the best that brute
-force finds.
+The streams of ``mig_streams.py`` and ``npu_streams.py``, and one for chips that are cut by memory (HAMi's way), with eight
+requests at once. Where one by one somebody is refused, the burst is laid out as a whole (``families/layout.py``): "kept", so that
+nobody loses the place that he would have had, or "fullest", so that as much as can be is served of those who stand equal. Small
+instances are compared with the best that brute force finds.
 ``python -m benchmarks.planned_streams [--quick] [--save]``
 """
 
 from __future__ import annotations
 
-import argparse
 import heapq
 import random
 import sys
@@ -21,17 +20,26 @@ from typing import Any, Protocol
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from kit.results import arguments
+
 from benchmarks import mig_instances, mig_streams, npu_streams
 from benchmarks.goals import goals_of
 from benchmarks.report import conclude
+from pumice.families.ascend_hami.ask import ContainerAsk
+from pumice.families.ascend_hami.chip_board import Left, board_of
 from pumice.families.ascend_mindcluster.chip_board import ChipBoard
+from pumice.families.card_policies import POLICIES
 from pumice.families.layout import Board, Want, lay_out
 from pumice.families.nvidia_vgpu.mig_board import MigBoard
+from pumice.model.hardware.npu import shipped_chips
 from pumice.model.hardware.npu_slices import Dvpp
 
 BURST = 8
 MINUTES = 3
 LOADS = mig_streams.LOADS
+TEMPLATE_CHIPS = 32
+TEMPLATE_LOADS = (0.8, 1.0, 1.2)
+TEMPLATE_RULES = ("310P3, binpack", "310P3, spread", "910B2, binpack", "910B2, spread")
 HOW = ("one by one", "kept", "fullest")
 
 Size, Place = int, tuple[int, Any]
@@ -50,6 +58,10 @@ class Fleet(Protocol):
 
     def put(self, place: Place) -> Place: ...
 
+    def spot(self, place: Place) -> Place:
+        """What was made, as it is planned."""
+        ...
+
     def leave(self, place: Place) -> None: ...
 
     def cards(self) -> Iterator[tuple[int, Board, Hashable]]: ...
@@ -65,6 +77,9 @@ class MigFleet:
 
     def put(self, place: Place) -> Place:
         self.fleet.put(*place)
+        return place
+
+    def spot(self, place: Place) -> Place:
         return place
 
     def leave(self, place: Place) -> None:
@@ -88,6 +103,10 @@ class NpuFleet:
         chip, template = place
         return chip, self.fleet.put(chip, "whole" if template is None else template.name)
 
+    def spot(self, place: Place) -> Place:
+        chip, made = place
+        return chip, None if made == npu_streams.WHOLE else npu_streams.KIND.templates[made[0]]
+
     def leave(self, place: Place) -> None:
         self.fleet.leave(*place)
 
@@ -97,6 +116,57 @@ class NpuFleet:
             taken[slices] = taken.get(slices, 0) + 1
             if taken[slices] <= BURST:
                 yield chip, self.board, npu_streams.left(slices)
+
+
+class TemplateFleet:
+    """Chips that are cut by memory; ``rule``: the chip's name and the policy by which one is taken."""
+
+    def __init__(self, rule: str) -> None:
+        name, policy = rule.split(", ")
+        self.chip = shipped_chips("")[[chip.name for chip in shipped_chips("")].index(name)]
+        self.board, self.policy = board_of(self.chip, self.chip.memory), POLICIES[policy]
+        self.templates = {template.name: template for template in self.chip.templates}
+        self.held: list[tuple[str, ...]] = [()] * TEMPLATE_CHIPS
+
+    def place(self, request: Request) -> Place | None:
+        first: dict[tuple[str, ...], int] = {}
+        for number, held in enumerate(self.held):
+            first.setdefault(held, number)
+        fitting = [number for held, number in first.items() if next(iter(self.board.ways(self.left(held), request.need)), None)]
+        if not fitting:
+            return None
+        return self.put((max(fitting, key=lambda number: (self.worth(number), -number)), request.need.template))
+
+    def worth(self, number: int) -> float:
+        held = self.held[number]
+        return float(self.policy.worth(self.chip.memory - self.left(held).idle, self.chip.memory, len(held)))
+
+    def left(self, held: tuple[str, ...]) -> Left:
+        if held == ("",):
+            return Left(0, 0)
+        memory = sum(self.templates[name].memory for name in held)
+        return Left(self.chip.memory - memory, self.chip.shares - len(held), held)
+
+    def put(self, place: Place) -> Place:
+        number, template = place
+        self.held[number] = tuple(sorted((*self.held[number], template)))
+        return place
+
+    def spot(self, place: Place) -> Place:
+        return place
+
+    def leave(self, place: Place) -> None:
+        number, template = place
+        held = list(self.held[number])
+        held.remove(template)
+        self.held[number] = tuple(held)
+
+    def cards(self) -> Iterator[tuple[int, Board, Hashable]]:
+        taken: dict[Any, int] = {}
+        for number, held in enumerate(self.held):
+            taken[held] = taken.get(held, 0) + 1
+            if taken[held] <= BURST:
+                yield number, self.board, self.left(held)
 
 
 def burst(fleet: Fleet, requests: Sequence[Request], how: str) -> list[Place | None]:
@@ -113,7 +183,7 @@ def burst(fleet: Fleet, requests: Sequence[Request], how: str) -> list[Place | N
     spots = lay_out(wants, list(zip(*boards, strict=True)))
     lost = any(must and spot is None for must, spot in zip(kept, spots, strict=True))
     if lost or _served(requests, spots) <= _served(requests, places):
-        return [place if place is None else fleet.put(_as_spot(place)) for place in places]
+        return [place if place is None else fleet.put(fleet.spot(place)) for place in places]
     return [None if spot is None else fleet.put((numbers[spot[0]], spot[1])) for spot in spots]
 
 
@@ -126,14 +196,6 @@ def _no_less(need: Any, place: Place | None) -> Any:
     if place is None or not isinstance(need, tuple):
         return need
     return need[: 1 + [template.name for template in need].index(place[1][0])] if need else need
-
-
-def _as_spot(place: Place) -> Place:
-    """What was made, as it is planned."""
-    chip, made = place
-    if isinstance(made[0], str):
-        return chip, None if made == npu_streams.WHOLE else npu_streams.KIND.templates[made[0]]
-    return place
 
 
 Draw = Callable[[random.Random], Request]
@@ -191,6 +253,24 @@ def npu_cells(seeds: Sequence[int], arrivals: int) -> dict[str, dict[str, list[f
                    for load in npu_streams.LOADS} for rule in npu_streams.RULES}  # fmt: skip
 
 
+def template_cells(seeds: Sequence[int], arrivals: int) -> dict[str, dict[str, list[float]]]:
+    """The sizes of a chip and the chip as a whole, in the frequencies of ``npu_streams.py``."""
+
+    def cell(rule: str, load: float) -> list[float]:
+        chip = TemplateFleet(rule).chip
+        whole = Request(chip.memory, ContainerAsk(1))
+        sizes = [*(Request(t.memory, ContainerAsk(1, t.memory, t.name)) for t in chip.templates[:3]), whole]
+        weights = (*npu_streams.WEIGHTS[: len(sizes) - 1], npu_streams.WEIGHTS[-1])
+        rate = load * TEMPLATE_CHIPS * chip.memory * sum(weights) / sum(r.size * w for r, w in zip(sizes, weights, strict=True))
+
+        def draw(dice: random.Random) -> Request:
+            return dice.choices(sizes, weights)[0]
+
+        return [mean(run(TemplateFleet(rule), draw, rate, seed, arrivals, how) for seed in seeds) for how in HOW]
+
+    return {rule: {str(load): cell(rule, load) for load in TEMPLATE_LOADS} for rule in TEMPLATE_RULES}
+
+
 def below_optimum(count: int) -> dict[str, float]:
     """mix -> how far the layout of 24 requests on four idle cards is below the optimum, in per cent (``mig_instances.py``)."""
     geometry, found = mig_streams.a100(), {}
@@ -206,12 +286,10 @@ def below_optimum(count: int) -> dict[str, float]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one seed")
-    parser.add_argument("--save", action="store_true", help="write benchmarks/results/planned_streams.json")
+    parser = arguments(__doc__, quick="one seed")
     options = parser.parse_args(argv)
     seeds, arrivals = ((1,), 1000) if options.quick else (mig_streams.SEEDS, 1000)
-    mig, npu = mig_cells(seeds, arrivals), npu_cells(seeds, arrivals)
+    mig, npu, templates = mig_cells(seeds, arrivals), npu_cells(seeds, arrivals), template_cells(seeds, arrivals)
     lost = below_optimum(20 if options.quick else 200)
 
     def gains(cells: dict[str, dict[str, list[float]]], how: str) -> list[float]:
@@ -224,8 +302,13 @@ def main(argv: list[str] | None = None) -> int:
         "MIG, fullest: points gained, mean": mean(gains(mig, "fullest")), "MIG, fullest: worst cell": min(gains(mig, "fullest")),
         "NPU, kept: points gained, mean": mean(gains(npu, "kept")), "NPU, kept: worst cell": min(gains(npu, "kept")),
         "NPU, fullest: points gained, mean": mean(gains(npu, "fullest")), "NPU, fullest: worst cell": min(gains(npu, "fullest")),
+        "NPU by memory, kept: points gained, mean": mean(gains(templates, "kept")),
+        "NPU by memory, kept: worst cell": min(gains(templates, "kept")),
+        "NPU by memory, fullest: points gained, mean": mean(gains(templates, "fullest")),
+        "NPU by memory, fullest: worst cell": min(gains(templates, "fullest")),
     }  # fmt: skip
-    result = {"burst": BURST, "arrivals": arrivals, "seeds": list(seeds), "mig": mig, "npu": npu, "below_optimum_percent": lost}
+    result = {"burst": BURST, "arrivals": arrivals, "seeds": list(seeds), "mig": mig, "npu": npu, "npu_by_memory": templates,
+              "below_optimum_percent": lost}  # fmt: skip
     return conclude("planned_streams", result, goals_of("planned_streams", values), keep=options.save)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from kit.results import arguments
 
 from benchmarks.end_to_end.server import chosen_kind
 from benchmarks.report import median
@@ -28,16 +29,15 @@ class Options:
     save: bool
 
 
-def arguments(doc: str, argv: Sequence[str] | None, *, nodes: int, pods: int, repeats: int, running: int = 0) -> Options:
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+def options_of(about: str | None, argv: Sequence[str] | None, *, nodes: int, pods: int, repeats: int,
+               running: int = 0) -> Options:  # fmt: skip
+    parser = arguments(about, quick="one repeat and a tenth of everything")
     parser.add_argument("--server", choices=("auto", "kube", "embedded"), default="auto",
                         help="auto: the real kube-apiserver when KUBEBUILDER_ASSETS is set")  # fmt: skip
     parser.add_argument("--nodes", type=int, default=nodes)
     parser.add_argument("--pods", type=int, default=pods)
     parser.add_argument("--running", type=int, default=running, help="pods that are bound before")
     parser.add_argument("--repeats", type=int, default=repeats)
-    parser.add_argument("--quick", action="store_true", help="one repeat and a tenth of everything")
-    parser.add_argument("--save", action="store_true", help="keep the result in benchmarks/results")
     given = parser.parse_args(argv)
     part = 10 if given.quick else 1
     return Options(

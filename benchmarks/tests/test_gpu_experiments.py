@@ -4,12 +4,13 @@ for a moment on the emulated machine."""
 from __future__ import annotations
 
 import re
+import signal
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
 from benchmarks.native import gpu
-from benchmarks.native.experiments import cuda, kernels, plot, rig, roles_memory, shares
+from benchmarks.native.experiments import cuda, kernels, page, plot, rig, roles_memory, shares
 from benchmarks.native.experiments.catalogue import EXPERIMENTS
 from kit.native_build import NATIVE
 from kit.vgpu_kit import build
@@ -35,7 +36,7 @@ PREDEFINED = {
 
 
 def test_every_experiment_of_the_programme_is_there_in_order() -> None:
-    assert list(EXPERIMENTS) == [f"E{number}" for number in range(13)]
+    assert list(EXPERIMENTS) == [f"E{number}" for number in range(15)]
 
 
 @pytest.mark.parametrize("text", [kernels.CHAIN, kernels.READ, SPIN.decode()], ids=["chain", "read", "burn"])
@@ -138,15 +139,36 @@ def test_every_shape_of_work_is_counted(emulated: rig.Rig, shape: str) -> None:
 
 
 def test_a_result_says_why_it_was_not_run(emulated: rig.Rig, tmp_path: Path) -> None:
-    result = gpu.run("E10", emulated)
+    result = gpu.run("E10", emulated, 60)
     assert "emulated machine" in result["not run"]
     assert result["device"].endswith("not a GPU")
     gpu.write(result, tmp_path)
     assert (tmp_path / "E10.json").exists()
 
 
+def test_what_the_time_does_not_reach_is_told_on_the_page(emulated: rig.Rig, tmp_path: Path) -> None:
+    signal.signal(signal.SIGALRM, gpu.time_is_over)
+    result = gpu.run("E13", emulated, 0.01)
+    gpu.write(result, tmp_path)
+    text = page.render(emulated.device, [result], {"kernel": "6.1"}, 0.1)
+    assert "0 of 0 promises hold; 1 experiments were not run." in text
+    assert "Not run: the time for all of them was over (--minutes)." in text
+    assert "This is not a GPU" in text
+
+
+def test_the_witness_sees_no_byte_above_the_limit_and_the_page_says_so(emulated: rig.Rig, tmp_path: Path) -> None:
+    result = gpu.run("E13", emulated, 60)
+    gpu.write(result, tmp_path)
+    assert [(goal["what"], goal["value"]) for goal in result["goals"]] == [
+        ("witness: bytes above the limit", 0),
+        ("the machine's own count: bytes above the limit", 0),
+    ]
+    assert result["figures"]["most in use, bytes"] > result["figures"]["limit, bytes"] * 0.9
+    assert "| witness: bytes above the limit | 0 bytes | <= 0 | yes |" in page.render(emulated.device, [result], {}, 1)
+
+
 def test_captures_are_tried_and_their_plot_and_figures_written(emulated: rig.Rig, tmp_path: Path) -> None:
-    result = gpu.run("E12", emulated)
+    result = gpu.run("E12", emulated, 60)
     assert "ended early" not in result
     assert [goal["met"] for goal in result["goals"]] == [True]
     gpu.print_table([result])
