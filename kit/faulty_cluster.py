@@ -15,7 +15,7 @@ from kit.direct_cluster import DirectCluster
 from pumice.cluster.apiserver import ApiServer, open_storage
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Json, Resource
-from pumice.wire import volcano
+from pumice.wire import kinds
 from pumice.wire.yaml_text import safe_load_all
 
 Fault = Callable[[str, str], ApiError | tuple[ApiError, bool] | None]
@@ -43,15 +43,15 @@ class FaultyCluster(DirectCluster):
         """Create or replace a node with its status, as a kubelet does."""
         name = obj["metadata"]["name"]
         try:
-            await self.create(volcano.NODES, {k: v for k, v in obj.items() if k != "status"})
+            await self.create(kinds.NODES, {k: v for k, v in obj.items() if k != "status"})
         except ApiError as error:
             if error.code != 409:
                 raise
-            await self.patch(volcano.NODES, name, {"metadata": {"annotations": obj["metadata"]["annotations"]}})
-        await self.patch(volcano.NODES, name, {"status": obj["status"]}, subresource="status")
+            await self.patch(kinds.NODES, name, {"metadata": {"annotations": obj["metadata"]["annotations"]}})
+        await self.patch(kinds.NODES, name, {"status": obj["status"]}, subresource="status")
 
     async def pods(self) -> dict[str, Json]:
-        return {obj["metadata"]["name"]: obj for obj in (await self.list(volcano.PODS))["items"]}
+        return {obj["metadata"]["name"]: obj for obj in (await self.list(kinds.PODS))["items"]}
 
 
 @cache
@@ -71,7 +71,7 @@ async def faulty_cluster(clock: Clock, *, volcano_kinds: bool = True, kind: type
             await cluster.create(CRD, obj)
     for name in ("default", "kube-system", SYSTEM):
         try:
-            await cluster.create(volcano.NAMESPACES, {"metadata": {"name": name}})
+            await cluster.create(kinds.NAMESPACES, {"metadata": {"name": name}})
         except ApiError as error:
             if error.code != 409:
                 raise

@@ -31,16 +31,16 @@ from pumice.adapters.kube import KubeClient
 from pumice.cluster import kube_control_plane, pki
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError, Resource
-from pumice.wire import volcano
+from pumice.wire import kinds
 
 GOLDEN = Path(__file__).parents[1] / "tests" / "golden" / "filter_verdicts.json.gz"
 PODS, NODES = Resource("", "v1", "pods"), Resource("", "v1", "nodes", namespaced=False)
 SPACES = Resource("", "v1", "namespaces", namespaced=False)
 STORAGE = {
-    "PersistentVolumeClaim": volcano.PERSISTENT_VOLUME_CLAIMS, "PersistentVolume": volcano.PERSISTENT_VOLUMES,
-    "CSINode": volcano.CSI_NODES, "VolumeAttachment": volcano.VOLUME_ATTACHMENTS,
-    "StorageClass": volcano.STORAGE_CLASSES, "CSIDriver": volcano.CSI_DRIVERS,
-    "CSIStorageCapacity": volcano.CSI_STORAGE_CAPACITIES,
+    "PersistentVolumeClaim": kinds.PERSISTENT_VOLUME_CLAIMS, "PersistentVolume": kinds.PERSISTENT_VOLUMES,
+    "CSINode": kinds.CSI_NODES, "VolumeAttachment": kinds.VOLUME_ATTACHMENTS,
+    "StorageClass": kinds.STORAGE_CLASSES, "CSIDriver": kinds.CSI_DRIVERS,
+    "CSIStorageCapacity": kinds.CSI_STORAGE_CAPACITIES,
 }  # fmt: skip
 SETTLE_SECONDS = 0.15  # for the scheduler's caches: watches of different kinds are not ordered among themselves
 
@@ -91,7 +91,7 @@ async def put(kube: KubeClient, obj: dict[str, Any]) -> None:
     await kube.create(STORAGE[obj["kind"]], obj, obj["metadata"].get("namespace", ""))
     if obj["kind"] == "PersistentVolume":  # no controller runs here that would say so
         phase = {"status": {"phase": "Bound" if "claimRef" in obj["spec"] else "Available"}}
-        await kube.patch(volcano.PERSISTENT_VOLUMES, obj["metadata"]["name"], phase, subresource="status")
+        await kube.patch(kinds.PERSISTENT_VOLUMES, obj["metadata"]["name"], phase, subresource="status")
 
 
 async def remove(kube: KubeClient, obj: dict[str, Any]) -> None:

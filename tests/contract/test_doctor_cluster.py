@@ -19,7 +19,7 @@ from kit.kubeconfig import write_kubeconfig
 from pumice.adapters.kube import KubeClient
 from pumice.ports.cluster import Json, Resource
 from pumice.wire import names
-from pumice.wire.volcano import CONFIGMAPS
+from pumice.wire.kinds import CONFIGMAPS
 
 BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", namespaced=False)
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)

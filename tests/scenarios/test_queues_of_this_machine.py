@@ -11,10 +11,10 @@ from kit.local_cluster import PODS, LocalCluster, local_cluster, pumice
 
 from pumice.adapters.kube import KubeClient
 from pumice.ports.cluster import Resource
-from pumice.wire import volcano
+from pumice.wire import kinds, volcano
 
 EXAMPLE = Path(__file__).parents[2] / "examples/quota"
-KINDS = {"ConfigMap": volcano.CONFIGMAPS, "Queue": volcano.QUEUES, "ReplicaSet": Resource("apps", "v1", "replicasets")}
+KINDS = {"ConfigMap": kinds.CONFIGMAPS, "Queue": volcano.QUEUES, "ReplicaSet": Resource("apps", "v1", "replicasets")}
 MEMORY = "volcano.sh/vgpu-memory"
 
 

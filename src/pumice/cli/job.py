@@ -29,7 +29,7 @@ from pumice.cli.volcano_api import (
 from pumice.controllers.job.phases import ABORT, RESUME
 from pumice.model.errors import BadInput
 from pumice.ports.cluster import Cluster, Json
-from pumice.wire import volcano
+from pumice.wire import kinds, volcano
 from pumice.wire.batch import JOB_API, JOB_KIND
 from pumice.wire.names import SCHEDULER_NAME
 from pumice.wire.yaml_text import safe_load
@@ -121,7 +121,7 @@ def view(
         job = await kube.get(volcano.JOBS, name, namespace)
         uid = job["metadata"]["uid"]
         chosen = (f"involvedObject.uid={uid}", f"involvedObject.name={name}-{uid}")  # its PodGroup's say why it waits
-        found = [await kube.list(volcano.EVENTS, namespace, field_selector=each) for each in chosen]
+        found = [await kube.list(kinds.EVENTS, namespace, field_selector=each) for each in chosen]
         return job, [event for events in found for event in events["items"]]
 
     job, events = ask(kubeconfig, master, question)

@@ -30,7 +30,7 @@ from pumice.node.vgpu.doctor import State
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError, Json, Resource
 from pumice.wire import names
-from pumice.wire.volcano import CONFIGMAPS, NODES
+from pumice.wire.kinds import CONFIGMAPS, NODES
 
 Fault = Callable[[DirectCluster], Awaitable[Any]]
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
