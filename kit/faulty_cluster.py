@@ -14,14 +14,13 @@ from pathlib import Path
 from kit.direct_cluster import DirectCluster
 from pumice.cluster.apiserver import ApiServer, open_storage
 from pumice.ports.clock import Clock
-from pumice.ports.cluster import ApiError, Json, Resource
+from pumice.ports.cluster import ApiError, Json
 from pumice.wire import kinds
 from pumice.wire.yaml_text import safe_load_all
 
 Fault = Callable[[str, str], ApiError | tuple[ApiError, bool] | None]
-CRDS = Path(__file__).parents[1] / "deploy" / "manifests" / "crds"
+DEFINITIONS = Path(__file__).parents[1] / "deploy" / "manifests" / "crds"
 SYSTEM = "volcano-system"
-CRD = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 
 
 class FaultyCluster(DirectCluster):
@@ -57,7 +56,7 @@ class FaultyCluster(DirectCluster):
 @cache
 def _volcanos_kinds() -> tuple[Json, ...]:
     """Read once: that takes ten times as long as all the rest of a server's start."""
-    texts = [path.read_text(encoding="utf-8") for path in sorted(CRDS.glob("*.yaml"))]
+    texts = [path.read_text(encoding="utf-8") for path in sorted(DEFINITIONS.glob("*.yaml"))]
     return tuple(obj for text in texts for obj in safe_load_all(text) if obj)
 
 
@@ -68,7 +67,7 @@ async def faulty_cluster(clock: Clock, *, volcano_kinds: bool = True, kind: type
     cluster = kind(api, clock)
     if volcano_kinds:
         for obj in _volcanos_kinds():
-            await cluster.create(CRD, obj)
+            await cluster.create(kinds.CRDS, obj)
     for name in ("default", "kube-system", SYSTEM):
         try:
             await cluster.create(kinds.NAMESPACES, {"metadata": {"name": name}})

@@ -15,13 +15,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from kit.faulty_cluster import CRD, FaultyCluster, faulty_cluster
+from kit.faulty_cluster import FaultyCluster, faulty_cluster
 from kit.objects import node
 from kit.virtual_time import VirtualClock
 from pumice.apps.controller.daemon import Controller, Settings
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Json, Resource
 from pumice.wire import kinds, volcano
+from pumice.wire.kinds import CRDS
 
 ABOUT = "batch.volcano.sh/v1alpha1"
 MOMENT = 2.5
@@ -225,10 +226,10 @@ class JobWorld:
 
 
 async def forget_the_first_phase(cluster: FaultyCluster) -> None:
-    found = await cluster.get(CRD, "jobs.batch.volcano.sh")
+    found = await cluster.get(CRDS, "jobs.batch.volcano.sh")
     for version in found["spec"]["versions"]:
         del version["schema"]["openAPIV3Schema"]["properties"]["status"]["default"]
-    await cluster.update(CRD, found)
+    await cluster.update(CRDS, found)
 
 
 @asynccontextmanager

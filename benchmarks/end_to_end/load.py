@@ -21,8 +21,7 @@ from pumice.adapters.kube import KubeClient
 from pumice.ports.cluster import ApiError, Json, Resource
 from pumice.wire import kinds, volcano
 
-CRDS = Path(__file__).parents[2] / "deploy" / "manifests" / "crds"
-CRD = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
+DEFINITIONS = Path(__file__).parents[2] / "deploy" / "manifests" / "crds"
 PODS = "/api/v1/namespaces/default/pods"
 SHAPES = shapes(20)
 WITHOUT_CARDS = "without a decision about its cards"
@@ -41,10 +40,10 @@ async def bounded(calls: Iterable[Awaitable[Any]], width: int = 32) -> list[Any]
 
 async def prepare(kube: KubeClient, nodes: int) -> None:
     """Volcano's kinds, its namespace and the nodes."""
-    for path in sorted(CRDS.glob("*.yaml")):
+    for path in sorted(DEFINITIONS.glob("*.yaml")):
         for obj in yaml.safe_load_all(path.read_text(encoding="utf-8")):
             if obj:
-                await kube.create(CRD, obj)
+                await kube.create(kinds.CRDS, obj)
     for name in ("volcano-system", "default"):
         try:
             await kube.create(kinds.NAMESPACES, {"metadata": {"name": name}})

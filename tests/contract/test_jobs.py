@@ -14,10 +14,8 @@ from kit.job_world import JobWorld, job, on, task
 from pumice.adapters.kube import Access, KubeClient
 from pumice.cluster.first_objects import volcano_kinds
 from pumice.ports.clock import SystemClock
-from pumice.ports.cluster import ApiError, Resource
-from pumice.wire.kinds import CONFIGMAPS, NETWORK_POLICIES, SECRETS, SERVICES
-
-SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts")
+from pumice.ports.cluster import ApiError
+from pumice.wire.kinds import CONFIGMAPS, NETWORK_POLICIES, SECRETS, SERVICE_ACCOUNTS, SERVICES
 
 
 @pytest.fixture(scope="session")

@@ -6,8 +6,10 @@ import contextlib
 import socket
 from pathlib import Path
 
-from kit.local_cluster import PODS, local_cluster, vgpu_pod
+from kit.local_cluster import local_cluster, vgpu_pod
 from kit.manifests import manifest, resource_of
+
+from pumice.wire.kinds import PODS
 
 
 def test_the_manifests_bring_up_scheduler_controller_and_node_daemons_that_serve_a_pod(tmp_path: Path) -> None:
