@@ -5,6 +5,7 @@ What is expected here was seen of kube-controller-manager 1.36 with the same obj
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -233,7 +234,29 @@ def test_only_what_pods_made_in_the_data_dir_is_removed(tmp_path: Path) -> None:
     for place in (ours / "tmp" / "v", machines):
         place.mkdir(parents=True)
     (ours / "tmp" / "out").symlink_to(tmp_path / "tmp")
-    _remove([ours], "/tmp/v")
-    _remove([ours], "/tmp/out/v")
+    (ours / "var" / "kept").mkdir(parents=True)
+    (ours / "tmp" / "in").symlink_to(ours / "var")
+    for path in ("/tmp/v", "/tmp/out/v", "/tmp/in/kept", "/tmp/none/v"):
+        _remove([tmp_path / "nodes" / "n0" / "root", ours], path)
     assert not (ours / "tmp" / "v").exists()
     assert machines.is_dir()
+    assert (ours / "var" / "kept").is_dir()
+
+
+def test_a_folder_that_is_exchanged_for_a_link_while_it_is_removed_leads_nowhere(tmp_path: Path,
+                                                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the worst moment: whatever was looked at first is looked at, and now the pod strikes."""
+    root, machines = tmp_path / "root", tmp_path / "machine" / "v"
+    machines.mkdir(parents=True)
+    (root / "tmp" / "a" / "v").mkdir(parents=True)
+    remove = shutil.rmtree
+
+    def struck(*args: Any, **options: Any) -> None:
+        (root / "tmp" / "a").rename(root / "tmp" / "b")
+        (root / "tmp" / "a").symlink_to(tmp_path / "machine")
+        remove(*args, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", struck)
+    _remove([root], "/tmp/a/v")
+    assert machines.is_dir()
+    assert not (root / "tmp" / "b" / "v").exists()
