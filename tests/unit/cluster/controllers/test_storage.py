@@ -200,6 +200,47 @@ def test_a_claim_that_names_a_volume_gets_none_that_it_would_not_be_given(
     with_controllers(work)
 
 
+@pytest.mark.parametrize(("kept", "asked", "phase"), [
+    ({"size": "100Mi"}, {}, "Pending"),
+    ({}, {"accessModes": ["ReadWriteMany"]}, "Pending"),
+    ({"volumeMode": "Block"}, {}, "Pending"),
+    ({"class_": "other"}, {}, "Bound"),
+    ({}, {"selector": {"matchLabels": {"a": "b"}}}, "Bound"),
+    ({"size": "100Mi"}, {"volumeName": "v"}, "Bound"),
+])  # fmt: skip
+def test_a_volume_that_names_a_claim_is_its_only_where_it_is_what_was_asked_for_or_both_name_each_other(
+        with_controllers: With, kept: Json, asked: Json, phase: str) -> None:
+    async def work(cluster: Cluster) -> None:
+        await volume(cluster, "v", claimRef={"namespace": "default", "name": "c"}, **kept)
+        await claim(cluster, "c", **asked)
+        await cluster.settle(3)
+        assert (await see(cluster, CLAIMS, "c"))["status"]["phase"] == phase
+        assert ("uid" in (await see(cluster, VOLUMES, "v"))["spec"]["claimRef"]) == (phase == "Bound")
+
+    with_controllers(work)
+
+
+def test_a_volume_whose_claim_got_another_one_is_free_again_or_kept_for_whom_it_was_kept(with_controllers: With) -> None:
+    async def work(cluster: Cluster) -> None:
+        await volume(cluster, "v")
+        await claim(cluster, "c")
+        await cluster.settle()
+        uid = (await see(cluster, CLAIMS, "c"))["metadata"]["uid"]
+        for name, notes in (("ours", {"pv.kubernetes.io/bound-by-controller": "yes"}), ("kept", {})):
+            reference = {"namespace": "default", "name": "c", "uid": uid}
+            await cluster.make(VOLUMES, "PersistentVolume", name, {
+                "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "two",
+                "hostPath": {"path": f"/tmp/{name}"}, "claimRef": reference}, annotations=notes)
+        await cluster.settle(3)
+        assert "claimRef" not in (await see(cluster, VOLUMES, "ours"))["spec"]
+        assert (await see(cluster, VOLUMES, "kept"))["spec"]["claimRef"] == {"namespace": "default", "name": "c"}
+        await claim(cluster, "d", class_="two")
+        await cluster.settle(3)
+        assert (await see(cluster, CLAIMS, "d"))["spec"]["volumeName"] == "ours"
+
+    with_controllers(work)
+
+
 def test_a_volume_whose_claim_is_not_seen_yet_is_kept(with_controllers: With, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(cluster: Cluster) -> None:
         await claim(cluster, "c")
