@@ -7,8 +7,8 @@ from pumice.node.effects import PatchNode
 from pumice.wire.objects import Node
 
 LEFT = 20.0
-"""Seconds after which a lock that nobody touches, while no pod is being served, was left behind: a Binding and its Allocate take
-a few. Schedulers wait for one for a minute, and believe it for five."""
+"""Seconds after which a lock that nobody touches, while no pod waits for its devices, was left behind: a Binding takes a few.
+Schedulers wait for one for a minute, and believe it for five."""
 
 
 class NodeLock:
@@ -21,7 +21,7 @@ class NodeLock:
         self._since = 0.0
 
     def busy(self) -> None:
-        """A pod is being served now."""
+        """A pod waits for its devices."""
         self._since = self._own.clock.monotonic()
 
     async def release(self) -> None:

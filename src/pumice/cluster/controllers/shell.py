@@ -322,7 +322,7 @@ def _remove(roots: Sequence[Path], path: str) -> None:
     for root in roots:
         with suppress(OSError), ExitStack() as opened:
             folder = None
-            for part in (root, *above):
+            for part in (str(root), *above):
                 folder = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
                 opened.callback(os.close, folder)
             shutil.rmtree(last, ignore_errors=True, dir_fd=folder)
