@@ -79,9 +79,10 @@ class Case:
             if meta.get("name") == name and meta.get("namespace", "default") == namespace:
                 return convert(Pod, item)
         metas = [p.get("metadata", {}) for p in self.objects.get("pods", ())]
-        known = sorted({f"{meta.get('namespace', 'default')}/{meta.get('name')}" for meta in metas})
-        near = next((k for k in known if k.endswith(f"/{name}")), "")
-        hint = f"; there is {near}" if near else ""
+        places = {(meta.get("namespace", "default"), str(meta.get("name"))) for meta in metas}
+        elsewhere = min((space for space, known in places if known == name), default="")
+        beside = sorted(known for space, known in places if space == namespace)
+        hint = f"; there is {elsewhere}/{name}" if elsewhere else nearest(name, beside)
         raise BadInput(f"no pod {namespace}/{name}{hint}")
 
 
