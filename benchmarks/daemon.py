@@ -20,6 +20,11 @@ PATIENCE = 180.0
 """Seconds without a word from the server after which a run has failed."""
 
 
+def as_installed() -> dict[str, str]:
+    """The environment in which a program of ours is started: its byte code is kept, as every installation has it."""
+    return {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+
+
 @dataclass(slots=True)
 class Daemon:
     """One running scheduler. ``began`` is when it was started, in seconds of the clock that the server uses too."""
@@ -72,7 +77,7 @@ class Server:
         began = time.time()
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "pumice", *words, "--kubeconfig", str(self.folder / "kubeconfig"),
-            "--listen-address", "127.0.0.1:0", stderr=(self.folder / "log").open("w"),
+            "--listen-address", "127.0.0.1:0", stderr=(self.folder / "log").open("w"), env=as_installed(),
         )  # fmt: skip
         return Daemon(process, began)
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import os
 import ssl
 import sys
 import tempfile
@@ -28,6 +27,7 @@ from typing import Any
 import yaml
 from kit.results import arguments
 
+from benchmarks.daemon import as_installed
 from benchmarks.end_to_end.server import Server, api_server
 from benchmarks.goals import goals_of
 from benchmarks.report import conclude, median
@@ -179,11 +179,10 @@ async def up(repeats: int) -> dict[str, Any]:
     ready, resident = [], []
     for turn in range(repeats):
         with tempfile.TemporaryDirectory(prefix="pumice-bench-") as place:
-            environ = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
             words = ("-m", "pumice", "up", "--emulated", "--data-dir", place, "--pod-network", "none")
             began = time.perf_counter()
             process = await asyncio.create_subprocess_exec(sys.executable, *words, "-d", stdout=asyncio.subprocess.PIPE,
-                                                           stderr=asyncio.subprocess.STDOUT, env=environ)  # fmt: skip
+                                                           stderr=asyncio.subprocess.STDOUT, env=as_installed())  # fmt: skip
             said, _ = await process.communicate()
             ready.append(time.perf_counter() - began)
             try:

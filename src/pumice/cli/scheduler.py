@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -63,6 +65,8 @@ def main(
     verbosity: Verbosity = 3,
 ) -> None:
     """Place pods whose schedulerName is ours: gangs, queues, and shares of cards."""
+    gc.disable()  # what is imported stays; the daemon's loop sees to garbage once it decides
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy starts one for each processor, and no matrix is multiplied here
     from pumice.apps.scheduler import daemon as scheduler
 
     setup_logging(log_format, verbosity)
