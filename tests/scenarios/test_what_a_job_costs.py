@@ -10,7 +10,7 @@ from kit.virtual_time import run_virtually
 
 from pumice.apps.service.watches import object_of
 from pumice.ports.cluster import ApiError
-from pumice.wire import kinds, volcano
+from pumice.wire import volcano
 from pumice.wire.batch import Job
 
 
@@ -125,7 +125,7 @@ def test_a_job_is_not_looked_at_for_echoes_and_for_what_it_does_not_read() -> No
             (name,) = await world.groups()
             scheduled = {"type": "Scheduled", "status": "True", "message": "tasks in gang are ready to be scheduled"}
             await world.mark_group(name, phase="Running", running=1, conditions=[scheduled])
-            await world.hands.patch(kinds.PODS, "j-main-0", {"metadata": {"annotations": {"what": "ever"}}}, "default")
+            await world.hands.patch(volcano.PODS, "j-main-0", {"metadata": {"annotations": {"what": "ever"}}}, "default")
             await world.rest(20)
             assert looks == []
             await world.end("j-main-0")

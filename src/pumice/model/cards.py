@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
 
 from msgspec import Struct
@@ -23,8 +22,7 @@ class Mode(StrEnum):
     SHARE = "share"  # legacy gpu-memory
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
+class Card(Struct, frozen=True, gc=False):
     """One physical card as its node registered it.
 
     ``total`` is in memory units, ``shares`` the largest number of containers on it. ``blocked`` is empty, or the
@@ -46,8 +44,7 @@ class Card:
     places: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(Struct, frozen=True, gc=False):
     """An exclusive position on a card: a MIG slot of a geometry group, or a place of an NPU template.
 
     ``profile`` and ``memory`` (memory units) are facts of the geometry in force when the slot was granted. An empty
@@ -93,8 +90,7 @@ class Grant(Struct, frozen=True, gc=False):
         return tuple(piece for container in self.containers for piece in container)
 
 
-@dataclass(slots=True)
-class Usage:
+class Usage(Struct):
     """What is booked on one card. ``holders`` maps pod uid to its pieces here; the counters are their sums."""
 
     shares: int = 0
@@ -102,4 +98,4 @@ class Usage:
     cores: int = 0
     group: str = ""  # active geometry group; empty when no slot is in use (D-22)
     slots: frozenset[int] = frozenset()
-    holders: dict[str, tuple[Piece, ...]] = field(default_factory=dict)
+    holders: dict[str, tuple[Piece, ...]] = {}

@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
+from msgspec import Struct
+
 from pumice.model.errors import PumiceError
 
 Json = dict[str, Any]
@@ -40,8 +42,7 @@ class Resource:
         return f"{root}{scope}/{self.plural}{tail}"
 
 
-@dataclass(frozen=True, slots=True)
-class WatchEvent:
+class WatchEvent(Struct, frozen=True, gc=False):
     """One change. ``SYNCED`` carries no object and follows the last object of each complete (re)list.
 
     After a relist the listed objects come as ADDED or MODIFIED, and vanished ones as DELETED with their metadata only

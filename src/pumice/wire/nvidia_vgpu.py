@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from sys import intern
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pumice.model.cards import Card, Mode, Piece
 from pumice.model.refusal import Refusal

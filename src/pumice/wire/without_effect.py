@@ -154,12 +154,13 @@ def rows(what: What) -> Mapping[str, Row]:
 
 
 _PODS: Final = tuple(rows(What.POD).values())
+_POD_NOTES: Final = frozenset(row.path[-1] for row in _PODS if row.path[:2] == ("metadata", "annotations"))
 _QUEUES: Final = tuple(rows(What.QUEUE).values())
 
 
 def asked_by_pod(pod: Pod) -> tuple[Row, ...]:
     """What a pod demands in vain."""
-    if not pod.spec.resource_claims and not pod.metadata.annotations:
+    if not pod.spec.resource_claims and _POD_NOTES.isdisjoint(pod.metadata.annotations):
         return ()
     return tuple([row for row in _PODS if row.asks(pod)])
 

@@ -16,8 +16,7 @@ from pumice.controllers.job.defaults import completed
 from pumice.controllers.job.plugins import registry
 from pumice.controllers.job.plugins.contract import parsed
 from pumice.controllers.job.validation import problems
-from pumice.wire.batch import Job
-from pumice.wire.kinds import SERVICES
+from pumice.wire.batch import SERVICES, Job
 
 POD = {"spec": {"containers": [{"name": "c", "image": "i"}], "initContainers": [{"name": "first", "image": "i"}]}}
 

@@ -124,16 +124,18 @@ class _Told:
         """A list begins."""
         self._fresh = set()
 
-    def listed(self, meta: Any, raw: bytes, obj: Any) -> Iterator[WatchEvent]:
+    def listed(self, meta: Any, raw: bytes, obj: Any) -> tuple[WatchEvent, ...]:
         key, told = _name(meta), _moment(meta)
         before = self._known.get(key)
         self._fresh.add(key)
-        if before is not None and _uid(before) != meta.uid:
-            yield _gone(key, before)
-            before = None
-        if before != told:
-            self._known[key] = told
-            yield WatchEvent("ADDED" if before is None else "MODIFIED", raw, obj)
+        if before == told:
+            return ()
+        self._known[key] = told
+        if before is None:
+            return (WatchEvent("ADDED", raw, obj),)
+        if _uid(before) == meta.uid:
+            return (WatchEvent("MODIFIED", raw, obj),)
+        return _gone(key, before), WatchEvent("ADDED", raw, obj)
 
     def not_listed(self) -> Iterator[WatchEvent]:
         """The list is complete: whoever was not in it is gone."""

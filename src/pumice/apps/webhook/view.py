@@ -10,9 +10,8 @@ import msgspec
 
 from pumice.admission.review import Request
 from pumice.ports.cluster import ApiError, Cluster, Json, Resource, WatchEvent
-from pumice.wire.kinds import NAMESPACES
 from pumice.wire.names import DEFAULT_QUEUE
-from pumice.wire.volcano import QUEUES
+from pumice.wire.volcano import NAMESPACES, QUEUES
 
 
 @dataclass(slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from sys import intern
 
 from pumice.engine.state.agenda import Agenda
@@ -24,6 +25,8 @@ from pumice.model.refusal import Refusal
 from pumice.wire import names
 from pumice.wire.device_reports import Reported
 from pumice.wire.objects import Node, Pod
+
+_pieces = attrgetter("pieces")
 
 
 def _doubtful(holding: Holding) -> bool:
@@ -133,9 +136,13 @@ class Bookings:
     def _recharge(self, task: Task, grants: Sequence[Grant]) -> None:
         """Cards that are not registered for the moment (a plugin that restarts) cost its queue what they did; those of which
         nobody can tell which they are, as much as they may come to."""
-        known = any(grant.pieces for grant in grants)
-        if task.job is not None and (known or (task.charged is None and any(grant.doubts for grant in grants))):
-            task.job.recharge(task, self.charges.of(task.cls, grants))
+        known = any(map(_pieces, grants))
+        if known or (task.charged is None and any(grant.doubts for grant in grants)):
+            charged = self.charges.of(task.cls, grants)
+            if task.job is None:
+                task.charged = charged  # it is about to join one
+            else:
+                task.job.recharge(task, charged)
 
     def set_families(self, families: Sequence[Family]) -> None:
         """Exchange the device families: read every node and its pods anew."""

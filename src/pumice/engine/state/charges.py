@@ -45,10 +45,12 @@ class Charges:
                 found = late.bound(ask, late.card_kinds(book.nodes[grant.node].inventory))
             else:
                 continue
-            amounts.update((name, value * 1000) for name, value in found.items())
-        if all(cls.amounts.get(name, 0) == value for name, value in amounts.items()):
+            for name, value in found.items():
+                amounts[name] = value * 1000
+        usual = cls.amounts
+        if amounts.items() <= usual.items() or all(usual.get(name, 0) == value for name, value in amounts.items()):
             return None
-        return shared({**cls.amounts, **amounts})
+        return shared({**usual, **amounts})
 
     def expected(self, queue: QueueRecord) -> Vector:
         """The most that the queue's pending pods of such classes may come to, over its ``pending``."""

@@ -128,7 +128,7 @@ class Classes:
         containers = _containers_key(spec)
         ports = host_ports(spec.containers, spec.init_containers)
         claims = pod_claims(meta.name, spec.volumes) if spec.volumes else ()
-        labels = tuple(sorted(meta.labels.items()))
+        labels = tuple(meta.labels.items() if len(meta.labels) < 2 else sorted(meta.labels.items()))
         written: Hashable = None
         if spec.node_selector or spec.affinity or spec.tolerations or spec.topology_spread_constraints:
             written = _encode(
@@ -190,7 +190,10 @@ class Classes:
 
     def _plain(self, pod: Pod) -> bool:
         """Whether its containers say all that it asks for."""
-        return all(family.resources_only(pod) for family in self.families) and not asked_by_pod(pod)
+        for family in self.families:
+            if not family.resources_only(pod):
+                return False
+        return not asked_by_pod(pod)
 
     def again(self, cls: PodClass, pod: Pod, known: dict[Hashable, PodClass]) -> PodClass:
         """The class under today's families of a placed pod of that class: of its object only what tells of cards is kept, its

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 from pumice.engine.state.features import PodTerm, WeightedTerm
@@ -102,8 +103,13 @@ def read_constraints(
     )  # fmt: skip
 
 
+_ports = attrgetter("ports")
+
+
 def host_ports(containers: Sequence[Container], inits: Sequence[Container] = ()) -> tuple[Port, ...]:
     """(address, protocol, port) of every host port, sorted. Of the init containers those count that run on beside the others."""
+    if not any(map(_ports, containers)) and not inits:
+        return ()
     return tuple(
         sorted(
             (port.host_ip or "0.0.0.0", port.protocol or "TCP", port.host_port)

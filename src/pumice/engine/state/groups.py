@@ -267,7 +267,6 @@ class Groups:
         if job is None:
             job = self._new_job(key, meta.namespace, name, meta.annotations.get(QUEUE_NAME, ""))
             job.implicit = not named and self.implicit_groups
-            job.weigh()
             job.created, job.uid = seconds(meta.creation_timestamp), meta.uid
             job.priority = pod.spec.priority or 0
             job.sort_key = None

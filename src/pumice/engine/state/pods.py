@@ -23,6 +23,7 @@ from pumice.engine.state.promises import Promises
 from pumice.engine.state.statuses import DONE_STATUSES, Status, task_status
 from pumice.engine.state.tasks import name_index
 from pumice.engine.state.yielding import yielding
+from pumice.families.protocol import NO_MARKS
 from pumice.wire.kubernetes import DEVICES_REFUSED
 from pumice.wire.names import QUEUE_GATE, QUEUE_NAME, TASK_PRIORITY, TASK_SPEC
 from pumice.wire.objects import Pod
@@ -77,12 +78,19 @@ class Pods:
         task = self.tasks.get(meta.uid)
         if not ours and not owner:
             self._strangers[intern(meta.uid)] = pod.key
-        status, kind = self.departures.seen(meta.uid, task_status(pod)), self.classes.kind(pod)
-        if status is not Status.PENDING:
-            self.promises.forget(meta.uid)  # it needs a place no more, or has one
-        if ours:
+        status, kind = task_status(pod), self.classes.kind(pod)
+        if owner:
+            status = self.departures.seen(meta.uid, status)
+            if status is not Status.PENDING:
+                self.promises.forget(meta.uid)  # it needs a place no more, or has one
+        if ours and task is None:  # what it holds is known before it joins its job: its queue is charged once
+            task = self._new_task(pod, kind)
+            self._hold(pod, kind, status)
             self._put_task(pod, kind, status, task, now)
-        self._hold(pod, kind, status)
+        else:
+            if task is not None:
+                self._put_task(pod, kind, status, task, now)
+            self._hold(pod, kind, status)
         if status is Status.RELEASING:
             self.departures.expected(meta.uid, now + (meta.deletion_grace_period_seconds or 0) + self.agenda.patience.leaving)
 
@@ -162,10 +170,10 @@ class Pods:
         self.groups.tidy()
         self.bookings.tidy()
 
-    def _put_task(self, pod: Pod, kind: Kind, status: Status, task: Task | None, now: float) -> None:
-        before = None if task is None else (task.status, task.cls, task.gated, task.awaits_queue, task.job, task.nominated)
-        if task is None:
-            task = self._new_task(pod, kind)
+    def _put_task(self, pod: Pod, kind: Kind, status: Status, task: Task, now: float) -> None:
+        before = (task.status, task.cls, task.gated, task.awaits_queue, task.job, task.nominated)
+        if task.job is None:
+            pass  # it is new
         elif status is Status.PENDING and task.status in (Status.BINDING, Status.BOUND, Status.ALLOCATED):
             return  # a stale event must not undo an assumed placement (spec 5)
         elif status is Status.PENDING and task.uid in self.promises.kept and self._still_promised(task, pod, kind):
@@ -197,7 +205,7 @@ class Pods:
                     task.told = (condition.reason, condition.message)
         else:
             task.pod = None
-        if task.cls.asks:
+        if task.job is not None and task.cls.asks:
             task.marks = self.classes.marks(pod)  # its PodGroup may be named only now
         job = self.groups.job_of(pod, now)
         if task.job is not None and task.job is not job:
@@ -242,6 +250,7 @@ class Pods:
             created=seconds(meta.creation_timestamp),
             priority=_priority(pod),
             cls=cls,
+            marks=self.classes.marks(pod) if cls.asks else NO_MARKS,
             features=kind.features,
             yielding=yielding(pod),
             role=meta.annotations.get(TASK_SPEC) or meta.labels.get(TASK_SPEC, ""),

@@ -36,18 +36,23 @@ class Yielding(Struct, frozen=True, cache_hash=True):
 
 
 USUAL: Final = Yielding()
+_SAID: Final = frozenset({PREEMPTABLE, COOLDOWN_TIME, REVOCABLE_ZONE})
+"""Annotations and labels without one of which a pod is as it is usual."""
 
 
 def yielding(pod: Pod) -> Yielding:
     meta, spec = pod.metadata, pod.spec
+    system = spec.priority_class_name in SYSTEM_CLASSES or meta.namespace == SYSTEM_NAMESPACE
+    preempts = spec.preemption_policy != "Never"
+    if _SAID.isdisjoint(meta.annotations) and _SAID.isdisjoint(meta.labels):
+        return USUAL if preempts and not system else _shared(True, preempts, False, system, 0.0, 0.0)
     said = meta.annotations.get(PREEMPTABLE, meta.labels.get(PREEMPTABLE, "true"))
     cooldown = meta.annotations.get(COOLDOWN_TIME) or meta.labels.get(COOLDOWN_TIME, "")
-    system = spec.priority_class_name in SYSTEM_CLASSES or meta.namespace == SYSTEM_NAMESPACE
     pause = _seconds(cooldown)
     started = seconds(pod.status.start_time) if pause and pod.status.start_time else 0.0
     zone = meta.annotations.get(REVOCABLE_ZONE)
     revocable = zone == EVERY_ZONE if zone is not None else meta.annotations.get(PREEMPTABLE) in _TRUE
-    return _shared(said in _TRUE, spec.preemption_policy != "Never", revocable, system, pause, started)
+    return _shared(said in _TRUE, preempts, revocable, system, pause, started)
 
 
 @lru_cache(maxsize=4096)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from sys import intern
 from typing import Any
+
+from msgspec.structs import replace
 
 from pumice.families.nvidia_vgpu.mig import Geometry
 from pumice.families.nvidia_vgpu.mig_catalogue import Catalogue
 from pumice.families.protocol import Inventory
-from pumice.model.cards import Card, Mode
+from pumice.model.cards import Card, Grant, Mode
 from pumice.wire import names
 from pumice.wire.device_config import NvidiaConfig
 from pumice.wire.nvidia_vgpu import parse_list, parse_register, parse_topology
@@ -40,6 +42,9 @@ class Facts:
     shares: int
     links: bool  # whether the node says how its cards are connected
     shape: Shape = field(compare=False)
+    read: dict[str, tuple[Any, Grant]] = field(default_factory=dict, compare=False)
+    """Assignments by their text: what a pod's containers said when it was compared, and what it holds (replay.py). The shares of
+    one card are most often written alike."""
 
 
 def inventory_of(node: Node, config: NvidiaConfig, catalogue: Catalogue, *, short_entries: bool,

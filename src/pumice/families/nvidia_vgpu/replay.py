@@ -13,6 +13,9 @@ from pumice.wire import names
 from pumice.wire.nvidia_vgpu import PodDevice, PodDevices, parse_pod_devices
 from pumice.wire.objects import Pod, PodSpec, is_admitted, is_mirror
 
+TEXTS_KEPT = 128
+"""Assignments remembered of a node; pods that come and go must not fill our memory."""
+
 
 def replay_pod(
     family: str, pod: Pod, node: str, inventory: Inventory, said: Callable[[PodSpec], Statement], handed: str = ""
@@ -30,14 +33,23 @@ def replay_pod(
         return None
     if handed:
         return _held(family, pod, node, inventory, parse_pod_devices(handed))
-    notes, facts = pod.metadata.annotations, inventory.config
+    notes = pod.metadata.annotations
+    facts: Facts = inventory.config
     text = notes.get(names.VGPU_IDS, "") if notes.get(names.VGPU_NODE, node) == node else ""
-    admitted = is_admitted(pod)
-    if not text and not admitted:
+    statement = said(pod.spec) if is_admitted(pod) else None
+    if not text and statement is None:
         return None
+    known = facts.read.get(text)
+    if known is not None and known[0] is statement:
+        return known[1]
     decoded = parse_pod_devices(text)
-    reason = contradiction(said(pod.spec), decoded, facts.by_uuid.__contains__) if admitted else ""
-    return _held(family, pod, node, inventory, decoded, reason)
+    reason = contradiction(statement, decoded, facts.by_uuid.__contains__) if statement is not None else ""
+    found = _held(family, pod, node, inventory, decoded, reason)
+    if isinstance(found, Grant) and not found.doubts:  # a doubt names the pod
+        if len(facts.read) >= TEXTS_KEPT:
+            facts.read.clear()
+        facts.read[text] = statement, found
+    return found
 
 
 def _held(

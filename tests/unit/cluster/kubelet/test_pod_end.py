@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.cluster.kubelet.world import OnNode, World
-
-from pumice.wire.kinds import PODS
+from tests.unit.cluster.kubelet.world import PODS, OnNode, World
 
 
 def heeds_only_the_kill(here: World) -> list[tuple[int, float]]:

@@ -20,9 +20,9 @@ from pumice.model.cards import Card, Grant, Piece
 from pumice.wire.objects import Node, convert
 
 
-def running(name: str, where: str = "n1", **more: Any) -> dict[str, Any]:
+def running(name: str, where: str = "n1", asks: int = 3000, **more: Any) -> dict[str, Any]:
     ids = f"GPU-{where}-0,NVIDIA,3000,10:"
-    made = pod(name, mib=3000, cores=10, nodeName=where, annotations={
+    made = pod(name, mib=asks, cores=10, nodeName=where, annotations={
         "volcano.sh/vgpu-node": where, "volcano.sh/vgpu-ids-new": ids, "volcano.sh/devices-to-allocate": ids,
         "volcano.sh/bind-time": "1", "kubectl.kubernetes.io/last-applied-configuration": "long", **more})  # fmt: skip
     made["status"] = {"phase": "Running"}
@@ -39,6 +39,34 @@ def test_of_a_placed_pod_the_annotations_that_tell_of_cards_are_kept_and_its_con
     assert set(a.metadata.annotations) == {"volcano.sh/vgpu-node", "volcano.sh/vgpu-ids-new"}
     assert (a.key, a.spec.node_name) == ("default/a", "n1")
     assert a.spec.containers is b.spec.containers
+
+
+def test_shares_of_one_card_that_are_written_alike_are_kept_once() -> None:
+    world = World()
+    world.add(node("n1", cards=1, mib=8000), running("a"), running("b"))
+    a, b = (world.engine.state.ledger.holdings[world.pods[f"default/{name}"]["metadata"]["uid"]] for name in "ab")
+    assert a.grants[0] is b.grants[0]
+    world.delete_pod("a")
+    world.add(pod("c", mib=5000, cores=10))
+    world.settle()
+    assert world.node_of("c") == "n1"
+
+
+@pytest.mark.parametrize("first", ["honest", "forged"])
+def test_an_assignment_that_is_true_of_one_pod_is_not_believed_of_another_that_asks_for_less(first: str) -> None:
+    world = World()
+    world.add(node("n1", cards=1, mib=8000))
+    pods = {"honest": running("honest"), "forged": running("forged", asks=1000)}
+    for name in sorted(pods, key=lambda name: name != first):
+        world.add(pods[name])
+    world.add(pod("later", mib=1000, cores=10))
+    world.settle()
+    assert world.node_of("later") == ""
+    (problem,) = (text for about, text in world.engine.state.problems.items() if about.startswith("Pod"))
+    assert "pod default/forged holds cards and nothing says for certain which" in problem
+    world.delete_pod("forged")
+    world.settle()
+    assert world.node_of("later") == "n1"
 
 
 def test_a_pod_that_says_nothing_of_cards_is_not_kept() -> None:

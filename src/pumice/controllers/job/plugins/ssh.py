@@ -20,8 +20,7 @@ from pumice.controllers.job.plugins.contract import (
     pod_name,
     port_of,
 )
-from pumice.wire.batch import Job
-from pumice.wire.kinds import SECRETS
+from pumice.wire.batch import SECRETS, Job
 
 PRIVATE, PUBLIC, AUTHORIZED, CONFIG = "id_rsa", "id_rsa.pub", "authorized_keys", "config"
 HOME = "/root/.ssh"
