@@ -191,10 +191,13 @@ static void start(struct player *player, const char *self, const char *library, 
     snprintf(go_text, sizeof go_text, "%d", go);
     char locks[512];
     snprintf(locks, sizeof locks, "PUMICE_VGPU_LOCK_DIRECTORY=%s", directory);
-    char *env[64] = {preload, cache, limit, policy, force, locks};
-    int used = strlen(library) > 0 ? 6 : 0;
-    for (char **at = environ; *at != NULL && used < 62; at++)
-        env[used++] = *at;
+    char *own[] = {preload, cache, limit, policy, force, locks};
+    size_t used = strlen(library) > 0 ? sizeof own / sizeof *own : 0, inherited = 0;
+    while (environ[inherited] != NULL)
+        inherited++;
+    char *env[used + inherited + 1]; /* the first of a name counts: own ones lead */
+    memcpy(env, own, used * sizeof *env);
+    memcpy(env + used, environ, (inherited + 1) * sizeof *env);
     char *arguments[] = {(char *)self, "worker", player->kernel, player->shape, player->start, (char *)milliseconds,
                          ready_text, go_text, player->streams, player->pause, NULL};
     int ends[2];
@@ -203,7 +206,7 @@ static void start(struct player *player, const char *self, const char *library, 
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
     posix_spawn_file_actions_addclose(&actions, ends[0]);
-        must(posix_spawn(&player->pid, "/proc/self/exe", &actions, NULL, arguments, env), "posix_spawn");
+    must(posix_spawn(&player->pid, "/proc/self/exe", &actions, NULL, arguments, env), "posix_spawn");
     close(ends[1]);
     player->output = ends[0];
 }
