@@ -23,6 +23,9 @@ log = logging.getLogger("pumice.kubelet")
 
 SERVICE = "v1beta1.DevicePlugin"
 LONGEST_PATH = 107  # sun_path of a unix socket, less its NUL
+GRACE = 5.0
+"""Seconds for calls in flight when a plugin ends. The kubelet fails a pod for good whose call is cut off, and an Allocate may
+wait for the pod's binding and for the API server before it answers."""
 
 
 class PluginError(PumiceError):
@@ -83,7 +86,7 @@ class Endpoint:
         self._server = server  # before it starts: who is cancelled meanwhile stops it
         await server.start()
 
-    async def stop(self, grace: float = 1.0) -> None:
+    async def stop(self, grace: float = GRACE) -> None:
         """Stop listening; calls in flight have ``grace`` seconds. The socket file goes away."""
         self._closing = True
         async with self._changed:
