@@ -94,6 +94,9 @@ static void physical_memory_lives_until_released_and_unmapped(void)
     EQUAL(granule, 2 * MIB);
     EQUAL(cuMemCreate(&h, granule + 1, &prop, 0), 1);
     EQUAL(cuMemCreate(&h, 9000 * MIB, &prop, 0), 2);
+    prop.handles = 8; /* fabric */
+    EQUAL(cuMemCreate(&h, 64 * MIB, &prop, 0), 801);
+    prop.handles = 1;
     OK(cuMemCreate(&h, 64 * MIB, &prop, 0));
     OK(cuMemAddressReserve(&at, 256 * MIB, 0, 0, 0));
     char in[64] = "through an address range", out[64] = "";

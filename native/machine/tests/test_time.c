@@ -127,6 +127,124 @@ static void streams_overlap_where_the_machine_says_so(void)
     drop_machine();
 }
 
+static void a_kernel_that_spins_for_cycles_lasts_by_the_cards_clock(void)
+{
+    static const char name[] = "_ZN2at4cuda12_GLOBAL__N_11spin_kernelEl";
+    fresh_machine("virtual=1");
+    begin(0);
+    char text[200];
+    snprintf(text, sizeof text, "pumice-kernel name=%s\n", name);
+    CUfunction f = kernel(text, name);
+    int64_t cycles[] = {1410 * 5000, 0, -1}; /* the first: 5 ms at 1410 MHz */
+    for (int i = 0; i < 3; i++) {
+        uint64_t start = pumice_machine_now_ns();
+        OK(cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, NULL, (void *[]){&cycles[i]}, NULL));
+        OK(cuCtxSynchronize());
+        EQUAL(pumice_machine_now_ns() - start, i == 0 ? 5 * MS : 0);
+    }
+    drop_machine();
+}
+
+typedef struct { char bytes[64]; } EventHandle;
+CUresult cuIpcGetEventHandle(EventHandle *, CUevent);
+CUresult cuIpcOpenEventHandle(CUevent *, EventHandle);
+enum { SHARED_EVENT = 6 }; /* between processes, without timing */
+
+/* Each waits for the work of the other; time stands still until somebody waits on the machine. */
+static void an_event_of_two_processes_is_what_either_recorded_last(void)
+{
+    fresh_machine("virtual=1");
+    int down[2], up[2];
+    char word;
+    EventHandle h;
+    CUevent e;
+    CUstream stream;
+    CHECK(pipe(down) == 0 && pipe(up) == 0);
+    pid_t other = child();
+    if (other == 0) {
+        begin(0);
+        CUfunction f = kernel("pumice-kernel name=k ns=7000000\n", "k");
+        OK(cuStreamCreate(&stream, 1));
+        CHECK(read(down[0], &h, sizeof h) == sizeof h);
+        OK(cuIpcOpenEventHandle(&e, h));
+        EQUAL(cuIpcGetEventHandle(&h, e), 1);
+        EQUAL(cuEventElapsedTime(&(float){0}, e, e), 400);
+        EQUAL(cuEventQuery(e), 600);
+        uint64_t start = pumice_machine_now_ns();
+        OK(cuStreamWaitEvent(stream, e, 0));
+        EQUAL(pumice_machine_now_ns() - start, 10 * MS);
+        EQUAL(cuEventQuery(e), 0);
+        OK(run(f, stream));
+        OK(cuEventRecord(e, stream));
+        CHECK(write(up[1], "r", 1) == 1);
+        CHECK(read(down[0], &word, 1) == 1);
+        f = kernel("pumice-kernel name=l ns=1000000000000\n", "l");
+        OK(run(f, stream));
+        OK(cuEventRecord(e, stream));
+        CHECK(write(up[1], "l", 1) == 1);
+        pause();
+    }
+    begin(0);
+    CUfunction f = kernel("pumice-kernel name=k ns=10000000\n", "k");
+    OK(cuEventCreate(&e, 2));
+    EQUAL(cuIpcGetEventHandle(&h, e), 1); /* not made for that */
+    OK(cuEventCreate(&e, SHARED_EVENT));
+    OK(run(f, NULL));
+    OK(cuEventRecord(e, NULL));
+    OK(cuIpcGetEventHandle(&h, e));
+    CUevent own;
+    EQUAL(cuIpcOpenEventHandle(&own, h), 201);
+    CHECK(write(down[1], &h, sizeof h) == sizeof h && read(up[0], &word, 1) == 1);
+    EQUAL(cuEventQuery(e), 600);
+    uint64_t start = pumice_machine_now_ns();
+    OK(cuEventSynchronize(e));
+    EQUAL(pumice_machine_now_ns() - start, 7 * MS);
+    OK(cuEventRecord(e, NULL)); /* one's own again */
+    EQUAL(cuEventQuery(e), 0);
+    CHECK(write(down[1], "g", 1) == 1 && read(up[0], &word, 1) == 1);
+    EQUAL(cuEventQuery(e), 600);
+    CHECK(kill(other, SIGKILL) == 0 && waitpid(other, NULL, 0) == other);
+    OK(cuEventSynchronize(e)); /* what it left undone nobody waits for */
+    drop_machine();
+}
+
+static void the_event_of_a_process_that_ended_it_is_not_to_be_had(void)
+{
+    fresh_machine("virtual=1");
+    int down[2], up[2];
+    char word;
+    EventHandle h, again;
+    CUevent e;
+    CHECK(pipe(down) == 0 && pipe(up) == 0);
+    if (child() == 0) {
+        begin(0);
+        CHECK(read(down[0], &h, sizeof h) == sizeof h);
+        OK(cuIpcOpenEventHandle(&e, h));
+        CHECK(write(up[1], "o", 1) == 1 && read(down[0], &again, sizeof again) == sizeof again);
+        OK(cuEventRecord(e, NULL)); /* nobody's any more: not the next one's that stands in its place */
+        EQUAL(cuIpcOpenEventHandle(&e, h), 205);
+        OK(cuIpcOpenEventHandle(&e, again));
+        EQUAL(cuEventQuery(e), 600);
+        h.bytes[0] ^= 1;
+        EQUAL(cuIpcOpenEventHandle(&e, h), 1);
+        CHECK(write(up[1], "d", 1) == 1);
+        exit(0);
+    }
+    begin(0);
+    CUfunction f = kernel("pumice-kernel name=k ns=10000000\n", "k");
+    OK(cuEventCreate(&e, SHARED_EVENT));
+    OK(cuIpcGetEventHandle(&h, e));
+    CHECK(write(down[1], &h, sizeof h) == sizeof h && read(up[0], &word, 1) == 1);
+    OK(cuEventDestroy_v2(e));
+    OK(cuEventCreate(&e, SHARED_EVENT));
+    OK(cuIpcGetEventHandle(&again, e));
+    OK(run(f, NULL));
+    OK(cuEventRecord(e, NULL));
+    CHECK(write(down[1], &again, sizeof again) == sizeof again && read(up[0], &word, 1) == 1);
+    children_end(1);
+    drop_machine();
+}
+
 static uint64_t called_at;
 
 static void note_time(void *arg)
@@ -250,6 +368,9 @@ int main(void)
     apart(seven_processes_share_a_card_fairly);
     apart(events_take_the_time_of_the_kernels_between_them);
     apart(an_idle_gap_is_no_busy_time);
+    apart(a_kernel_that_spins_for_cycles_lasts_by_the_cards_clock);
+    apart(an_event_of_two_processes_is_what_either_recorded_last);
+    apart(the_event_of_a_process_that_ended_it_is_not_to_be_had);
     apart(streams_overlap_where_the_machine_says_so);
     apart(a_host_function_runs_when_its_stream_is_there);
     apart(a_spin_kernel_lasts_as_long_as_it_is_told);

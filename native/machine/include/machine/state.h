@@ -17,10 +17,11 @@
  *     pumice-kernel name=NAME ns=N [regs=R] [smem=BYTES] [code=BYTES]     one line per kernel; N is the time of one launch,
  *                                        code the memory that it takes when it is loaded (4096)
  *     pumice-global name=NAME bytes=N                        a global variable
- *   or PTX: each `.entry NAME(...)` is a kernel (duration `kernel_ns` of the machine) and each `.global` a variable. Three names are
+ *   or PTX: each `.entry NAME(...)` is a kernel (duration `kernel_ns` of the machine) and each `.global` a variable. Four names are
  *   special in PTX and text alike: `pumice_spin_ns` takes its duration from the first parameter (a 64-bit number of
  *   nanoseconds); a name that ends in _<N>ns, _<N>us or _<N>ms lasts that long; `pumice_block_ns` takes its first parameter
- *   as the time of one block and multiplies it by ceil(blocks / SMs). Of a cubin, and of the part of a fat binary that fits the
+ *   as the time of one block and multiplies it by ceil(blocks / SMs); one that ends in 11spin_kernelEl, as PyTorch's torch.cuda._sleep,
+ *   takes it as cycles of the card's highest clock. Of a cubin, and of the part of a fat binary that fits the
  *   card, names, registers, parameters and variables are read; a compressed part has any kernel one asks for. Their duration
  *   too comes from the name, else it is `kernel_ns`.
  *

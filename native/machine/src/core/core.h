@@ -87,6 +87,8 @@ uint64_t lane_predict(unsigned card, int slot, uint64_t position);              
 uint64_t timeline_submit(unsigned card, int slot, uint64_t ns, uint64_t after);         /* position of its end */
 bool timeline_done(unsigned card, int slot, uint64_t position);
 bool timeline_wait(unsigned card, int slot, uint64_t position);                         /* false: the card was lost */
+bool timeline_done_elsewhere(unsigned card, int slot, uint64_t generation, uint64_t position); /* of another process, if only by its end */
+bool timeline_wait_elsewhere(unsigned card, int slot, uint64_t generation, uint64_t position); /* false: the card was lost */
 bool timeline_mark(unsigned card, int slot, uint64_t position, uint32_t *mark, uint64_t *time); /* false: ring full */
 uint64_t timeline_mark_time(unsigned card, int slot, uint32_t mark, uint64_t position); /* 0: not yet */
 void timeline_reset(void); /* forget what this process cached: after fork and at attach */

@@ -338,6 +338,46 @@ bool timeline_wait(unsigned card, int slot, uint64_t position)
     return false;
 }
 
+/* ---- the work of others ---- */
+
+/* What a process that has ended left undone, nobody waits for. */
+static bool is_done_elsewhere(unsigned card, int slot, uint64_t generation, uint64_t position, uint64_t *when)
+{
+    const struct machine_process *p = &the_machine->processes[slot];
+    const struct machine_account *a = account_at(card, slot);
+    card_lock(card);
+    uint64_t now = machine_now();
+    bool done = !process_live(p) || RELAXED(&p->generation) != generation || a->lane >= MACHINE_LANES;
+    if (!done) {
+        lane_advance(card, a->lane, now);
+        done = a->served_ns >= position || backlog(a) == 0;
+    }
+    if (!done) {
+        uint64_t end = lane_predict(card, slot, position);
+        end = end < now + LIVENESS_NS ? end : now + LIVENESS_NS; /* it may be killed meanwhile */
+        *when = end > now ? end : now + 1;
+    }
+    card_unlock(card);
+    return done;
+}
+
+bool timeline_done_elsewhere(unsigned card, int slot, uint64_t generation, uint64_t position)
+{
+    uint64_t when;
+    return is_done_elsewhere(card, slot, generation, position, &when);
+}
+
+bool timeline_wait_elsewhere(unsigned card, int slot, uint64_t generation, uint64_t position)
+{
+    while (!card_lost(card)) {
+        uint64_t when;
+        if (is_done_elsewhere(card, slot, generation, position, &when))
+            return true;
+        machine_sleep_until(when);
+    }
+    return false;
+}
+
 bool timeline_mark(unsigned card, int slot, uint64_t position, uint32_t *mark, uint64_t *time)
 {
     struct machine_account *a = account_at(card, slot);

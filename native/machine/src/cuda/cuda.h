@@ -172,6 +172,7 @@ uint64_t copy_time(uint64_t bytes);
 
 /* ---- module.c ---- */
 struct parameter { uint32_t offset, size; };
+enum kernel_time { T_OWN, T_FIRST_NS, T_FIRST_NS_OF_BLOCK, T_FIRST_CYCLES }; /* what the first parameter says of its time */
 struct function {
     struct object o;
     CUmodule module;      /* or the library */
@@ -179,12 +180,12 @@ struct function {
     const struct parameter *parameters; /* of the module's kernel */
     unsigned parameter_count;
     uint64_t ns;          /* of one launch */
-    int special;          /* 1 spin: first parameter is the time; 2 time of a block */
+    enum kernel_time time_of;
     int attributes[16];
     int regs;
     uint64_t cost_key;
 };
-uint64_t function_time(const struct function *f, uint64_t blocks, void **params, void **extra, unsigned sm_count);
+uint64_t function_time(const struct function *f, uint64_t blocks, void **params, void **extra, unsigned card);
 void modules_of_context_end(CUcontext context);
 
 /* ---- proc_address.c ---- */

@@ -3,7 +3,7 @@
  * The moment is taken by whoever brings the lane past the position, into a mark in shared memory; marks are a ring, so a finished
  * one is copied home (harvested) before its place is used again. A full ring makes the recorder wait, as a full queue does. */
 #define _GNU_SOURCE
-#include "cuda.h"
+#include "event_note.h"
 #include "graph.h"
 
 static struct {
@@ -76,6 +76,8 @@ static CUresult record(struct event *e, struct stream *s, struct context *contex
             break;
     }
     pthread_mutex_unlock(&marks[card].mutex);
+    if (e->note)
+        event_note_write(e);
     return CUDA_SUCCESS;
 }
 
@@ -85,8 +87,21 @@ CUresult event_record_in(CUevent event, struct stream *s, struct context *contex
     return e ? record(e, s, context) : CUDA_ERROR_INVALID_HANDLE;
 }
 
+static bool recorded_elsewhere(struct event *e, struct event_moment *moment)
+{
+    return e->note && event_note_read(e, moment);
+}
+
+static CUresult wait_elsewhere(const struct event_moment *m)
+{
+    return timeline_wait_elsewhere(m->card, (int)m->slot, m->generation, m->position) ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+}
+
 static bool complete(struct event *e)
 {
+    struct event_moment moment;
+    if (recorded_elsewhere(e, &moment))
+        return timeline_done_elsewhere(moment.card, (int)moment.slot, moment.generation, moment.position);
     pthread_mutex_lock(&marks[e->card].mutex);
     harvest(e);
     bool known = e->time != 0, pending = e->pending, recorded = e->recorded;
@@ -121,6 +136,8 @@ EXPORT CUresult cuEventDestroy_v2(CUevent event)
     pthread_mutex_lock(&marks[e->card].mutex);
     disown(e);
     pthread_mutex_unlock(&marks[e->card].mutex);
+    if (e->note)
+        event_note_end(e->note);
     handle_drop(K_EVENT, event);
     return CUDA_SUCCESS;
 }
@@ -180,6 +197,9 @@ EXPORT CUresult cuEventSynchronize(CUevent event)
         return CUDA_ERROR_INVALID_HANDLE;
     if (e->captured)
         return CUDA_ERROR_CAPTURED_EVENT;
+    struct event_moment moment;
+    if (recorded_elsewhere(e, &moment))
+        return wait_elsewhere(&moment);
     if (e->recorded && !timeline_wait(e->card, cu.slot, e->position))
         return CUDA_ERROR_UNKNOWN;
     complete(e);
@@ -206,7 +226,7 @@ EXPORT CUresult cuEventElapsedTime_v2(float *milliseconds, CUevent start, CUeven
     return cuEventElapsedTime(milliseconds, start, end);
 }
 
-/* On one card the order of the axis does it; an event of another card is waited for here. */
+/* On one card the order of the axis does it; what another card or another process recorded is waited for here. */
 EXPORT CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags)
 {
     ENTER_CONTEXT(cuStreamWaitEvent, context);
@@ -218,6 +238,9 @@ EXPORT CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int f
         return CUDA_ERROR_INVALID_VALUE;
     if (capture_active(s) || e->captured)
         return capture_join(s, event);
+    struct event_moment moment;
+    if (recorded_elsewhere(e, &moment))
+        return wait_elsewhere(&moment);
     struct context *of = context_of(s->context);
     if (!e->recorded || !of)
         return CUDA_SUCCESS;

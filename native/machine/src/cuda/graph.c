@@ -251,7 +251,7 @@ CUresult node_set_kernel(struct node *n, const CUDA_KERNEL_NODE_PARAMS *p, unsig
     if (!p->gridDimX || !p->gridDimY || !p->gridDimZ || threads == 0 || threads > 1024)
         return CUDA_ERROR_INVALID_VALUE;
     n->type = N_KERNEL;
-    n->ns = function_time(f, (uint64_t)p->gridDimX * p->gridDimY * p->gridDimZ, p->kernelParams, p->extra, card_at(card)->sm_count);
+    n->ns = function_time(f, (uint64_t)p->gridDimX * p->gridDimY * p->gridDimZ, p->kernelParams, p->extra, card);
     n->kernel = *p;
     return CUDA_SUCCESS;
 }

@@ -48,11 +48,21 @@ bool kernel_add_parameter(struct kernel_text *k, unsigned index, uint32_t offset
     return true;
 }
 
+/* The third is the kernel by which PyTorch has a stream wait (torch.cuda._sleep), whose parameter is in cycles of the card's clock. */
+static enum kernel_time time_from_parameter(const char *name)
+{
+    static const char CYCLES[] = "11spin_kernelEl";
+    size_t length = strlen(name);
+    bool cycles = length >= sizeof CYCLES - 1 && strcmp(name + length - (sizeof CYCLES - 1), CYCLES) == 0;
+    return strcmp(name, "pumice_spin_ns") == 0 ? T_FIRST_NS : strcmp(name, "pumice_block_ns") == 0 ? T_FIRST_NS_OF_BLOCK
+           : cycles                            ? T_FIRST_CYCLES : T_OWN;
+}
+
 void kernel_describe(struct kernel_text *k)
 {
     if (!k->ns && !time_in_name(k->name, &k->ns))
         k->ns = default_ns();
-    k->special = strcmp(k->name, "pumice_spin_ns") == 0 ? 1 : strcmp(k->name, "pumice_block_ns") == 0 ? 2 : 0;
+    k->time_of = time_from_parameter(k->name);
     if (!k->regs)
         k->regs = 32;
     if (!k->code)

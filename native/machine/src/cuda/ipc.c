@@ -81,17 +81,3 @@ EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr address)
     ENTER_CONTEXT(cuIpcCloseMemHandle, context);
     return heap_free(address, M_IMPORTED);
 }
-
-EXPORT CUresult cuIpcGetEventHandle(CUipcEventHandle *out, CUevent event)
-{
-    ENTER(cuIpcGetEventHandle);
-    (void)event;
-    return out ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
-}
-
-EXPORT CUresult cuIpcOpenEventHandle(CUevent *out, CUipcEventHandle handle)
-{
-    ENTER(cuIpcOpenEventHandle);
-    (void)handle;
-    return out ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
-}

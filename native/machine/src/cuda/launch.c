@@ -19,23 +19,27 @@ static uint64_t first_parameter(void **params, void **extra)
     return value;
 }
 
-uint64_t function_time(const struct function *f, uint64_t blocks, void **params, void **extra, unsigned sm_count)
+#define LONGEST_KERNEL_NS (1ull << 50)
+
+uint64_t function_time(const struct function *f, uint64_t blocks, void **params, void **extra, unsigned card)
 {
-    if (__builtin_expect(f->special == 0, 1))
+    if (__builtin_expect(f->time_of == T_OWN, 1))
         return f->ns;
+    const struct machine_card *c = card_at(card);
     uint64_t value = first_parameter(params, extra);
-    if (f->special == 1)
+    if (f->time_of == T_FIRST_NS)
         return value;
-    uint64_t waves = sm_count ? (blocks + sm_count - 1) / sm_count : blocks;
+    if (f->time_of == T_FIRST_CYCLES) /* a number below zero is over at once */
+        return (int64_t)value <= 0 || !c->clock_sm_max_mhz ? 0
+               : value < LONGEST_KERNEL_NS                 ? value * 1000 / c->clock_sm_max_mhz : LONGEST_KERNEL_NS;
+    uint64_t waves = c->sm_count ? (blocks + c->sm_count - 1) / c->sm_count : blocks;
     return waves && value > UINT64_MAX / 2 / waves ? UINT64_MAX / 2 : value * waves;
 }
-
-#define LONGEST_KERNEL_NS (1ull << 50)
 
 CUresult launch(const struct function *f, struct stream *stream, unsigned card, uint64_t blocks, void **params, void **extra)
 {
     struct machine_account *a = account_at(card, cu.slot);
-    uint64_t ns = function_time(f, blocks, params, extra, card_at(card)->sm_count);
+    uint64_t ns = function_time(f, blocks, params, extra, card);
     ADD(&a->launches, 1);
     stream_submit(stream, card, ns < LONGEST_KERNEL_NS ? ns : LONGEST_KERNEL_NS);
     return CUDA_SUCCESS;

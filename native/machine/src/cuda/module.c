@@ -95,7 +95,7 @@ CUresult module_function(struct module *m, void *handle, const char *name, CUfun
             f->parameters = k->parameters;
             f->parameter_count = k->parameter_count;
             f->ns = k->ns;
-            f->special = k->special;
+            f->time_of = k->time_of;
             f->regs = k->regs;
             f->attributes[1] = k->smem;
             f->attributes[2] = k->constants;

@@ -13,12 +13,15 @@ struct event {
     uint32_t mark;
     uint64_t position, time;
     void *capture;           /* of the stream it was recorded in while that was captured */
+    struct event_note *note; /* shared with other processes */
+    uint64_t note_id;
 };
 
 struct kernel_text {
     const char *name;
     uint64_t ns, code;
-    int regs, smem, local, constants, special;
+    int regs, smem, local, constants;
+    enum kernel_time time_of;
     bool loaded;
     CUfunction function;
     struct parameter *parameters;

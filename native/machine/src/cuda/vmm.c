@@ -41,7 +41,7 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size, cons
         return prop->location.type == 1 ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_INVALID_VALUE;
     bool on_device = prop->location.type == 1;
     unsigned card = cu.devices[on_device ? prop->location.id : 0].card;
-    if (!card_at(card)->vmm_capable)
+    if (!card_at(card)->vmm_capable || prop->requestedHandleTypes & ~1) /* descriptors only: a card of no fabric */
         return CUDA_ERROR_NOT_SUPPORTED;
     if (card_lost(card))
         return CUDA_ERROR_UNKNOWN;
