@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import pytest
-from kit.job_world import job, job_world, mindcluster_job, on, task
+from kit.job_world import JobWorld, job, job_world, mindcluster_job, on, task
 from kit.virtual_time import run_virtually
 
 from pumice.wire import volcano
@@ -173,17 +175,84 @@ def test_a_timeout_delays_an_action_and_what_passes_meanwhile_cancels_it() -> No
     run_virtually(story())
 
 
-def test_a_delay_that_began_before_the_controller_did_is_not_waited_for_again() -> None:
+async def a_pod_fails(world: JobWorld) -> None:
+    end = {"exitCode": 1, "finishedAt": volcano.stamp(world.clock.now())}
+    await world.tell("j-main-0", "Failed", state={"terminated": end})
+
+
+async def a_pod_is_evicted(world: JobWorld) -> None:
+    await world.remove("j-main-0")
+
+
+async def containers_restart(world: JobWorld) -> None:
+    """Three times in all, the last time now."""
+    for name, times in (("j-main-0", 1), ("j-main-1", 2)):
+        now = volcano.stamp(world.clock.now())
+        await world.tell(name, "Running", ready=True, restartCount=times, state={"running": {"startedAt": now}})
+
+
+async def a_container_restarts_and_ends(world: JobWorld) -> None:
+    """And waits to be started again."""
+    run = {"exitCode": 1, "startedAt": volcano.stamp(world.clock.now())}
+    run["finishedAt"] = volcano.stamp(world.clock.now() + 30)
+    waits = {"waiting": {"reason": "CrashLoopBackOff"}}
+    await world.tell("j-main-1", "Running", restartCount=3, state=waits, lastState={"terminated": run})
+
+
+async def the_group_is_lost(world: JobWorld) -> None:
+    (name,) = await world.groups()
+    now = volcano.stamp(world.clock.now())
+    said = [{"type": "Scheduled", "status": "True", "lastTransitionTime": volcano.stamp(world.clock.now() - 100)},
+            {"type": "Unschedulable", "status": "True", "lastTransitionTime": now, "message": "1/2 tasks"}]  # fmt: skip
+    await world.mark_group(name, phase="Unknown", conditions=said)
+
+
+async def the_last_pod_succeeds(world: JobWorld) -> None:
+    """Long after the other one."""
+    for name, earlier in (("j-main-0", 100), ("j-main-1", 0)):
+        end = {"exitCode": 0, "finishedAt": volcano.stamp(world.clock.now() - earlier)}
+        await world.tell(name, "Succeeded", state={"terminated": end})
+
+
+@pytest.mark.parametrize(("event", "happens"), [
+    ("PodFailed", a_pod_fails), ("PodEvicted", a_pod_is_evicted), ("TaskFailed", containers_restart),
+    ("TaskFailed", a_container_restarts_and_ends), ("Unknown", the_group_is_lost), ("TaskCompleted", the_last_pod_succeeds),
+])  # fmt: skip
+def test_a_delay_that_began_before_the_controller_did_is_neither_waited_for_again_nor_forgotten(
+    event: str, happens: Callable[[JobWorld], Awaitable[None]]
+) -> None:  # fmt: skip
     async def story() -> None:
         async with job_world() as world:
-            await world.submit(job("j", task("main", 2), policies=[on("PodFailed", "RestartJob", timeout="60s")]))
+            lasting = task("other", policies=[])
+            await world.submit(job("j", task("main", 2, policies=[on(event, "RestartJob", timeout="60s")]), lasting,
+                                   policies=[on("Unknown", "RestartJob", timeout="60s")]))  # fmt: skip
             await world.start()
-            end = {"exitCode": 1, "finishedAt": volcano.stamp(world.clock.now())}
-            await world.tell("j-main-0", "Failed", state={"terminated": end})
+            await happens(world)
             await world.rest(40)
             await world.replace()
             assert (await world.status("j")).get("retryCount", 0) == 0
-            await world.rest(25)
-            assert (await world.status("j"))["retryCount"] == 1
+            await world.rest(10)
+            assert (await world.status("j")).get("retryCount", 0) == 0, "not before its time either"
+            await world.rest(15)
+            assert (await world.status("j")).get("retryCount", 0) == 1
+
+    run_virtually(story())
+
+
+def test_a_pod_that_runs_in_place_of_an_evicted_one_takes_the_delay_away_whoever_looks() -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            await world.submit(job("j", task("main", 2), policies=[on("PodEvicted", "RestartJob", timeout="60s")]))
+            await world.start()
+            await world.remove("j-main-0")
+            await world.kill()
+            await world.run("j-main-0")
+            await world.up()
+            await world.rest(90)
+            assert (await world.status("j")).get("retryCount", 0) == 0
+            await world.remove("j-main-1")
+            await world.start()
+            await world.rest(90)
+            assert (await world.status("j")).get("retryCount", 0) == 0
 
     run_virtually(story())

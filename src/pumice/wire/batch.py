@@ -148,10 +148,16 @@ class WrittenJob(Struct, rename="camel", gc=False):
 
 class Terminated(Struct, rename="camel", gc=False):
     exit_code: int = 0
+    started_at: str | None = None
     finished_at: str | None = None
 
 
+class Started(Struct, rename="camel", gc=False):
+    started_at: str | None = None
+
+
 class ContainerState(Struct, rename="camel", gc=False):
+    running: Started | None = None
     terminated: Terminated | None = None
 
 
@@ -159,6 +165,7 @@ class Container(Struct, rename="camel", gc=False):
     ready: bool = False
     restart_count: int = 0
     state: ContainerState = msgspec.field(default_factory=ContainerState)
+    last_state: ContainerState = msgspec.field(default_factory=ContainerState)
 
 
 class PodStatus(Struct, rename="camel", gc=False):

@@ -20,7 +20,7 @@ from pumice.controllers.job.defaults import completed
 from pumice.controllers.job.group import what_it_lacks
 from pumice.controllers.job.phases import FINISHED
 from pumice.controllers.job.reconcile import View, problem_of
-from pumice.controllers.job.requests import UNKNOWN_GROUP, Delayed, Request, events
+from pumice.controllers.job.requests import POD_EVICTED, UNKNOWN_GROUP, Delayed, Request, events
 from pumice.controllers.job.status import begun
 from pumice.ports.cluster import WatchEvent
 from pumice.wire import names
@@ -100,8 +100,10 @@ class JobStore:
         if known.group_spec is None:
             known.problem = problem_of(known.job)
             known.group_spec = {} if known.problem else groups.spec(known.job, self.priorities)
-        uid = known.job.metadata.uid
-        return View(known.job, self._pods.get(uid, {}), self._groups.get(uid), known.group_spec, known.problem, now)
+        uid, evicted = known.job.metadata.uid, {}
+        if known.delayed:
+            evicted = {each.request.pod: each.request.since for each in known.delayed if each.request.event == POD_EVICTED}
+        return View(known.job, self._pods.get(uid, {}), self._groups.get(uid), known.group_spec, known.problem, now, evicted)
 
     def pods_of(self, known: Known) -> Mapping[str, JobPod]:
         return self._pods.get(known.job.metadata.uid, {})

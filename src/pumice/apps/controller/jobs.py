@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pumice.apps.controller.ended_groups import EndedGroups
 from pumice.apps.controller.job_effects import Effects, GroupNotTaken, NotTaken
@@ -16,26 +16,16 @@ from pumice.apps.controller.job_store import JobStore, Known
 from pumice.apps.service.watches import object_of
 from pumice.apps.service.work_queue import WorkQueue
 from pumice.controllers.job.effects import DropGroup, Effect, LookAgain, MakeGroup, MakePod, Tell, WriteStatus
+from pumice.controllers.job.missed import missed
 from pumice.controllers.job.phases import ACTIONS, TARGETED, TERMINATE
-from pumice.controllers.job.plugins.contract import pod_name
-from pumice.controllers.job.reconcile import View, act, decide, waits_for_nothing
-from pumice.controllers.job.requests import (
-    COMMAND,
-    POD_EVICTED,
-    UNKNOWN_GROUP,
-    Delayed,
-    Request,
-    answer,
-    cancels,
-    events,
-    task_of,
-)
+from pumice.controllers.job.reconcile import act, decide, waits_for_nothing
+from pumice.controllers.job.requests import COMMAND, Delayed, Request, answer, cancels
 from pumice.metrics.controller import pod_creation_latency
 from pumice.metrics.text import Histogram
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, WatchEvent
 from pumice.wire import volcano
-from pumice.wire.batch import COMPLETED, FAILED, PENDING, RESTARTING, RUNNING, Job, JobStatus
+from pumice.wire.batch import COMPLETED, FAILED, Job, JobStatus
 from pumice.wire.volcano import Command, PriorityClass
 
 log = logging.getLogger("pumice.controller")
@@ -159,7 +149,8 @@ class Jobs:
     async def _reconcile(self, known: Known) -> None:
         if not known.looked_at:
             known.looked_at = True
-            known.requests.extend(_missed(known, self.store.view(known, self.clock.now())))
+            view = self.store.view(known, self.clock.now())
+            known.requests.extend(missed(view.job, view.pods, view.group))
         if known.requests or known.delayed:
             known.at_rest = False
         await self._ripe(known)
@@ -181,8 +172,10 @@ class Jobs:
         if found.after is None:
             await self._carry_out(known, found.action, request)
             return
-        left = found.after - (max(0.0, self.clock.now() - request.since) if request.since else 0.0)
-        known.delayed.append(Delayed(self.clock.monotonic() + left, found.action, request))
+        now = self.clock.now()
+        since = min(now, request.since or now)
+        left = found.after - (now - since)
+        known.delayed.append(Delayed(self.clock.monotonic() + left, found.action, replace(request, since=since)))
         self.work.add_later(KIND, known.job.key, max(0.0, left))
         text = f"Execute action {found.action} after {found.after:g}s"
         await self.effects.tell(known, Tell("Normal", "ExecuteAction", text), again=True)
@@ -290,22 +283,3 @@ class Jobs:
 
 def _may_wait(effect: Effect) -> bool:
     return isinstance(effect, WriteStatus | LookAgain) or (isinstance(effect, DropGroup) and effect.in_company)
-
-
-def _missed(known: Known, view: View) -> list[Request]:
-    """What happened while no controller looked: pods that ended, pods that were counted and are gone, a group that was lost."""
-    job, found = known.job, list[Request]()
-    if job.phase not in ("", PENDING, RUNNING, RESTARTING):
-        return found
-    if view.group is not None and view.group.status.phase == UNKNOWN_GROUP:
-        found.append(Request(UNKNOWN_GROUP, version=job.status.version))
-    for pod in view.pods.values():
-        found += events(job, None, pod, view.pods.values())
-    for task in job.spec.tasks:
-        counted = job.status.task_status_count.get(task.name)
-        there = sum(task_of(pod) == task.name for pod in view.pods.values())
-        if job.phase != RESTARTING and counted is not None and there < min(sum(counted.phase.values()), task.replicas):
-            names = (pod_name(job, task, index) for index in range(task.replicas))
-            lost = next((name for name in names if name not in view.pods), "")
-            found.append(Request(POD_EVICTED, task=task.name, pod=lost, version=job.status.version))
-    return found

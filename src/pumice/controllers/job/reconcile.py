@@ -40,7 +40,7 @@ from pumice.controllers.job.validation import problems
 from pumice.wire import names
 from pumice.wire.batch import PENDING, RESTARTING, Job, JobPod
 from pumice.wire.volcano import PENDING as GROUP_PENDING
-from pumice.wire.volcano import PERSISTENT_VOLUME_CLAIMS, PodGroup, seconds
+from pumice.wire.volcano import PERSISTENT_VOLUME_CLAIMS, PodGroup, seconds, stamp
 
 HOSTS_OF: Final = f"{names.OUR_DOMAIN}/hosts-of-generation"
 """For which generation of the Job its plugins' objects were last brought in line; nothing says: for the first."""
@@ -62,6 +62,8 @@ class View:
     problem: str
     """Why the Job cannot be served; empty where it can."""
     now: float
+    evicted: Mapping[str, float]
+    """Names of pods that are gone, and when, where an action waits for that."""
 
 
 def problem_of(job: Job) -> str:
@@ -200,7 +202,14 @@ def _pods(view: View, group: str) -> Iterator[Effect]:
     for task in startable(job, view.pods.values()):
         for index in range(task.replicas):
             if pod_name(job, task, index) not in view.pods:
-                yield MakePod(task.name, pods.body(job, task, index, group))
+                yield MakePod(task.name, _told(pods.body(job, task, index, group), view.evicted))
+
+
+def _told(body: dict[str, Any], evicted: Mapping[str, float]) -> dict[str, Any]:
+    """A pod says of its predecessor what a controller that comes later could not know."""
+    if gone := evicted.get(body["metadata"]["name"]):
+        body["metadata"]["annotations"][names.PREDECESSOR_GONE] = stamp(gone)
+    return body
 
 
 def _stale(job: Job, pod: JobPod) -> bool:

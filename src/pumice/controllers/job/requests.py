@@ -111,21 +111,24 @@ def events(job: Job, before: JobPod | None, now: JobPod | None, siblings: Iterab
     pod = now or before
     assert pod is not None
     if now is None:
-        return [_about(pod, OUT_OF_SYNC if _by_our_hand(pod) else POD_EVICTED)]
-    if _by_our_hand(pod):
-        return [_about(pod, OUT_OF_SYNC)]
+        return [about(pod, OUT_OF_SYNC if by_our_hand(pod) else POD_EVICTED)]
+    if by_our_hand(pod):
+        return [about(pod, OUT_OF_SYNC)]
     phase, was = pod.status.phase, before.status.phase if before else ""
     if phase == "Failed" and was != phase:
-        return [_about(pod, POD_FAILED, _ended(before, pod))]
+        return [about(pod, POD_FAILED, _ended(before, pod))]
     if phase == "Succeeded" and was != phase:
-        through = _is_heeded(job, TASK_COMPLETED) and _all_succeeded(job, pod, siblings)
-        return [_about(pod, TASK_COMPLETED if through else OUT_OF_SYNC, _ended(before, pod))]
+        if not (_is_heeded(job, TASK_COMPLETED) and _all_succeeded(job, pod, siblings)):
+            return [about(pod, OUT_OF_SYNC)]
+        if before is not None:
+            return [about(pod, TASK_COMPLETED)]
+        return [about(pod, TASK_COMPLETED, max(_ended(None, each) for each in siblings if task_of(each) == task_of(pod)))]
     if phase in ("Pending", "Running") and before is not None and _failed_too_often(job, pod, siblings):
-        return [_about(pod, TASK_FAILED)]
+        return [about(pod, TASK_FAILED)]
     if phase == "Running" and was != phase:
-        return [_about(pod, POD_RUNNING)]
+        return [about(pod, POD_RUNNING)]
     if before is None and phase in ("Pending", ""):
-        return [_about(pod, POD_PENDING, seconds(pod.metadata.creation_timestamp))]
+        return [about(pod, POD_PENDING, seconds(pod.metadata.creation_timestamp))]
     return []
 
 
@@ -137,7 +140,7 @@ def _ended(before: JobPod | None, pod: JobPod) -> float:
     return max((seconds(end.finished_at or "") for end in ends if end is not None), default=0.0)
 
 
-def _about(pod: JobPod, event: str, since: float = 0.0) -> Request:
+def about(pod: JobPod, event: str, since: float = 0.0) -> Request:
     meta = pod.metadata
     version = meta.annotations.get(names.JOB_VERSION, "")
     first = pod.status.container_statuses[0].state.terminated if pod.status.container_statuses else None
@@ -153,7 +156,7 @@ def task_of(pod: JobPod) -> str:
     return pod.metadata.annotations.get(names.TASK_SPEC, "")
 
 
-def _by_our_hand(pod: JobPod) -> bool:
+def by_our_hand(pod: JobPod) -> bool:
     return names.OUT_OF_SYNC in pod.metadata.annotations
 
 
