@@ -16,7 +16,7 @@ from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError
 
 
-class _Chunks:
+class Chunks:
     def __init__(self, stream: AsyncIterator[bytes]) -> None:
         self._stream = stream
 
@@ -26,7 +26,7 @@ class _Chunks:
 
 class _Stream:
     def __init__(self, stream: AsyncIterator[bytes]) -> None:
-        self.content = _Chunks(stream)
+        self.content = Chunks(stream)
 
     def close(self) -> None:
         """Nothing to hang up: the generator is collected with its last reference."""

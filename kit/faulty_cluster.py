@@ -1,17 +1,19 @@
 """The embedded API server in memory, behind a client that fails on request.
 
 ``fault`` sees every request first. It may return an ApiError that is raised instead, or a pair (ApiError, True): then the
-request is carried out and its answer lost.
+request is carried out and its answer lost. One of the reason ``NO_ANSWER`` comes after the half minute for which a client waits.
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from kit.direct_cluster import DirectCluster
+from kit.direct_cluster import Chunks, DirectCluster
 from pumice.cluster.apiserver import ApiServer, open_storage
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Json, Resource
@@ -19,6 +21,7 @@ from pumice.wire import volcano
 from pumice.wire.yaml_text import safe_load_all
 
 Fault = Callable[[str, str], ApiError | tuple[ApiError, bool] | None]
+NO_ANSWER, PATIENCE = "NoAnswer", 30.0
 CRDS = Path(__file__).parents[1] / "deploy" / "manifests" / "crds"
 SYSTEM = "volcano-system"
 CRD = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
@@ -28,16 +31,40 @@ class FaultyCluster(DirectCluster):
     """``fault`` may be exchanged at any time."""
 
     fault: Fault = staticmethod(lambda verb, path: None)  # type: ignore[assignment]
+    _hung_up: asyncio.Event | None = None
+    _silent_until = 0.0
+    _forgotten = 0
+    """Watches from before this version are refused: all is listed again."""
+
+    def hang_up(self, *, forget: bool, seconds: float) -> None:
+        """Every watch ends, and none is answered for so long; with ``forget`` no version is remembered."""
+        if self._hung_up is not None:
+            self._hung_up.set()
+        self._hung_up, self._silent_until = None, self.clock.monotonic() + seconds
+        if forget:
+            self._forgotten = self.api.storage.revision
+
+    async def stream(self, path: str, params: Mapping[str, str], *, idle: float) -> Any:
+        if self.clock.monotonic() < self._silent_until:
+            raise ApiError(0, "Unreachable", "nobody answers")
+        if int(params["resourceVersion"]) < self._forgotten:
+            raise ApiError(410, "Expired", "too old resource version")
+        found = await super().stream(path, params, idle=idle)
+        self._hung_up = self._hung_up or asyncio.Event()
+        found.content = Chunks(_until(self._hung_up, found.content.iter_any()))
+        return found
 
     async def request(self, verb: str, path: str, *, params: Mapping[str, str] | None = None, body: bytes | None = None,
                       content_type: str = "application/json") -> bytes:
         found = self.fault(verb, path)
-        if isinstance(found, ApiError):
-            raise found
-        answer = await super().request(verb, path, params=params, body=body, content_type=content_type)
-        if found is not None:
-            raise found[0]
-        return answer
+        error, carried_out = found if isinstance(found, tuple) else (found, found is None)
+        if carried_out:
+            answer = await super().request(verb, path, params=params, body=body, content_type=content_type)
+        if error is None:
+            return answer
+        if error.reason == NO_ANSWER:
+            await self.clock.sleep(PATIENCE)
+        raise error
 
     async def put_node(self, obj: Json) -> None:
         """Create or replace a node with its status, as a kubelet does."""
@@ -52,6 +79,22 @@ class FaultyCluster(DirectCluster):
 
     async def pods(self) -> dict[str, Json]:
         return {obj["metadata"]["name"]: obj for obj in (await self.list(volcano.PODS))["items"]}
+
+
+async def _until(end: asyncio.Event, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    ending = asyncio.ensure_future(end.wait())
+    try:
+        while True:
+            coming = asyncio.ensure_future(anext(chunks, b""))
+            try:
+                await asyncio.wait((coming, ending), return_when=asyncio.FIRST_COMPLETED)
+                if end.is_set() or not (chunk := await coming):
+                    return
+            finally:
+                coming.cancel()
+            yield chunk
+    finally:
+        ending.cancel()
 
 
 @cache

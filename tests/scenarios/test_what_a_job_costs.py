@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from kit.faulty_cluster import NO_ANSWER
 from kit.job_world import job, job_world, on, task
 from kit.virtual_time import run_virtually
 
@@ -131,5 +132,35 @@ def test_a_job_is_not_looked_at_for_echoes_and_for_what_it_does_not_read() -> No
             await world.end("j-main-0")
             assert looks.count("job") == 1, "its pod has ended; what it wrote itself is no news, nor that its group went by that"
             assert await world.phase("j") == "Completed"
+
+    run_virtually(story())
+
+
+def test_a_job_whose_counts_are_due_is_not_looked_at_on_and_on_while_another_one_waits_for_an_answer() -> None:
+    """And has changed meanwhile, so that it will be looked at once more."""
+
+    async def story() -> None:
+        async with job_world() as world:
+            for name in ("slow", "j"):
+                await world.submit(job(name, task("main", 3)))
+            await world.start()
+            looks, work = list[str](), world.controller.work
+            reconcile = work.reconcile
+
+            async def look(kind: str, key: str) -> None:
+                looks.append(key)
+                assert len(looks) < 100, "it is looked at again and again"
+                await reconcile(kind, key)
+
+            work.reconcile = look
+            unanswered = ApiError(0, NO_ANSWER, "nobody answers")
+            world.cluster.fault = lambda verb, path: unanswered if verb == "POST" and path.endswith("/pods") else None
+            await world.hands.delete(volcano.PODS, "slow-main-0", "default", grace=0)
+            await world.rest(1)
+            await world.tell("j-main-0", "Succeeded")
+            await world.tell("slow-main-1", "Succeeded")
+            await world.rest(20)
+            assert (await world.status("j"))["succeeded"] == 1, "it waits for nobody's answer"
+            assert 2 <= looks.count("default/j") <= 4
 
     run_virtually(story())

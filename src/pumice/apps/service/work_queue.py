@@ -52,8 +52,8 @@ class WorkQueue:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits but what may be put off."""
-        return not self._todo
+        """Whether nothing waits but what may be put off, and what is in hand and will be looked at once more."""
+        return self._at_once() is None
 
     def add_later(self, kind: str, key: str, seconds: float, failures: int = 0, *, put_off: float = 0.0) -> None:
         """The same after a pause, unless it was added meanwhile. ``put_off``: for how many seconds longer it may wait while
@@ -117,8 +117,11 @@ class WorkQueue:
         patient = next((i for i in self._idle if i not in self._busy), None)
         if patient is not None and self._idle[patient] <= self.clock.monotonic():
             return patient
-        item = next((i for i in self._todo if i not in self._busy), None)
+        item = self._at_once()
         return item if item is not None or len(self._busy) >= BESIDE or self.others_busy() else patient
+
+    def _at_once(self) -> Key | None:
+        return next((i for i in self._todo if i not in self._busy), None)
 
     def _again(self, item: Key, failures: int, cause: str, least: float) -> None:
         pause = max(least, min(RETRY_LAST, RETRY_FIRST * 2.0 ** min(failures, 12)) * (0.5 + self.dice.random()))
