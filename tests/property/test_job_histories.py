@@ -15,6 +15,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from kit.faulty_cluster import NO_ANSWER, Fault
 from kit.job_world import JobWorld, job, job_world, on, task
 from kit.virtual_time import run_virtually
 
@@ -31,6 +32,7 @@ PLUGINS = (("svc", "env"), ("pytorch",), ("tensorflow", "env"), ("mpi",), ("ssh"
            ("ray", "svc", "ssh", "env"))  # fmt: skip
 """Of which some bring others along."""
 EVENTS = ("PodFailed", "PodEvicted", "TaskCompleted", "TaskFailed", "Unknown", "*")
+DELAYED = ("PodPending", "PodFailed", "PodEvicted", "TaskCompleted", "TaskFailed", "Unknown")
 LEGAL = {
     *((phase, move.to) for phase, moves in MOVES.items() for move in moves.values()),
     *((phase, to) for phase, nexts in STEPS.items() for to in nexts),
@@ -48,6 +50,9 @@ class History:
         self.told: list[str] = []
         self.graves: list[str] = []
         """Uids of deleted Jobs whose things the garbage collector has not taken yet."""
+        self.closed = False
+        """Whether the queue is."""
+        self.meet()
 
     # -- what happens -------------------------------------------------------------------------------------------------
 
@@ -56,8 +61,9 @@ class History:
         for _ in range(STEPS_EACH):
             step = self.dice.choices(
                 [self.submit, self.admit, self.run, self.end, self.restart, self.vanish, self.bury, self.command, self.scale,
-                 self.lose_group, self.kill, self.die, self.trouble, self.delete, self.collect, self.intrude, self.foresee],
-                [2, 8, 12, 6, 2, 5, 8, 3, 2, 1, 2, 3, 4, 1, 2, 1, 1])[0]  # fmt: skip
+                 self.lose_group, self.kill, self.die, self.trouble, self.delete, self.collect, self.intrude, self.foresee,
+                 self.rewrite, self.take_group, self.write_over, self.close_queue, self.lag, self.wait],
+                [2, 8, 12, 6, 2, 5, 8, 3, 2, 1, 2, 3, 4, 1, 2, 1, 1, 2, 1, 1, 1, 1, 2])[0]  # fmt: skip
             self.told.append(step.__name__)
             await step()
             await self.world.clock.sleep(self.dice.choice([0.0, 0.0, 0.01, 0.3, 1.0]))
@@ -104,7 +110,7 @@ class History:
             return []
         chosen = [on(dice.choice(EVENTS), dice.choice(ACTIONS)), {"exitCode": 3, "action": dice.choice(ACTIONS)}]
         if dice.random() < 0.3:
-            chosen.append(on(dice.choice(["PodPending", "PodFailed", "TaskCompleted"]), dice.choice(ACTIONS), timeout="5s"))
+            chosen.append(on(dice.choice(DELAYED), dice.choice(ACTIONS), timeout=dice.choice(["1s", "5s", "60s"])))
         return chosen
 
     async def submit(self) -> None:
@@ -170,12 +176,50 @@ class History:
             left["minAvailable"] = self.dice.randint(0, replicas)
         return {**left, "replicas": replicas}
 
+    async def rewrite(self) -> None:
+        """A Job is changed in ways that no webhook would let through."""
+        for found in (await self.jobs())[:1]:
+            new = self.random_job(found["metadata"]["name"])["spec"]
+            free = [] if found["spec"].get("plugins") else ["tasks"]  # flags of plugins name tasks
+            keys = self.dice.sample(["policies", "maxRetry", "minSuccess", "ttlSecondsAfterFinished", *free], 2)
+            spec = {key: new.get(key) for key in keys}
+            if "tasks" in keys:
+                spec["minAvailable"] = self.dice.randint(0, sum(each["replicas"] for each in new["tasks"]))
+            await self.quietly(self.world.hands.patch(volcano.JOBS, found["metadata"]["name"], {"spec": spec}, "default"))
+
     async def lose_group(self) -> None:
+        lacks = {"type": "Unschedulable", "status": "True", "lastTransitionTime": volcano.stamp(self.world.clock.now())}
         for name in await self.world.groups():
-            await self.world.mark_group(name, phase="Unknown")
+            await self.world.mark_group(name, phase="Unknown", **{"conditions": [lacks]} if self.dice.random() < 0.5 else {})
+
+    async def take_group(self) -> None:
+        """Somebody deletes a PodGroup, or changes what it says."""
+        for name in (await self.world.groups()) if self.dice.random() < 0.5 else ():
+            await self.quietly(self.world.hands.delete(volcano.POD_GROUPS, name, "default"))
+            return
+        for name in await self.world.groups():
+            await self.quietly(self.world.hands.patch(volcano.POD_GROUPS, name, {"spec": {"minMember": 9}}, "default"))
+
+    async def write_over(self) -> None:
+        """Somebody writes into the status what the controller counts."""
+        for found in await self.jobs():
+            status = {"running": self.dice.randint(0, 9), "pending": None}
+            name = found["metadata"]["name"]
+            await self.quietly(self.world.hands.patch(volcano.JOBS, name, {"status": status}, "default", subresource="status"))
+
+    async def close_queue(self) -> None:
+        """No group may be made in it, as the webhook says, until somebody opens it."""
+        await self.mark_queue("Open" if self.closed else "Closed")
+
+    async def mark_queue(self, state: str) -> None:
+        self.closed = state == "Closed"
+        await self.quietly(self.world.hands.patch(volcano.QUEUES, "default", {"status": {"state": state}}, subresource="status"))
+
+    async def wait(self) -> None:
+        await self.world.clock.sleep(self.dice.choice([3.0, 31.0, 61.0]))
 
     async def kill(self) -> None:
-        self.world.cluster.fault = lambda verb, path: None
+        self.meet()
         await self.world.kill()
         await self.look()
         await self.world.up()
@@ -200,16 +244,30 @@ class History:
     async def trouble(self) -> None:
         """The next few writes fail, or their answers are lost."""
         left, lost = [self.dice.randint(1, 4)], self.dice.random() < 0.5
-        code = self.dice.choice([0, 409, 500])
+        code = self.dice.choice([0, 409, 429, 500, 504])
 
         def fault(verb: str, path: str) -> ApiError | tuple[ApiError, bool] | None:
             if verb == "GET" or left[0] == 0 or self.dice.random() < 0.3:
                 return None
             left[0] -= 1
-            error = ApiError(code, "Fault", "it is so")
-            return (error, True) if lost and code != 409 else error
+            error = ApiError(code, "Fault" if code else self.dice.choice(["Fault", NO_ANSWER]), "it is so",
+                             retry_after=2.0 if code == 429 else 0.0)  # fmt: skip
+            return (error, True) if lost and code not in (409, 429) else error
 
-        self.world.cluster.fault = fault
+        self.meet(fault)
+
+    def meet(self, fault: Fault = lambda verb, path: None) -> None:
+        """Requests come to this, and none makes a group in a queue that is closed."""
+        refusal = ApiError(403, "Forbidden", "can only submit PodGroup to queue with state `Open`")
+
+        def closed(verb: str, path: str) -> ApiError | tuple[ApiError, bool] | None:
+            return refusal if self.closed and verb == "POST" and path.endswith("/podgroups") else fault(verb, path)
+
+        self.world.cluster.fault = closed
+
+    async def lag(self) -> None:
+        """The watches end, and are not answered for a while, or their versions are forgotten: all is listed again."""
+        self.world.cluster.hang_up(forget=self.dice.random() < 0.5, seconds=self.dice.choice([0.0, 1.0, 20.0]))
 
     async def delete(self) -> None:
         for found in (await self.jobs())[:1]:
@@ -263,7 +321,8 @@ class History:
 
     async def calm(self) -> None:
         """No more trouble: everybody does what is left to do. Then look at what there is."""
-        self.world.cluster.fault = lambda verb, path: None
+        self.meet()
+        await self.mark_queue("Open")
         await self.intrude()
         if any(not found["metadata"].get("ownerReferences") for found in (await self.world.pods()).values()):
             await self.intrude()
