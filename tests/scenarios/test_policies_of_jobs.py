@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import pytest
+from kit.faulty_cluster import NO_ANSWER
 from kit.job_world import JobWorld, job, job_world, mindcluster_job, on, task
 from kit.virtual_time import run_virtually
 
+from pumice.ports.cluster import ApiError
 from pumice.wire import volcano
 from pumice.wire.batch import SECRETS, SERVICES
 
@@ -171,6 +173,28 @@ def test_a_timeout_delays_an_action_and_what_passes_meanwhile_cancels_it() -> No
             await world.rest(20)
             assert (await world.phase("quick"), await world.phase("stuck")) == ("Running", "Terminated")
             assert "Execute action TerminateJob after 30s" in await world.events("ExecuteAction")
+
+    run_virtually(story())
+
+
+@pytest.mark.parametrize("answered", [True, False], ids=["answer", "watch"])
+def test_a_pod_that_waits_too_long_is_acted_upon_whatever_tells_first_that_it_is_there(answered: bool) -> None:
+    async def story() -> None:
+        async with job_world() as world:
+
+            def fault(verb: str, path: str) -> tuple[ApiError, bool] | None:
+                if verb != "POST" or not path.endswith("/pods"):
+                    return None
+                if not answered:
+                    return ApiError(0, NO_ANSWER, "nobody answers"), True
+                world.cluster.hang_up(forget=False, seconds=5)
+                return None
+
+            world.cluster.fault = fault
+            await world.submit(job("j", task("main"), policies=[on("PodPending", "TerminateJob", timeout="30s")]))
+            await world.admit()
+            await world.rest(60)
+            assert await world.phase("j") == "Terminated"
 
     run_virtually(story())
 

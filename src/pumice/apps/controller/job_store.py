@@ -20,7 +20,15 @@ from pumice.controllers.job.defaults import completed
 from pumice.controllers.job.group import what_it_lacks
 from pumice.controllers.job.phases import FINISHED
 from pumice.controllers.job.reconcile import View, problem_of
-from pumice.controllers.job.requests import POD_EVICTED, UNKNOWN_GROUP, Delayed, Request, events
+from pumice.controllers.job.requests import (
+    POD_EVICTED,
+    POD_PENDING,
+    UNKNOWN_GROUP,
+    Delayed,
+    Request,
+    events,
+    speaks_of,
+)
 from pumice.controllers.job.status import begun
 from pumice.ports.cluster import WatchEvent
 from pumice.wire import names
@@ -237,8 +245,13 @@ class JobStore:
                 self._gone_pods.clear()
 
     def made_pod(self, known: Known, pod: JobPod) -> None:
-        if pod.metadata.uid not in self._gone_pods:
-            self._pods.setdefault(known.job.metadata.uid, {}).setdefault(pod.metadata.name, pod)
+        mine = self._pods.setdefault(known.job.metadata.uid, {})
+        if pod.metadata.uid in self._gone_pods or pod.metadata.name in mine:
+            return
+        mine[pod.metadata.name] = pod
+        if speaks_of(known.job, POD_PENDING):  # the watch will tell nothing new of it
+            known.requests.extend(events(known.job, None, pod, mine.values()))
+            self._heard(known.job.key)
 
     def dropped_pod(self, known: Known, pod: JobPod, now: str) -> None:
         """It is being deleted; the watch says when it is gone."""

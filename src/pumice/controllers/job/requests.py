@@ -118,7 +118,7 @@ def events(job: Job, before: JobPod | None, now: JobPod | None, siblings: Iterab
     if phase == "Failed" and was != phase:
         return [about(pod, POD_FAILED, _ended(before, pod))]
     if phase == "Succeeded" and was != phase:
-        if not (_is_heeded(job, TASK_COMPLETED) and _all_succeeded(job, pod, siblings)):
+        if not (speaks_of(job, TASK_COMPLETED) and _all_succeeded(job, pod, siblings)):
             return [about(pod, OUT_OF_SYNC)]
         if before is not None:
             return [about(pod, TASK_COMPLETED)]
@@ -160,8 +160,9 @@ def by_our_hand(pod: JobPod) -> bool:
     return names.OUT_OF_SYNC in pod.metadata.annotations
 
 
-def _is_heeded(job: Job, event: str) -> bool:
-    """Whether some policy speaks of the event: who asks all pods of a task for each of them asks a thousand a thousand times."""
+def speaks_of(job: Job, event: str) -> bool:
+    """Whether some policy of the Job, or of a task, speaks of the event: who asks all pods of a task for each of them asks a
+    thousand a thousand times."""
     policies = (*job.spec.policies, *(policy for task in job.spec.tasks for policy in task.policies))
     return any(each in (event, ANY) for policy in policies for each in (policy.event, *policy.events))
 
