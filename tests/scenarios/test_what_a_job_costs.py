@@ -155,7 +155,7 @@ def test_a_job_whose_counts_are_due_is_not_looked_at_on_and_on_while_another_one
             work.reconcile = look
             unanswered = ApiError(0, NO_ANSWER, "nobody answers")
             world.cluster.fault = lambda verb, path: unanswered if verb == "POST" and path.endswith("/pods") else None
-            await world.hands.delete(kinds.PODS, "slow-main-0", "default", grace=0)
+            await world.hands.delete(volcano.PODS, "slow-main-0", "default", grace=0)
             await world.rest(1)
             await world.tell("j-main-0", "Succeeded")
             await world.tell("slow-main-1", "Succeeded")
