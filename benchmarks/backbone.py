@@ -29,10 +29,10 @@ from pumice.adapters.kube import KubeClient
 from pumice.cluster.datadir import DataDir
 from pumice.machine import machine_of
 from pumice.node.vgpu.hollow import facts, hollow_node
-from pumice.ports.cluster import Json, Resource
+from pumice.ports.cluster import Json
+from pumice.wire.kinds import CONFIGMAPS, NODES, PODS
 
 PUMICE = [sys.executable, "-m", "pumice"]
-PODS, NODES = Resource("", "v1", "pods"), Resource("", "v1", "nodes", namespaced=False)
 
 
 def up(directory: Path, *arguments: str) -> float:
@@ -167,7 +167,7 @@ def _of_node(card: Any, node: int) -> Any:
 
 async def api_writes(kube: KubeClient) -> int:
     """Writes so far: resource versions rise by one with each of them."""
-    return int((await kube.list(Resource("", "v1", "configmaps")))["metadata"]["resourceVersion"])
+    return int((await kube.list(CONFIGMAPS))["metadata"]["resourceVersion"])
 
 
 async def with_client(directory: Path, *measures: Any) -> dict[str, Any]:

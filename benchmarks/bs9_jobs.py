@@ -30,7 +30,7 @@ from benchmarks.goals import Goal, goals_of
 from benchmarks.report import conclude
 from pumice.adapters.kube import KubeClient
 from pumice.ports.cluster import Json
-from pumice.wire import volcano
+from pumice.wire import kinds, volcano
 
 MINUTES = 10
 LARGE, TASKS = 1000, 4
@@ -64,7 +64,7 @@ def said(phase: str) -> Json:
 
 async def tell(kube: KubeClient, pods: set[str], phase: str) -> None:
     """What their kubelets would say."""
-    await bounded(kube.patch(volcano.PODS, name, said(phase), "default", subresource="status") for name in sorted(pods))
+    await bounded(kube.patch(kinds.PODS, name, said(phase), "default", subresource="status") for name in sorted(pods))
 
 
 @asynccontextmanager
@@ -74,10 +74,10 @@ async def kubelets(kube: KubeClient) -> AsyncIterator[None]:
 
     async def run(name: str) -> None:
         async with room:
-            await kube.patch(volcano.PODS, name, said("Running"), "default", subresource="status")
+            await kube.patch(kinds.PODS, name, said("Running"), "default", subresource="status")
 
     async def watch(group: asyncio.TaskGroup) -> None:
-        async for event in kube.watch(volcano.PODS, "default", field_selector="status.phase=Pending"):
+        async for event in kube.watch(kinds.PODS, "default", field_selector="status.phase=Pending"):
             if event.type in ("ADDED", "MODIFIED") and (pod := json.loads(event.raw))["spec"].get("nodeName"):
                 group.create_task(run(pod["metadata"]["name"]))
 

@@ -22,13 +22,12 @@ from rich.console import Console
 from pumice.adapters.kube import KubeClient
 from pumice.adapters.kube.exec import run_in_container
 from pumice.cli.cards_table import card_rows, cards_table
-from pumice.ports.cluster import ApiError, Json, Resource
+from pumice.ports.cluster import ApiError, Json
+from pumice.wire.kinds import CONFIGMAPS, NAMESPACES, NODES, PODS
 from pumice.wire.objects import Node, Pod, convert
 
 EXAMPLES = Path(__file__).parent
 PUMICE = [sys.executable, "-m", "pumice"]
-CONFIGMAPS, PODS = Resource("", "v1", "configmaps"), Resource("", "v1", "pods")
-NODES, NAMESPACES = Resource("", "v1", "nodes", namespaced=False), Resource("", "v1", "namespaces", namespaced=False)
 console = Console(highlight=False, soft_wrap=True)
 if not console.is_terminal:
     console.width = 130  # a log has no edge to wrap at

@@ -16,15 +16,14 @@ from typing import Any
 from kit.direct_cluster import Chunks, DirectCluster
 from pumice.cluster.apiserver import ApiServer, open_storage
 from pumice.ports.clock import Clock
-from pumice.ports.cluster import ApiError, Json, Resource
-from pumice.wire import volcano
+from pumice.ports.cluster import ApiError, Json
+from pumice.wire import kinds
 from pumice.wire.yaml_text import safe_load_all
 
 Fault = Callable[[str, str], ApiError | tuple[ApiError, bool] | None]
 NO_ANSWER, PATIENCE = "NoAnswer", 30.0
-CRDS = Path(__file__).parents[1] / "deploy" / "manifests" / "crds"
+DEFINITIONS = Path(__file__).parents[1] / "deploy" / "manifests" / "crds"
 SYSTEM = "volcano-system"
-CRD = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 
 
 class FaultyCluster(DirectCluster):
@@ -70,15 +69,15 @@ class FaultyCluster(DirectCluster):
         """Create or replace a node with its status, as a kubelet does."""
         name = obj["metadata"]["name"]
         try:
-            await self.create(volcano.NODES, {k: v for k, v in obj.items() if k != "status"})
+            await self.create(kinds.NODES, {k: v for k, v in obj.items() if k != "status"})
         except ApiError as error:
             if error.code != 409:
                 raise
-            await self.patch(volcano.NODES, name, {"metadata": {"annotations": obj["metadata"]["annotations"]}})
-        await self.patch(volcano.NODES, name, {"status": obj["status"]}, subresource="status")
+            await self.patch(kinds.NODES, name, {"metadata": {"annotations": obj["metadata"]["annotations"]}})
+        await self.patch(kinds.NODES, name, {"status": obj["status"]}, subresource="status")
 
     async def pods(self) -> dict[str, Json]:
-        return {obj["metadata"]["name"]: obj for obj in (await self.list(volcano.PODS))["items"]}
+        return {obj["metadata"]["name"]: obj for obj in (await self.list(kinds.PODS))["items"]}
 
 
 async def _until(end: asyncio.Event, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -100,7 +99,7 @@ async def _until(end: asyncio.Event, chunks: AsyncIterator[bytes]) -> AsyncItera
 @cache
 def _volcanos_kinds() -> tuple[Json, ...]:
     """Read once: that takes ten times as long as all the rest of a server's start."""
-    texts = [path.read_text(encoding="utf-8") for path in sorted(CRDS.glob("*.yaml"))]
+    texts = [path.read_text(encoding="utf-8") for path in sorted(DEFINITIONS.glob("*.yaml"))]
     return tuple(obj for text in texts for obj in safe_load_all(text) if obj)
 
 
@@ -111,10 +110,10 @@ async def faulty_cluster(clock: Clock, *, volcano_kinds: bool = True, kind: type
     cluster = kind(api, clock)
     if volcano_kinds:
         for obj in _volcanos_kinds():
-            await cluster.create(CRD, obj)
+            await cluster.create(kinds.CRDS, obj)
     for name in ("default", "kube-system", SYSTEM):
         try:
-            await cluster.create(volcano.NAMESPACES, {"metadata": {"name": name}})
+            await cluster.create(kinds.NAMESPACES, {"metadata": {"name": name}})
         except ApiError as error:
             if error.code != 409:
                 raise

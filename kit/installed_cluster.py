@@ -11,7 +11,7 @@ from typing import Any
 from kit.manifests import manifest, resource_of
 from pumice.ports.cluster import Cluster, Json, Resource
 from pumice.wire import names
-from pumice.wire.volcano import NODES, PODS
+from pumice.wire.kinds import NODES, PODS
 
 NODE = "n1"
 INSTALLED = ("volcano.yml", "volcano-admission.yml", "volcano-vgpu-device-plugin.yml", "reserved-annotations.yml", "own-node.yml",

@@ -15,13 +15,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from kit.faulty_cluster import CRD, FaultyCluster, faulty_cluster
+from kit.faulty_cluster import FaultyCluster, faulty_cluster
 from kit.objects import node
 from kit.virtual_time import VirtualClock
 from pumice.apps.controller.daemon import Controller, Settings
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Json, Resource
-from pumice.wire import volcano
+from pumice.wire import kinds, volcano
+from pumice.wire.kinds import CRDS
 
 ABOUT = "batch.volcano.sh/v1alpha1"
 MOMENT = 2.5
@@ -170,18 +171,18 @@ class JobWorld:
     async def tell(self, name: str, phase: str, **container: Any) -> None:
         state = {"name": "c", "image": "busybox", "imageID": "", "ready": False, "restartCount": 0, **container}
         body = {"status": {"phase": phase, "containerStatuses": [state]}}
-        await self._mind(self.hands.patch(volcano.PODS, name, body, "default", subresource="status"))
+        await self._mind(self.hands.patch(kinds.PODS, name, body, "default", subresource="status"))
 
     async def remove(self, name: str) -> None:
         """Somebody deletes or evicts the pod, and its kubelet lets it go."""
-        await self._mind(self.hands.delete(volcano.PODS, name, "default", grace=0))
+        await self._mind(self.hands.delete(kinds.PODS, name, "default", grace=0))
         await self.rest()
 
     async def bury(self) -> None:
         """Let every pod go that is being deleted."""
         for name, found in (await self.pods()).items():
             if found["metadata"].get("deletionTimestamp"):
-                await self._mind(self.hands.delete(volcano.PODS, name, "default", grace=0))
+                await self._mind(self.hands.delete(kinds.PODS, name, "default", grace=0))
         await self.rest()
 
     # -- what is there --------------------------------------------------------------------------------------------
@@ -196,7 +197,7 @@ class JobWorld:
         return str((await self.status(name)).get("state", {}).get("phase", ""))
 
     async def pods(self) -> dict[str, Json]:
-        return {each["metadata"]["name"]: each for each in (await self.hands.list(volcano.PODS, "default"))["items"]}
+        return {each["metadata"]["name"]: each for each in (await self.hands.list(kinds.PODS, "default"))["items"]}
 
     async def groups(self) -> dict[str, Json]:
         return {each["metadata"]["name"]: each for each in (await self.hands.list(volcano.POD_GROUPS))["items"]}
@@ -213,7 +214,7 @@ class JobWorld:
             raise
 
     async def events(self, reason: str = "") -> list[str]:
-        return [e["message"] for e in (await self.hands.list(volcano.EVENTS))["items"] if reason in ("", e["reason"])]
+        return [e["message"] for e in (await self.hands.list(kinds.EVENTS))["items"] if reason in ("", e["reason"])]
 
     async def _mind(self, call: Any) -> None:
         """Somebody may have been faster."""
@@ -225,10 +226,10 @@ class JobWorld:
 
 
 async def forget_the_first_phase(cluster: FaultyCluster) -> None:
-    found = await cluster.get(CRD, "jobs.batch.volcano.sh")
+    found = await cluster.get(CRDS, "jobs.batch.volcano.sh")
     for version in found["spec"]["versions"]:
         del version["schema"]["openAPIV3Schema"]["properties"]["status"]["default"]
-    await cluster.update(CRD, found)
+    await cluster.update(CRDS, found)
 
 
 @asynccontextmanager

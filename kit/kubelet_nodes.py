@@ -24,9 +24,9 @@ from pumice.cluster.apiserver import ApiServer, User, open_storage, serve
 from pumice.cluster.kubelet.run import run as run_kubelet
 from pumice.cluster.kubelet.settings import KubeletSettings
 from pumice.ports.clock import SystemClock
-from pumice.ports.cluster import Json, Resource
+from pumice.ports.cluster import Json
+from pumice.wire.kinds import NODES, PODS
 
-PODS, NODES = Resource("", "v1", "pods"), Resource("", "v1", "nodes", namespaced=False)
 TOKEN = "kubelet-token-of-this-test"
 PATIENCE = 60.0
 _numbers = itertools.count(1)

@@ -15,10 +15,10 @@ from typing import Any
 
 from pumice.adapters.kube import KubeClient
 from pumice.cluster.datadir import DataDir
-from pumice.ports.cluster import ApiError, Json, Resource
+from pumice.ports.cluster import ApiError, Json
+from pumice.wire.kinds import PODS
 
 PUMICE = [sys.executable, "-m", "pumice"]
-PODS, NODES = Resource("", "v1", "pods"), Resource("", "v1", "nodes", namespaced=False)
 
 
 def pumice(*arguments: str, seconds: float = 100) -> subprocess.CompletedProcess[str]:

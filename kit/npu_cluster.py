@@ -7,12 +7,12 @@ from typing import Any
 
 import yaml
 
-from kit.local_cluster import PODS, LocalCluster, phase
+from kit.local_cluster import LocalCluster, phase
 from kit.npu_machine import NpuMachine
-from pumice.ports.cluster import Json, Resource
+from pumice.ports.cluster import Json
+from pumice.wire.kinds import CONFIGMAPS, PODS
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-CONFIGMAPS = Resource("", "v1", "configmaps")
 
 
 def go_by(cluster: LocalCluster, example: str) -> None:

@@ -19,9 +19,9 @@ from pumice.cluster.apiserver import ApiServer, User, open_storage, serve
 from pumice.cluster.kubelet.run import run as run_kubelet
 from pumice.cluster.kubelet.settings import KubeletSettings
 from pumice.ports.clock import SystemClock
-from pumice.ports.cluster import Json, Resource
+from pumice.ports.cluster import Json
+from pumice.wire.kinds import PODS
 
-PODS = Resource("", "v1", "pods")
 V5 = "v5.channel.k8s.io"
 
 

@@ -30,17 +30,15 @@ from kit.cluster_generator import CLASSES, NAMESPACES, Case, generate
 from pumice.adapters.kube import KubeClient
 from pumice.cluster import kube_control_plane, pki
 from pumice.ports.clock import SystemClock
-from pumice.ports.cluster import ApiError, Resource
-from pumice.wire import volcano
+from pumice.ports.cluster import ApiError
+from pumice.wire import kinds
 
 GOLDEN = Path(__file__).parents[1] / "tests" / "golden" / "filter_verdicts.json.gz"
-PODS, NODES = Resource("", "v1", "pods"), Resource("", "v1", "nodes", namespaced=False)
-SPACES = Resource("", "v1", "namespaces", namespaced=False)
 STORAGE = {
-    "PersistentVolumeClaim": volcano.PERSISTENT_VOLUME_CLAIMS, "PersistentVolume": volcano.PERSISTENT_VOLUMES,
-    "CSINode": volcano.CSI_NODES, "VolumeAttachment": volcano.VOLUME_ATTACHMENTS,
-    "StorageClass": volcano.STORAGE_CLASSES, "CSIDriver": volcano.CSI_DRIVERS,
-    "CSIStorageCapacity": volcano.CSI_STORAGE_CAPACITIES,
+    "PersistentVolumeClaim": kinds.PERSISTENT_VOLUME_CLAIMS, "PersistentVolume": kinds.PERSISTENT_VOLUMES,
+    "CSINode": kinds.CSI_NODES, "VolumeAttachment": kinds.VOLUME_ATTACHMENTS,
+    "StorageClass": kinds.STORAGE_CLASSES, "CSIDriver": kinds.CSI_DRIVERS,
+    "CSIStorageCapacity": kinds.CSI_STORAGE_CAPACITIES,
 }  # fmt: skip
 SETTLE_SECONDS = 0.15  # for the scheduler's caches: watches of different kinds are not ordered among themselves
 
@@ -91,7 +89,7 @@ async def put(kube: KubeClient, obj: dict[str, Any]) -> None:
     await kube.create(STORAGE[obj["kind"]], obj, obj["metadata"].get("namespace", ""))
     if obj["kind"] == "PersistentVolume":  # no controller runs here that would say so
         phase = {"status": {"phase": "Bound" if "claimRef" in obj["spec"] else "Available"}}
-        await kube.patch(volcano.PERSISTENT_VOLUMES, obj["metadata"]["name"], phase, subresource="status")
+        await kube.patch(kinds.PERSISTENT_VOLUMES, obj["metadata"]["name"], phase, subresource="status")
 
 
 async def remove(kube: KubeClient, obj: dict[str, Any]) -> None:
@@ -106,15 +104,15 @@ async def remove(kube: KubeClient, obj: dict[str, Any]) -> None:
 async def ask(kube: KubeClient, extender: Extender, case: Case) -> list[str]:
     """The names of the nodes that pass for this case; the cluster is empty again afterwards."""
     try:
-        await asyncio.gather(*(kube.create(NODES, node) for node in case.nodes))
+        await asyncio.gather(*(kube.create(kinds.NODES, node) for node in case.nodes))
         await asyncio.gather(*(put(kube, obj) for obj in case.storage))
-        await asyncio.gather(*(kube.create(PODS, pod) for pod in case.bound))
+        await asyncio.gather(*(kube.create(kinds.PODS, pod) for pod in case.bound))
         await asyncio.sleep(SETTLE_SECONDS)
-        uid = (await kube.create(PODS, case.incoming))["metadata"]["uid"]
+        uid = (await kube.create(kinds.PODS, case.incoming))["metadata"]["uid"]
         for _ in range(400):
             if uid in extender.passed:
                 return extender.passed.pop(uid)
-            pod = await kube.get(PODS, "incoming", "default")
+            pod = await kube.get(kinds.PODS, "incoming", "default")
             if any(c["type"] == "PodScheduled" and c["status"] == "False" for c in pod["status"].get("conditions", ())):
                 return extender.passed.pop(uid, [])
             await asyncio.sleep(0.02)
@@ -122,8 +120,8 @@ async def ask(kube: KubeClient, extender: Extender, case: Case) -> list[str]:
     finally:
         for pod in [case.incoming, *case.bound]:
             with contextlib.suppress(ApiError):
-                await kube.delete(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"], grace=0)
-        await asyncio.gather(*(kube.delete(NODES, node["metadata"]["name"]) for node in case.nodes))
+                await kube.delete(kinds.PODS, pod["metadata"]["name"], pod["metadata"]["namespace"], grace=0)
+        await asyncio.gather(*(kube.delete(kinds.NODES, node["metadata"]["name"]) for node in case.nodes))
         await asyncio.gather(*(remove(kube, obj) for obj in reversed(case.storage)))
         await asyncio.sleep(SETTLE_SECONDS)
 
@@ -138,9 +136,9 @@ async def record(seeds: Iterable[int]) -> list[dict[str, Any]]:
     recorded = []
     with tempfile.TemporaryDirectory() as folder:
         async with control_plane(Path(folder), runner.addresses[0][1]) as kube:
-            await kube.create(SPACES, {"metadata": {"name": "other"}})
+            await kube.create(kinds.NAMESPACES, {"metadata": {"name": "other"}})
             for name, labels in NAMESPACES.items():
-                await kube.patch(SPACES, name, {"metadata": {"labels": labels}})
+                await kube.patch(kinds.NAMESPACES, name, {"metadata": {"labels": labels}})
             for obj in CLASSES:
                 await kube.create(STORAGE[obj["kind"]], obj)
             for seed in seeds:

@@ -22,14 +22,14 @@ from kit.record_filter_verdicts import NODES, PODS, SETTLE_SECONDS, control_plan
 from kit.score_clusters import ScoreCase, generate
 from pumice.adapters.kube import KubeClient
 from pumice.ports.cluster import ApiError
-from pumice.wire import volcano
+from pumice.wire import kinds
 
 GOLDEN = Path(__file__).parents[1] / "tests" / "golden" / "node_scores.json.gz"
 SCORED = re.compile(r'"Plugin scored node for pod" pod="default/incoming" plugin="(\w+)" node="(\w+)" score=(-?\d+)')
 
 SELECTING = {
-    "Service": volcano.SERVICES, "ReplicationController": volcano.REPLICATION_CONTROLLERS,
-    "ReplicaSet": volcano.REPLICA_SETS, "StatefulSet": volcano.STATEFUL_SETS,
+    "Service": kinds.SERVICES, "ReplicationController": kinds.REPLICATION_CONTROLLERS,
+    "ReplicaSet": kinds.REPLICA_SETS, "StatefulSet": kinds.STATEFUL_SETS,
 }  # fmt: skip
 Scores = dict[str, dict[str, int]]
 """Plugin to node to score."""

@@ -23,7 +23,7 @@ from kit.faulty_cluster import Fault, FaultyCluster, faulty_cluster
 from kit.virtual_time import VirtualClock
 from pumice.apps.scheduler.daemon import Scheduler, Settings
 from pumice.ports.cluster import ApiError, WatchEvent
-from pumice.wire import volcano
+from pumice.wire import kinds, volcano
 
 CONF = """\
 actions: "enqueue, allocate, backfill"
@@ -80,11 +80,11 @@ class Daemon:
         return next((str(c["message"]) for c in found if c["type"] == "PodScheduled"), "")
 
     async def audit(self) -> None:
-        nodes = (await self.cluster.list(volcano.NODES))["items"]
+        nodes = (await self.cluster.list(kinds.NODES))["items"]
         assert audit(nodes, (await self.cluster.pods()).values()) == []
 
     async def events(self, reason: str) -> list[str]:
-        return [e["message"] for e in (await self.cluster.list(volcano.EVENTS))["items"] if e["reason"] == reason]
+        return [e["message"] for e in (await self.cluster.list(kinds.EVENTS))["items"] if e["reason"] == reason]
 
     async def die(self) -> None:
         """As a process that is killed: it finishes nothing."""
@@ -106,16 +106,16 @@ class Daemon:
 
 
 @asynccontextmanager
-async def daemon(*objects: dict[str, Any], conf: str | None = CONF, kinds: bool = True,
+async def daemon(*objects: dict[str, Any], conf: str | None = CONF, volcano_kinds: bool = True,
                  settings: Settings | None = None, fault: Fault | None = None,
                  cluster_kind: type[FaultyCluster] = FaultyCluster) -> AsyncIterator[Daemon]:  # fmt: skip
     """A scheduler that is ready, with these nodes. ``fault``: how the API server fails from the scheduler's start on."""
     clock = VirtualClock()
-    cluster = await faulty_cluster(clock, volcano_kinds=kinds, kind=cluster_kind)
+    cluster = await faulty_cluster(clock, volcano_kinds=volcano_kinds, kind=cluster_kind)
     if conf is not None:
         data = {"volcano-scheduler.conf": conf}
         body = {"metadata": {"name": "volcano-scheduler-configmap"}, "data": data}
-        await cluster.create(volcano.CONFIGMAPS, body, "volcano-system")
+        await cluster.create(kinds.CONFIGMAPS, body, "volcano-system")
     for obj in objects:
         await cluster.put_node(obj)
     if fault is not None:
@@ -136,13 +136,13 @@ async def create(cluster: FaultyCluster, *objects: dict[str, Any]) -> None:
     for obj in objects:
         body = {**obj, "metadata": {k: v for k, v in obj["metadata"].items() if k not in ("uid", "creationTimestamp")}}
         body.pop("status", None)
-        kind = volcano.POD_GROUPS if obj["kind"] == "PodGroup" else volcano.PODS
+        kind = volcano.POD_GROUPS if obj["kind"] == "PodGroup" else kinds.PODS
         await cluster.create(kind, body, obj["metadata"].get("namespace", ""))
 
 
 async def write_conf(running: Daemon, text: str) -> None:
     body = {"data": {"volcano-scheduler.conf": text}}
-    await running.cluster.patch(volcano.CONFIGMAPS, "volcano-scheduler-configmap", body, "volcano-system")
+    await running.cluster.patch(kinds.CONFIGMAPS, "volcano-scheduler-configmap", body, "volcano-system")
 
 
 def lost_answer(verb: str, path: str) -> Any:

@@ -19,10 +19,9 @@ from kit.objects import group, node, pod
 from benchmarks.rescan import shapes
 from pumice.adapters.kube import KubeClient
 from pumice.ports.cluster import ApiError, Json, Resource
-from pumice.wire import volcano
+from pumice.wire import kinds, volcano
 
-CRDS = Path(__file__).parents[2] / "deploy" / "manifests" / "crds"
-CRD = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
+DEFINITIONS = Path(__file__).parents[2] / "deploy" / "manifests" / "crds"
 PODS = "/api/v1/namespaces/default/pods"
 SHAPES = shapes(20)
 WITHOUT_CARDS = "without a decision about its cards"
@@ -41,13 +40,13 @@ async def bounded(calls: Iterable[Awaitable[Any]], width: int = 32) -> list[Any]
 
 async def prepare(kube: KubeClient, nodes: int) -> None:
     """Volcano's kinds, its namespace and the nodes."""
-    for path in sorted(CRDS.glob("*.yaml")):
+    for path in sorted(DEFINITIONS.glob("*.yaml")):
         for obj in yaml.safe_load_all(path.read_text(encoding="utf-8")):
             if obj:
-                await kube.create(CRD, obj)
+                await kube.create(kinds.CRDS, obj)
     for name in ("volcano-system", "default"):
         try:
-            await kube.create(volcano.NAMESPACES, {"metadata": {"name": name}})
+            await kube.create(kinds.NAMESPACES, {"metadata": {"name": name}})
         except ApiError as error:
             if error.code != 409:
                 raise
@@ -55,18 +54,18 @@ async def prepare(kube: KubeClient, nodes: int) -> None:
     async def one(index: int) -> None:
         obj = node(f"n{index:05d}", cards=8, mib=81920, cpu="96", memory="768Gi")
         obj["metadata"].pop("uid")
-        made = await kube.create(volcano.NODES, obj)
+        made = await kube.create(kinds.NODES, obj)
         if not made.get("status", {}).get("allocatable"):
-            await kube.patch(volcano.NODES, obj["metadata"]["name"], {"status": obj["status"]}, subresource="status")
+            await kube.patch(kinds.NODES, obj["metadata"]["name"], {"status": obj["status"]}, subresource="status")
 
     await bounded(one(index) for index in range(nodes))
     await _until_served(kube, volcano.POD_GROUPS, volcano.QUEUES)
 
 
-async def _until_served(kube: KubeClient, *kinds: Resource) -> None:
+async def _until_served(kube: KubeClient, *resources: Resource) -> None:
     """A fresh CRD is served a moment after it was created."""
     async with asyncio.timeout(30):
-        for kind in kinds:
+        for kind in resources:
             while True:
                 try:
                     await kube.list(kind)
@@ -121,7 +120,7 @@ async def preload(kube: KubeClient, count: int, nodes: int) -> None:
 async def clean(kube: KubeClient) -> None:
     """Delete all pods and groups."""
     options = json.dumps({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}).encode()
-    for resource in (volcano.PODS, volcano.POD_GROUPS):
+    for resource in (kinds.PODS, volcano.POD_GROUPS):
         path = resource.path("default")
         while json.loads(await kube.request("GET", path, params={"limit": "1"}))["items"]:
             try:
@@ -136,9 +135,9 @@ async def check(kube: KubeClient, names: set[str], *, cards: bool = True) -> Non
 
     ``cards`` False: the scheduler chose none, so only nodes are looked at. Raises AssertionError.
     """
-    pods = (await kube.list(volcano.PODS, "default"))["items"]
+    pods = (await kube.list(kinds.PODS, "default"))["items"]
     groups = (await kube.list(volcano.POD_GROUPS, "default"))["items"]
-    found = audit((await kube.list(volcano.NODES))["items"], pods, groups)
+    found = audit((await kube.list(kinds.NODES))["items"], pods, groups)
     if not cards:
         found = [text for text in found if WITHOUT_CARDS not in text]
     assert not found, found[:3]

@@ -14,14 +14,14 @@ from pathlib import Path
 
 from pumice.adapters.kube import KubeClient
 from pumice.ports.cluster import Json
-from pumice.wire import volcano
+from pumice.wire import kinds
 
 NULL_BINDER = "null-binder"
 
 
 async def run(kubeconfig: Path) -> None:
     async with KubeClient.from_kubeconfig(kubeconfig, connections=64, user_agent=NULL_BINDER) as kube:
-        names = [n["metadata"]["name"] for n in (await kube.list(volcano.NODES))["items"]]
+        names = [n["metadata"]["name"] for n in (await kube.list(kinds.NODES))["items"]]
         cards = [(name, f"GPU-{name}-{c}") for name in names for c in range(8)]
         left = {card: [81920, 100, 10] for card in cards}
         room = asyncio.Semaphore(32)
@@ -40,7 +40,7 @@ async def run(kubeconfig: Path) -> None:
 
         tasks = set()
         print("ready nodes", file=sys.stderr, flush=True)
-        async for event in kube.watch(volcano.PODS, "default", field_selector="spec.nodeName="):
+        async for event in kube.watch(kinds.PODS, "default", field_selector="spec.nodeName="):
             if event.type != "ADDED":
                 continue
             obj = json.loads(event.raw)

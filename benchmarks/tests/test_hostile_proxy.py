@@ -14,7 +14,7 @@ from benchmarks.end_to_end.server import Server, api_server
 
 from pumice.adapters.kube import KubeClient
 from pumice.ports.cluster import ApiError
-from pumice.wire import volcano
+from pumice.wire import kinds
 
 
 @asynccontextmanager
@@ -36,7 +36,7 @@ def test_refused_writes_are_answered_409_and_429_by_turns_and_never_carried_out(
             assert told.value.code == 409, "429 is sent again by the client"
             assert (await weather.counts())["refused"] == 2
             await weather.set()
-            assert [p["metadata"]["name"] for p in (await server.kube.list(volcano.PODS))["items"]] == ["calm"]
+            assert [p["metadata"]["name"] for p in (await server.kube.list(kinds.PODS))["items"]] == ["calm"]
 
     asyncio.run(asyncio.wait_for(story(), 60))
 
@@ -46,7 +46,7 @@ def test_a_storm_adds_node_updates_to_the_watch() -> None:
         async with proxied(20) as (_, weather, kube):
             await weather.set(storm=500)
             seen: dict[str, set[str]] = {}
-            async for event in kube.watch(volcano.NODES):
+            async for event in kube.watch(kinds.NODES):
                 if event.type == "MODIFIED":
                     obj = json.loads(event.raw)
                     seen.setdefault(obj["metadata"]["name"], set()).add(obj["status"]["allocatable"]["pods"])
@@ -66,7 +66,7 @@ def test_a_lost_pod_fails_the_check_of_the_store() -> None:
             with pytest.raises(AssertionError, match="2 of 2 pods are lost or without a node"):
                 await check(server.kube, {"waits", "gone"})
             await clean(server.kube)
-            assert not (await server.kube.list(volcano.PODS))["items"]
+            assert not (await server.kube.list(kinds.PODS))["items"]
 
     asyncio.run(asyncio.wait_for(story(), 60))
 
@@ -78,7 +78,7 @@ def test_a_killed_server_comes_back_with_its_objects() -> None:
             await create_pods(server.kube, [make_pod("kept", 0)])
             await server.kill()
             await server.start_again()
-            assert [p["metadata"]["name"] for p in (await server.kube.list(volcano.PODS))["items"]] == ["kept"]
+            assert [p["metadata"]["name"] for p in (await server.kube.list(kinds.PODS))["items"]] == ["kept"]
 
     asyncio.run(asyncio.wait_for(story(), 60))
 

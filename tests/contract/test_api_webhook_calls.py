@@ -289,3 +289,38 @@ def test_an_object_is_found_valid_after_webhooks_have_changed_it_and_before_othe
     finally:
         for path in made:
             api.delete(path)
+
+
+UPDATES: dict[str, Callable[[Api, str], Json]] = {
+    "PUT": lambda api, path: api.update(path, {"metadata": {"name": "a"}, "data": {"own": "2"}}),
+    "merge patch": lambda api, path: api.merge(path, {"data": {"own": "2"}}),
+    "apply": lambda api, path: api.apply(path, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"},
+                                                "data": {"own": "2"}}, "me", force=True).json,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", UPDATES)
+def test_what_a_webhook_makes_of_an_update_is_what_others_judge_and_what_is_stored(api: Api, namespace: str, hooks: Server,
+                                                                                   way: str) -> None:  # fmt: skip
+    hooks.paths |= {"/mutating": adding("theirs"), "/validating": lambda request: {"allowed": True}}
+    rules = [{"operations": ["UPDATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}]
+    maps, made = f"/api/v1/namespaces/{namespace}/configmaps", []
+    api.create(maps, {"metadata": {"name": "a"}, "data": {"own": "1"}})
+    api.create(maps, {"metadata": {"name": "probe"}, "data": {"own": "1"}})
+    try:
+        for kind in ("mutating", "validating"):
+            made.append(f"{HOOKS.replace('mutating', kind)}/hooks-of-{namespace}")
+            api.create(HOOKS.replace("mutating", kind), {"metadata": {"name": f"hooks-of-{namespace}"}, "webhooks": [{
+                "name": f"{kind}.example.com", "clientConfig": hooks.client(f"/{kind}"), "rules": rules, "sideEffects": "None",
+                "admissionReviewVersions": ["v1"],
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}]})
+        until(lambda: api.merge(f"{maps}/probe", {"metadata": {"labels": {"n": str(len(hooks.asked))}}}) and len(hooks.asked) > 1)
+        hooks.asked.clear()
+        wanted = {"own": "2", "theirs": "yes"}
+        assert UPDATES[way](api, f"{maps}/a")["data"] == wanted
+        assert api.get(f"{maps}/a")["data"] == wanted
+        assert [(path, request["object"]["data"]) for path, request in hooks.asked] == [
+            ("/mutating", {"own": "2"}), ("/validating", wanted)]  # fmt: skip
+    finally:
+        for path in made:
+            api.delete(path)

@@ -19,10 +19,9 @@ from kit.kubeconfig import write_kubeconfig
 from pumice.adapters.kube import KubeClient
 from pumice.ports.cluster import Json, Resource
 from pumice.wire import names
-from pumice.wire.volcano import CONFIGMAPS
+from pumice.wire.kinds import CONFIGMAPS, CRDS, SERVICES
 
 BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", namespaced=False)
-CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -67,7 +66,7 @@ def test_all_is_well_where_all_is_installed_and_each_fault_is_named_where_it_is_
     async def harm(kube: KubeClient) -> None:
         await create(kube, other("upstream", "docker.io/volcanosh/vc-scheduler:v1.12.0"))
         await kube.delete(BINDINGS, "volcano-vgpu-monitor")
-        await kube.delete(Resource("", "v1", "services"), "volcano-admission-service", names.SYSTEM_NAMESPACE)
+        await kube.delete(SERVICES, "volcano-admission-service", names.SYSTEM_NAMESPACE)
         queues = await kube.get(CRDS, "queues.scheduling.volcano.sh")
         queues["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"].pop("dequeueStrategy")
         await kube.update(CRDS, queues)

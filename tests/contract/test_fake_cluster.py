@@ -14,10 +14,9 @@ from kit.control_plane import Api
 from kit.fake_cluster import FakeCluster
 
 from pumice.adapters.kube import Access, KubeClient
-from pumice.ports.cluster import ApiError, Cluster, Json, Resource
+from pumice.ports.cluster import ApiError, Cluster, Json
+from pumice.wire.kinds import CONFIGMAPS, NODES, PODS
 
-PODS, NODES = Resource("", "v1", "pods"), Resource("", "v1", "nodes", namespaced=False)
-CONFIG_MAPS = Resource("", "v1", "configmaps")
 READY = {"type": "Ready", "status": "False", "reason": "Early"}
 Promise = Callable[[Cluster, str], Awaitable[None]]
 PROMISES: list[Promise] = []
@@ -51,14 +50,14 @@ async def refused(work: Awaitable[Any]) -> tuple[int, str]:
 
 @promise
 async def a_new_object_gets_an_identity_and_its_name_is_taken(cluster: Cluster, space: str) -> None:
-    first = await cluster.create(CONFIG_MAPS, a_map("a", x="1"), space)
+    first = await cluster.create(CONFIGMAPS, a_map("a", x="1"), space)
     assert first["data"] == {"x": "1"}
     assert all(first["metadata"][field] for field in ("uid", "resourceVersion", "creationTimestamp"))
-    assert await refused(cluster.create(CONFIG_MAPS, a_map("a"), space)) == (409, "AlreadyExists")
-    assert (await cluster.get(CONFIG_MAPS, "a", space))["metadata"]["uid"] == first["metadata"]["uid"]
-    await cluster.delete(CONFIG_MAPS, "a", space)
-    assert await refused(cluster.get(CONFIG_MAPS, "a", space)) == (404, "NotFound")
-    again = await cluster.create(CONFIG_MAPS, a_map("a"), space)
+    assert await refused(cluster.create(CONFIGMAPS, a_map("a"), space)) == (409, "AlreadyExists")
+    assert (await cluster.get(CONFIGMAPS, "a", space))["metadata"]["uid"] == first["metadata"]["uid"]
+    await cluster.delete(CONFIGMAPS, "a", space)
+    assert await refused(cluster.get(CONFIGMAPS, "a", space)) == (404, "NotFound")
+    again = await cluster.create(CONFIGMAPS, a_map("a"), space)
     assert again["metadata"]["uid"] != first["metadata"]["uid"]
 
 
@@ -73,12 +72,12 @@ async def what_is_not_there_is_not_found(cluster: Cluster, space: str) -> None:
 
 @promise
 async def a_merge_patch_adds_replaces_and_takes_away(cluster: Cluster, space: str) -> None:
-    before = await cluster.create(CONFIG_MAPS, a_map("a", x="1", y="2"), space)
-    after = await cluster.patch(CONFIG_MAPS, "a", {"data": {"y": None, "z": "3"}}, space)
+    before = await cluster.create(CONFIGMAPS, a_map("a", x="1", y="2"), space)
+    after = await cluster.patch(CONFIGMAPS, "a", {"data": {"y": None, "z": "3"}}, space)
     assert after["data"] == {"x": "1", "z": "3"}
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert after["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"]
-    same = await cluster.patch(CONFIG_MAPS, "a", {"data": {"z": "3"}}, space)
+    same = await cluster.patch(CONFIGMAPS, "a", {"data": {"z": "3"}}, space)
     assert same["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"]
 
 
@@ -161,14 +160,14 @@ class Heard:
 
 @promise
 async def a_watch_begins_with_what_is_there_and_goes_on_with_what_happens(cluster: Cluster, space: str) -> None:
-    await cluster.create(CONFIG_MAPS, a_map("a"), space)
-    async with aclosing(cluster.watch(CONFIG_MAPS, space)) as events:  # type: ignore[type-var]
+    await cluster.create(CONFIGMAPS, a_map("a"), space)
+    async with aclosing(cluster.watch(CONFIGMAPS, space)) as events:  # type: ignore[type-var]
         heard = Heard(events)
         assert [await heard.next(), await heard.next()] == [("ADDED", "a"), ("SYNCED", "")]
-        await cluster.create(CONFIG_MAPS, a_map("b"), space)
-        await cluster.patch(CONFIG_MAPS, "a", {"data": {"x": "1"}}, space)
-        await cluster.patch(CONFIG_MAPS, "a", {"data": {"x": "1"}}, space)  # nothing has changed
-        await cluster.delete(CONFIG_MAPS, "b", space)
+        await cluster.create(CONFIGMAPS, a_map("b"), space)
+        await cluster.patch(CONFIGMAPS, "a", {"data": {"x": "1"}}, space)
+        await cluster.patch(CONFIGMAPS, "a", {"data": {"x": "1"}}, space)  # nothing has changed
+        await cluster.delete(CONFIGMAPS, "b", space)
         assert [await heard.next() for _ in range(3)] == [("ADDED", "b"), ("MODIFIED", "a"), ("DELETED", "b")]
 
 

@@ -14,11 +14,8 @@ from kit.job_world import JobWorld, job, on, task
 from pumice.adapters.kube import Access, KubeClient
 from pumice.cluster.first_objects import volcano_kinds
 from pumice.ports.clock import SystemClock
-from pumice.ports.cluster import ApiError, Resource
-from pumice.wire import volcano
-from pumice.wire.batch import NETWORK_POLICIES, SECRETS, SERVICES
-
-SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts")
+from pumice.ports.cluster import ApiError
+from pumice.wire.kinds import CONFIGMAPS, NETWORK_POLICIES, SECRETS, SERVICE_ACCOUNTS, SERVICES
 
 
 @pytest.fixture(scope="session")
@@ -62,7 +59,7 @@ def test_the_job_of_the_guide_lives_through_its_restarts_and_fails(api: Api) -> 
                 return (status["state"]["phase"], status.get("retryCount", 0)) == ("Running", retry)
 
             await world.until(running)
-            for kind, called in ((volcano.CONFIGMAPS, "guide-svc"), (SERVICES, "guide"), (NETWORK_POLICIES, "guide"),
+            for kind, called in ((CONFIGMAPS, "guide-svc"), (SERVICES, "guide"), (NETWORK_POLICIES, "guide"),
                                  (SECRETS, "guide-ssh")):  # fmt: skip
                 assert await world.found(kind, called) is not None
             await world.remove(name)

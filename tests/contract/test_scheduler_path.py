@@ -20,7 +20,7 @@ import pytest
 from kit.accounts import token_of
 from kit.auditor import audit
 from kit.control_plane import Api
-from kit.local_cluster import NODES, PODS, vgpu_pod
+from kit.local_cluster import vgpu_pod
 
 from pumice.adapters.kube import Access, KubeClient
 from pumice.apps.controller import daemon as controller
@@ -30,11 +30,11 @@ from pumice.cluster.spec import uniform
 from pumice.machine import machine_of
 from pumice.node.vgpu.hollow import facts, hollow_node
 from pumice.ports.clock import SystemClock
-from pumice.ports.cluster import ApiError, Json, Resource
+from pumice.ports.cluster import ApiError, Json
+from pumice.wire.kinds import EVENTS, NODES, PODS
 from pumice.wire.volcano import POD_GROUPS, SCHEDULING_API, seconds
 
 pytestmark = pytest.mark.kube
-EVENTS = Resource("", "v1", "events")
 Question = Callable[[], Awaitable[Any]]
 
 

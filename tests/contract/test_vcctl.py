@@ -180,15 +180,17 @@ def test_flows_and_their_templates_are_created_from_a_file_shown_and_deleted(ctl
 
 
 @pytest.mark.parametrize(("words", "told"), [
-    (("job", "run"), "job name cannot be left blank"), (("job", "view"), VIEW_WHICH),
-    (("job", "suspend"), "job name is mandatory to suspend a particular job"),
-    (("job", "delete"), "job name is mandatory to delete a particular job"),
-    (("queue", "get"), "name is mandatory to get the particular queue details"),
-    (("queue", "delete"), "queue name must be specified"), (("queue", "operate", "-n", "q"), "action can not be null"),
+    (("job", "run"), "job name cannot be left blank: write --name NAME"), (("job", "view"), VIEW_WHICH),
+    (("job", "suspend"), "job name is mandatory to suspend a particular job: write --name NAME"),
+    (("job", "delete"), "job name is mandatory to delete a particular job: write --name NAME"),
+    (("queue", "get"), "name is mandatory to get the particular queue details: write --name NAME"),
+    (("queue", "delete"), "queue name must be specified: write --name NAME"),
+    (("queue", "operate", "-n", "q"), "action can not be null: write --action open, close or update"),
     (("queue", "operate", "-n", "q", "-a", "burn"), "action burn invalid, valid actions are open, close and update"),
-    (("jobtemplate", "delete"), "job template name must be specified"), (("jobflow", "delete"), "jobflow name must be specified"),
-    (("jobtemplate", "get"), "name is mandatory to get the particular job template details"),
-    (("jobflow", "get"), "name is mandatory to get the particular jobflow details"),
+    (("jobtemplate", "delete"), "job template name must be specified: write --name NAME, or -f FILE"),
+    (("jobflow", "delete"), "jobflow name must be specified: write --name NAME, or -f FILE"),
+    (("jobtemplate", "get"), "name is mandatory to get the particular job template details: write --name NAME"),
+    (("jobflow", "get"), "name is mandatory to get the particular jobflow details: write --name NAME"),
     (("job", "view", "-N", "nobody"), 'jobs.batch.volcano.sh "nobody" not found'),
 ])  # fmt: skip
 def test_a_mistake_is_one_line_and_an_exit_code(ctl: Vcctl, words: tuple[str, ...], told: str) -> None:
@@ -196,7 +198,7 @@ def test_a_mistake_is_one_line_and_an_exit_code(ctl: Vcctl, words: tuple[str, ..
 
 
 def test_a_short_form_says_its_own_name(ctl: Vcctl) -> None:
-    assert ctl(called="vcancel", code=2) == "vcancel: job name is mandatory to cancel a particular job\n"
+    assert ctl(called="vcancel", code=2) == "vcancel: job name is mandatory to cancel a particular job: write --name NAME\n"
     assert ctl("-c", "'", "-n", "x", called="vsub", code=2).startswith("vsub: --command")
 
 

@@ -27,9 +27,9 @@ from pumice.cluster import first_objects
 from pumice.cluster.spec import uniform
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError
-from pumice.wire.batch import CRON_JOBS, SECRETS
-from pumice.wire.kinds import CLUSTER_ROLES
-from pumice.wire.volcano import JOBS, POD_GROUPS, PODS, QUEUES, SCHEDULING_API
+from pumice.wire.batch import CRON_JOBS
+from pumice.wire.kinds import CLUSTER_ROLES, PODS, SECRETS
+from pumice.wire.volcano import JOBS, POD_GROUPS, QUEUES, SCHEDULING_API
 
 pytestmark = pytest.mark.kube
 SYSTEM = "volcano-system"

@@ -23,9 +23,9 @@ from pumice.machine import library_dir
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import Json, Resource
 from pumice.wire import limits_page
+from pumice.wire.kinds import NODES, PODS
 
 ROOT = Path(__file__).parents[2]
-PODS, NODES = Resource("", "v1", "pods"), Resource("", "v1", "nodes", namespaced=False)
 NODE = "real-1"
 PUMICE = [sys.executable, "-m", "pumice"]
 KUBELET_TOKEN = "kubelet-token-of-this-test"

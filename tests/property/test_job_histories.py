@@ -22,8 +22,8 @@ from kit.virtual_time import run_virtually
 from pumice.controllers.job.defaults import NEEDS
 from pumice.controllers.job.phases import ACTIONS, FINISHED, LIVING, MOVES, PHASES, STEPS
 from pumice.ports.cluster import ApiError, Json
-from pumice.wire import volcano
-from pumice.wire.batch import NETWORK_POLICIES, SECRETS, SERVICES
+from pumice.wire import kinds, volcano
+from pumice.wire.kinds import NETWORK_POLICIES, SECRETS, SERVICES
 
 CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 HISTORIES = int(os.environ.get("PUMICE_JOB_HISTORIES", "40"))
@@ -137,12 +137,12 @@ class History:
     async def vanish(self) -> None:
         for name in (await self.some_pods())[:1]:
             grace = self.dice.choice([0, 30])
-            await self.quietly(self.world.hands.delete(volcano.PODS, name, "default", grace=grace))
+            await self.quietly(self.world.hands.delete(kinds.PODS, name, "default", grace=grace))
 
     async def bury(self) -> None:
         for name, found in (await self.world.pods()).items():
             if found["metadata"].get("deletionTimestamp"):
-                await self.quietly(self.world.hands.delete(volcano.PODS, name, "default", grace=0))
+                await self.quietly(self.world.hands.delete(kinds.PODS, name, "default", grace=0))
 
     async def command(self) -> None:
         for found in [each for each in await self.jobs() for _ in range(self.dice.choice([1, 1, 2]))]:
@@ -235,11 +235,11 @@ class History:
         """Somebody else's pod takes the name of a task's pod, or goes."""
         mine = [name for name, found in (await self.world.pods()).items() if not found["metadata"].get("ownerReferences")]
         for name in mine:
-            await self.quietly(self.world.hands.delete(volcano.PODS, name, "default", grace=0))
+            await self.quietly(self.world.hands.delete(kinds.PODS, name, "default", grace=0))
         for found in (await self.jobs())[:1] if not mine else []:
             name = f"{found['metadata']['name']}-{found['spec']['tasks'][0]['name']}-0"
             body = {"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
-            await self.quietly(self.world.hands.create(volcano.PODS, body, "default"))
+            await self.quietly(self.world.hands.create(kinds.PODS, body, "default"))
 
     async def trouble(self) -> None:
         """The next few writes fail, or their answers are lost."""
@@ -278,12 +278,12 @@ class History:
         """The garbage collector comes by."""
         dying = {found["metadata"]["uid"]: found["metadata"]["name"] for found in await self.jobs()
                  if found["metadata"].get("deletionTimestamp")}  # fmt: skip
-        for kind in (volcano.PODS, volcano.POD_GROUPS, SERVICES, NETWORK_POLICIES, SECRETS, volcano.CONFIGMAPS,
-                     volcano.PERSISTENT_VOLUME_CLAIMS):
+        for kind in (kinds.PODS, volcano.POD_GROUPS, SERVICES, NETWORK_POLICIES, SECRETS, kinds.CONFIGMAPS,
+                     kinds.PERSISTENT_VOLUME_CLAIMS):
             for found in (await self.world.hands.list(kind, "default"))["items"]:
                 owners = {each["uid"] for each in found["metadata"].get("ownerReferences", ())}
                 if owners & {*self.graves, *dying}:
-                    grace = {"grace": 0} if kind is volcano.PODS else {}
+                    grace = {"grace": 0} if kind is kinds.PODS else {}
                     await self.quietly(self.world.hands.delete(kind, found["metadata"]["name"], "default", **grace))
         for name in dying.values():
             await self.quietly(self.world.hands.patch(volcano.JOBS, name, {"metadata": {"finalizers": None}}, "default"))
@@ -376,7 +376,7 @@ class History:
             assert not any(key.startswith("plugin-") for key in found["status"].get("controlledResources", ()))
             return
         plugins = {*spec.get("plugins", ()), *(need for each in spec.get("plugins", ()) for need in NEEDS.get(each, ()))}
-        hosts = await self.world.found(volcano.CONFIGMAPS, f"{name}-svc")
+        hosts = await self.world.found(kinds.CONFIGMAPS, f"{name}-svc")
         assert (hosts is not None) == (await self.world.found(SERVICES, name) is not None) == ("svc" in plugins)
         assert (await self.world.found(SECRETS, f"{name}-ssh") is not None) == ("ssh" in plugins)
         if hosts is not None:

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import yaml
 from kit.auditor import audit
-from kit.local_cluster import NODES, PODS, PUMICE, LocalCluster, local_cluster, log_with, phase, pumice, vgpu_pod
+from kit.local_cluster import PUMICE, LocalCluster, local_cluster, log_with, phase, pumice, vgpu_pod
 
 from pumice.adapters.kube import KubeClient
-from pumice.wire.volcano import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
+from pumice.wire.kinds import NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, STORAGE_CLASSES
 
 ROOT = Path(__file__).parents[2]
 

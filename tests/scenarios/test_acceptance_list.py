@@ -44,7 +44,7 @@ from pumice.admission.jobs import queue_problem
 from pumice.apps.controller import daemon as controller
 from pumice.apps.scheduler.daemon import Scheduler, Settings
 from pumice.ports.cluster import ApiError
-from pumice.wire import volcano
+from pumice.wire import kinds, volcano
 
 
 class Queues:
@@ -280,7 +280,7 @@ def test_line_14_a_refused_binding_frees_its_devices_and_is_tried_again_with_bac
             assert (found["reason"], found["message"]) == ("SchedulerError", "failed to bind to node n1: not now")
             await create(running.cluster, pod("b", mib=4000))  # takes the card that the refusal gave back
             await running.bind_all("b")
-            await running.cluster.delete(volcano.PODS, "b", "default", grace=0)
+            await running.cluster.delete(kinds.PODS, "b", "default", grace=0)
             await running.bind_all("a")
             gaps = [later - earlier for earlier, later in pairwise(times)]
             assert gaps == sorted(gaps)
@@ -300,9 +300,9 @@ def test_line_15_series_of_the_metrics_page_come_and_go_with_their_objects() -> 
             for series in ('volcano_vgpu_device_allocated_memory{devID="GPU-n1-0",NodeName="n1"} 4000', 'job_name="g"',
                            'podName="a"', 'volcano_schedule_attempts_total{result="scheduled"} 1'):  # fmt: skip
                 assert series in page
-            await running.cluster.delete(volcano.PODS, "a", "default", grace=0)
+            await running.cluster.delete(kinds.PODS, "a", "default", grace=0)
             await running.cluster.delete(volcano.POD_GROUPS, "g", "default")
-            await running.cluster.delete(volcano.NODES, "n1")
+            await running.cluster.delete(kinds.NODES, "n1")
             await running.clock.sleep(2)
             _, page = await running.page("/metrics")
             assert [word for word in ('NodeName="n1"', 'job_name="g"', 'podName="a"') if word in page] == []

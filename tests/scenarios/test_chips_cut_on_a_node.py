@@ -9,15 +9,14 @@ from typing import Any
 
 import pytest
 import yaml
-from kit.local_cluster import PODS, LocalCluster, local_cluster
+from kit.local_cluster import LocalCluster, local_cluster
 from kit.npu_cluster import go_by, said, script_pod, until_slices
 
-from pumice.ports.cluster import Resource
 from pumice.wire.device_reports import check_code
+from pumice.wire.kinds import CONFIGMAPS, NODES, PODS
 from pumice.wire.volcano import JOBS
 
 ROOT = Path(__file__).parents[2]
-CONFIGMAPS, NODES = Resource("", "v1", "configmaps"), Resource("", "v1", "nodes", namespaced=False)
 REAL, CORE = "huawei.com/AscendReal", "huawei.com/npu-core"
 NODE = "n310p"
 

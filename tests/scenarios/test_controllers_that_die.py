@@ -9,8 +9,9 @@ import pytest
 from kit.job_world import JobWorld, job, job_world, on, task
 from kit.virtual_time import run_virtually
 
-from pumice.wire import volcano
-from pumice.wire.batch import CRON_JOBS, JOB_TEMPLATES, NETWORK_POLICIES, SECRETS, SERVICES
+from pumice.wire import kinds, volcano
+from pumice.wire.batch import CRON_JOBS, JOB_TEMPLATES
+from pumice.wire.kinds import NETWORK_POLICIES, SECRETS, SERVICES
 
 Step = Callable[[JobWorld], Awaitable[Any]]
 
@@ -131,7 +132,7 @@ def test_a_job_is_brought_to_its_end_by_the_next_controller_while(what: str, wri
             assert versions <= {str(status.get("version", 0))}
             lives = phase == "Running"
             assert len(await world.groups()) == int(lives)
-            for kind, name in ((SERVICES, "j"), (NETWORK_POLICIES, "j"), (SECRETS, "j-ssh"), (volcano.CONFIGMAPS, "j-svc")):
+            for kind, name in ((SERVICES, "j"), (NETWORK_POLICIES, "j"), (SECRETS, "j-ssh"), (kinds.CONFIGMAPS, "j-svc")):
                 assert (await world.found(kind, name) is not None) == lives, (kind.plural, name)
 
     run_virtually(story())
@@ -216,7 +217,7 @@ async def bare_pods(world: JobWorld) -> None:
     for index in range(2):
         spec = {"schedulerName": "volcano", "containers": [{"name": "c", "image": "x"}]}
         meta = {"name": f"s-{index}", "ownerReferences": [owner]}
-        await world.hands.create(volcano.PODS, {"metadata": meta, "spec": spec}, "default")
+        await world.hands.create(kinds.PODS, {"metadata": meta, "spec": spec}, "default")
 
 
 async def pods_have_groups(world: JobWorld) -> None:

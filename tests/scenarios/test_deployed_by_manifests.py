@@ -6,11 +6,13 @@ import contextlib
 import socket
 from pathlib import Path
 
-from kit.local_cluster import PODS, local_cluster, vgpu_pod
+from kit.local_cluster import local_cluster, vgpu_pod
 from kit.manifests import manifest, resource_of
 
+from pumice.wire.kinds import PODS
 
-def test_the_manifests_bring_up_scheduler_controller_and_node_daemons_that_serve_a_pod(tmp_path: Path) -> None:
+
+def test_the_manifests_bring_up_daemons_that_serve_a_pod_by_the_rights_of_their_accounts(tmp_path: Path) -> None:
     """Although somebody on this machine has their usual ports: each listens on its pod's own address, where its probes ask."""
     with contextlib.ExitStack() as neighbours:
         for port in (8080, 8081, 9394, 9395):
@@ -37,3 +39,12 @@ def bring_up(tmp_path: Path) -> None:
         assert pods["guest"]["metadata"]["annotations"]["volcano.sh/bind-phase"] == "success"
         ours = sorted(name.rsplit("-", 2)[0] for name in pods if name != "guest")
         assert ours == ["volcano-controllers", "volcano-device", "volcano-scheduler", "volcano-vgpu"]
+
+        async def refusals(kube):
+            found = [(p["metadata"], c["name"]) for name, p in pods.items() if name != "guest" for c in p["spec"]["containers"]]
+            ways = [f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/log" for meta, _ in found]
+            texts = [await kube.request("GET", way, params={"container": c}) for way, (_, c) in zip(ways, found, strict=True)]
+            assert all(texts)
+            return [line for text in texts for line in text.decode().splitlines() if "forbidden" in line.lower()]
+
+        assert cluster.ask(refusals) == []

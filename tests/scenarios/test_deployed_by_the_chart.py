@@ -8,11 +8,12 @@ from typing import Any
 
 from kit.helm import CHART, helm, program
 from kit.job_world import job, task
-from kit.local_cluster import PODS, LocalCluster, local_cluster, vgpu_pod
+from kit.local_cluster import LocalCluster, local_cluster, vgpu_pod
 
 from pumice.adapters.kube import KubeClient
 from pumice.admission.registration import MUTATING, VALIDATING
 from pumice.ports.cluster import Json
+from pumice.wire.kinds import PODS
 from pumice.wire.volcano import JOBS
 
 CHANGED = {

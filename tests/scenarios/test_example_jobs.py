@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 import yaml
-from kit.local_cluster import PODS, local_cluster
+from kit.local_cluster import local_cluster
 
 from pumice.ports.cluster import Json
 from pumice.wire import volcano
 from pumice.wire.batch import CRON_JOBS, JOB_TEMPLATES
+from pumice.wire.kinds import PODS
 
 EXAMPLES = Path(__file__).parents[2] / "examples/jobs"
 EXPECTED = ("gang", "all-reduce", "mpi", "tensorflow", "quota", "pipeline-report")

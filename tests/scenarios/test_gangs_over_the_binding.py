@@ -17,7 +17,7 @@ from kit.scheduler_daemon import Daemon, create, daemon
 from kit.virtual_time import run_virtually
 
 from pumice.ports.cluster import ApiError
-from pumice.wire import volcano
+from pumice.wire import kinds
 
 SIZE = 8
 PATIENCE = 10.0
@@ -98,7 +98,7 @@ def story_of(fault: Callable[[Daemon], Fault], *, whole: bool | None, evicted: b
                 texts = await running.events("Evict")
                 assert "Pod is evicted, because of its gang could not be bound as a whole" in texts
                 assert "its gang could not be bound as a whole" in texts
-            nodes = (await running.cluster.list(volcano.NODES))["items"]
+            nodes = (await running.cluster.list(kinds.NODES))["items"]
             assert audit(nodes, (await running.cluster.pods()).values()) == []
 
     run_virtually(story())
@@ -221,7 +221,7 @@ def test_members_that_come_back_to_a_running_gang_do_not_endanger_it() -> None:
             await running.bind_all(*(f"g-{i}" for i in range(SIZE)))
             await running.clock.sleep(1)
             for name in ("g-0", "g-1"):
-                await running.cluster.delete(volcano.PODS, name, "default", grace=0)
+                await running.cluster.delete(kinds.PODS, name, "default", grace=0)
             running.cluster.fault = lambda verb, path: REFUSED if path.endswith("/h-0/binding") else None
             await create(running.cluster, *(pod(f"h-{i}", mib=8000, group="g", owner="g") for i in range(2)))
             await running.clock.sleep(PATIENCE)

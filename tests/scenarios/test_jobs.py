@@ -9,8 +9,8 @@ import pytest
 from kit.job_world import job, job_world, mindcluster_job, on, task
 from kit.virtual_time import run_virtually
 
-from pumice.wire import volcano
-from pumice.wire.batch import NETWORK_POLICIES, SECRETS, SERVICES
+from pumice.wire import kinds, volcano
+from pumice.wire.kinds import NETWORK_POLICIES, SECRETS, SERVICES
 
 
 def test_a_job_is_made_with_all_that_its_plugins_promise() -> None:
@@ -39,7 +39,7 @@ def test_a_job_is_made_with_all_that_its_plugins_promise() -> None:
             env = pod["spec"]["containers"][0]["env"]
             assert [each["name"] for each in env] == [
                 "VK_TASK_INDEX", "VC_TASK_INDEX", "VC_DEFAULT_TEST_HOSTS", "VC_DEFAULT_TEST_NUM"]  # fmt: skip
-            config = await world.found(volcano.CONFIGMAPS, "mindx-dls-svc")
+            config = await world.found(kinds.CONFIGMAPS, "mindx-dls-svc")
             assert config is not None
             assert config["data"] == {
                 "default_test.host": "mindx-dls-default-test-0.mindx-dls", "VC_DEFAULT_TEST_NUM": "1",
@@ -134,7 +134,7 @@ def test_a_job_is_scaled_up_and_down_and_its_pods_learn_of_each_other() -> None:
             assert sorted(await world.pods()) == [f"j-main-{i}" for i in range(4)]
             (group,) = (await world.groups()).values()
             assert (group["spec"]["minMember"], group["spec"]["minTaskMember"]) == (3, {"main": 4})
-            config = await world.found(volcano.CONFIGMAPS, "j-svc")
+            config = await world.found(kinds.CONFIGMAPS, "j-svc")
             assert config is not None
             assert config["data"]["VC_MAIN_NUM"] == "4"
             await world.change("j", tasks=[task("main", 1)], minAvailable=1)
@@ -151,9 +151,9 @@ def test_the_names_of_the_pods_that_somebody_deleted_are_there_again_once_the_jo
         async with job_world() as world:
             await world.submit(job("j", task("main", 1), plugins={"svc": []}))
             await world.start()
-            await world.hands.delete(volcano.CONFIGMAPS, "j-svc", "default")
+            await world.hands.delete(kinds.CONFIGMAPS, "j-svc", "default")
             await world.change("j", tasks=[task("main", 2)])
-            config = await world.found(volcano.CONFIGMAPS, "j-svc")
+            config = await world.found(kinds.CONFIGMAPS, "j-svc")
             assert config is not None
             assert config["data"]["VC_MAIN_NUM"] == "2"
 
@@ -174,7 +174,7 @@ def test_a_job_that_was_scaled_restarts_without_making_anything_twice() -> None:
             await world.start()
             assert sorted(name for name in made if name != "events") == [
                 "configmaps", "networkpolicies", "podgroups", "pods", "pods", "secrets", "services"]  # fmt: skip
-            config = await world.found(volcano.CONFIGMAPS, "j-svc")
+            config = await world.found(kinds.CONFIGMAPS, "j-svc")
             assert config is not None
             assert config["data"]["VC_MAIN_NUM"] == "2"
 
@@ -227,14 +227,14 @@ def test_claims_are_made_or_waited_for_and_mounted_everywhere() -> None:
             assert await world.pods() == {}
             assert await world.events("PVCError") == [
                 "pvc data is not found, the job will be in the Pending state until the PVC is created"]  # fmt: skip
-            await world.cluster.create(volcano.PERSISTENT_VOLUME_CLAIMS, {"metadata": {"name": "data"}, "spec": asked}, "default")
+            await world.cluster.create(kinds.PERSISTENT_VOLUME_CLAIMS, {"metadata": {"name": "data"}, "spec": asked}, "default")
             await world.rest(40)
             await world.start()
             spec = (await world.pods())["j-main-0"]["spec"]
             claims = [each["persistentVolumeClaim"]["claimName"] for each in spec["volumes"] if "persistentVolumeClaim" in each]
             made = next(claim for claim in claims if claim != "data")
             assert len(made.removeprefix("j-pvc-")) == 12
-            assert await world.found(volcano.PERSISTENT_VOLUME_CLAIMS, made) is not None
+            assert await world.found(kinds.PERSISTENT_VOLUME_CLAIMS, made) is not None
             assert [each["mountPath"] for each in spec["containers"][0]["volumeMounts"]][:2] == ["/out", "/in"]
             assert (await world.status("j"))["controlledResources"] == {
                 f"volume-pvc-{made}": made, "volume-pvc-data": "data"}  # fmt: skip

@@ -9,8 +9,8 @@ from kit.job_world import job, job_world, on, task
 from kit.virtual_time import run_virtually
 
 from pumice.ports.cluster import ApiError
-from pumice.wire import volcano
-from pumice.wire.batch import SERVICES
+from pumice.wire import kinds, volcano
+from pumice.wire.kinds import SERVICES
 
 
 @pytest.mark.parametrize(("wrong", "words"), [
@@ -70,7 +70,7 @@ def test_what_is_null_in_a_template_is_not_there_as_kubernetes_reads_it() -> Non
             await world.submit(body)
             await world.start()
             assert (await world.phase("j"), await world.events("JobStatusError")) == ("Running", [])
-            config = await world.found(volcano.CONFIGMAPS, "j-svc")
+            config = await world.found(kinds.CONFIGMAPS, "j-svc")
             assert config is not None
             assert config["data"]["VC_MAIN_HOSTS"] == "j-main-0.s"
 
@@ -161,7 +161,7 @@ def test_a_pod_of_somebody_else_under_a_tasks_name_is_left_alone() -> None:
         async with job_world() as world:
             foreign = {"metadata": {"name": "j-main-0", "labels": {"volcano.sh/job-name": "j"}},
                        "spec": {"containers": [{"name": "c", "image": "busybox"}]}}  # fmt: skip
-            await world.cluster.create(volcano.PODS, foreign, "default")
+            await world.cluster.create(kinds.PODS, foreign, "default")
             await world.submit(job("j", task("main", 2)))
             await world.admit()
             await world.rest(600)
@@ -384,7 +384,7 @@ def test_a_pod_that_bears_the_label_of_a_job_and_is_of_none_gets_a_group_of_its_
             await world.submit(job("j", task("main")))
             copied = {"metadata": {"name": "copy", "labels": {"volcano.sh/job-name": "j"}},
                       "spec": {"schedulerName": "volcano", "containers": [{"name": "c", "image": "x"}]}}  # fmt: skip
-            await world.hands.create(volcano.PODS, copied, "default")
+            await world.hands.create(kinds.PODS, copied, "default")
             await world.start()
             found = (await world.pods())["copy"]
             assert found["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == f"podgroup-{found['metadata']['uid']}"

@@ -13,7 +13,7 @@ import pytest
 from kit.job_world import JobWorld, job, job_world, task
 from kit.virtual_time import EPOCH, run_virtually
 
-from pumice.wire import volcano
+from pumice.wire import kinds, volcano
 from pumice.wire.batch import CRON_JOBS, JOB_TEMPLATES
 from pumice.wire.cron import parse_schedule
 
@@ -284,7 +284,7 @@ async def listening(answer: bytes) -> AsyncIterator[tuple[int, list[bytes]]]:
 
 
 async def address(world: JobWorld, pod: str) -> None:
-    await world.hands.patch(volcano.PODS, pod, {"status": {"podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]}}, "default",
+    await world.hands.patch(kinds.PODS, pod, {"status": {"podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]}}, "default",
                             subresource="status")  # fmt: skip
 
 

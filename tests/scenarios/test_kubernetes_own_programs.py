@@ -9,14 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from kit.local_cluster import PODS, LocalCluster, local_cluster
+from kit.local_cluster import LocalCluster, local_cluster
 
 from pumice.adapters.kube import KubeClient
-from pumice.ports.cluster import Json, Resource
+from pumice.ports.cluster import Json
+from pumice.wire.kinds import PODS, SERVICE_ACCOUNTS, STATEFUL_SETS
 
 pytestmark = pytest.mark.kube
-SETS = Resource("apps", "v1", "statefulsets")
-ACCOUNTS = Resource("", "v1", "serviceaccounts")
 
 
 @contextmanager
@@ -61,12 +60,12 @@ profiles: [{{schedulerName: foreign}}]
         log = tmp_path / "controllers.log"
         with program("kube-scheduler", tmp_path / "scheduler.log", f"--config={configuration}", "--secure-port=0"), \
                 program("kube-controller-manager", log, *controllers):
-            cluster.ask(lambda kube: kube.create(SETS, stateful_set("web", 2)))
+            cluster.ask(lambda kube: kube.create(STATEFUL_SETS, stateful_set("web", 2)))
             cluster.wait(all_run)
             assert "is forbidden" not in log.read_text()
             assert own_accounts(cluster) >= {"statefulset-controller", "replicaset-controller"}
 
 
 def own_accounts(cluster: LocalCluster) -> set[str]:
-    found = cluster.ask(lambda kube: kube.list(ACCOUNTS, "kube-system"))["items"]
+    found = cluster.ask(lambda kube: kube.list(SERVICE_ACCOUNTS, "kube-system"))["items"]
     return {account["metadata"]["name"] for account in found}

@@ -8,7 +8,7 @@ from kit.objects import node, pod
 from kit.scheduler_daemon import Daemon, create, daemon
 from kit.virtual_time import run_virtually
 
-from pumice.wire import volcano
+from pumice.wire import kinds
 
 
 def slow_conditions(running: Daemon, seconds: float) -> list[str]:
@@ -55,7 +55,7 @@ def test_a_condition_of_a_pod_that_is_gone_is_not_written_on_the_next_of_its_nam
             slow_conditions(running, 3)
             await create(running.cluster, pod("a", cpu="4"))
             await running.clock.sleep(0.2)
-            await running.cluster.delete(volcano.PODS, "a", "default", grace=0)
+            await running.cluster.delete(kinds.PODS, "a", "default", grace=0)
             await create(running.cluster, pod("a", cpu="500m"))
             await running.bind_all("a")
             await running.clock.sleep(5)

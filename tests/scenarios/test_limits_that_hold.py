@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from kit.local_cluster import PODS, local_cluster, log_with, vgpu_pod
+from kit.local_cluster import local_cluster, log_with, vgpu_pod
 from kit.vgpu_kit import CHILDREN
+
+from pumice.wire.kinds import PODS
 
 LIFTS = {
     "CUDA_DEVICE_MEMORY_LIMIT_0": "0",

@@ -21,7 +21,7 @@ from pumice.apps.scheduler.informers import Informers
 from pumice.engine.engine import Engine
 from pumice.engine.state.state import State
 from pumice.ports.cluster import ApiError, Resource, WatchEvent
-from pumice.wire import volcano
+from pumice.wire import kinds, volcano
 from pumice.wire.objects import ConfigMap
 
 Json = dict[str, Any]
@@ -34,19 +34,19 @@ ATTACHMENT: Json = {"kind": "VolumeAttachment", "metadata": {"name": "a"},
                     "spec": {"nodeName": "n1", "source": {"persistentVolumeName": "v"}}}  # fmt: skip
 SPACE: Json = {"kind": "Namespace", "metadata": {"name": "default", "labels": {"team": "x"}}}
 KINDS: dict[str, tuple[Resource, Json, Known]] = {
-    "node": (volcano.NODES, node("n1"), lambda s: "n1" in s.ledger.table.row_of),
-    "namespace": (volcano.NAMESPACES, SPACE, lambda s: "default" in s.ledger.terms.namespaces),
-    "priority class": (volcano.PRIORITY_CLASSES, priority_class("p", 7), lambda s: "p" in s.groups.priority_classes),
+    "node": (kinds.NODES, node("n1"), lambda s: "n1" in s.ledger.table.row_of),
+    "namespace": (kinds.NAMESPACES, SPACE, lambda s: "default" in s.ledger.terms.namespaces),
+    "priority class": (kinds.PRIORITY_CLASSES, priority_class("p", 7), lambda s: "p" in s.groups.priority_classes),
     "queue": (volcano.QUEUES, queue("q"), lambda s: "q" in s.queues and s.queues["q"].present),
     "PodGroup": (volcano.POD_GROUPS, group("g", minimum=1),
                  lambda s: "default/g" in s.jobs and s.jobs["default/g"].group is not None),
-    "claim": (volcano.PERSISTENT_VOLUME_CLAIMS, claim("c"), lambda s: "default/c" in s.volumes.claims),
-    "volume": (volcano.PERSISTENT_VOLUMES, volume("v"), lambda s: "v" in s.volumes.volumes),
-    "storage class": (volcano.STORAGE_CLASSES, storage_class("later"), lambda s: "later" in s.volumes.classes),
-    "CSINode": (volcano.CSI_NODES, limit("n1", 3), lambda s: "n1" in s.volumes.limits),
-    "CSIDriver": (volcano.CSI_DRIVERS, DRIVER, lambda s: "d" in s.volumes.frugal),
-    "capacity": (volcano.CSI_STORAGE_CAPACITIES, CAPACITY, lambda s: "default/c" in s.volumes.capacities),
-    "attachment": (volcano.VOLUME_ATTACHMENTS, ATTACHMENT, lambda s: bool(s.volumes.attached.get("n1"))),
+    "claim": (kinds.PERSISTENT_VOLUME_CLAIMS, claim("c"), lambda s: "default/c" in s.volumes.claims),
+    "volume": (kinds.PERSISTENT_VOLUMES, volume("v"), lambda s: "v" in s.volumes.volumes),
+    "storage class": (kinds.STORAGE_CLASSES, storage_class("later"), lambda s: "later" in s.volumes.classes),
+    "CSINode": (kinds.CSI_NODES, limit("n1", 3), lambda s: "n1" in s.volumes.limits),
+    "CSIDriver": (kinds.CSI_DRIVERS, DRIVER, lambda s: "d" in s.volumes.frugal),
+    "capacity": (kinds.CSI_STORAGE_CAPACITIES, CAPACITY, lambda s: "default/c" in s.volumes.capacities),
+    "attachment": (kinds.VOLUME_ATTACHMENTS, ATTACHMENT, lambda s: bool(s.volumes.attached.get("n1"))),
 }  # fmt: skip
 ORDERS = {
     "the new one comes first": ["ADDED 1", "ADDED 2", "DELETED 1"],
@@ -109,7 +109,7 @@ def test_the_configuration_that_was_made_anew_counts_in_whatever_order_it_was_to
 
     async def story() -> None:
         taken: list[ConfigMap | None] = []
-        told = Told(volcano.CONFIGMAPS, events(written, *ORDERS[order]))
+        told = Told(kinds.CONFIGMAPS, events(written, *ORDERS[order]))
         informers = Informers(told, VirtualClock(), Engine(), asyncio.Event())  # type: ignore[arg-type]
         watch = asyncio.ensure_future(informers.watch_configmap("configuration", "volcano-system/conf", taken.append))
         await asyncio.sleep(1)
@@ -186,21 +186,21 @@ def test_after_a_relist_pods_go_by_the_objects_that_were_made_anew() -> None:
             made = {"metadata": {"name": "q"}, "spec": {"weight": 1}}
             first = {"metadata": {"name": "high"}, "value": 5}
             await cluster.create(volcano.QUEUES, made)
-            await cluster.create(volcano.PRIORITY_CLASSES, first)
+            await cluster.create(kinds.PRIORITY_CLASSES, first)
             await create(cluster, group("g", minimum=2, queue="q", priority_class="high"), pod("a", mib=4000, group="g"))
 
             await running.clock.sleep(1)
             cluster.blind = True
             await cluster.delete(volcano.POD_GROUPS, "g", "default")
             await cluster.delete(volcano.QUEUES, "q")
-            await cluster.delete(volcano.PRIORITY_CLASSES, "high")
-            await cluster.delete(volcano.NODES, "n1")
-            await cluster.delete(volcano.CONFIGMAPS, "volcano-scheduler-configmap", "volcano-system")
+            await cluster.delete(kinds.PRIORITY_CLASSES, "high")
+            await cluster.delete(kinds.NODES, "n1")
+            await cluster.delete(kinds.CONFIGMAPS, "volcano-scheduler-configmap", "volcano-system")
             await cluster.create(volcano.QUEUES, made)
-            await cluster.create(volcano.PRIORITY_CLASSES, {**first, "value": 7})
+            await cluster.create(kinds.PRIORITY_CLASSES, {**first, "value": 7})
             await cluster.put_node(node("n1", cards=2))
             conf = {"metadata": {"name": "volcano-scheduler-configmap"}, "data": {"volcano-scheduler.conf": CONF}}
-            await cluster.create(volcano.CONFIGMAPS, conf, "volcano-system")
+            await cluster.create(kinds.CONFIGMAPS, conf, "volcano-system")
             await create(cluster, group("g", minimum=2, queue="q", priority_class="high"), pod("b", mib=4000, group="g"))
             await running.clock.sleep(5)
             cluster.blind = False

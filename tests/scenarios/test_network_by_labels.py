@@ -11,7 +11,7 @@ from kit.objects import node
 from kit.virtual_time import run_virtually
 
 from pumice.ports.cluster import ApiError, Json
-from pumice.wire import volcano
+from pumice.wire import kinds, volcano
 from pumice.wire.controller_conf import parse_controller_conf
 
 RACKS = """
@@ -46,9 +46,9 @@ networkTopologyDiscovery:
 async def configure(world: JobWorld, text: str) -> None:
     body = {"metadata": {"name": "volcano-controller-configmap"}, "data": {"volcano-controller.conf": text}}
     try:
-        await world.hands.create(volcano.CONFIGMAPS, body, "volcano-system")
+        await world.hands.create(kinds.CONFIGMAPS, body, "volcano-system")
     except ApiError:
-        await world.hands.patch(volcano.CONFIGMAPS, "volcano-controller-configmap", body, "volcano-system")
+        await world.hands.patch(kinds.CONFIGMAPS, "volcano-controller-configmap", body, "volcano-system")
     await world.rest()
 
 
@@ -56,11 +56,11 @@ async def label(world: JobWorld, name: str, **labels: str | None) -> None:
     """``net__rack="a"`` is the label ``net/rack``."""
     said = {key.replace("__", "/"): value for key, value in labels.items()}
     try:
-        await world.hands.patch(volcano.NODES, name, {"metadata": {"labels": said}})
+        await world.hands.patch(kinds.NODES, name, {"metadata": {"labels": said}})
     except ApiError:
         made = node(name)
         made["metadata"] = {"name": name, "labels": said}
-        await world.hands.create(volcano.NODES, made)
+        await world.hands.create(kinds.NODES, made)
     await world.rest()
 
 
@@ -92,7 +92,7 @@ def test_switches_are_made_of_labels_and_follow_them() -> None:
             assert (await hypernode(world, "gpu-tier1-a"))["metadata"]["labels"] == {
                 "volcano.sh/network-topology-source": "label", "net/rack": "a"}  # fmt: skip
             await label(world, "n2", net__rack="B_1")
-            await world.hands.delete(volcano.NODES, "n1")
+            await world.hands.delete(kinds.NODES, "n1")
             await world.rest()
             assert await tree(world) == {b: (1, "net/rack", ["n2", "n3"]), "gpu-tier2-s": (2, "net/spine", [b])}
 
@@ -155,7 +155,7 @@ def test_labels_that_make_no_tree_change_nothing_and_are_told_once(name: str, la
             assert await tree(world) == before
             assert await world.events("TopologyRefused") == [
                 f"the labels of the nodes make no tree, so nothing is changed: {words}"]  # fmt: skip
-            await world.hands.delete(volcano.NODES, name)
+            await world.hands.delete(kinds.NODES, name)
             await world.rest()
             assert set(await tree(world)) == {*before, "shallow-tier1-c"}
 

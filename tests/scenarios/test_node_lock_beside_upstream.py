@@ -13,7 +13,7 @@ from kit.objects import group, node, pod
 from kit.scheduler_daemon import CONF, Daemon, create, daemon
 from kit.virtual_time import run_virtually
 
-from pumice.wire import names, volcano
+from pumice.wire import kinds, names
 from pumice.wire.node_lock import parse_lock, render_lock
 
 LOCKED = CONF.replace("deviceshare.VGPUEnable: true", "deviceshare.VGPUEnable: true\n      deviceshare.NodeLockEnable: true")
@@ -43,7 +43,7 @@ class Plugin:
                 self.values.add(await lock_of(self.running, place))
                 await clock.sleep(SERVES_IN)
                 done = {"metadata": {"annotations": {names.BIND_PHASE: "success"}}}
-                await cluster.patch(volcano.PODS, pods[0], done, "default")
+                await cluster.patch(kinds.PODS, pods[0], done, "default")
                 self.served.append(pods[0])
                 await set_lock(self.running, place, None)
             await clock.sleep(0.1)
@@ -62,12 +62,12 @@ async def beside(running: Daemon) -> AsyncIterator[Plugin]:
 
 
 async def lock_of(running: Daemon, name: str) -> str:
-    found = await running.cluster.get(volcano.NODES, name)
+    found = await running.cluster.get(kinds.NODES, name)
     return str(found["metadata"].get("annotations", {}).get(names.NODE_LOCK_VGPU, ""))
 
 
 async def set_lock(running: Daemon, name: str, value: str | None) -> None:
-    await running.cluster.patch(volcano.NODES, name, {"metadata": {"annotations": {names.NODE_LOCK_VGPU: value}}})
+    await running.cluster.patch(kinds.NODES, name, {"metadata": {"annotations": {names.NODE_LOCK_VGPU: value}}})
 
 
 def play(story: Coroutine[Any, Any, None]) -> None:
@@ -141,7 +141,7 @@ def test_a_pod_that_is_deleted_before_its_binding_leaves_no_lock() -> None:
             await set_lock(running, "n1", render_lock(running.clock.now()))
             await create(running.cluster, pod("a", mib=2000))
             await running.clock.sleep(5)
-            await running.cluster.delete(volcano.PODS, "a", "default")
+            await running.cluster.delete(kinds.PODS, "a", "default")
             await set_lock(running, "n1", None)
             await running.clock.sleep(10)
             assert await lock_of(running, "n1") == ""

@@ -15,7 +15,7 @@ from kit.scheduler_daemon import CONF, Daemon, create, daemon, tell_pod, write_c
 from kit.virtual_time import run_virtually
 
 from pumice.ports.cluster import ApiError
-from pumice.wire import volcano
+from pumice.wire import kinds, volcano
 
 HUGE = ("9223372036854775807", "9223372036854775807Ei", "1e30", "99999999999999999999999999")
 NEGATIVE = ("-1", "-9223372036854775808", "-1e30")
@@ -85,7 +85,7 @@ def test_a_node_queue_or_group_with_a_negative_or_huge_amount_harms_nobody_else(
                 await running.cluster.put_node(odd)
             except ApiError as error:
                 not_taken(error)
-                await running.cluster.delete(volcano.NODES, "odd")
+                await running.cluster.delete(kinds.NODES, "odd")
             for key in ("capability", "guarantee", "deserved"):
                 inner = {"resource": {"cpu": amount}} if key == "guarantee" else {"cpu": amount, "volcano.sh/vgpu-memory": amount}
                 await put_queue(running.cluster, f"by-{key}", **{key: inner})
@@ -150,12 +150,12 @@ def test_a_priority_class_that_is_gone_counts_as_none() -> None:
     async def story() -> None:
         async with daemon(node("n1", cards=1)) as running:
             body = {"metadata": {"name": "urgent"}, "value": 1000}
-            await running.cluster.create(volcano.PRIORITY_CLASSES, body)
+            await running.cluster.create(kinds.PRIORITY_CLASSES, body)
             high = group("high", minimum=1, priority_class="urgent")
             await create(running.cluster, group("low", minimum=1), high)
             await running.clock.sleep(1)
             assert running.scheduler.engine.state.jobs["default/high"].priority == 1000
-            await running.cluster.delete(volcano.PRIORITY_CLASSES, "urgent")
+            await running.cluster.delete(kinds.PRIORITY_CLASSES, "urgent")
             await create(running.cluster, group("other", minimum=1, priority_class="never-was"))
             await running.clock.sleep(1)
             jobs = running.scheduler.engine.state.jobs
@@ -181,8 +181,8 @@ def test_a_node_that_shrinks_under_its_pods_keeps_them_and_takes_no_more() -> No
             await running.cluster.put_node(node("n2", cards=4))
             await running.bind_all("late")
             assert (await running.cluster.pods())["late"]["spec"]["nodeName"] == "n2"
-            await running.cluster.delete(volcano.PODS, "p0", "default", grace=0)
-            await running.cluster.delete(volcano.PODS, "p1", "default", grace=0)
+            await running.cluster.delete(kinds.PODS, "p0", "default", grace=0)
+            await running.cluster.delete(kinds.PODS, "p1", "default", grace=0)
             await running.cluster.put_node(node("n1", cards=2, cpu="4"))
             await goes_on(running)
 
@@ -221,7 +221,7 @@ def test_a_watch_that_repeats_old_events_changes_nothing() -> None:
             for old in (fresh, bound, fresh):
                 await tell_pod(running, old, "ADDED")
                 assert list(state.ledger.holdings) == [fresh["metadata"]["uid"]]
-            await running.cluster.delete(volcano.PODS, "a", "default", grace=0)
+            await running.cluster.delete(kinds.PODS, "a", "default", grace=0)
             await running.clock.sleep(1)
             await goes_on(running, mib=8000)
 
@@ -252,11 +252,11 @@ def test_a_device_configmap_that_becomes_broken_leaves_the_cards_as_they_were(br
         async with daemon(node("n1", cards=2)) as running:
             settings = running.scheduler.engine.settings
             body = {"metadata": {"name": settings.configmap}, "data": {"device-config.yaml": "nvidia: {}"}}
-            await running.cluster.create(volcano.CONFIGMAPS, body, settings.configmap_namespace)
+            await running.cluster.create(kinds.CONFIGMAPS, body, settings.configmap_namespace)
             await running.clock.sleep(1)
             before = running.scheduler.engine.device_config
             body = {"data": {"device-config.yaml": broken}}
-            await running.cluster.patch(volcano.CONFIGMAPS, settings.configmap, body, settings.configmap_namespace)
+            await running.cluster.patch(kinds.CONFIGMAPS, settings.configmap, body, settings.configmap_namespace)
             await running.clock.sleep(2)
             assert running.scheduler.engine.device_config is before
             assert running.scheduler.configuration.refused == 1

@@ -25,7 +25,7 @@ from pumice.engine.cycle.actions import ACTIONS
 from pumice.engine.plugins.registry import PLUGINS
 from pumice.families.lint import lint_files
 from pumice.model.errors import BadInput
-from pumice.wire import names, volcano
+from pumice.wire import kinds, names, volcano
 from pumice.wire import scheduler_words as grammar
 from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.kinds import CRDS
@@ -106,7 +106,7 @@ def test_a_device_setting_that_promises_it_is_warned_of_at_its_line_found_by_lin
     async def story() -> None:
         async with daemon(node("n1"), conf=conf("deviceshare"), settings=Settings(strict=True)) as running:
             body = {"metadata": {"name": names.DEVICE_CONFIGMAP}, "data": {names.DEVICE_CONFIG_KEY: text(asked)}}
-            await running.cluster.create(volcano.CONFIGMAPS, body, "kube-system")
+            await running.cluster.create(kinds.CONFIGMAPS, body, "kube-system")
             await running.clock.sleep(2)
             (said,) = await running.events("ConfigurationRefused")
             assert f"{row.text} (strict)" in said
@@ -209,7 +209,7 @@ def test_an_object_that_wishes_for_it_is_told_once_by_an_event(row: Row) -> None
             body = {k: v for k, v in obj.items() if k != "status"}
             await running.cluster.create(volcano.QUEUES, body)
             await running.clock.sleep(30)
-            (event,) = [e for e in (await running.cluster.list(volcano.EVENTS))["items"] if e["reason"] == "WithoutEffect"]
+            (event,) = [e for e in (await running.cluster.list(kinds.EVENTS))["items"] if e["reason"] == "WithoutEffect"]
             assert (event["involvedObject"]["kind"], event["involvedObject"]["name"]) == (obj["kind"], obj["metadata"]["name"])
             assert event["message"] == row.field_text
 
@@ -247,7 +247,7 @@ def test_an_object_of_a_kind_that_nothing_serves_is_told_once_and_found_by_lint(
         patch = {"metadata": {"labels": {"a": "b"}}}
         await cluster.patch(kind, "one", patch, "default" if kind.namespaced else "")
         await clock.sleep(100)
-        (event,) = (await cluster.list(volcano.EVENTS))["items"]
+        (event,) = (await cluster.list(kinds.EVENTS))["items"]
         assert (event["involvedObject"]["kind"], event["involvedObject"]["name"]) == (row.name, "one")
         assert event["message"].startswith(row.text)
         assert event["source"]["component"] == CONTROLLER_NAME

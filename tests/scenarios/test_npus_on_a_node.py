@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 import yaml
-from kit.local_cluster import PODS, PUMICE, LocalCluster, local_cluster, phase, vgpu_pod
+from kit.local_cluster import PUMICE, LocalCluster, local_cluster, phase, vgpu_pod
 from kit.npu_cluster import go_by, machine, ran, script_pod, until_slices
 
 from pumice.cluster.spec import load
-from pumice.ports.cluster import Resource
+from pumice.wire.kinds import PODS
 
 ROOT = Path(__file__).parents[2]
-CONFIGMAPS = Resource("", "v1", "configmaps")
 NODES = "nodes:\n- {name: n310p, npus: 2, npu: 310P3, cpu: 16}\n- {name: n910b4, npus: 2, npu: 910B4}\n- {name: gpu, cards: 1}\n"
 
 

@@ -29,9 +29,9 @@ from pumice.cluster.kubelet.run import run as run_kubelet
 from pumice.cluster.kubelet.settings import KubeletSettings
 from pumice.cluster.runtime.hollow import HollowRuntime
 from pumice.cluster.spec import uniform
-from pumice.ports.cluster import Json, Resource
+from pumice.ports.cluster import Json
+from pumice.wire.kinds import NODES, PODS
 
-PODS, NODES = Resource("", "v1", "pods"), Resource("", "v1", "nodes", namespaced=False)
 Daemon = Callable[[asyncio.Event, asyncio.Event], Awaitable[None]]
 
 

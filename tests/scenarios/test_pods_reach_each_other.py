@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.local_cluster import PODS, LocalCluster, local_cluster, pumice
+from kit.local_cluster import LocalCluster, local_cluster, pumice
 
 from pumice.cluster.network.pod_network import interface_of
 from pumice.cluster.runtime.isolation import probe
 from pumice.ports.cluster import Json
 from pumice.wire import volcano
+from pumice.wire.kinds import PODS
 
 PORT, SSHD = 5000, "/usr/sbin/sshd"
 LISTEN = f"{sys.executable} -m http.server {PORT}"

@@ -10,8 +10,8 @@ from kit.job_world import JobWorld, job, job_world, mindcluster_job, on, task
 from kit.virtual_time import run_virtually
 
 from pumice.ports.cluster import ApiError
-from pumice.wire import volcano
-from pumice.wire.batch import SECRETS, SERVICES
+from pumice.wire import kinds, volcano
+from pumice.wire.kinds import SECRETS, SERVICES
 
 
 def test_an_evicted_pod_restarts_its_job_until_the_retries_are_used_up() -> None:
@@ -33,7 +33,7 @@ def test_an_evicted_pod_restarts_its_job_until_the_retries_are_used_up() -> None
             ]  # fmt: skip
             assert await world.pods() == {}
             assert await world.groups() == {}
-            for kind, called in ((SERVICES, "mindx-dls"), (volcano.CONFIGMAPS, "mindx-dls-svc"), (SECRETS, "mindx-dls-ssh")):
+            for kind, called in ((SERVICES, "mindx-dls"), (kinds.CONFIGMAPS, "mindx-dls-svc"), (SECRETS, "mindx-dls-ssh")):
                 assert await world.found(kind, called) is None
             assert await world.events("ExecuteAction") == ["Start to execute action RestartJob "] * 3
 

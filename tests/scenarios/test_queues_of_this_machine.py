@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from kit.local_cluster import PODS, LocalCluster, local_cluster, pumice
+from kit.local_cluster import LocalCluster, local_cluster, pumice
 
 from pumice.adapters.kube import KubeClient
-from pumice.ports.cluster import Resource
-from pumice.wire import volcano
+from pumice.wire import kinds, volcano
+from pumice.wire.kinds import PODS
 
 EXAMPLE = Path(__file__).parents[2] / "examples/quota"
-KINDS = {"ConfigMap": volcano.CONFIGMAPS, "Queue": volcano.QUEUES, "ReplicaSet": Resource("apps", "v1", "replicasets")}
+KINDS = {"ConfigMap": kinds.CONFIGMAPS, "Queue": volcano.QUEUES, "ReplicaSet": kinds.REPLICA_SETS}
 MEMORY = "volcano.sh/vgpu-memory"
 
 

@@ -13,7 +13,9 @@ import urllib.request
 from typing import Any
 
 import pytest
-from kit.local_cluster import NODES, PODS, LocalCluster, local_cluster, log_with, vgpu_pod
+from kit.local_cluster import LocalCluster, local_cluster, log_with, vgpu_pod
+
+from pumice.wire.kinds import NODES, PODS
 
 BURN = f"{sys.executable} -m pumice.cli.burn"
 MIB = 1 << 20

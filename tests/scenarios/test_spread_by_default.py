@@ -11,7 +11,7 @@ from kit.objects import node, pod
 from kit.scheduler_daemon import create, daemon
 from kit.virtual_time import run_virtually
 
-from pumice.wire import volcano
+from pumice.wire import kinds
 
 ZONE = "topology.kubernetes.io/zone"
 SPREADS = """\
@@ -99,7 +99,7 @@ def test_the_daemon_follows_services_and_controllers() -> None:
         nodes = [node("n0", labels={ZONE: "a"}), node("n1", labels={ZONE: "b"})]
         async with daemon(*nodes, conf=SPREADS % 2) as running:
             service = {"metadata": {"name": "web"}, "spec": {"selector": WEB, "ports": [{"port": 80}]}}
-            await running.cluster.create(volcano.SERVICES, service, "default")
+            await running.cluster.create(kinds.SERVICES, service, "default")
             await running.clock.sleep(1)
             for i in range(2):
                 await create(running.cluster, web(f"p{i}"))

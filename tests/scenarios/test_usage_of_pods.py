@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from kit.real_node import Cases, Cluster
 
-from pumice.ports.cluster import ApiError, Resource
+from pumice.ports.cluster import ApiError
+from pumice.wire.kinds import NODES
 from pumice.wire.quantity import parse_quantity
 
 METRICS = "/apis/metrics.k8s.io/v1beta1"
-NODES = Resource("", "v1", "nodes", namespaced=False)
 
 
 async def ask(cluster: Cluster, path: str, **params: str) -> Any:

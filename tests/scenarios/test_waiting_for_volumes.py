@@ -16,10 +16,10 @@ from kit.virtual_time import run_virtually
 from pumice.apps.scheduler.bind_results import BROKEN_GANG
 from pumice.apps.scheduler.volume_wait import VolumeWait
 from pumice.engine.explaining.explain import explain_known
-from pumice.wire import volcano
+from pumice.wire import kinds
 
 SELECTED = "volume.kubernetes.io/selected-node"
-CLAIMS = volcano.PERSISTENT_VOLUME_CLAIMS
+CLAIMS = kinds.PERSISTENT_VOLUME_CLAIMS
 PATIENT = CONF.replace("  - name: proportion\n", "").replace("  - name: predicates\n",
                        "  - name: predicates\n    arguments:\n      volumebinding.bindTimeoutSeconds: 30\n")  # fmt: skip
 
@@ -27,11 +27,11 @@ PATIENT = CONF.replace("  - name: proportion\n", "").replace("  - name: predicat
 @asynccontextmanager
 async def cluster_with(*storage: Json, cpu: str = "4") -> AsyncIterator[Daemon]:
     async with daemon(node("n1", cpu=cpu, labels={ZONE: "a"}), conf=PATIENT) as running:
-        kinds = {"StorageClass": volcano.STORAGE_CLASSES, "PersistentVolumeClaim": CLAIMS,
-                 "PersistentVolume": volcano.PERSISTENT_VOLUMES}  # fmt: skip
+        stored = {"StorageClass": kinds.STORAGE_CLASSES, "PersistentVolumeClaim": CLAIMS,
+                  "PersistentVolume": kinds.PERSISTENT_VOLUMES}  # fmt: skip
         local = storage_class("local", "kubernetes.io/no-provisioner")
         for obj in (storage_class("later"), local, *storage):
-            await running.cluster.create(kinds[obj["kind"]], obj, obj["metadata"].get("namespace", ""))
+            await running.cluster.create(stored[obj["kind"]], obj, obj["metadata"].get("namespace", ""))
         await running.clock.sleep(1)
         yield running
 
@@ -39,7 +39,7 @@ async def cluster_with(*storage: Json, cpu: str = "4") -> AsyncIterator[Daemon]:
 async def provide(running: Daemon, name: str, made: Json | None = None) -> None:
     """The volume controller's part: a volume for the claim, and both bound to each other."""
     made = made or volume(f"v-{name}", claimed=name)
-    await running.cluster.create(volcano.PERSISTENT_VOLUMES, made)
+    await running.cluster.create(kinds.PERSISTENT_VOLUMES, made)
     body: Json = {"metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
                   "spec": {"volumeName": made["metadata"]["name"]}}  # fmt: skip
     await running.cluster.patch(CLAIMS, name, body, "default")
@@ -55,7 +55,7 @@ def test_the_pod_is_bound_when_its_volumes_are_and_others_pass_it_meanwhile() ->
         order: list[str] = []
         async with cluster_with(claim("c"), claim("d", kind="local"), volume("v", kind="local")) as running:
             free = {"status": {"phase": "Available"}}
-            await running.cluster.patch(volcano.PERSISTENT_VOLUMES, "v", free, subresource="status")
+            await running.cluster.patch(kinds.PERSISTENT_VOLUMES, "v", free, subresource="status")
             await running.clock.sleep(1)
 
             def notice(verb: str, path: str) -> Any:
@@ -66,7 +66,7 @@ def test_the_pod_is_bound_when_its_volumes_are_and_others_pass_it_meanwhile() ->
             await create(running.cluster, using("p", "c", "d"))
             await running.clock.sleep(5)
             assert await selected(running, "c") == "n1"
-            given = await running.cluster.get(volcano.PERSISTENT_VOLUMES, "v")
+            given = await running.cluster.get(kinds.PERSISTENT_VOLUMES, "v")
             assert given["spec"]["claimRef"]["name"] == "d"
             await create(running.cluster, pod("other", cpu="3"), pod("large", cpu="4"))
             await running.bind_all("other")
@@ -139,7 +139,7 @@ def test_a_pod_that_is_deleted_while_its_volume_is_made_leaves_nothing() -> None
         async with cluster_with(claim("c"), cpu="1") as running:
             await create(running.cluster, using("p", "c"))
             await running.clock.sleep(2)
-            await running.cluster.delete(volcano.PODS, "p", "default", grace=0)
+            await running.cluster.delete(kinds.PODS, "p", "default", grace=0)
             await create(running.cluster, pod("other", cpu="1"))
             await running.bind_all("other")
             await running.clock.sleep(2)

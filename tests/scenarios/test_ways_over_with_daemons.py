@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 from kit.installed_cluster import create
-from kit.local_cluster import PODS, local_cluster, pumice
+from kit.local_cluster import local_cluster, pumice
 from kit.page_commands import ROOT, blocks, run
 from kit.upstream_installations import WORKLOAD, hamis
 
 from pumice.adapters.kube import KubeClient
 from pumice.wire import names
+from pumice.wire.kinds import PODS
 
 PAGE = "how-to/from-hami.md"
 

@@ -11,7 +11,7 @@ from kit.virtual_time import run_virtually
 
 from pumice.apps.service.watches import object_of
 from pumice.ports.cluster import ApiError
-from pumice.wire import volcano
+from pumice.wire import kinds, volcano
 from pumice.wire.batch import Job
 
 
@@ -126,7 +126,7 @@ def test_a_job_is_not_looked_at_for_echoes_and_for_what_it_does_not_read() -> No
             (name,) = await world.groups()
             scheduled = {"type": "Scheduled", "status": "True", "message": "tasks in gang are ready to be scheduled"}
             await world.mark_group(name, phase="Running", running=1, conditions=[scheduled])
-            await world.hands.patch(volcano.PODS, "j-main-0", {"metadata": {"annotations": {"what": "ever"}}}, "default")
+            await world.hands.patch(kinds.PODS, "j-main-0", {"metadata": {"annotations": {"what": "ever"}}}, "default")
             await world.rest(20)
             assert looks == []
             await world.end("j-main-0")
@@ -155,7 +155,7 @@ def test_a_job_whose_counts_are_due_is_not_looked_at_on_and_on_while_another_one
             work.reconcile = look
             unanswered = ApiError(0, NO_ANSWER, "nobody answers")
             world.cluster.fault = lambda verb, path: unanswered if verb == "POST" and path.endswith("/pods") else None
-            await world.hands.delete(volcano.PODS, "slow-main-0", "default", grace=0)
+            await world.hands.delete(kinds.PODS, "slow-main-0", "default", grace=0)
             await world.rest(1)
             await world.tell("j-main-0", "Succeeded")
             await world.tell("slow-main-1", "Succeeded")

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from pumice.admission.rules import Rule
 from pumice.ports.cluster import Resource
+from pumice.wire.kinds import NAMESPACES
 from pumice.wire.names import ADMISSION_SERVICE
-from pumice.wire.volcano import NAMESPACES, QUEUES
+from pumice.wire.volcano import QUEUES
 
 API: Final = "admissionregistration.k8s.io/v1"
 MUTATING: Final = Resource("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", namespaced=False)

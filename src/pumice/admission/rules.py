@@ -10,7 +10,8 @@ from pumice.admission import cronjobs, hypernodes, jobflows, jobs, podgroups, po
 from pumice.admission.review import CREATE, DELETE, UPDATE, Answer, Request, Settings, View
 from pumice.ports.cluster import Resource
 from pumice.wire.batch import CRON_JOBS
-from pumice.wire.volcano import HYPER_NODES, JOB_FLOWS, JOBS, POD_GROUPS, PODS, QUEUES
+from pumice.wire.kinds import PODS
+from pumice.wire.volcano import HYPER_NODES, JOB_FLOWS, JOBS, POD_GROUPS, QUEUES
 
 Decide = Callable[[Request, View, Settings], Answer]
 

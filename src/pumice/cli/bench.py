@@ -8,7 +8,6 @@ are run by name.
 from __future__ import annotations
 
 import ast
-import difflib
 import re
 import signal
 import subprocess
@@ -24,6 +23,7 @@ from rich.table import Table
 
 from pumice.cli import flags
 from pumice.model.errors import BadInput
+from pumice.wire.nearest import nearest
 
 app = flags.App()
 ROOT = Path(__file__).parents[3]
@@ -103,8 +103,7 @@ def run(root: Path, name: str = "", further: Sequence[str] = (), *, list_: bool 
             print(f"{one.name:18} {minutes:>7}  {one.title}{'' if one.in_all else '  (by name only)'}")
         return
     if name != "all" and name not in found:
-        near = difflib.get_close_matches(name, found, 1)
-        raise BadInput(f"there is no benchmark {name!r}; " + (f"did you mean {near[0]}?" if near else "see pumice bench --list"))
+        raise BadInput(f"there is no benchmark {name!r}{nearest(name, found) or '; see pumice bench --list'}")
     if name == "all" and further:
         raise BadInput(f"{further[0]}: flags of a single benchmark need its name in place of all")
     if quick and save:

@@ -21,7 +21,7 @@ from pumice.engine.engine import Engine
 from pumice.engine.state.state import State
 from pumice.model.errors import BadInput
 from pumice.ports.cluster import Resource
-from pumice.wire import names, volcano
+from pumice.wire import kinds, names, volcano
 from pumice.wire.device_config import DeviceConfig
 from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.nearest import nearest
@@ -34,27 +34,27 @@ from pumice.wire.volcano import PodGroup, PriorityClass, Queue
 KIND = "PumiceCase"
 VERSION = 1
 SLICES: Mapping[str, tuple[Resource, type[Any] | None]] = {
-    "namespaces": (volcano.NAMESPACES, None),
-    "nodes": (volcano.NODES, Node),
+    "namespaces": (kinds.NAMESPACES, None),
+    "nodes": (kinds.NODES, Node),
     "queues": (volcano.QUEUES, Queue),
-    "resourceQuotas": (volcano.RESOURCE_QUOTAS, ResourceQuota),
+    "resourceQuotas": (kinds.RESOURCE_QUOTAS, ResourceQuota),
     "hyperNodes": (volcano.HYPER_NODES, HyperNode),
-    "disruptionBudgets": (volcano.DISRUPTION_BUDGETS, None),
-    "services": (volcano.SERVICES, Workload),
-    "replicationControllers": (volcano.REPLICATION_CONTROLLERS, Workload),
-    "replicaSets": (volcano.REPLICA_SETS, Workload),
-    "statefulSets": (volcano.STATEFUL_SETS, Workload),
-    "priorityClasses": (volcano.PRIORITY_CLASSES, PriorityClass),
+    "disruptionBudgets": (kinds.DISRUPTION_BUDGETS, None),
+    "services": (kinds.SERVICES, Workload),
+    "replicationControllers": (kinds.REPLICATION_CONTROLLERS, Workload),
+    "replicaSets": (kinds.REPLICA_SETS, Workload),
+    "statefulSets": (kinds.STATEFUL_SETS, Workload),
+    "priorityClasses": (kinds.PRIORITY_CLASSES, PriorityClass),
     "podGroups": (volcano.POD_GROUPS, PodGroup),
-    "claims": (volcano.PERSISTENT_VOLUME_CLAIMS, None),
-    "volumes": (volcano.PERSISTENT_VOLUMES, None),
-    "storageClasses": (volcano.STORAGE_CLASSES, None),
-    "csiNodes": (volcano.CSI_NODES, None),
-    "csiDrivers": (volcano.CSI_DRIVERS, None),
-    "csiStorageCapacities": (volcano.CSI_STORAGE_CAPACITIES, None),
-    "volumeAttachments": (volcano.VOLUME_ATTACHMENTS, None),
-    "deviceReports": (volcano.CONFIGMAPS, ConfigMap),
-    "pods": (volcano.PODS, Pod),
+    "claims": (kinds.PERSISTENT_VOLUME_CLAIMS, None),
+    "volumes": (kinds.PERSISTENT_VOLUMES, None),
+    "storageClasses": (kinds.STORAGE_CLASSES, None),
+    "csiNodes": (kinds.CSI_NODES, None),
+    "csiDrivers": (kinds.CSI_DRIVERS, None),
+    "csiStorageCapacities": (kinds.CSI_STORAGE_CAPACITIES, None),
+    "volumeAttachments": (kinds.VOLUME_ATTACHMENTS, None),
+    "deviceReports": (kinds.CONFIGMAPS, ConfigMap),
+    "pods": (kinds.PODS, Pod),
 }
 """Key in the file to resource and the slice that is kept (None: the whole object, it is small)."""
 
@@ -79,9 +79,10 @@ class Case:
             if meta.get("name") == name and meta.get("namespace", "default") == namespace:
                 return convert(Pod, item)
         metas = [p.get("metadata", {}) for p in self.objects.get("pods", ())]
-        known = sorted({f"{meta.get('namespace', 'default')}/{meta.get('name')}" for meta in metas})
-        near = next((k for k in known if k.endswith(f"/{name}")), "")
-        hint = f"; there is {near}" if near else ""
+        places = {(meta.get("namespace", "default"), str(meta.get("name"))) for meta in metas}
+        elsewhere = min((space for space, known in places if known == name), default="")
+        beside = sorted(known for space, known in places if space == namespace)
+        hint = f"; there is {elsewhere}/{name}" if elsewhere else nearest(name, beside)
         raise BadInput(f"no pod {namespace}/{name}{hint}")
 
 

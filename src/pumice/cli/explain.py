@@ -18,7 +18,8 @@ KINDS = {
 
 def _explained(given: Given) -> list[str]:
     """For whoever completes: a kind, its name, or both as KIND/NAME."""
-    from pumice.wire.volcano import POD_GROUPS, PODS, QUEUES
+    from pumice.wire.kinds import PODS
+    from pumice.wire.volcano import POD_GROUPS, QUEUES
 
     resources = {"pod": PODS, "podgroup": POD_GROUPS, "queue": QUEUES}
     kind, slash, _ = given.begun.partition("/")

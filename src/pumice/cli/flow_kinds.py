@@ -10,16 +10,22 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-import yaml
-
 from pumice.cli import flags
 from pumice.cli import volcano_tables as tables
 from pumice.cli.offered import names_of
 from pumice.cli.question import ask
-from pumice.cli.volcano_api import AllNamespaces, Kubeconfig, Master, Namespace, Output, OutputOption, show
+from pumice.cli.volcano_api import (
+    AllNamespaces,
+    Kubeconfig,
+    Master,
+    Namespace,
+    Output,
+    OutputOption,
+    show,
+    written_objects,
+)
 from pumice.model.errors import BadInput
 from pumice.ports.cluster import Cluster, Json, Resource
-from pumice.wire.yaml_text import safe_load_all
 
 SEPARATOR = "---------------------------------"
 File = Annotated[
@@ -73,16 +79,6 @@ class Objects:
 
         ask(*access, question)
 
-    def of_file(self, path: Path) -> list[Json]:
-        try:
-            found = [obj for obj in safe_load_all(path.read_text("utf-8")) if obj]
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise BadInput(f"{path}: {' '.join(str(error).split())}") from error
-        wanted = [obj for obj in found if isinstance(obj, dict) and obj.get("kind") == self.kind and _name(obj)]
-        if not wanted:
-            raise BadInput(f"{path}: it holds no {self.kind} with a name")
-        return wanted
-
     def table(self, items: list[Json]) -> None:
         print(tables.flows(items, time.time(), phased=self.kind == "JobFlow"))
 
@@ -101,7 +97,7 @@ def app_of(kind: str, resource: Resource) -> flags.App:
         """Create what a file holds."""
         if filename is None:
             raise BadInput(f"{word} file is mandatory to create: write -f FILE")
-        objects.create(objects.of_file(filename), namespace, (kubeconfig, master))
+        objects.create(written_objects(filename, kind), namespace, (kubeconfig, master))
 
     @app.command("list", epilog=f"Example: vcctl {word} list --all-namespaces")
     def list_(
@@ -120,7 +116,7 @@ def app_of(kind: str, resource: Resource) -> flags.App:
     ) -> None:  # fmt: skip
         """Show one in a line."""
         if not name:
-            raise BadInput(f"name is mandatory to get the particular {objects.said} details")
+            raise BadInput(f"name is mandatory to get the particular {objects.said} details: write --name NAME")
         (obj,) = objects.found(name, namespace, (kubeconfig, master))
         if not show(obj, output):
             objects.table([obj])
@@ -145,18 +141,11 @@ def app_of(kind: str, resource: Resource) -> flags.App:
     ) -> None:  # fmt: skip
         """Delete one, or what a file holds."""
         if filename is None and not name:
-            raise BadInput(f"{objects.said} name must be specified")
-        unwanted: list[Json] = [{"metadata": {"name": name}}] if filename is None else objects.of_file(filename)
+            raise BadInput(f"{objects.said} name must be specified: write --name NAME, or -f FILE")
+        unwanted: list[Json] = [{"metadata": {"name": name}}] if filename is None else written_objects(filename, kind)
         objects.delete(unwanted, namespace, (kubeconfig, master))
 
     return app
-
-
-def _name(obj: Json) -> str:
-    """Of an object as somebody wrote it; empty where it has none that could be one."""
-    meta = obj.get("metadata")
-    name = meta.get("name") if isinstance(meta, dict) else None
-    return name if isinstance(name, str) else ""
 
 
 def _key(obj: Json) -> str:

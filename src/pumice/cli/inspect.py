@@ -16,7 +16,7 @@ from pumice.cli.question import ask
 from pumice.cli.volcano_api import Kubeconfig, Master
 from pumice.model.errors import BadInput
 from pumice.ports.cluster import Cluster, Json
-from pumice.wire import volcano
+from pumice.wire import kinds
 from pumice.wire.kinds import NODES
 from pumice.wire.names import GPU_MEMORY, GPU_NUMBER, VGPU_MEMORY, VGPU_NUMBER
 from pumice.wire.objects import Node, Pod, convert
@@ -39,7 +39,7 @@ def main() -> None:
 
 @app.command("gpushare", epilog="Example: kubectl inspect gpushare -d node-1")
 def gpushare(
-    node: Annotated[str, flags.Argument(help="Only this node.", show_default=False), names_of(volcano.NODES)] = "",
+    node: Annotated[str, flags.Argument(help="Only this node.", show_default=False), names_of(kinds.NODES)] = "",
     details: Annotated[bool, flags.Option("-d", "--details", help="Pod by pod.")] = False,
     kubeconfig: Kubeconfig = None,
     master: Master = "",
@@ -49,7 +49,7 @@ def gpushare(
     async def question(kube: Cluster) -> tuple[list[Json], list[Json]]:
         nodes = [await kube.get(NODES, node)] if node else (await kube.list(NODES))["items"]
         selector = f"spec.nodeName={node}" if node else ""
-        return nodes, (await kube.list(volcano.PODS, field_selector=selector))["items"]
+        return nodes, (await kube.list(kinds.PODS, field_selector=selector))["items"]
 
     nodes, pods = ask(kubeconfig, master, question)
     shares = shares_of(nodes, pods)

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import yaml
-
 from pumice.cli import flags
 from pumice.cli import volcano_tables as tables
 from pumice.cli.offered import names_of
@@ -25,14 +23,14 @@ from pumice.cli.volcano_api import (
     give_command,
     quantities,
     show,
+    written_objects,
 )
 from pumice.controllers.job.phases import ABORT, RESUME
 from pumice.model.errors import BadInput
 from pumice.ports.cluster import Cluster, Json
-from pumice.wire import volcano
+from pumice.wire import kinds, volcano
 from pumice.wire.batch import JOB_API, JOB_KIND
 from pumice.wire.names import SCHEDULER_NAME
-from pumice.wire.yaml_text import safe_load
 
 app = flags.App(group=True, help="Run, list, view, suspend, resume and delete Jobs.",
                   epilog="Example: pumice job list --all-namespaces")  # fmt: skip
@@ -57,7 +55,9 @@ def run(
 ) -> None:
     """Run a Job of equal pods, or one from a file."""
     if filename is not None:
-        body = _of_file(filename)
+        body, *others = written_objects(filename, JOB_KIND)
+        if others:
+            raise BadInput(f"{filename}: it holds {len(others) + 1} Jobs, and one is run at a time")
         namespace = body["metadata"].get("namespace") or namespace
     else:
         body = job_of(name, namespace, image, minimum, replicas, requests, limits, scheduler)
@@ -68,7 +68,7 @@ def job_of(name: str, namespace: str, image: str, minimum: int, replicas: int, r
            command: Sequence[str] = ()) -> Json:
     """A Job of equal pods. Raises BadInput."""
     if not name:
-        raise BadInput("job name cannot be left blank")
+        raise BadInput("job name cannot be left blank: write --name NAME")
     container = {"name": name, "image": image, "imagePullPolicy": "IfNotPresent",
                  "resources": {"requests": quantities(requests), "limits": quantities(limits)},
                  **({"command": list(command)} if command else {})}  # fmt: skip
@@ -121,7 +121,7 @@ def view(
         job = await kube.get(volcano.JOBS, name, namespace)
         uid = job["metadata"]["uid"]
         chosen = (f"involvedObject.uid={uid}", f"involvedObject.name={name}-{uid}")  # its PodGroup's say why it waits
-        found = [await kube.list(volcano.EVENTS, namespace, field_selector=each) for each in chosen]
+        found = [await kube.list(kinds.EVENTS, namespace, field_selector=each) for each in chosen]
         return job, [event for events in found for event in events["items"]]
 
     job, events = ask(kubeconfig, master, question)
@@ -170,20 +170,10 @@ def _command(name: str, namespace: str, kubeconfig: Path | None, master: str, ve
 
 def _named(name: str, verb: str) -> None:
     if not name:
-        raise BadInput(f"job name is mandatory to {verb} a particular job")
+        raise BadInput(f"job name is mandatory to {verb} a particular job: write --name NAME")
 
 
 def _is_meant(job: Json, queue: str, scheduler: str, part: str) -> bool:
     spec = job.get("spec") or {}
     return (queue in ("", spec.get("queue")) and scheduler in ("", spec.get("schedulerName"))
             and part in job["metadata"]["name"])  # fmt: skip
-
-
-def _of_file(path: Path) -> Json:
-    try:
-        found = safe_load(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise BadInput(f"{path}: {' '.join(str(error).split())}") from error
-    if not isinstance(found, dict) or found.get("kind") != JOB_KIND or not (found.get("metadata") or {}).get("name"):
-        raise BadInput(f"{path}: it holds no Job with a name")
-    return found

@@ -164,7 +164,8 @@ def _read(app: App, called: str, words: list[str]) -> None:
         print(help_of(wanted.command, " ".join([called, *wanted.words])), file=sys.stderr if wanted.unasked else sys.stdout)
         raise SystemExit(2 if wanted.unasked else 0) from None
     except Mistake as mistake:
-        print(f"{called}: {mistake}; see `{called} --help`", file=sys.stderr)
+        meant = " ".join([called, *mistake.words])
+        print(f"{meant}: {mistake}; see `{meant} --help`", file=sys.stderr)
         raise SystemExit(2) from mistake
     raise SystemExit(0)
 
@@ -174,13 +175,10 @@ def load(name: str) -> App:
     import importlib
 
     if name not in COMMANDS:
-        import difflib
-
         from pumice.model.errors import BadInput
+        from pumice.wire.nearest import nearest
 
-        near = difflib.get_close_matches(name, COMMANDS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "see `pumice --help`"
-        raise BadInput(f"there is no command {name!r}; {hint}")
+        raise BadInput(f"there is no command {name!r}{nearest(name, COMMANDS) or '; see `pumice --help`'}")
     app: App = importlib.import_module(COMMANDS[name][0]).app
     return app
 

@@ -67,7 +67,7 @@ def names(resource: Resource, given: Given) -> list[str]:
 
 
 def _namespaces(given: Given) -> list[str]:
-    from pumice.wire.volcano import NAMESPACES
+    from pumice.wire.kinds import NAMESPACES
 
     return names(NAMESPACES, given)
 

@@ -18,7 +18,7 @@ from pumice.engine.engine import Engine
 from pumice.families.settings import Settings
 from pumice.model.errors import BadInput, Unavailable
 from pumice.ports.cluster import ApiError, Cluster, Resource
-from pumice.wire import names, volcano
+from pumice.wire import kinds, names
 from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.objects import ConfigMap
 from pumice.wire.scheduler_conf import DEFAULT_CONF, parse_scheduler_conf
@@ -72,14 +72,14 @@ async def collect(kube: Cluster, configmap: str) -> Case:
     where = f"{settings.configmap_namespace}/{settings.configmap}"
     case.device_config = await _device_config(kube, where, configmap, case.remarks)
     for key, (resource, kind) in SLICES.items():
-        if resource is not volcano.CONFIGMAPS:
+        if resource is not kinds.CONFIGMAPS:
             case.objects[key] = [trimmed(item, kind) for item in await _list(kube, resource)]
     families = engine_of(Case(case.now, case.scheduler_conf, case.device_config)).families
     followed = dict.fromkeys(source for family in families for source in family.reports)
     case.objects["deviceReports"] = [
         trimmed(item, ConfigMap)
         for source in followed
-        for item in await _list(kube, volcano.CONFIGMAPS, source.namespace, source.label, case.remarks)
+        for item in await _list(kube, kinds.CONFIGMAPS, source.namespace, source.label, case.remarks)
     ]
     return case
 
@@ -143,7 +143,7 @@ async def _data(kube: Cluster, where: str, remarks: list[str], *, needed: bool =
     from the defaults may be another than the scheduler's."""
     namespace, _, name = where.partition("/")
     try:
-        found = await kube.get(volcano.CONFIGMAPS, name, namespace)
+        found = await kube.get(kinds.CONFIGMAPS, name, namespace)
     except ApiError as error:
         if error.code == 403:
             remarks.append(f"ConfigMap {where} may not be read with these credentials; answering from the defaults")

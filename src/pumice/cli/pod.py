@@ -12,7 +12,7 @@ from pumice.cli.question import ask
 from pumice.cli.volcano_api import AllNamespaces, Kubeconfig, Master, Namespace, Output, OutputOption, show
 from pumice.model.errors import BadInput
 from pumice.ports.cluster import Cluster, Json
-from pumice.wire import volcano
+from pumice.wire import kinds, volcano
 from pumice.wire.names import JOB_NAME, JOB_QUEUE, QUEUE_NAME
 
 app = flags.App(group=True, help="List the pods of Jobs and queues.",
@@ -37,7 +37,7 @@ def list_(
     chosen = f"{JOB_NAME}={job}" if job else "" if queue else JOB_NAME  # bare pods, too, stand in a queue
 
     async def question(kube: Cluster) -> Json:
-        return await kube.list(volcano.PODS, "" if all_namespaces else namespace, label_selector=chosen)
+        return await kube.list(kinds.PODS, "" if all_namespaces else namespace, label_selector=chosen)
 
     found = ask(kubeconfig, master, question)
     items = [pod for pod in found["items"] if queue in ("", *_queues(pod))]

@@ -65,7 +65,7 @@ def operate(
     """Open or close a queue, or change its weight."""
     _named(name)
     if not action:
-        raise BadInput("action can not be null")
+        raise BadInput("action can not be null: write --action open, close or update")
     commands = {"open": OPEN_QUEUE, "close": CLOSE_QUEUE}
     if action not in (*commands, "update"):
         raise BadInput(f"action {action} invalid, valid actions are open, close and update")
@@ -86,7 +86,7 @@ def operate(
 def get(name: Name = "", output: OutputOption = Output.TEXT, kubeconfig: Kubeconfig = None, master: Master = "") -> None:
     """Show one queue."""
     if not name:
-        raise BadInput("name is mandatory to get the particular queue details")
+        raise BadInput("name is mandatory to get the particular queue details: write --name NAME")
 
     async def question(kube: Cluster) -> tuple[Json, Json]:
         return await kube.get(volcano.QUEUES, name), await kube.list(volcano.POD_GROUPS)
@@ -110,6 +110,6 @@ def list_(output: OutputOption = Output.TEXT, kubeconfig: Kubeconfig = None, mas
 
 def _named(name: str) -> None:
     if not name:
-        raise BadInput("queue name must be specified")
+        raise BadInput("queue name must be specified: write --name NAME")
 
 

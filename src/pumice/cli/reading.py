@@ -10,13 +10,17 @@ from typing import Any
 
 from pumice.cli.flags import Command, Context, Parameter
 from pumice.model.errors import BadInput
+from pumice.wire.nearest import nearest, nearest_word
 
 ON, OFF = frozenset({"1", "true", "t", "yes", "y", "on"}), frozenset({"0", "false", "f", "no", "n", "off"})
 HELP = ("-h", "--help")
 
 
 class Mistake(Exception):
-    """What was written cannot be meant: a sentence of one line that begins small and has no end."""
+    """What was written cannot be meant: a sentence of one line that begins small and has no end. ``words``: of the command below
+    the one that was called, whose help would help."""
+
+    words: Sequence[str] = ()
 
     def __str__(self) -> str:
         return super().__str__().replace("\n", "\\n")
@@ -44,6 +48,16 @@ def run(command: Command, words: Sequence[str], environment: Mapping[str, str] =
             raise Mistake(f"no such {what}{_meant(name, command.below)}")
         command = command.below[name]
         path.append(name)
+    try:
+        values = _read(command, left, path, environment)
+    except Mistake as mistake:
+        mistake.words = path
+        raise
+    command.run(**values)
+
+
+def _read(command: Command, left: list[str], path: list[str], environment: Mapping[str, str]) -> dict[str, Any]:
+    """What the function of a command is called with."""
     if command.rewrite is not None:
         left = command.rewrite(command, left)
     written, positional = _sorted(command, left, path)
@@ -55,7 +69,7 @@ def run(command: Command, words: Sequence[str], environment: Mapping[str, str] =
     context.given = {name: values[name] for name in written}
     if command.context:
         values[command.context] = context
-    command.run(**values)
+    return values
 
 
 def _sorted(command: Command, words: list[str], path: list[str]) -> tuple[dict[str, list[Any]], list[str]]:
@@ -165,7 +179,7 @@ KINDS = {int: "integer", float: "number"}
 
 
 def _meant(name: str, known: Mapping[str, Any]) -> str:
-    import difflib  # who makes no mistake need not wait for it
-
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {near[0] if name.startswith('-') else repr(near[0])}?" if near else ""
+    if not name.startswith("-"):
+        return nearest(name, known)
+    near = nearest_word(name, known)
+    return f"; did you mean {near}?" if near else ""

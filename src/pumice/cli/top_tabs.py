@@ -24,8 +24,8 @@ from pumice.model.errors import BadInput, Unavailable
 from pumice.ports.cards import CardReading, Cards, CardsUnavailable
 from pumice.ports.cluster import ApiError, Json
 from pumice.wire import names, variables
+from pumice.wire.kinds import NODES, PODS
 from pumice.wire.objects import Node, Pod, convert
-from pumice.wire.volcano import NODES, PODS
 
 if TYPE_CHECKING:
     from pumice.adapters.kube import KubeClient

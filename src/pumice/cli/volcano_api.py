@@ -12,9 +12,12 @@ import yaml
 
 from pumice.cli import flags
 from pumice.cli.offered import NAMESPACES
+from pumice.cli.streams import read
 from pumice.model.errors import BadInput
 from pumice.ports.cluster import Cluster, Json
 from pumice.wire import volcano
+from pumice.wire.yaml_lines import refusals
+from pumice.wire.yaml_text import safe_load_all
 
 Kubeconfig = Annotated[Path | None, flags.Option("-k", "--kubeconfig", envvar="KUBECONFIG", help="Kubeconfig file.")]
 Master = Annotated[str, flags.Option("-s", "--master", help="Address of the API server, instead of the kubeconfig's.")]
@@ -62,3 +65,17 @@ def quantities(text: str) -> dict[str, str]:
             raise BadInput(f"{pair!r} is no resource; write for example cpu=1000m,memory=100Mi")
         found[name.strip()] = value.strip()
     return found
+
+
+def written_objects(path: Path, kind: str) -> list[Json]:
+    """Those of a kind in a file that somebody wrote. Raises BadInput where it holds none that has a name."""
+    with refusals(f"{path}:", 1):
+        found = safe_load_all(read(path))
+    meant = [obj for obj in found if isinstance(obj, dict) and obj.get("kind") == kind and _has_name(obj.get("metadata"))]
+    if not meant:
+        raise BadInput(f"{path}: it holds no {kind} with a name")
+    return meant
+
+
+def _has_name(meta: Any) -> bool:
+    return isinstance(meta, dict) and isinstance(meta.get("name"), str) and meta["name"] != ""

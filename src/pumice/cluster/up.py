@@ -189,17 +189,11 @@ class Cluster:
         self._daemon("webhook", decide)
 
     async def _pod_network(self) -> None:
-        assert self._pki is not None
         assert self._plane is not None
         self._network, self.facts["pod_network"] = await choose_network(self.spec.pod_network, str(self.data.root))
         if network := self._network:
             server = self._plane.server.removeprefix("https://")
-            kube_control_plane.kubeconfig(self._pki, "https://{}:{}".format(*network.api), self._pods_kubeconfig)
             self._daemon("relay of the pods' network", lambda: run_until(self._stop, network.serve(server)))
-
-    @property
-    def _pods_kubeconfig(self) -> Path:
-        return self.data.root / "kubeconfig-pods"
 
     async def _node(self, index: int, node: NodeSpec) -> asyncio.Event:
         """Start one node; the event says that its cards are known."""
@@ -214,10 +208,10 @@ class Cluster:
         emulated = node.has_cards and not node.real
         twin = KubeletSettings(
             node=node.name, directory=directory, data_dir=self.data.root, address=address, cpu=node.cpu,
-            memory=node.memory, pods=node.pods, container_env=container_env(machine), kubeconfig=self.data.kubeconfig,
+            memory=node.memory, pods=node.pods, container_env=container_env(machine),
             host_paths={"/usr/local/vgpu": str(directory / "vgpu"), "/tmp/vgpulock": str(directory / "vgpu" / "lock"),
                         "/var/lib/kubelet": str(directory / "kubelet")},
-            pods_kubeconfig=self._pods_kubeconfig, api_host=host, api_port=int(port), ca_certificate=self._pki.ca,
+            api_host=host, api_port=int(port), ca_certificate=self._pki.ca,
             tls=ServerTls(certificate, key, self._pki.ca),
             pumice_images=self.spec.pumice_images, device_files=not emulated,
             runtime=partial(around, machine=machine, cards=emulated, npus=bool(node.npus)),

@@ -24,10 +24,11 @@ class PatchPod:
 
 @dataclass(frozen=True, slots=True)
 class PatchNode:
-    """Set or remove (None) annotations and labels of the own node."""
+    """Set or remove (None) annotations and labels of the own node; of that ``version`` alone, where one is given."""
 
     annotations: Mapping[str, str | None]
     labels: Mapping[str, str | None] = field(default_factory=dict)
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)

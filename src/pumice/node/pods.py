@@ -114,6 +114,10 @@ class NodePod(Struct, rename="camel", gc=False):
         """Whether the kubelet has admitted it: it then tells a start time (spec real-kubelet 2)."""
         return bool(self.status.start_time)
 
+    def awaits(self, resource: str) -> bool:
+        """Whether the kubelet has still to ask for devices of it."""
+        return not (self.admitted or self.finished) and any(container.asks(resource) for container in self.containers)
+
     @property
     def turned_away(self) -> bool:
         """Whether the kubelet has refused it because of its devices: it asks for none of them again."""

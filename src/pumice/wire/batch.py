@@ -11,7 +11,6 @@ import msgspec
 from msgspec import Struct
 
 from pumice.ports.cluster import Resource
-from pumice.wire import kinds
 from pumice.wire.objects import Meta
 from pumice.wire.volcano import FLOW, JOBS
 
@@ -21,7 +20,6 @@ JOB_KIND: Final = "Job"
 CRON_JOBS: Final = Resource(JOBS.group, "v1alpha1", "cronjobs")
 JOB_TEMPLATES: Final = Resource(FLOW, "v1alpha1", "jobtemplates")
 FLOW_API: Final = f"{FLOW}/v1alpha1"
-SERVICES, SECRETS, NETWORK_POLICIES = kinds.SERVICES, kinds.SECRETS, kinds.NETWORK_POLICIES
 
 PENDING: Final = "Pending"
 RUNNING: Final = "Running"

@@ -7,14 +7,14 @@ warnings into a refusal.
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import yaml
 
 from pumice.model.errors import BadInput
+from pumice.wire.nearest import nearest
 from pumice.wire.scheduler_words import ACTIONS, OFF_BY_DEFAULT, PLUGIN_ARGUMENTS, SWITCHES, TOP
 from pumice.wire.without_effect import What, rows
 from pumice.wire.yaml_lines import Lined, load_lined
@@ -268,7 +268,7 @@ class _Reader:
         if key in known or any(k.endswith("*") and key.startswith(k[:-1]) for k in known):
             return
         owner = next((name for name, others in PLUGIN_ARGUMENTS.items() if key in others), "")
-        hint = f"; it belongs to plugin {owner}" if owner else nearest(key, known)
+        hint = f"; it belongs to plugin {owner}" if owner else nearest(key, (one for one in known if not one.endswith("*")))
         self._warn(path, f"plugin {plugin} has no argument {key!r}{hint}")
 
     def _switched_off(self, entry: Any, path: tuple[str | int, ...]) -> frozenset[str]:
@@ -300,12 +300,6 @@ class _Reader:
 
     def _warn(self, path: tuple[str | int, ...], text: str) -> None:
         self.warnings.append(f"{self._source} line {self._lined.line(*path)}: {text}")
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """``; did you mean 'x'?`` or nothing."""
-    close = difflib.get_close_matches(word, [k for k in known if not k.endswith("*")], n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _items(value: Any) -> list[Any]:

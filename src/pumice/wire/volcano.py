@@ -15,22 +15,11 @@ import msgspec
 from msgspec import Struct
 
 from pumice.ports.cluster import Resource
-from pumice.wire import kinds, names
+from pumice.wire import names
 from pumice.wire.objects import Meta, OwnerReference, Quantities
 from pumice.wire.topology import TOPOLOGY, NetworkTopology, SubGroupPolicy
 
 VOLCANO: Final = names.VOLCANO_GROUP
-SCHEDULING: Final = names.SCHEDULING_GROUP
-
-PODS, NODES, EVENTS, CONFIGMAPS = kinds.PODS, kinds.NODES, kinds.EVENTS, kinds.CONFIGMAPS
-NAMESPACES, LEASES, PRIORITY_CLASSES = kinds.NAMESPACES, kinds.LEASES, kinds.PRIORITY_CLASSES
-SERVICES, RESOURCE_QUOTAS, DISRUPTION_BUDGETS = kinds.SERVICES, kinds.RESOURCE_QUOTAS, kinds.DISRUPTION_BUDGETS
-REPLICATION_CONTROLLERS, REPLICA_SETS, STATEFUL_SETS = kinds.REPLICATION_CONTROLLERS, kinds.REPLICA_SETS, kinds.STATEFUL_SETS
-PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES = kinds.PERSISTENT_VOLUME_CLAIMS, kinds.PERSISTENT_VOLUMES
-STORAGE_CLASSES, VOLUME_ATTACHMENTS = kinds.STORAGE_CLASSES, kinds.VOLUME_ATTACHMENTS
-CSI_NODES, CSI_DRIVERS = kinds.CSI_NODES, kinds.CSI_DRIVERS
-CSI_STORAGE_CAPACITIES = kinds.CSI_STORAGE_CAPACITIES
-"""Kubernetes' own that scheduler and controllers meet beside them."""
 
 POD_GROUPS: Final = Resource(VOLCANO, "v1beta1", "podgroups")
 QUEUES: Final = Resource(VOLCANO, "v1beta1", "queues", namespaced=False)

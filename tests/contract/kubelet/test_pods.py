@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from kit.kubelet_nodes import PODS, Node, On, box
+from kit.kubelet_nodes import Node, On, box
 
 from pumice.ports.cluster import ApiError, Json
+from pumice.wire.kinds import PODS
 
 
 def conditions(status: Json) -> dict[str, str]:

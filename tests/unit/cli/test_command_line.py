@@ -37,12 +37,31 @@ def test_the_overview_fits_a_terminal_of_eighty_columns_and_names_every_command(
 
 
 @pytest.mark.parametrize("metadata", ["x", "[1]", "{name: 5}", "{}"])
-def test_a_file_whose_flow_has_no_name_is_told_in_a_line(
-    metadata: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("command", "kind"), [(("jobflow", "create"), "JobFlow"), (("job", "run"), "Job")])
+def test_a_file_whose_object_has_no_name_is_told_in_a_line(
+    command: tuple[str, str], kind: str, metadata: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "flow.yaml").write_text(f"kind: JobFlow\nmetadata: {metadata}\n")
-    code, _, told = said_of(["jobflow", "create", "-f", str(tmp_path / "flow.yaml")], capsys)
-    assert (code, told) == (2, f"pumice: {tmp_path}/flow.yaml: it holds no JobFlow with a name\n")
+    (tmp_path / "its.yaml").write_text(f"kind: {kind}\nmetadata: {metadata}\n")
+    code, _, told = said_of([*command, "-f", str(tmp_path / "its.yaml")], capsys)
+    assert (code, told) == (2, f"pumice: {tmp_path}/its.yaml: it holds no {kind} with a name\n")
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    (None, "No such file or directory"),
+    (b"\xff", "no UTF-8 text"),
+    (b"kind: Job\nmetadata: {", "2: "),
+    (b"kind: Job\nmetadata: {name: a}\n---\nkind: Job\nmetadata: {name: b}\n", "it holds 2 Jobs, and one is run at a time"),
+], ids=["not there", "no text", "no YAML", "two of them"])  # fmt: skip
+def test_a_file_of_which_no_job_can_be_made_is_named_once_with_the_reason(
+    text: bytes | None, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "job.yaml"
+    if text is not None:
+        path.write_bytes(text)
+    code, _, told = said_of(["job", "run", "-f", str(path)], capsys)
+    assert (code, told.count(str(path)), told.count("\n")) == (2, 1, 1)
+    assert f"{path}:" in told
+    assert said in told
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -70,6 +89,8 @@ def test_every_command_has_help_with_an_example_that_fits_the_terminal(
         (["up", "--nodes", "x"], "invalid value for '--nodes'"),
         (["vgpu", "stauts"], "did you mean 'status'"),
         (["burn", "--memroy", "3"], "no such option: --memroy; did you mean --memory?"),
+        (["machine", "create"], "pumice machine create: missing argument 'DIRECTORY'; see `pumice machine create --help`"),
+        (["mig", "assert", "--selected", "x"], "pumice mig assert: no such option: --selected; did you mean --selected-config?"),
         (["run"], "no command; write the command after --"),
     ],
 )

@@ -66,6 +66,10 @@ def test_the_same_answer_as_json(case_file: Path, capsys: pytest.CaptureFixture[
 def test_an_unknown_pod_is_one_line_and_exit_code_2(case_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, text = run(capsys, "explain", "pod", "none", "--from", case_file)
     assert (code, text.strip()) == (2, "pumice: no pod default/none")
+    code, text = run(capsys, "explain", "pod", "boht", "--from", case_file)
+    assert (code, text.strip()) == (2, "pumice: no pod default/boht; did you mean 'both'?")
+    code, text = run(capsys, "explain", "pod", "elsewhere/both", "--from", case_file)
+    assert (code, text.strip()) == (2, "pumice: no pod elsewhere/both; there is default/both")
     code, text = run(capsys, "explain", "node", "none", "--from", case_file)
     assert code == 2
 

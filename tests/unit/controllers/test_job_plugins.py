@@ -16,7 +16,8 @@ from pumice.controllers.job.defaults import completed
 from pumice.controllers.job.plugins import registry
 from pumice.controllers.job.plugins.contract import parsed
 from pumice.controllers.job.validation import problems
-from pumice.wire.batch import SERVICES, Job
+from pumice.wire.batch import Job
+from pumice.wire.kinds import SERVICES
 
 POD = {"spec": {"containers": [{"name": "c", "image": "i"}], "initContainers": [{"name": "first", "image": "i"}]}}
 

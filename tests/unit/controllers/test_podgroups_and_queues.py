@@ -26,7 +26,7 @@ from pumice.controllers.podgroup import (
 )
 from pumice.controllers.queue import MarkClosedByParent, SetParent, SetState, Tell, command, next_state, reconcile_queue
 from pumice.ports.cluster import ApiError
-from pumice.wire import volcano
+from pumice.wire import kinds, volcano
 from pumice.wire.objects import Pod, convert
 from pumice.wire.volcano import Queue
 
@@ -198,7 +198,7 @@ def test_the_daemon_keeps_groups_and_queues() -> None:
         running = Controller(Settings(listen="127.0.0.1:0"), cluster, clock, random.Random(1), stop)
         task = asyncio.create_task(running.run())
         body = {"metadata": {"name": "a"}, "spec": {"schedulerName": "volcano", "containers": [{"name": "c", "image": "x"}]}}
-        await cluster.create(volcano.PODS, body, "default")
+        await cluster.create(kinds.PODS, body, "default")
         await clock.sleep(10)
         found = (await cluster.pods())["a"]
         (group,) = (await cluster.list(volcano.POD_GROUPS))["items"]
@@ -230,7 +230,7 @@ def test_a_group_that_is_refused_is_asked_for_rarely_and_its_pod_is_not_told_of_
         stop = asyncio.Event()
         task = asyncio.create_task(Controller(Settings(listen="127.0.0.1:0"), cluster, clock, random.Random(1), stop).run())
         body = {"metadata": {"name": "a"}, "spec": {"schedulerName": "volcano", "containers": [{"name": "c", "image": "x"}]}}
-        await cluster.create(volcano.PODS, body, "default")
+        await cluster.create(kinds.PODS, body, "default")
         await clock.sleep(500)
         assert len(asked) == 2
         assert "annotations" not in (await cluster.pods())["a"]["metadata"]
@@ -257,7 +257,7 @@ def test_the_group_of_a_replicaset_follows_it_and_goes_when_it_is_scaled_to_noth
         uid = (await cluster.create(sets, body, "default"))["metadata"]["uid"]
         reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": uid, "controller": True}
         member = {"metadata": {"name": "a", "labels": {"app": "x"}, "ownerReferences": [reference]}, "spec": template["spec"]}
-        await cluster.create(volcano.PODS, member, "default")
+        await cluster.create(kinds.PODS, member, "default")
         await clock.sleep(5)
 
         async def minimums() -> list[int]:

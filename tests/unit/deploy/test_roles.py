@@ -21,8 +21,8 @@ from pumice.apps.controller.discovery import Topology
 from pumice.apps.scheduler.informers import Informers
 from pumice.controllers import podgroup
 from pumice.ports.cluster import Resource
-from pumice.wire import names, volcano
-from pumice.wire.batch import CRON_JOBS, JOB_TEMPLATES, NETWORK_POLICIES, SECRETS, SERVICES
+from pumice.wire import kinds, names, volcano
+from pumice.wire.batch import CRON_JOBS, JOB_TEMPLATES
 from pumice.wire.controller_conf import CONFIG_MAP
 from pumice.wire.device_reports import GATHERED_NAMESPACE
 from pumice.wire.without_effect import What, rows
@@ -41,12 +41,13 @@ CLIENTS = ("cluster", "_cluster", "kube")
 
 
 def kinds_named_in(function: Callable[..., Any]) -> list[Resource]:
-    """Every ``volcano.KIND`` that stands in a function."""
-    found = re.findall(r"\bvolcano\.([A-Z_]+)\b", inspect.getsource(function))
-    return [kind for kind in map(vars(volcano).__getitem__, found) if isinstance(kind, Resource)]
+    """Every ``kinds.KIND`` and ``volcano.KIND`` that stands in a function."""
+    found = re.findall(r"\b(kinds|volcano)\.([A-Z_]+)\b", inspect.getsource(function))
+    named = [vars({"kinds": kinds, "volcano": volcano}[module])[name] for module, name in found]
+    return [kind for kind in named if isinstance(kind, Resource)]
 
 
-MADE_BY_JOBS = (volcano.CONFIGMAPS, SERVICES, SECRETS, NETWORK_POLICIES, volcano.PERSISTENT_VOLUME_CLAIMS)
+MADE_BY_JOBS = (kinds.CONFIGMAPS, kinds.SERVICES, kinds.SECRETS, kinds.NETWORK_POLICIES, kinds.PERSISTENT_VOLUME_CLAIMS)
 
 HELD_IN_VARIABLES = {
     ("apps.service.watches", "watch", "volcano-scheduler"):
@@ -56,19 +57,19 @@ HELD_IN_VARIABLES = {
         kinds_named_in(Controller.watches) + kinds_named_in(Topology.watches) + list(podgroup.SCALED_KINDS)
         + [CRON_JOBS, JOB_TEMPLATES]
         + [row.resource for row in rows(What.KIND).values() if row.resource],
-    ("apps.service.watches", "watch", "volcano-device-plugin"): [volcano.NODES, volcano.PODS],
-    ("apps.service.watches", "watch", "volcano-device-plugin-mig"): [volcano.NODES, volcano.PODS],
-    ("apps.service.watches", "watch", "hami-ascend"): [volcano.NODES, volcano.PODS],
-    ("apps.service.watches", "watch", "ascend-mindcluster"): [volcano.NODES, volcano.PODS],
-    ("apps.service.watches", "watch", "volcano-vgpu-monitor"): [volcano.NODES, volcano.PODS],
+    ("apps.service.watches", "watch", "volcano-device-plugin"): [kinds.NODES, kinds.PODS],
+    ("apps.service.watches", "watch", "volcano-device-plugin-mig"): [kinds.NODES, kinds.PODS],
+    ("apps.service.watches", "watch", "hami-ascend"): [kinds.NODES, kinds.PODS],
+    ("apps.service.watches", "watch", "ascend-mindcluster"): [kinds.NODES, kinds.PODS],
+    ("apps.service.watches", "watch", "volcano-vgpu-monitor"): [kinds.NODES, kinds.PODS],
     ("apps.controller.bare_pods", "_owner_annotations"): list(podgroup.OWNER_KINDS.values()),
     ("apps.controller.bare_pods", "_reconcile_owner"): list(podgroup.SCALED_KINDS),
     ("apps.controller.job_effects", "_ensure"): list(MADE_BY_JOBS),
-    ("apps.controller.job_effects", "_is_gone"): [volcano.PODS, volcano.POD_GROUPS],
+    ("apps.controller.job_effects", "_is_gone"): [kinds.PODS, volcano.POD_GROUPS],
     ("apps.controller.job_effects", "_check_owner"): list(MADE_BY_JOBS),
-    ("apps.controller.job_effects", "_remove"): [kind for kind in MADE_BY_JOBS if kind != volcano.PERSISTENT_VOLUME_CLAIMS],
-    ("apps.controller.job_effects", "_follow"): [volcano.CONFIGMAPS],
-    ("apps.controller.job_effects", "_require"): [volcano.PERSISTENT_VOLUME_CLAIMS],
+    ("apps.controller.job_effects", "_remove"): [kind for kind in MADE_BY_JOBS if kind != kinds.PERSISTENT_VOLUME_CLAIMS],
+    ("apps.controller.job_effects", "_follow"): [kinds.CONFIGMAPS],
+    ("apps.controller.job_effects", "_require"): [kinds.PERSISTENT_VOLUME_CLAIMS],
 }  # fmt: skip
 """The kinds behind a call whose first argument is a variable: by module and function, and by account where daemons share it."""
 
@@ -192,5 +193,5 @@ def test_what_clusterd_tells_may_be_followed_in_its_own_namespace_and_nothing_el
     (binding,) = [o for o in manifest("volcano-mindcluster.yml") if o["kind"] == "RoleBinding"]
     assert binding["metadata"]["namespace"] == GATHERED_NAMESPACE
     assert rules_of("volcano-mindcluster.yml", "volcano-scheduler") == [
-        {"apiGroups": [volcano.CONFIGMAPS.group], "resources": [volcano.CONFIGMAPS.plural], "verbs": ["list", "watch"]}
+        {"apiGroups": [kinds.CONFIGMAPS.group], "resources": [kinds.CONFIGMAPS.plural], "verbs": ["list", "watch"]}
     ]

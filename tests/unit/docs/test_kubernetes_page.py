@@ -49,7 +49,7 @@ SHOWN = {
             "`pumice doctor cluster` and, on a node",),
     },
     "scenarios/test_deployed_by_manifests.py": {
-        "test_the_manifests_bring_up_scheduler_controller_and_node_daemons_that_serve_a_pod": (
+        "test_the_manifests_bring_up_daemons_that_serve_a_pod_by_the_rights_of_their_accounts": (
             "To try the same manifests on one machine", "Scheduler: `:8080/metrics`", "Node: `:9394/metrics`"),
     },
     "unit/deploy/test_chart.py": {

@@ -14,7 +14,7 @@ from pumice.apps.service.work_queue import WorkQueue
 from pumice.controllers import podgroup
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json, Resource, WatchEvent
-from pumice.wire import volcano
+from pumice.wire import kinds, volcano
 from pumice.wire.names import GROUP_NAME
 from pumice.wire.objects import ConfigMap, Pod, convert, decode
 from pumice.wire.volcano import group_name_for
@@ -121,7 +121,7 @@ class BarePods:
                 # The uid in the patch makes the API server refuse a successor of the same name.
                 metadata = {"uid": action.uid, "annotations": {GROUP_NAME: action.group}}
                 try:
-                    await self.cluster.patch(volcano.PODS, action.name, {"metadata": metadata}, action.namespace)
+                    await self.cluster.patch(kinds.PODS, action.name, {"metadata": metadata}, action.namespace)
                 except ApiError as error:
                     if error.code not in (404, 409, 422):
                         raise
@@ -159,7 +159,7 @@ class BarePods:
                 raise
             return
         chosen = ",".join(f"{k}={v}" for k, v in (owner["spec"].get("selector", {}).get("matchLabels") or {}).items())
-        items = (await self.cluster.list(volcano.PODS, namespace, label_selector=chosen))["items"] if chosen else []
+        items = (await self.cluster.list(kinds.PODS, namespace, label_selector=chosen))["items"] if chosen else []
         uid = owner["metadata"]["uid"]
         members = [pod for pod in (convert(Pod, item) for item in items) if _belongs(pod, uid)]
         newest = max(members, key=lambda pod: pod.metadata.creation_timestamp, default=None)

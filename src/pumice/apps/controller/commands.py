@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pumice.apps.service.work_queue import WorkQueue
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, WatchEvent
-from pumice.wire import volcano
+from pumice.wire import kinds, volcano
 from pumice.wire.names import CONTROLLER_NAME
 from pumice.wire.objects import decode
 from pumice.wire.volcano import Command
@@ -112,7 +112,7 @@ class Commands:
         about = {"apiVersion": volcano.BUS_API, "kind": "Command", "namespace": meta.namespace, "name": meta.name,
                  "uid": meta.uid}  # fmt: skip
         body = volcano.event_body(about, "Warning", "CommandRefused", text, CONTROLLER_NAME, self.clock.now())
-        await self.cluster.create(volcano.EVENTS, body, meta.namespace)
+        await self.cluster.create(kinds.EVENTS, body, meta.namespace)
 
     def _target(self, command: Command) -> str:
         """What it is for: a queue, or a Job of its own namespace; empty where that is neither."""

@@ -33,7 +33,7 @@ from pumice.metrics.controller import controller_page
 from pumice.model.errors import Unavailable
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster, Resource, WatchEvent
-from pumice.wire import volcano
+from pumice.wire import kinds, volcano
 from pumice.wire.batch import CRON_JOBS, JOB_KIND, JOB_TEMPLATES, Job, JobPod, LabelledPod
 from pumice.wire.names import CONTROLLER_NAME, JOB_NAME
 from pumice.wire.objects import Pod, PodSpec, PodStatus, decode
@@ -183,14 +183,14 @@ class Controller:
         yield Watch("podgroups", volcano.POD_GROUPS, self._on_group, PodGroup)
         yield Watch(KIND, volcano.COMMANDS, self.commands.on_event)
         if self.settings.jobs:  # what bears the label of Jobs is listed once, and looked at by both where it is of none
-            yield Watch("pods of jobs", volcano.PODS, self._on_job_pod, LabelledPod, JOB_NAME)
+            yield Watch("pods of jobs", kinds.PODS, self._on_job_pod, LabelledPod, JOB_NAME)
             yield Watch("jobs", volcano.JOBS, self._on_job, Job)
             yield Watch("jobtemplates", JOB_TEMPLATES, self.makers.on_template)
             yield Watch("cronjobs", CRON_JOBS, self.makers.on(CRON))
             yield Watch("jobflows", volcano.JOB_FLOWS, self.makers.on(FLOW))
-            yield Watch("priorityclasses", volcano.PRIORITY_CLASSES, self.jobs.on_priority_class, PriorityClass)
+            yield Watch("priorityclasses", kinds.PRIORITY_CLASSES, self.jobs.on_priority_class, PriorityClass)
         if self.settings.bare_pod_groups:
-            yield Watch("pods", volcano.PODS, self.bare.on_pod, Pod, f"!{JOB_NAME}" if self.settings.jobs else "")
+            yield Watch("pods", kinds.PODS, self.bare.on_pod, Pod, f"!{JOB_NAME}" if self.settings.jobs else "")
             for kind in podgroup.SCALED_KINDS:
                 yield Watch(kind.plural, kind, self.bare.on_owner(kind))
 

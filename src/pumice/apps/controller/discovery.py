@@ -17,7 +17,7 @@ from pumice.controllers import hypernodes
 from pumice.controllers.hypernodes import Change, Drop, Make
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json, WatchEvent
-from pumice.wire import volcano
+from pumice.wire import kinds, volcano
 from pumice.wire.controller_conf import CONFIG_KEY, CONFIG_MAP, LABEL, SOURCE, Discovery, parse_controller_conf
 from pumice.wire.names import CONTROLLER_NAME
 from pumice.wire.objects import ConfigMap, decode
@@ -58,9 +58,9 @@ class Topology:
         watcher = Watcher(self.cluster, self.clock, log, self._list_is_there, absent=ABSENT_OR_FORBIDDEN, pause=SELDOM)
         name = f"metadata.name={CONFIG_MAP}"
         return [
-            watcher.watch("configuration", volcano.CONFIGMAPS, partial(watcher.taken, "configuration", self._on_map),
+            watcher.watch("configuration", kinds.CONFIGMAPS, partial(watcher.taken, "configuration", self._on_map),
                           self.namespace, field_selector=name),
-            self._when_asked(watcher.watch("nodes", volcano.NODES, partial(watcher.taken, "nodes", self._on_node))),
+            self._when_asked(watcher.watch("nodes", kinds.NODES, partial(watcher.taken, "nodes", self._on_node))),
             self._when_asked(watcher.watch("hypernodes", volcano.HYPER_NODES,
                                            partial(watcher.taken, "hypernodes", self._on_hypernode),
                                            label_selector=f"{SOURCE}={LABEL}")),
@@ -128,7 +128,7 @@ class Topology:
         meta = self._map.metadata
         about = {"apiVersion": "v1", "kind": "ConfigMap", "namespace": meta.namespace, "name": meta.name, "uid": meta.uid}
         body = volcano.event_body(about, "Warning", reason, text, CONTROLLER_NAME, self.clock.now())
-        await self.cluster.create(volcano.EVENTS, body, meta.namespace)
+        await self.cluster.create(kinds.EVENTS, body, meta.namespace)
 
     # -- watches ------------------------------------------------------------------------------------------------------
 

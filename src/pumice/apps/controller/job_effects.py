@@ -32,7 +32,7 @@ from pumice.controllers.job.plugins.ssh import with_keys
 from pumice.metrics.text import Histogram
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Resource
-from pumice.wire import volcano
+from pumice.wire import kinds, volcano
 from pumice.wire.batch import JOB_API, JOB_KIND, Job, JobPod, WrittenJob
 from pumice.wire.names import CONTROLLER_NAME, OUT_OF_SYNC
 from pumice.wire.objects import convert
@@ -207,11 +207,11 @@ class Effects:
     async def _make_pod(self, known: Known, effect: MakePod) -> None:
         namespace, name = known.job.metadata.namespace, effect.body["metadata"]["name"]
         try:
-            pod = await self.cluster.create_as(volcano.PODS, effect.body, namespace, JobPod)
+            pod = await self.cluster.create_as(kinds.PODS, effect.body, namespace, JobPod)
         except ApiError as error:
             if error.code != 409:
                 raise
-            answer = await self.cluster.get(volcano.PODS, name, namespace)
+            answer = await self.cluster.get(kinds.PODS, name, namespace)
             if not _is_of(known.job, answer):
                 raise ApiError(409, "Conflict", f"pod {name} exists and is not of this job") from error
             pod = convert(JobPod, answer)
@@ -224,10 +224,10 @@ class Effects:
         try:
             if OUT_OF_SYNC not in meta.annotations:
                 body = {"metadata": {"uid": meta.uid, "annotations": {OUT_OF_SYNC: "true"}}}
-                await self.cluster.patch(volcano.PODS, meta.name, body, meta.namespace)
-            await self.cluster.delete(volcano.PODS, meta.name, meta.namespace, uid=meta.uid)
+                await self.cluster.patch(kinds.PODS, meta.name, body, meta.namespace)
+            await self.cluster.delete(kinds.PODS, meta.name, meta.namespace, uid=meta.uid)
         except ApiError as error:
-            if not await self._is_gone(error, volcano.PODS, meta.name, meta.namespace, meta.uid):
+            if not await self._is_gone(error, kinds.PODS, meta.name, meta.namespace, meta.uid):
                 raise
         self.store.dropped_pod(known, effect.pod, volcano.stamp(self.clock.now()))
 
@@ -281,7 +281,7 @@ class Effects:
         about = {"apiVersion": JOB_API, "kind": JOB_KIND, "namespace": meta.namespace, "name": meta.name, "uid": meta.uid}
         body = volcano.event_body(about, told.type, told.reason, told.message, CONTROLLER_NAME, self.clock.now())
         try:
-            await self.cluster.create(volcano.EVENTS, body, meta.namespace)
+            await self.cluster.create(kinds.EVENTS, body, meta.namespace)
         except ApiError as error:
             log.info("event not written on job %s: %s", known.job.key, error)
 
@@ -307,7 +307,7 @@ def _refused(error: ApiError, kind: type[NotTaken] = NotTaken) -> ApiError:
 
 def _not_made(kind: Resource, cause: str) -> Tell:
     """Why an object beside the pods is not there."""
-    if kind == volcano.PERSISTENT_VOLUME_CLAIMS:
+    if kind == kinds.PERSISTENT_VOLUME_CLAIMS:
         return Tell("Warning", "PVCError", f"Failed to create PVC, err: {cause}")
     return Tell("Warning", "PluginError", f"Execute plugin when job add failed, err: {cause}")
 

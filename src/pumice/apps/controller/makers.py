@@ -21,7 +21,7 @@ from pumice.controllers.job.requests import task_of
 from pumice.controllers.jobflow import Check, Probe
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json, WatchEvent
-from pumice.wire import volcano
+from pumice.wire import kinds, volcano
 from pumice.wire.batch import CRON_JOBS, FLOW_API, JOB_API, JOB_TEMPLATES, Job
 from pumice.wire.names import CONTROLLER_NAME, OF_TEMPLATE
 
@@ -229,7 +229,7 @@ class Makers:
         (api, name), meta = APIS[kind], obj["metadata"]
         about = {"apiVersion": api, "kind": name, "namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"]}
         body = volcano.event_body(about, told.type, told.reason, told.message, CONTROLLER_NAME, self.clock.now())
-        await self.cluster.create(volcano.EVENTS, body, meta["namespace"])
+        await self.cluster.create(kinds.EVENTS, body, meta["namespace"])
 
 
 async def ask(check: Check, address: str) -> str:

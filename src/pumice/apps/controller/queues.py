@@ -12,7 +12,7 @@ from pumice.controllers import queue
 from pumice.engine.state.bearers import Bearers
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, WatchEvent
-from pumice.wire import volcano
+from pumice.wire import kinds, volcano
 from pumice.wire.names import CONTROLLER_NAME, ROOT_QUEUE
 from pumice.wire.objects import convert
 from pumice.wire.volcano import Command, PodGroup, Queue, default_queue
@@ -117,4 +117,4 @@ class Queues:
                              "uid": self.queues[name].metadata.uid}  # fmt: skip
                     now = self.clock.now()
                     body = volcano.event_body(about, action.type, action.reason, action.message, CONTROLLER_NAME, now)
-                    await self.cluster.create(volcano.EVENTS, body, "default")
+                    await self.cluster.create(kinds.EVENTS, body, "default")

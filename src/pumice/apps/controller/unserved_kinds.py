@@ -11,7 +11,7 @@ import msgspec
 from pumice.apps.service.work_queue import WorkQueue
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json, WatchEvent
-from pumice.wire import volcano
+from pumice.wire import kinds, volcano
 from pumice.wire.names import CONTROLLER_NAME
 from pumice.wire.without_effect import Row
 
@@ -58,7 +58,7 @@ class UnservedKinds:
                  "uid": uid}  # fmt: skip
         body = volcano.event_body(about, "Warning", REASON, text, CONTROLLER_NAME, self.clock.now())
         try:
-            await self.cluster.create(volcano.EVENTS, body, namespace or "default")
+            await self.cluster.create(kinds.EVENTS, body, namespace or "default")
         except ApiError as error:
             log.warning("not told on %s %s/%s: %s", row.name, namespace, meta["name"], error)
 

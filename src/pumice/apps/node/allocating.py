@@ -11,11 +11,11 @@ from pumice.adapters.kubelet.endpoint import PluginError
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
 from pumice.apps.node.directories import make_directory
 from pumice.apps.node.files import install_files
+from pumice.apps.node.node_lock import NodeLock
 from pumice.apps.node.written_node import WrittenNode, persist
 from pumice.apps.service.tasks import first
 from pumice.model.errors import PumiceError
 from pumice.node.answer import Answer
-from pumice.node.effects import PatchNode
 from pumice.node.pods import Held
 from pumice.node.protocol import Allocator, Conflict, Cut, Decision, Outdated, Refuse, Repeat, Serve
 from pumice.ports.cards import CardFacts
@@ -84,6 +84,7 @@ class AllocateHandler:
         self._prepare = prepare
         self._slicer, self._refused = slicer, refused
         self._one_at_a_time = asyncio.Lock()
+        self.lock = NodeLock(own, allocator.lock)
 
     async def prefer(self, available: Sequence[str], must: Sequence[str], size: int) -> list[str]:
         return self._allocator.prefer(self._own.pods, available, must, size, await asyncio.to_thread(self._held))
@@ -92,6 +93,7 @@ class AllocateHandler:
         gone: set[str] = set()
         async with self._one_at_a_time:
             while True:
+                self.lock.busy()
                 match await self._decide(ids):
                     case Serve() as decision:
                         if (answer := await self._serve(decision, gone)) is not None:
@@ -105,14 +107,13 @@ class AllocateHandler:
                     case Refuse() as decision:
                         raise await self._refuse(decision)
                 break
-        await self.release_lock()
+        await self.lock.release()
         raise PluginError(self._allocator.nobody(len(ids)))
 
-    async def release_lock(self) -> None:
-        """Remove the node lock of schedulers that take one, if it is held."""
-        node, lock = self._own.node, self._allocator.lock
-        if node is not None and lock in node.metadata.annotations:
-            await self._own.perform_soon(PatchNode({lock: None}), "releasing the node lock")
+    @property
+    def serving(self) -> bool:
+        """Whether a call is being answered."""
+        return self._one_at_a_time.locked()
 
     async def sweep(self) -> None:
         """Mark pods that ended while they were allocating, now and whenever the pods change."""
@@ -123,7 +124,7 @@ class AllocateHandler:
             for patch in self._allocator.sweep(self._own.pods):
                 if await self._own.perform_soon(patch, f"marking pod {patch.namespace}/{patch.name}"):
                     log.info("pod ended while allocating pod=%s/%s", patch.namespace, patch.name)
-                    await self.release_lock()
+                    await self.lock.release()
             await changed
 
     async def _decide(self, ids: Sequence[str]) -> Decision | None:
@@ -197,7 +198,7 @@ class AllocateHandler:
         for note in decision.notes:
             await self._own.perform(note)
         if decision.finished:
-            await self.release_lock()
+            await self.lock.release()
         log.info("served pod=%s container=%s %s", pod.key, decision.container.name, decision.summary)
         return message(decision.answer)
 
@@ -206,7 +207,7 @@ class AllocateHandler:
         self._refused()
         for effect in decision.effects:
             await self._own.perform_soon(effect, "marking the pod")
-        await self.release_lock()
+        await self.lock.release()
         return PluginError(decision.reason)
 
 

@@ -279,5 +279,8 @@ class Plugin:
         """All that is to be written on the node object now. What was handed out is told to schedulers there, because a pod's
         owner may change what stands on the pod."""
         effects = self._lacking(node) + self._books(node)
+        if self._handler.serving or any(pod.awaits(self._allocator.resource) for pod in self._own.pods):
+            self._handler.lock.busy()
+        effects += self._handler.lock.left(node)
         stamp = datetime.fromtimestamp(self._clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return effects + self._allocator.upkeep(node, self._clock.monotonic(), stamp)

@@ -36,6 +36,8 @@ class WrittenNode(OwnNode):
                 body = {"metadata": {"annotations": dict(effect.annotations)}}
                 if effect.labels:
                     body["metadata"]["labels"] = dict(effect.labels)
+                if effect.version:
+                    body["metadata"]["resourceVersion"] = effect.version
                 self._took(await self._cluster.patch(NODES, self.name, body))
             case PatchStatus():
                 status = {"capacity": dict(effect.resources), "allocatable": dict(effect.resources)}

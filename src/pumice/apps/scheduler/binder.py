@@ -22,7 +22,7 @@ from pumice.apps.scheduler.volume_wait import POD_WENT, VolumeWait
 from pumice.engine.effects import Bind
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json
-from pumice.wire.volcano import PODS
+from pumice.wire.kinds import PODS
 
 log = logging.getLogger("pumice.scheduler.bind")
 

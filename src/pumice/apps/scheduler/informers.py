@@ -19,7 +19,7 @@ from pumice.engine.state.jobs import Task
 from pumice.families.protocol import ReportSource
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster, Json, Resource, WatchEvent
-from pumice.wire import volcano
+from pumice.wire import kinds, volcano
 from pumice.wire.objects import ConfigMap, Node, Pod, Workload, decode
 from pumice.wire.resource_quota import ResourceQuota
 from pumice.wire.topology import HyperNode
@@ -61,35 +61,35 @@ class Informers:
     def watches(self, *, volumes: bool = True) -> list[Coroutine[Any, Any, None]]:
         """One endless watch per kind, each of which is waited for before the first decision."""
         state = self.engine.state
-        kinds: list[tuple[str, Resource, Handler, type[Any] | None]] = [
-            ("nodes", volcano.NODES, self._on_node, Node),
-            ("namespaces", volcano.NAMESPACES, self._on_namespace, None),
-            ("priorityclasses", volcano.PRIORITY_CLASSES, self._on_priority_class, None),
+        watched: list[tuple[str, Resource, Handler, type[Any] | None]] = [
+            ("nodes", kinds.NODES, self._on_node, Node),
+            ("namespaces", kinds.NAMESPACES, self._on_namespace, None),
+            ("priorityclasses", kinds.PRIORITY_CLASSES, self._on_priority_class, None),
             ("queues", volcano.QUEUES, self._on_queue, None),
-            ("resourcequotas", volcano.RESOURCE_QUOTAS, self._on_quota, None),
+            ("resourcequotas", kinds.RESOURCE_QUOTAS, self._on_quota, None),
             ("hypernodes", volcano.HYPER_NODES, self._on_hyper_node, None),
-            ("services", volcano.SERVICES, self._on_workload("Service"), Workload),
-            ("replicationcontrollers", volcano.REPLICATION_CONTROLLERS, self._on_workload("ReplicationController"), Workload),
-            ("replicasets", volcano.REPLICA_SETS, self._on_workload("ReplicaSet"), Workload),
-            ("statefulsets", volcano.STATEFUL_SETS, self._on_workload("StatefulSet"), Workload),
-            ("budgets", volcano.DISRUPTION_BUDGETS, self._on_budget, None),
+            ("services", kinds.SERVICES, self._on_workload("Service"), Workload),
+            ("replicationcontrollers", kinds.REPLICATION_CONTROLLERS, self._on_workload("ReplicationController"), Workload),
+            ("replicasets", kinds.REPLICA_SETS, self._on_workload("ReplicaSet"), Workload),
+            ("statefulsets", kinds.STATEFUL_SETS, self._on_workload("StatefulSet"), Workload),
+            ("budgets", kinds.DISRUPTION_BUDGETS, self._on_budget, None),
             ("podgroups", volcano.POD_GROUPS, self._on_group, PodGroup),
-            ("pods", volcano.PODS, self._on_pod, Pod),
+            ("pods", kinds.PODS, self._on_pod, Pod),
         ]
         if volumes:
             kept = state.volumes
             storage = [
-                ("claims", volcano.PERSISTENT_VOLUME_CLAIMS, kept.put_claim, kept.drop_claim),
-                ("volumes", volcano.PERSISTENT_VOLUMES, kept.put_volume, kept.drop_volume),
-                ("storageclasses", volcano.STORAGE_CLASSES, kept.put_class, kept.drop_class),
-                ("csinodes", volcano.CSI_NODES, kept.put_csi_node, kept.drop_csi_node),
-                ("csidrivers", volcano.CSI_DRIVERS, kept.put_driver, kept.drop_driver),
-                ("capacities", volcano.CSI_STORAGE_CAPACITIES, kept.put_capacity, kept.drop_capacity),
-                ("attachments", volcano.VOLUME_ATTACHMENTS, kept.put_attachment, kept.drop_attachment),
+                ("claims", kinds.PERSISTENT_VOLUME_CLAIMS, kept.put_claim, kept.drop_claim),
+                ("volumes", kinds.PERSISTENT_VOLUMES, kept.put_volume, kept.drop_volume),
+                ("storageclasses", kinds.STORAGE_CLASSES, kept.put_class, kept.drop_class),
+                ("csinodes", kinds.CSI_NODES, kept.put_csi_node, kept.drop_csi_node),
+                ("csidrivers", kinds.CSI_DRIVERS, kept.put_driver, kept.drop_driver),
+                ("capacities", kinds.CSI_STORAGE_CAPACITIES, kept.put_capacity, kept.drop_capacity),
+                ("attachments", kinds.VOLUME_ATTACHMENTS, kept.put_attachment, kept.drop_attachment),
             ]
-            kinds += [(name, resource, self._on_json(name, put, drop), None) for name, resource, put, drop in storage]
-        self.unsynced.update(name for name, _, _, _ in kinds)
-        return [self.watch(name, resource, handle, kind=kind) for name, resource, handle, kind in kinds]
+            watched += [(name, resource, self._on_json(name, put, drop), None) for name, resource, put, drop in storage]
+        self.unsynced.update(name for name, _, _, _ in watched)
+        return [self.watch(name, resource, handle, kind=kind) for name, resource, handle, kind in watched]
 
     async def watch(
         self, name: str, resource: Resource, handle: Handler, namespace: str = "", field_selector: str = "",
@@ -109,7 +109,7 @@ class Informers:
             if found.metadata.name == wanted and self._heeds(name, wanted, found.metadata.uid, event):
                 take(None if event.type == "DELETED" else found)
 
-        await self.watch(name, volcano.CONFIGMAPS, handle, namespace, f"metadata.name={wanted}")
+        await self.watch(name, kinds.CONFIGMAPS, handle, namespace, f"metadata.name={wanted}")
 
     async def watch_reports(self, source: ReportSource) -> None:
         """Follow the ConfigMaps in which others tell of nodes; what they said is forgotten when nobody follows them any more."""
@@ -122,7 +122,7 @@ class Informers:
                 bookings.put_report(where, None if event.type == "DELETED" else source.read(found))
 
         try:
-            await self.watch(REPORTS, volcano.CONFIGMAPS, handle, source.namespace, label_selector=source.label)
+            await self.watch(REPORTS, kinds.CONFIGMAPS, handle, source.namespace, label_selector=source.label)
         finally:
             bookings.forget_reports()
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
-from pumice.wire import volcano
+from pumice.wire import kinds
 from pumice.wire.names import LAST_GOOD
 
 log = logging.getLogger("pumice.scheduler")
@@ -41,7 +41,7 @@ class LastGood:
             await self._changed.wait()
             self._changed.clear()
             try:
-                await self.cluster.patch(volcano.CONFIGMAPS, f"{name}{LAST_GOOD}", {"data": dict(self._data)}, namespace)
+                await self.cluster.patch(kinds.CONFIGMAPS, f"{name}{LAST_GOOD}", {"data": dict(self._data)}, namespace)
             except ApiError as error:
                 if error.code in (403, 404, 422):  # an installation without it: explain can only name what is refused then
                     log.info("the last good configuration is not kept: %s", error)

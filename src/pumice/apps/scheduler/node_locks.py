@@ -16,8 +16,8 @@ from random import Random
 from pumice.engine.effects import Bind
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
+from pumice.wire.kinds import NODES
 from pumice.wire.node_lock import OWNED, LockView, may_release, may_take, refusal, render_lock
-from pumice.wire.volcano import NODES
 
 log = logging.getLogger("pumice.scheduler.lock")
 

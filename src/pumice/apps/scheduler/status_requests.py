@@ -23,8 +23,9 @@ from pumice.engine.effects import (
 )
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
+from pumice.wire.kinds import EVENTS, PODS
 from pumice.wire.names import QUEUE_GATE
-from pumice.wire.volcano import EVENTS, HYPER_NODES, POD_GROUPS, PODS, QUEUES, PodGroupCondition, event_body, stamp
+from pumice.wire.volcano import HYPER_NODES, POD_GROUPS, QUEUES, PodGroupCondition, event_body, stamp
 
 MARKS_WAIT = 1.0
 """Seconds that an eviction waits for its marks to be written."""

@@ -16,7 +16,7 @@ from pumice.engine.state.state import State
 from pumice.engine.state.volumes import BY_CONTROLLER, SELECTED_NODE
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
-from pumice.wire.volcano import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
+from pumice.wire.kinds import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 
 log = logging.getLogger("pumice.scheduler.bind")
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
-from pumice.wire.volcano import LEASES, micro_stamp
+from pumice.wire.kinds import LEASES
+from pumice.wire.volcano import micro_stamp
 
 log = logging.getLogger("pumice.lease")
 

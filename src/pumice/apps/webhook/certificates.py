@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pumice.adapters.certificates import Pair, make_authority, make_server, serves
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json
-from pumice.wire.batch import SECRETS
+from pumice.wire.kinds import SECRETS
 
 log = logging.getLogger("pumice.webhook")
 

@@ -10,8 +10,9 @@ import msgspec
 
 from pumice.admission.review import Request
 from pumice.ports.cluster import ApiError, Cluster, Json, Resource, WatchEvent
+from pumice.wire.kinds import NAMESPACES
 from pumice.wire.names import DEFAULT_QUEUE
-from pumice.wire.volcano import NAMESPACES, QUEUES
+from pumice.wire.volcano import QUEUES
 
 
 @dataclass(slots=True)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -314,11 +316,16 @@ class Controllers:
 
 
 def _remove(roots: Sequence[Path], path: str) -> None:
-    """Below each of the roots; what the machine itself has at that path stays."""
+    """Below each of the roots; what the machine itself has at that path stays. Pods write there, so no link is followed, and each
+    folder is opened in the one before it: what is looked at is what is removed."""
+    *above, last = (part for part in path.split("/") if part)
     for root in roots:
-        place = root / path.lstrip("/")
-        if place.resolve().is_relative_to(root.resolve()):
-            shutil.rmtree(place, ignore_errors=True)
+        with suppress(OSError), ExitStack() as opened:
+            folder = None
+            for part in (str(root), *above):
+                folder = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+                opened.callback(os.close, folder)
+            shutil.rmtree(last, ignore_errors=True, dir_fd=folder)
 
 
 async def run(settings: ControllersSettings, *, cluster: Cluster, clock: Clock, dice: random.Random, stop: asyncio.Event,

@@ -38,7 +38,7 @@ def reconcile_claim(claim: View, volumes: Iterable[View], classes: Iterable[View
         return _named(claim, next((v for v in known if v["metadata"]["name"] == name), None), now)
     class_ = next((c for c in classes if c["metadata"]["name"] == spec.get("storageClassName")), None)
     waits = class_ is not None and class_.get("volumeBindingMode") == "WaitForFirstConsumer"
-    found = [v for v in known if _is_for(v, claim)]
+    found = [v for v in known if _is_for(v, claim) and not _misfit(v, claim, by_class=False)]
     if not found and not waits:
         found = sorted((v for v in known if _suits(v, claim)), key=lambda v: (_size(v), v["metadata"]["name"]))
     if found:
@@ -55,7 +55,10 @@ def reconcile_volume(volume: View, claim: View | None, now: float) -> list[Actio
     if not reference.get("uid"):
         return _to_phase(volume, "Available", now)
     if claim is not None:
-        return _to_phase(volume, "Bound", now) if claim["spec"].get("volumeName") == volume["metadata"]["name"] else []
+        chosen = claim["spec"].get("volumeName")
+        if chosen and chosen != volume["metadata"]["name"]:
+            return [_unbind(volume)]
+        return _to_phase(volume, "Bound", now) if chosen else []
     if _phase(volume) == "Failed":
         return []
     policy, released = volume["spec"].get("persistentVolumeReclaimPolicy"), _to_phase(volume, "Released", now)
@@ -153,6 +156,14 @@ def _bind(claim: View, volume: View, now: float) -> list[Action]:
     return [*status_patch(CLAIMS, claim, status), *_to_phase(volume, "Bound", now)]
 
 
+def _unbind(volume: View) -> Patch:
+    """Its claim got another one. What we wrote on it goes; whom somebody else kept it for stays written, without the uid."""
+    meta, ours = volume["metadata"], list(_YES.keys() & (volume["metadata"].get("annotations") or {}).keys())
+    seen = {"resourceVersion": meta["resourceVersion"], "annotations": dict.fromkeys(ours)}
+    body: Json = {"metadata": seen, "spec": {"claimRef": None if ours else {"uid": None}}}
+    return Patch(VOLUMES, "", meta["name"], body, meta["uid"])
+
+
 def _delete(volume: View, now: float) -> list[Action]:
     meta, source = volume["metadata"], volume["spec"].get("hostPath")
     path = str((source or {}).get("path", ""))
@@ -193,14 +204,15 @@ def _suits(volume: View, claim: View) -> bool:
     return selected and not volume["spec"].get("claimRef") and not _misfit(volume, claim)
 
 
-def _misfit(volume: View, claim: View) -> str:
-    """Why the claim may not have it, whoever chose it (checkVolumeSatisfyClaim); empty where it may."""
+def _misfit(volume: View, claim: View, *, by_class: bool = True) -> str:
+    """Why the claim may not have it, whoever chose it (checkVolumeSatisfyClaim); empty where it may. A volume that is kept for it
+    may be of another class."""
     mine, its = claim["spec"], volume["spec"]
     if is_deleting(volume):
         return f'the volume is marked for deletion "{volume["metadata"]["name"]}"'
     if _size(volume) < parse_quantity(mine.get("resources", {}).get("requests", {}).get("storage", "0")):
         return "requested PV is too small"
-    if (its.get("storageClassName") or "") != (mine.get("storageClassName") or ""):
+    if by_class and (its.get("storageClassName") or "") != (mine.get("storageClassName") or ""):
         return "storageClassName does not match"
     if its.get("volumeMode", "Filesystem") != mine.get("volumeMode", "Filesystem"):
         return "incompatible volumeMode"

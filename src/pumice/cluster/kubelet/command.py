@@ -31,7 +31,6 @@ def base_environment(settings: KubeletSettings, pod: Json, container: Json, pod_
 
     ``api``: where the API server is in a network of the pod's own; None in the machine's."""
     host, port = api or (settings.api_host, settings.api_port)
-    kubeconfig = settings.pods_kubeconfig if api else settings.kubeconfig
     home = "/root" if os.geteuid() == 0 else os.path.expanduser("~")
     out = {"PATH": PATH, "HOSTNAME": hostname(pod), "HOME": home, **settings.container_env}
     if container.get("tty"):
@@ -43,8 +42,6 @@ def base_environment(settings: KubeletSettings, pod: Json, container: Json, pod_
         out["PATH"] = f"{Path(sys.executable).parent}:{PATH}"
         out["NODE_NAME"] = settings.node
         out["PUMICE_BIND_ADDRESS"] = pod_ip  # where all share the machine's network, each listens on its own
-        if kubeconfig:
-            out["KUBECONFIG"] = str(kubeconfig)
     return out
 
 

@@ -37,8 +37,6 @@ class KubeletSettings:
     container_env: Mapping[str, str] = field(default_factory=dict)  # lowest precedence, e.g. of the emulated machine
     host_paths: Mapping[str, str] = field(default_factory=dict)  # hostPath prefix -> this node's own folder
     pumice_images: tuple[str, ...] = ("pumice",)
-    kubeconfig: Path | None = None  # for pods of Pumice's own image
-    pods_kubeconfig: Path | None = None  # the same for those with a network of their own
     api_host: str = ""
     api_port: int = 0
     ca_certificate: Path | None = None  # stands in for a missing ConfigMap kube-root-ca.crt

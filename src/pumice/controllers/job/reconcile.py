@@ -39,8 +39,9 @@ from pumice.controllers.job.status import counted, duration, entered
 from pumice.controllers.job.validation import problems
 from pumice.wire import names
 from pumice.wire.batch import PENDING, RESTARTING, Job, JobPod
+from pumice.wire.kinds import PERSISTENT_VOLUME_CLAIMS
 from pumice.wire.volcano import PENDING as GROUP_PENDING
-from pumice.wire.volcano import PERSISTENT_VOLUME_CLAIMS, PodGroup, seconds, stamp
+from pumice.wire.volcano import PodGroup, seconds, stamp
 
 HOSTS_OF: Final = f"{names.OUR_DOMAIN}/hosts-of-generation"
 """For which generation of the Job its plugins' objects were last brought in line; nothing says: for the first."""

@@ -38,8 +38,8 @@ def explain_group(engine: Engine, namespace: str, name: str, now: float) -> Grou
     """What a cycle says of it. The engine should not be used further. Raises BadInput when there is no such PodGroup."""
     job = engine.state.jobs.get(f"{namespace}/{name}")
     if job is None:
-        known = [each.key for each in engine.state.jobs.values()]
-        raise BadInput(f"no PodGroup {namespace}/{name}{nearest(f'{namespace}/{name}', known)}")
+        beside = [known for space, _, known in (key.partition("/") for key in engine.state.jobs) if space == namespace]
+        raise BadInput(f"no PodGroup {namespace}/{name}{nearest(name, beside)}")
     engine.cycle(now)
     waiting: dict[str, list[str]] = {}
     nodes: dict[str, int] = {}

@@ -12,10 +12,10 @@ from aiohttp import web
 
 from pumice.adapters.kube import Access, KubeClient
 from pumice.ports.clock import SystemClock
-from pumice.ports.cluster import Resource, WatchEvent
+from pumice.ports.cluster import WatchEvent
+from pumice.wire.kinds import PODS
 from pumice.wire.objects import Pod
 
-PODS = Resource("", "v1", "pods")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 

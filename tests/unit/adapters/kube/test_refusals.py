@@ -7,10 +7,11 @@ import asyncio
 import pytest
 from aiohttp import web
 from kit.virtual_time import run_virtually
-from tests.unit.adapters.kube.scripted_server import PODS, collect, name_of, page, pod, serving, stream
+from tests.unit.adapters.kube.scripted_server import collect, name_of, page, pod, serving, stream
 
 from pumice.adapters.kube import Access, KubeClient
 from pumice.ports.cluster import ApiError
+from pumice.wire.kinds import PODS
 
 
 def test_a_server_that_is_too_busy_for_a_watch_is_left_alone_as_long_as_it_says() -> None:

@@ -14,9 +14,9 @@ from kit.virtual_time import run_virtually
 
 from pumice.adapters.kube import Access, KubeClient
 from pumice.model.errors import BadInput
-from pumice.ports.cluster import ApiError, Resource
+from pumice.ports.cluster import ApiError
+from pumice.wire.kinds import PODS
 
-PODS = Resource("", "v1", "pods")
 Talk = Callable[["Server", asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 

@@ -15,7 +15,7 @@ from kit.virtual_time import VirtualClock, run_virtually
 from pumice.apps.controller.daemon import Controller, Settings, Watch
 from pumice.apps.service.work_queue import WorkQueue
 from pumice.ports.cluster import ApiError, WatchEvent
-from pumice.wire import volcano
+from pumice.wire import kinds, volcano
 from pumice.wire.names import CONTROLLER_NAME
 
 
@@ -50,7 +50,7 @@ def test_a_controller_that_stops_hands_its_lease_over_at_once() -> None:
         await clock.sleep(2)
         assert await groups(cluster) == 1
         await second.close()
-        assert not (await cluster.get(volcano.LEASES, CONTROLLER_NAME, "volcano-system"))["spec"]["holderIdentity"]
+        assert not (await cluster.get(kinds.LEASES, CONTROLLER_NAME, "volcano-system"))["spec"]["holderIdentity"]
 
     run_virtually(story())
 
@@ -79,7 +79,7 @@ def test_a_bare_pod_costs_four_writes_and_its_group_is_never_written_again_while
 
             written.clear()
             status = {"status": {"phase": "Running"}}  # as its kubelet says
-            await cluster.patch(volcano.PODS, "a", status, "default", subresource="status")
+            await cluster.patch(kinds.PODS, "a", status, "default", subresource="status")
             await clock.sleep(5)
             (group,) = (await cluster.list(volcano.POD_GROUPS))["items"]
             assert group["status"]["running"] == 1
@@ -114,7 +114,7 @@ def test_an_object_that_cannot_be_digested_does_not_end_the_controller() -> None
         def broken(event: WatchEvent) -> None:
             raise KeyError("what nobody thought of")
 
-        told = asyncio.create_task(running.controller._watch(Watch("pods", volcano.PODS, broken)))
+        told = asyncio.create_task(running.controller._watch(Watch("pods", kinds.PODS, broken)))
         await create(cluster, pod("a", cpu="1"))
         await clock.sleep(2)
         assert not told.done()
@@ -172,7 +172,7 @@ async def state(cluster: FaultyCluster, name: str = "team") -> str:
 
 
 async def told(cluster: FaultyCluster) -> list[tuple[str, str]]:
-    return [(e["reason"], e["message"]) for e in (await cluster.list(volcano.EVENTS))["items"]]
+    return [(e["reason"], e["message"]) for e in (await cluster.list(kinds.EVENTS))["items"]]
 
 
 async def with_a_queue(clock: VirtualClock) -> tuple[FaultyCluster, Running]:

@@ -30,13 +30,11 @@ from pumice.node.vgpu.doctor import State
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError, Json, Resource
 from pumice.wire import names
-from pumice.wire.volcano import CONFIGMAPS, NODES
+from pumice.wire.kinds import CONFIGMAPS, CRDS, DAEMON_SETS, DEPLOYMENTS, NODES, PODS
 
 Fault = Callable[[DirectCluster], Awaitable[Any]]
-CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 POLICIES = Resource("admissionregistration.k8s.io", "v1", "validatingadmissionpolicies", namespaced=False)
 BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", namespaced=False)
-DEPLOYMENTS, DAEMON_SETS = Resource("apps", "v1", "deployments"), Resource("apps", "v1", "daemonsets")
 SYSTEM, KUBE = names.SYSTEM_NAMESPACE, "kube-system"
 DAEMONS = {o["metadata"]["name"]: o for o in manifest("volcano-vgpu-device-plugin.yml") if o["kind"] == "DaemonSet"}
 PLUGIN = DAEMONS["volcano-device-plugin"]
@@ -186,7 +184,7 @@ WORLDS: dict[str, dict[str, tuple[str, str, Fault]]] = {
         "nobody takes Volcano's pods": ("schedulers", "no scheduler takes the pods", patched(
             DEPLOYMENTS, "volcano-scheduler", {"spec": {"replicas": 0}}, SYSTEM)),
         "nobody answers a webhook": ("webhooks", "volcano-admission-service is ready; what it is asked about is refused", patched(
-            Resource("", "v1", "pods"), "volcano-admission-n1", {
+            PODS, "volcano-admission-n1", {
                 "status": {"conditions": [{"type": "Ready", "status": "False"}]}}, SYSTEM, "status")),
         "HAMi's scheduler runs beside": ("hami", "its pods' cards are not in our books", made(HAMI)),
     },

@@ -12,7 +12,7 @@ from kit.scheduler_daemon import CONF, Daemon, create, daemon, lost_answer, writ
 from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.ports.cluster import ApiError
-from pumice.wire import volcano
+from pumice.wire import kinds
 
 
 def test_a_bare_pod_is_bound_with_its_decision_in_the_same_write() -> None:
@@ -131,7 +131,7 @@ def test_no_decision_is_made_before_every_list_is_complete() -> None:
             "volcano.sh/vgpu-ids-new": "GPU-n1-0,NVIDIA,8000,0:", "volcano.sh/vgpu-node": "n1"})  # fmt: skip
         await create(cluster, taken, pod("new", mib=8000))
         body = {"metadata": {"name": "volcano-scheduler-configmap"}, "data": {"volcano-scheduler.conf": CONF}}
-        await cluster.create(volcano.CONFIGMAPS, body, "volcano-system")
+        await cluster.create(kinds.CONFIGMAPS, body, "volcano-system")
         cluster.fault = lambda verb, path: (
             ApiError(500, "InternalError", "later") if path == "/api/v1/pods" and clock.monotonic() < 5 else None
         )
@@ -193,7 +193,7 @@ def test_a_default_queue_that_cannot_be_made_is_told_and_tried_until_it_can(code
 
 def test_without_volcanos_kinds_bare_pods_are_scheduled_all_the_same() -> None:
     async def story() -> None:
-        async with daemon(node("n1"), kinds=False) as running:
+        async with daemon(node("n1"), volcano_kinds=False) as running:
             await create(running.cluster, pod("a", cpu="1"))
             await running.bind_all("a")
 
@@ -216,7 +216,7 @@ def test_a_forgotten_resource_version_makes_a_relist_and_nothing_is_lost() -> No
                 return await stream(path, params, idle=idle)
 
             running.cluster.stream = refuse  # type: ignore[method-assign]
-            await running.cluster.delete(volcano.PODS, "a", "default", grace=0)
+            await running.cluster.delete(kinds.PODS, "a", "default", grace=0)
             await create(running.cluster, pod("b", mib=8000))
             await running.clock.sleep(1)
             broken[0] = False

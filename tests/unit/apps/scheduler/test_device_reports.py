@@ -9,7 +9,7 @@ from kit.scheduler_daemon import create, daemon, write_conf
 from kit.virtual_time import run_virtually
 
 from pumice.ports.cluster import ApiError
-from pumice.wire import volcano
+from pumice.wire import kinds
 from pumice.wire.device_reports import device_info, render_own_devices
 
 CONF = """\
@@ -30,8 +30,8 @@ NOT_TOLD = "node n1 device info or clusterd info is not enable"
 async def tell(running, obj):
     namespace = obj["metadata"]["namespace"]
     with suppress(ApiError):  # it may be there
-        await running.cluster.create(volcano.NAMESPACES, {"metadata": {"name": namespace}})
-    await running.cluster.create(volcano.CONFIGMAPS, obj, namespace)
+        await running.cluster.create(kinds.NAMESPACES, {"metadata": {"name": namespace}})
+    await running.cluster.create(kinds.CONFIGMAPS, obj, namespace)
 
 
 async def waits_for_chips(running, name):
@@ -61,7 +61,7 @@ def test_the_other_source_counts_from_the_moment_that_the_configuration_names_it
             await waits_for_chips(running, "a")
             await tell(running, render_own_devices("n1", device_info(chips(0, 1))))
             await running.bind_all("a")
-            await running.cluster.delete(volcano.CONFIGMAPS, "cluster-info-device-0", "mindx-dl")
+            await running.cluster.delete(kinds.CONFIGMAPS, "cluster-info-device-0", "mindx-dl")
             await write_conf(running, CONF % "true")
             await create(running.cluster, core_pod_object("b", 4))
             await waits_for_chips(running, "b")
@@ -76,7 +76,7 @@ def test_a_report_with_a_stale_check_code_is_told_and_the_last_good_one_goes_on(
         async with daemon(core_node_object("n1", 2), conf=CONF % "false") as running:
             await tell(running, render_own_devices("n1", device_info(chips(0, 1))))
             stale = render_own_devices("n1", device_info(chips(0, 1), chips(1)), code="0" * 64)
-            await running.cluster.patch(volcano.CONFIGMAPS, "mindx-dl-deviceinfo-n1", {"data": stale["data"]}, "kube-system")
+            await running.cluster.patch(kinds.CONFIGMAPS, "mindx-dl-deviceinfo-n1", {"data": stale["data"]}, "kube-system")
             await create(running.cluster, core_pod_object("a", 16))
             await running.bind_all("a")
             problems = running.scheduler.engine.state.problems

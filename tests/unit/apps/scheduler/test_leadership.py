@@ -14,7 +14,7 @@ from kit.virtual_time import VirtualClock, run_virtually
 from pumice.apps.scheduler.daemon import Settings
 from pumice.model.errors import Unavailable
 from pumice.ports.cluster import ApiError
-from pumice.wire import volcano
+from pumice.wire import kinds
 
 DURATION, RETRY = 15.0, 2.0
 
@@ -23,7 +23,7 @@ async def place() -> tuple[FaultyCluster, VirtualClock]:
     clock = VirtualClock()
     cluster = await faulty_cluster(clock)
     body = {"metadata": {"name": "volcano-scheduler-configmap"}, "data": {"volcano-scheduler.conf": CONF}}
-    await cluster.create(volcano.CONFIGMAPS, body, "volcano-system")
+    await cluster.create(kinds.CONFIGMAPS, body, "volcano-system")
     await cluster.put_node(node("n1", cards=4))
     return cluster, clock
 
@@ -43,7 +43,7 @@ async def kill(daemon: Daemon) -> None:
 
 
 async def holder(cluster: FaultyCluster, name: str = "volcano") -> str:
-    return str((await cluster.get(volcano.LEASES, name, "volcano-system"))["spec"]["holderIdentity"])
+    return str((await cluster.get(kinds.LEASES, name, "volcano-system"))["spec"]["holderIdentity"])
 
 
 async def with_bindings_that_wait() -> tuple[FaultyCluster, VirtualClock, Daemon, asyncio.Event]:
@@ -169,7 +169,7 @@ def test_a_leader_whose_lease_was_taken_sends_nothing_more() -> None:
     async def story() -> None:
         cluster, clock, first, gate = await with_bindings_that_wait()
         taken = {"spec": {"holderIdentity": "upstream_1", "leaseDurationSeconds": 15, "renewTime": "2031-01-01T00:00:00.000000Z"}}
-        await cluster.patch(volcano.LEASES, "volcano", taken, "volcano-system")
+        await cluster.patch(kinds.LEASES, "volcano", taken, "volcano-system")
         with pytest.raises(Unavailable, match="the lease was lost"):
             await asyncio.wait_for(first.task, 10)
         gate.set()

@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pumice.apps.service.process import read_process
 from pumice.metrics.process import process_families
 from pumice.metrics.scheduler import SchedulerMetrics
-from pumice.wire import volcano
+from pumice.wire import kinds, volcano
 
 JOB = "job_name queue job_namespace"
 CARD = "devID NodeName"
@@ -130,13 +130,13 @@ def test_what_is_gone_leaves_no_series() -> None:
             _, page = await running.page("/metrics")
             assert 'volcano_vgpu_device_core_allocation_for_a_certain_pod{devID="GPU-n1-0",NodeName="n1",podName="a"} 30' in page
             assert 'job_id="default/g"' in page
-            await running.cluster.delete(volcano.PODS, "a", "default", grace=0)
+            await running.cluster.delete(kinds.PODS, "a", "default", grace=0)
             await running.cluster.delete(volcano.POD_GROUPS, "g", "default")
             await running.clock.sleep(1)
             _, page = await running.page("/metrics")
             assert 'podName="a"' not in page
             assert "default/g" not in page
-            await running.cluster.delete(volcano.NODES, "n1")
+            await running.cluster.delete(kinds.NODES, "n1")
             await running.clock.sleep(1)
             assert "GPU-n1-0" not in (await running.page("/metrics"))[1]
 
@@ -166,7 +166,7 @@ def test_a_page_renders_the_cards_that_changed_and_nothing_when_nothing_did() ->
 
 async def heartbeat(running: Daemon) -> None:
     body = {"status": {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2027-01-01T00:00:00Z"}]}}
-    await running.cluster.patch(volcano.NODES, "n1", body, subresource="status")
+    await running.cluster.patch(kinds.NODES, "n1", body, subresource="status")
     await running.clock.sleep(1)
 
 
@@ -203,7 +203,7 @@ def test_what_changes_while_a_page_is_made_is_in_the_next_one() -> None:
                 await running.cluster.patch(volcano.POD_GROUPS, "old", {"metadata": {"labels": {"n": str(moved)}}}, "default")
                 await asyncio.sleep(0)
             await running.cluster.delete(volcano.POD_GROUPS, "old", "default")
-            await running.cluster.delete(volcano.PODS, "a", "default", grace=0)
+            await running.cluster.delete(kinds.PODS, "a", "default", grace=0)
             await running.clock.sleep(1)
             page = (await served.fresh()).decode()
             assert "default/old" not in page

@@ -17,7 +17,7 @@ from pumice.apps.scheduler.daemon import Settings
 from pumice.cli.picture import collect
 from pumice.cli.scheduler_page import scheduler_problem
 from pumice.model.errors import BadInput
-from pumice.wire import volcano
+from pumice.wire import kinds
 from pumice.wire.names import DEVICE_CONFIGMAP, LAST_GOOD, SCHEDULER_CONFIGMAP, SYSTEM_NAMESPACE
 
 MAP = f"{SYSTEM_NAMESPACE}/{SCHEDULER_CONFIGMAP}"
@@ -25,7 +25,7 @@ TYPO = CONF.replace("allocate", "alocate")
 
 
 async def put_map(cluster: FaultyCluster, name: str, data: dict[str, str], namespace: str = SYSTEM_NAMESPACE) -> None:
-    await cluster.create(volcano.CONFIGMAPS, {"metadata": {"name": name}, "data": data}, namespace)
+    await cluster.create(kinds.CONFIGMAPS, {"metadata": {"name": name}, "data": data}, namespace)
 
 
 @asynccontextmanager
@@ -59,7 +59,7 @@ def test_a_typo_before_the_start_leaves_every_pod_waiting_until_it_is_mended_and
             assert text.startswith(f"waiting for: a valid configuration (configmap {MAP} line 1")
             _, metrics = await running.page("/metrics")
             assert 'pumice_configuration_refused{what="configuration"} 1' in metrics
-            (event,) = [e for e in (await running.cluster.list(volcano.EVENTS))["items"] if e["reason"] == "ConfigurationRefused"]
+            (event,) = [e for e in (await running.cluster.list(kinds.EVENTS))["items"] if e["reason"] == "ConfigurationRefused"]
             assert (event["involvedObject"]["kind"], event["involvedObject"]["name"]) == ("ConfigMap", SCHEDULER_CONFIGMAP)
             assert "unknown action 'alocate'" in event["message"]
             facts = {"scheduler": f"127.0.0.1:{running.scheduler.port}"}
@@ -99,7 +99,7 @@ def test_a_device_configuration_that_is_broken_before_the_start_is_waited_out_to
             code, text = await running.page("/readyz")
             assert (code, text[:46]) == (503, "waiting for: a valid device configuration (con")
             body = {"data": {"device-config.yaml": "nvidia: {}\n"}}
-            await running.cluster.patch(volcano.CONFIGMAPS, DEVICE_CONFIGMAP, body, "kube-system")
+            await running.cluster.patch(kinds.CONFIGMAPS, DEVICE_CONFIGMAP, body, "kube-system")
             await running.bind_all("gpu", "plain")
 
     run_virtually(story())
@@ -156,7 +156,7 @@ def test_where_no_good_configuration_is_known_the_question_is_refused_with_the_r
         async with restarted(TYPO) as running:
             with pytest.raises(BadInput, match=r"unknown action 'alocate'.*no last good one is known"):
                 await collect(running.cluster, MAP)
-            await running.cluster.delete(volcano.CONFIGMAPS, SCHEDULER_CONFIGMAP, SYSTEM_NAMESPACE)
+            await running.cluster.delete(kinds.CONFIGMAPS, SCHEDULER_CONFIGMAP, SYSTEM_NAMESPACE)
             assert (await collect(running.cluster, MAP)).remarks == [
                 f"there is no ConfigMap {MAP}; answering by the built-in configuration"
             ]
@@ -181,7 +181,7 @@ def test_the_device_part_of_the_last_good_configuration_is_kept_beside_it() -> N
             await running.bind_all("gpu")
             await running.clock.sleep(10)
             body = {"data": {"device-config.yaml": "nvidia: ["}}
-            await running.cluster.patch(volcano.CONFIGMAPS, DEVICE_CONFIGMAP, body, "kube-system")
+            await running.cluster.patch(kinds.CONFIGMAPS, DEVICE_CONFIGMAP, body, "kube-system")
             await asyncio.sleep(1)
             case = await collect(running.cluster, MAP)
             assert "deviceSplitCount: 3" in case.device_config

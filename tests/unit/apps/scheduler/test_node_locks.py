@@ -18,8 +18,8 @@ from pumice.engine.state.state import State
 from pumice.families.nvidia_vgpu import NvidiaVgpu
 from pumice.model.cards import Grant
 from pumice.wire import names
+from pumice.wire.kinds import NODES, PODS
 from pumice.wire.node_lock import render_lock
-from pumice.wire.volcano import NODES, PODS
 
 KEY = names.NODE_LOCK_VGPU
 

@@ -21,7 +21,7 @@ from pumice.apps.scheduler.daemon import Settings
 from pumice.cli.log_options import JsonFormatter
 from pumice.engine.effects import PodCondition
 from pumice.ports.cluster import ApiError
-from pumice.wire import volcano
+from pumice.wire import kinds, volcano
 from pumice.wire.names import QUEUE_GATE
 
 
@@ -43,7 +43,7 @@ async def prepared() -> tuple[FaultyCluster, VirtualClock]:
     clock = VirtualClock()
     cluster = await faulty_cluster(clock)
     body = {"metadata": {"name": "volcano-scheduler-configmap"}, "data": {"volcano-scheduler.conf": CONF}}
-    await cluster.create(volcano.CONFIGMAPS, body, "volcano-system")
+    await cluster.create(kinds.CONFIGMAPS, body, "volcano-system")
     await cluster.put_node(node("n1", cards=1))
     return cluster, clock
 
@@ -133,7 +133,7 @@ def test_who_waits_hears_of_new_and_lost_nodes_that_do_not_help_at_most_twice_a_
             await running.clock.sleep(600)
             assert running.cluster.requests["PATCH"] - writes <= 2
             for i in range(20):
-                await running.cluster.delete(volcano.NODES, f"x{i}")
+                await running.cluster.delete(kinds.NODES, f"x{i}")
             await running.clock.sleep(60)
             assert (await running.condition("big")).startswith("0/1 nodes")
 

@@ -15,7 +15,7 @@ from kit.virtual_time import VirtualClock, run_virtually
 from pumice.apps.scheduler.daemon import Settings
 from pumice.cli.scheduler import label_pair
 from pumice.model.errors import BadInput
-from pumice.wire import volcano
+from pumice.wire import kinds
 
 
 async def start(settings: Settings) -> Daemon:
@@ -59,7 +59,7 @@ def test_a_node_selector_leaves_other_nodes_alone_and_follows_their_labels() -> 
             assert (await running.cluster.pods())["small"]["spec"]["nodeName"] == "n1"
             await running.clock.sleep(5)
             assert not await running.bound("big")
-            await running.cluster.patch(volcano.NODES, "n2", {"metadata": {"labels": {"pool": "gpu"}}})
+            await running.cluster.patch(kinds.NODES, "n2", {"metadata": {"labels": {"pool": "gpu"}}})
             await running.bind_all("big")
             await running.audit()
 

@@ -10,7 +10,7 @@ from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.service.lease import Election
 from pumice.ports.cluster import ApiError
-from pumice.wire import volcano
+from pumice.wire import kinds
 
 
 class Nonsense:
@@ -52,7 +52,7 @@ def test_the_second_waits_until_the_first_stops_renewing() -> None:
         began = clock.monotonic()
         await waiting
         assert 12 <= clock.monotonic() - began <= 20
-        lease = await cluster.get(volcano.LEASES, "volcano", "volcano-system")
+        lease = await cluster.get(kinds.LEASES, "volcano", "volcano-system")
         assert lease["spec"]["holderIdentity"] == "second"
         assert lease["spec"]["leaseTransitions"] == 1
 
@@ -76,7 +76,7 @@ def test_a_released_lease_passes_on_at_once() -> None:
 def test_a_lease_that_cannot_be_read_is_lost_like_one_that_cannot_be_renewed() -> None:
     async def story() -> None:
         clock, cluster, leader, keeping = await led_for(5)
-        nonsense = await cluster.get(volcano.LEASES, "volcano", "volcano-system")
+        nonsense = await cluster.get(kinds.LEASES, "volcano", "volcano-system")
         leader.cluster = Nonsense({**nonsense, "spec": {**nonsense["spec"], "leaseDurationSeconds": "fifteen"}})  # type: ignore[assignment]
         await keeping
         assert clock.monotonic() <= 5 + 16

@@ -60,4 +60,6 @@ def test_without_an_address_it_is_everywhere_or_the_pods_own(monkeypatch: pytest
 def test_the_twin_tells_pods_of_our_own_image_their_address(image: str, address: str | None, tmp_path: object) -> None:
     settings = KubeletSettings(node="n1", directory=tmp_path, data_dir=tmp_path)
     pod = {"metadata": {"name": "a"}, "spec": {}}
-    assert base_environment(settings, pod, {"image": image}, "127.7.7.7").get("PUMICE_BIND_ADDRESS") == address
+    found = base_environment(settings, pod, {"image": image}, "127.7.7.7")
+    assert found.get("PUMICE_BIND_ADDRESS") == address
+    assert "KUBECONFIG" not in found  # it has the rights of its service account, as everybody has

@@ -15,6 +15,7 @@ from pumice.cluster.kubelet.run import run as run_kubelet
 from pumice.cluster.kubelet.settings import KubeletSettings
 from pumice.cluster.runtime.hollow import HollowRuntime
 from pumice.ports.cluster import ApiError, Json, Resource
+from pumice.wire.kinds import PODS
 
 
 class Cluster:
@@ -36,7 +37,7 @@ class Cluster:
         return sorted(o["metadata"]["name"] for o in (await self.kube.list(resource, namespace))["items"])
 
     async def pods(self, phase: str = "") -> list[Json]:
-        items = (await self.kube.list(Resource("", "v1", "pods"), "default"))["items"]
+        items = (await self.kube.list(PODS, "default"))["items"]
         return [p for p in items if not phase or p["status"]["phase"] == phase]
 
     async def get(self, resource: Resource, name: str) -> Json | None:

@@ -8,8 +8,7 @@ from typing import Any
 from tests.unit.cluster.controllers.conftest import Cluster, template
 
 from pumice.cluster.controllers.nodes import UNREACHABLE, _tolerated_for
-from pumice.ports.cluster import Resource
-from pumice.wire.kinds import LEASES, NODES, PODS
+from pumice.wire.kinds import EVENTS, LEASES, NODES, PODS
 
 With = Callable[[Callable[[Cluster], Coroutine[Any, Any, None]]], None]
 GHOST = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "ghost"},
@@ -133,7 +132,7 @@ def test_a_taint_sends_away_who_does_not_tolerate_it(with_controllers: With) -> 
 async def leaving(cluster: Cluster) -> set[str]:
     """Those that are gone or go."""
     there = {pod["metadata"]["name"] for pod in await cluster.pods() if not pod["metadata"].get("deletionTimestamp")}
-    events = (await cluster.kube.list(Resource("", "v1", "events"), "default"))["items"]
+    events = (await cluster.kube.list(EVENTS, "default"))["items"]
     told = {e["involvedObject"]["name"] for e in events if e["reason"] == "TaintManagerEviction"}
     assert not told & there
     return told

@@ -16,11 +16,9 @@ from pumice.cluster.controllers import namespaces, shell
 from pumice.cluster.controllers.actions import Delete, Patch
 from pumice.cluster.controllers.garbage import Meta, Vertex
 from pumice.ports.cluster import Json, Resource
-from pumice.wire.kinds import DEPLOYMENTS, NAMESPACES, PODS, REPLICA_SETS
+from pumice.wire.kinds import CONFIGMAPS, CRDS, DEPLOYMENTS, NAMESPACES, PODS, REPLICA_SETS, SERVICE_ACCOUNTS
 
 With = Callable[[Callable[[Cluster], Coroutine[Any, Any, None]]], None]
-MAPS = Resource("", "v1", "configmaps")
-ACCOUNTS = Resource("", "v1", "serviceaccounts")
 
 
 async def owned_tree(cluster: Cluster) -> None:
@@ -34,7 +32,7 @@ async def config_map(cluster: Cluster, name: str, *owners: Json) -> Json:
                   for o in owners]
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default",
                                                                  "ownerReferences": references}}
-    return await cluster.kube.create(MAPS, body)
+    return await cluster.kube.create(CONFIGMAPS, body)
 
 
 def test_background_deletion_takes_the_owner_first_and_everything_after_it(with_controllers: With) -> None:
@@ -54,10 +52,11 @@ def test_owners_in_a_circle_end_in_the_foreground_too(with_controllers: With) ->
         for made, owner in zip(ring, ring[1:] + ring[:1], strict=True):
             reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": owner["metadata"]["name"],
                          "uid": owner["metadata"]["uid"], "blockOwnerDeletion": True}
-            await cluster.kube.patch(MAPS, made["metadata"]["name"], {"metadata": {"ownerReferences": [reference]}}, "default")
-        await cluster.kube.delete(MAPS, "a", "default", propagation="Foreground")
+            owned = {"metadata": {"ownerReferences": [reference]}}
+            await cluster.kube.patch(CONFIGMAPS, made["metadata"]["name"], owned, "default")
+        await cluster.kube.delete(CONFIGMAPS, "a", "default", propagation="Foreground")
         await cluster.settle(20)
-        assert await cluster.names(MAPS) == []
+        assert await cluster.names(CONFIGMAPS) == []
 
     with_controllers(work)
 
@@ -103,14 +102,14 @@ def test_an_object_with_another_living_owner_only_loses_the_reference(with_contr
         one, two = await config_map(cluster, "one"), await config_map(cluster, "two")
         await config_map(cluster, "child", one, two)
         await cluster.settle()
-        await cluster.kube.delete(MAPS, "one", "default")
+        await cluster.kube.delete(CONFIGMAPS, "one", "default")
         await cluster.settle()
-        child = await cluster.get(MAPS, "child")
+        child = await cluster.get(CONFIGMAPS, "child")
         assert child
         assert [o["name"] for o in child["metadata"]["ownerReferences"]] == ["two"]
-        await cluster.kube.delete(MAPS, "two", "default")
+        await cluster.kube.delete(CONFIGMAPS, "two", "default")
         await cluster.settle()
-        assert await cluster.get(MAPS, "child") is None
+        assert await cluster.get(CONFIGMAPS, "child") is None
 
     with_controllers(work)
 
@@ -120,7 +119,7 @@ def test_an_object_made_for_an_owner_that_never_was_is_collected(with_controller
         ghost = {"metadata": {"name": "ghost", "uid": "11111111-2222-3333-4444-555555555555"}}
         await config_map(cluster, "child", ghost)
         await cluster.settle()
-        assert await cluster.get(MAPS, "child") is None
+        assert await cluster.get(CONFIGMAPS, "child") is None
 
     with_controllers(work)
 
@@ -128,10 +127,10 @@ def test_an_object_made_for_an_owner_that_never_was_is_collected(with_controller
 def test_an_owner_of_an_unknown_kind_keeps_its_objects(with_controllers: With) -> None:
     async def work(cluster: Cluster) -> None:
         reference = {"apiVersion": "example.com/v1", "kind": "Thing", "name": "t", "uid": "11111111-2222-3333-4444-555555555555"}
-        await cluster.kube.create(MAPS, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {
+        await cluster.kube.create(CONFIGMAPS, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {
             "name": "child", "namespace": "default", "ownerReferences": [reference]}})
         await cluster.settle(30)
-        assert await cluster.get(MAPS, "child")
+        assert await cluster.get(CONFIGMAPS, "child")
 
     with_controllers(work)
 
@@ -157,17 +156,16 @@ def test_every_namespace_has_a_default_service_account(with_controllers: With) -
         await cluster.kube.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
         await cluster.settle()
         for name in ("default", "kube-system", "team"):
-            assert await cluster.names(ACCOUNTS, name) == ["default"]
-        await cluster.kube.delete(ACCOUNTS, "default", "team")
+            assert await cluster.names(SERVICE_ACCOUNTS, name) == ["default"]
+        await cluster.kube.delete(SERVICE_ACCOUNTS, "default", "team")
         await cluster.settle()
-        assert await cluster.names(ACCOUNTS, "team") == ["default"]
+        assert await cluster.names(SERVICE_ACCOUNTS, "team") == ["default"]
 
     with_controllers(work)
 
 
 def test_a_kind_that_was_removed_and_comes_again_is_followed_again(with_controllers: With) -> None:
-    crds, pearls = (Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False),
-                    Resource("sea.example", "v1", "pearls"))  # fmt: skip
+    pearls = Resource("sea.example", "v1", "pearls")
     kind = {
         "metadata": {"name": "pearls.sea.example"},
         "spec": {
@@ -179,16 +177,16 @@ def test_a_kind_that_was_removed_and_comes_again_is_followed_again(with_controll
 
     async def work(cluster: Cluster) -> None:
         for _ in range(2):
-            await cluster.kube.create(crds, kind)
+            await cluster.kube.create(CRDS, kind)
             await cluster.settle()
             owner = await config_map(cluster, "shell")
             await cluster.make(pearls, "Pearl", "p", {}, ownerReferences=[
                 {"apiVersion": "v1", "kind": "ConfigMap", "name": "shell", "uid": owner["metadata"]["uid"]}])  # fmt: skip
             await cluster.settle()
-            await cluster.kube.delete(MAPS, "shell", "default")
+            await cluster.kube.delete(CONFIGMAPS, "shell", "default")
             await cluster.settle(5)
             assert await cluster.names(pearls) == []
-            await cluster.kube.delete(crds, "pearls.sea.example")
+            await cluster.kube.delete(CRDS, "pearls.sea.example")
             await cluster.settle(700)  # the watch ends, and is told that there is no such kind
 
     with_controllers(work)
@@ -222,7 +220,7 @@ def test_a_watch_that_ends_for_good_ends_the_controllers_too() -> None:
 def test_a_namespace_ends_its_pods_before_what_they_use_and_says_what_is_left() -> None:
     namespace = {"metadata": {"name": "n", "uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z"},
                  "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Terminating"}}
-    used = Vertex(MAPS, Meta(name="used", namespace="n", uid="1"))
+    used = Vertex(CONFIGMAPS, Meta(name="used", namespace="n", uid="1"))
     pod = Vertex(PODS, Meta(name="p", namespace="n", uid="2", finalizers=["example.com/mine"]))
     first = namespaces.reconcile(namespace, [used, pod], "", 7.0)
     assert [action.name for action in first if isinstance(action, Delete)] == ["p"]

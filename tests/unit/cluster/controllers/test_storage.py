@@ -5,6 +5,7 @@ What is expected here was seen of kube-controller-manager 1.36 with the same obj
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -199,6 +200,47 @@ def test_a_claim_that_names_a_volume_gets_none_that_it_would_not_be_given(
     with_controllers(work)
 
 
+@pytest.mark.parametrize(("kept", "asked", "phase"), [
+    ({"size": "100Mi"}, {}, "Pending"),
+    ({}, {"accessModes": ["ReadWriteMany"]}, "Pending"),
+    ({"volumeMode": "Block"}, {}, "Pending"),
+    ({"class_": "other"}, {}, "Bound"),
+    ({}, {"selector": {"matchLabels": {"a": "b"}}}, "Bound"),
+    ({"size": "100Mi"}, {"volumeName": "v"}, "Bound"),
+])  # fmt: skip
+def test_a_volume_that_names_a_claim_is_its_only_where_it_is_what_was_asked_for_or_both_name_each_other(
+        with_controllers: With, kept: Json, asked: Json, phase: str) -> None:
+    async def work(cluster: Cluster) -> None:
+        await volume(cluster, "v", claimRef={"namespace": "default", "name": "c"}, **kept)
+        await claim(cluster, "c", **asked)
+        await cluster.settle(3)
+        assert (await see(cluster, CLAIMS, "c"))["status"]["phase"] == phase
+        assert ("uid" in (await see(cluster, VOLUMES, "v"))["spec"]["claimRef"]) == (phase == "Bound")
+
+    with_controllers(work)
+
+
+def test_a_volume_whose_claim_got_another_one_is_free_again_or_kept_for_whom_it_was_kept(with_controllers: With) -> None:
+    async def work(cluster: Cluster) -> None:
+        await volume(cluster, "v")
+        await claim(cluster, "c")
+        await cluster.settle()
+        uid = (await see(cluster, CLAIMS, "c"))["metadata"]["uid"]
+        for name, notes in (("ours", {"pv.kubernetes.io/bound-by-controller": "yes"}), ("kept", {})):
+            reference = {"namespace": "default", "name": "c", "uid": uid}
+            await cluster.make(VOLUMES, "PersistentVolume", name, {
+                "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "two",
+                "hostPath": {"path": f"/tmp/{name}"}, "claimRef": reference}, annotations=notes)
+        await cluster.settle(3)
+        assert "claimRef" not in (await see(cluster, VOLUMES, "ours"))["spec"]
+        assert (await see(cluster, VOLUMES, "kept"))["spec"]["claimRef"] == {"namespace": "default", "name": "c"}
+        await claim(cluster, "d", class_="two")
+        await cluster.settle(3)
+        assert (await see(cluster, CLAIMS, "d"))["spec"]["volumeName"] == "ours"
+
+    with_controllers(work)
+
+
 def test_a_volume_whose_claim_is_not_seen_yet_is_kept(with_controllers: With, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(cluster: Cluster) -> None:
         await claim(cluster, "c")
@@ -233,7 +275,29 @@ def test_only_what_pods_made_in_the_data_dir_is_removed(tmp_path: Path) -> None:
     for place in (ours / "tmp" / "v", machines):
         place.mkdir(parents=True)
     (ours / "tmp" / "out").symlink_to(tmp_path / "tmp")
-    _remove([ours], "/tmp/v")
-    _remove([ours], "/tmp/out/v")
+    (ours / "var" / "kept").mkdir(parents=True)
+    (ours / "tmp" / "in").symlink_to(ours / "var")
+    for path in ("/tmp/v", "/tmp/out/v", "/tmp/in/kept", "/tmp/none/v"):
+        _remove([tmp_path / "nodes" / "n0" / "root", ours], path)
     assert not (ours / "tmp" / "v").exists()
     assert machines.is_dir()
+    assert (ours / "var" / "kept").is_dir()
+
+
+def test_a_folder_that_is_exchanged_for_a_link_while_it_is_removed_leads_nowhere(tmp_path: Path,
+                                                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the worst moment: whatever was looked at first is looked at, and now the pod strikes."""
+    root, machines = tmp_path / "root", tmp_path / "machine" / "v"
+    machines.mkdir(parents=True)
+    (root / "tmp" / "a" / "v").mkdir(parents=True)
+    remove = shutil.rmtree
+
+    def struck(*args: Any, **options: Any) -> None:
+        (root / "tmp" / "a").rename(root / "tmp" / "b")
+        (root / "tmp" / "a").symlink_to(tmp_path / "machine")
+        remove(*args, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", struck)
+    _remove([root], "/tmp/a/v")
+    assert machines.is_dir()
+    assert not (root / "tmp" / "b" / "v").exists()

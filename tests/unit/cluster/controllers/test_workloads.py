@@ -18,11 +18,14 @@ from pumice.wire.kinds import (
     CRON_JOBS,
     DAEMON_SETS,
     DEPLOYMENTS,
+    EVENTS,
     JOBS,
+    NETWORK_POLICIES,
     NODES,
     PODS,
     REPLICA_SETS,
     REPLICATION_CONTROLLERS,
+    STATEFUL_SETS,
 )
 
 With = Callable[[Callable[[Cluster], Coroutine[Any, Any, None]]], None]
@@ -47,7 +50,7 @@ def test_a_deployment_has_its_pods_and_says_so(with_controllers: With) -> None:
             "replicas": 3, "readyReplicas": 3, "updatedReplicas": 3, "availableReplicas": 3}
         assert {c["type"]: c["status"] for c in status["conditions"]} == {"Available": "True", "Progressing": "True"}
         assert len(await cluster.pods("Running")) == 3
-        events = (await cluster.kube.list(Resource("", "v1", "events"), "default"))["items"]
+        events = (await cluster.kube.list(EVENTS, "default"))["items"]
         told = [(e["involvedObject"]["kind"], e["reason"]) for e in events if e["involvedObject"]["kind"] != "Pod"]
         assert sorted(told) == [("Deployment", "ScalingReplicaSet"), *[("ReplicaSet", "SuccessfulCreate")] * 3]
 
@@ -359,14 +362,14 @@ def test_a_cron_job_makes_a_job_at_each_time_and_keeps_so_many(with_controllers:
 @pytest.mark.parametrize(("resource", "kind", "spec"), [
     (Resource("autoscaling", "v2", "horizontalpodautoscalers"), "HorizontalPodAutoscaler",
      {"maxReplicas": 2, "scaleTargetRef": {"kind": "Deployment", "name": "d", "apiVersion": "apps/v1"}}),
-    (Resource("networking.k8s.io", "v1", "networkpolicies"), "NetworkPolicy", {"podSelector": {}}),
-    (Resource("apps", "v1", "statefulsets"), "StatefulSet", {"serviceName": "s", "selector": SELECTOR, "template": template()}),
+    (NETWORK_POLICIES, "NetworkPolicy", {"podSelector": {}}),
+    (STATEFUL_SETS, "StatefulSet", {"serviceName": "s", "selector": SELECTOR, "template": template()}),
 ])
 def test_what_has_no_effect_says_so(with_controllers: With, resource: Resource, kind: str, spec: Json) -> None:
     async def work(cluster: Cluster) -> None:
         await cluster.make(resource, kind, "a", spec)
         await cluster.settle()
-        events = (await cluster.kube.list(Resource("", "v1", "events"), "default"))["items"]
+        events = (await cluster.kube.list(EVENTS, "default"))["items"]
         told = [e["message"] for e in events if e["involvedObject"]["kind"] == kind]
         assert [text.partition(":")[0] for text in told] == [f"{kind}s have no effect in this cluster"]
 

@@ -6,9 +6,10 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.unit.cluster.kubelet.world import NODES, NUMBER, PODS, FakePlugin, OnNode, World, devices
+from tests.unit.cluster.kubelet.world import NUMBER, FakePlugin, OnNode, World, devices
 
 from pumice.cluster.kubelet.devices.plugin import Allocation, AnsweredMount
+from pumice.wire.kinds import NODES, PODS
 
 
 def test_a_refused_pod_keeps_no_conditions_and_is_never_tried_again(on_node: OnNode) -> None:

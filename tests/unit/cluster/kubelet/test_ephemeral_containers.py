@@ -6,9 +6,10 @@ import asyncio
 import json
 from typing import Any
 
-from kit.real_node import PODS, Cases, Cluster, outcome
+from kit.real_node import Cases, Cluster, outcome
 
 from pumice.ports.cluster import Json
+from pumice.wire.kinds import PODS
 
 
 async def debug(cluster: Cluster, name: str, *command: str, **more: Any) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.unit.cluster.kubelet.world import NODES, OnNode, World
+from tests.unit.cluster.kubelet.world import OnNode, World
 
 from pumice.cluster.kubelet.twin import KubeletTwin
-from pumice.ports.cluster import Resource
+from pumice.wire.kinds import LEASES, NODES
 
 
 def test_the_node_registers_with_its_size_and_keeps_its_lease(on_node: OnNode) -> None:
@@ -16,7 +16,7 @@ def test_the_node_registers_with_its_size_and_keeps_its_lease(on_node: OnNode) -
         assert {c["type"]: c["status"] for c in node["status"]["conditions"]}["Ready"] == "True"
         assert node["status"]["declaredFeatures"] == ["ExtendWebSocketsToKubelet"]
         assert node["metadata"]["labels"]["kubernetes.io/hostname"] == "n1"
-        lease = await here.kube.get(Resource("coordination.k8s.io", "v1", "leases"), "n1", "kube-node-lease")
+        lease = await here.kube.get(LEASES, "n1", "kube-node-lease")
         assert lease["spec"]["holderIdentity"] == "n1"
 
     on_node(work)

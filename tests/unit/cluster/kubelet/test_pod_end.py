@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.unit.cluster.kubelet.world import PODS, OnNode, World
+from tests.unit.cluster.kubelet.world import OnNode, World
+
+from pumice.wire.kinds import PODS
 
 
 def heeds_only_the_kill(here: World) -> list[tuple[int, float]]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.unit.cluster.kubelet.world import PODS, OnNode, World
+from tests.unit.cluster.kubelet.world import OnNode, World
 
-from pumice.ports.cluster import Resource
-
-MAPS = Resource("", "v1", "configmaps")
+from pumice.wire.kinds import CONFIGMAPS, PODS
 
 
 def conditions(status: dict[str, Any]) -> dict[str, str]:
@@ -222,7 +220,7 @@ def test_a_missing_config_map_keeps_the_pod_waiting_until_it_comes(on_node: OnNo
         (event, *_) = await here.events("p")
         assert event[:3] == ("Warning", "FailedMount",
                              'MountVolume.SetUp failed for volume "conf" : configmap "later" not found')
-        await here.kube.create(MAPS, config_map("later", {"a.conf": "x=1"}))
+        await here.kube.create(CONFIGMAPS, config_map("later", {"a.conf": "x=1"}))
         await here.settle(5)
         assert (await here.status("p"))["phase"] == "Running"
         (mount,) = here.runtime.started[0].mounts
@@ -239,7 +237,7 @@ def test_an_env_from_a_missing_key_is_a_config_error(on_node: OnNode) -> None:
         await here.settle()
         assert (await here.state("p"))["state"]["waiting"] == {
             "reason": "CreateContainerConfigError", "message": 'configmap "m" not found'}
-        await here.kube.create(MAPS, config_map("m", {"k": "value"}))
+        await here.kube.create(CONFIGMAPS, config_map("m", {"k": "value"}))
         await here.settle(30)
         assert here.runtime.started[0].env["V"] == "value"
 

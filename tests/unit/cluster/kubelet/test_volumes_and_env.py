@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.cluster.kubelet.world import PODS, OnNode, World
+from tests.unit.cluster.kubelet.world import OnNode, World
 
 from pumice.cluster.kubelet.command import hosts_file, is_own_image
 from pumice.cluster.kubelet.environment import ConfigMissing, build_environment, expand, field_value, resource_value
 from pumice.cluster.kubelet.fit import pod_requests
-from pumice.ports.cluster import Resource
+from pumice.wire.kinds import CONFIGMAPS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, SECRETS, SERVICE_ACCOUNTS
 
-MAPS, SECRETS = Resource("", "v1", "configmaps"), Resource("", "v1", "secrets")
-ACCOUNTS = Resource("", "v1", "serviceaccounts")
 POD = {"metadata": {"name": "p", "namespace": "ns", "uid": "u", "labels": {"b": "2", "a": 'say "1"'},
                     "annotations": {"x/y": "z"}},
        "spec": {"nodeName": "n1", "containers": [{"name": "c", "resources": {"limits": {"cpu": "1500m", "memory": "1Gi"}}}]}}
@@ -104,8 +102,8 @@ async def mounted(here: World, volume: dict[str, Any], **mount: Any) -> Path:
 
 
 async def config_map(here: World, name: str, **data: str) -> None:
-    await here.kube.create(MAPS, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"},
-                                  "data": data})
+    meta = {"name": name, "namespace": "default"}
+    await here.kube.create(CONFIGMAPS, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data})
 
 
 def test_a_config_map_volume_holds_its_keys_and_follows_changes(on_node: OnNode) -> None:
@@ -115,7 +113,7 @@ def test_a_config_map_volume_holds_its_keys_and_follows_changes(on_node: OnNode)
         before = folder.stat().st_ino
         assert {p.name: p.read_text() for p in folder.iterdir()} == {"one": "1", "two": "2"}
         assert (folder / "one").stat().st_mode & 0o777 == 0o400
-        await here.kube.patch(MAPS, "m", {"data": {"one": "new", "two": None}}, "default")
+        await here.kube.patch(CONFIGMAPS, "m", {"data": {"one": "new", "two": None}}, "default")
         await here.settle(65)
         assert {p.name: p.read_text() for p in folder.iterdir()} == {"one": "new"}
         assert folder.stat().st_ino == before  # containers have this folder mounted
@@ -135,18 +133,16 @@ def test_items_choose_keys_and_paths(on_node: OnNode) -> None:
     on_node(work)
 
 
-CLAIMS, VOLUMES = Resource("", "v1", "persistentvolumeclaims"), Resource("", "v1", "persistentvolumes", namespaced=False)
-
-
 async def claimed(here: World, **source: Any) -> None:
     """A claim ``c`` that is bound to a volume of this kind."""
     wanted = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "volumeName": "pv"}
-    made = await here.kube.create(CLAIMS, {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "spec": wanted,
-                                           "metadata": {"name": "c", "namespace": "default"}})
+    made = await here.kube.create(PERSISTENT_VOLUME_CLAIMS, {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "spec": wanted,
+                                                             "metadata": {"name": "c", "namespace": "default"}})
     spec = {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
             "claimRef": {"namespace": "default", "name": "c", "uid": made["metadata"]["uid"]}, **source}  # fmt: skip
-    await here.kube.create(VOLUMES, {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv"}, "spec": spec})
-    await here.kube.patch(CLAIMS, "c", {"status": {"phase": "Bound"}}, "default", subresource="status")
+    await here.kube.create(PERSISTENT_VOLUMES, {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv"},
+                                                "spec": spec})
+    await here.kube.patch(PERSISTENT_VOLUME_CLAIMS, "c", {"status": {"phase": "Bound"}}, "default", subresource="status")
 
 
 ANYWHERE = {"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]}]}}
@@ -215,7 +211,7 @@ def test_a_path_that_leads_out_of_the_volume_is_refused(on_node: OnNode) -> None
 def test_a_projected_volume_joins_its_sources(on_node: OnNode) -> None:
     async def work(here: World) -> None:
         await config_map(here, "m", k="v")
-        await here.kube.create(ACCOUNTS, {"apiVersion": "v1", "kind": "ServiceAccount",
+        await here.kube.create(SERVICE_ACCOUNTS, {"apiVersion": "v1", "kind": "ServiceAccount",
                                           "metadata": {"name": "default", "namespace": "default"}})
         folder = await mounted(here, {"projected": {"sources": [
             {"configMap": {"name": "m"}}, {"configMap": {"name": "none", "optional": True}},

@@ -16,11 +16,9 @@ from pumice.cluster.kubelet.devices.plugin import Allocation, Device, Options, P
 from pumice.cluster.kubelet.settings import KubeletSettings
 from pumice.cluster.kubelet.twin import KubeletTwin
 from pumice.cluster.runtime.hollow import HollowRuntime
-from pumice.ports.cluster import ApiError, Json, Resource
+from pumice.ports.cluster import ApiError, Json
+from pumice.wire.kinds import EVENTS, PODS
 
-PODS = Resource("", "v1", "pods")
-NODES = Resource("", "v1", "nodes", namespaced=False)
-EVENTS = Resource("", "v1", "events")
 NUMBER = "volcano.sh/vgpu-number"
 
 

@@ -21,7 +21,8 @@ from pumice.controllers.job.plugins.contract import (
     port_of,
     task_named,
 )
-from pumice.wire.batch import SERVICES, Job
+from pumice.wire.batch import Job
+from pumice.wire.kinds import SERVICES
 from pumice.wire.names import JOB_NAME, JOB_NAMESPACE, TASK_SPEC
 
 PORTS = (("gcs", "port", 6379), ("dashboard", "dashboardPort", 8265), ("client", "clientServerPort", 10001))

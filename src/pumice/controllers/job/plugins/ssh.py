@@ -20,7 +20,8 @@ from pumice.controllers.job.plugins.contract import (
     pod_name,
     port_of,
 )
-from pumice.wire.batch import SECRETS, Job
+from pumice.wire.batch import Job
+from pumice.wire.kinds import SECRETS
 
 PRIVATE, PUBLIC, AUTHORIZED, CONFIG = "id_rsa", "id_rsa.pub", "authorized_keys", "config"
 HOME = "/root/.ssh"

@@ -19,9 +19,9 @@ from pumice.controllers.job.plugins.contract import (
     hosts,
     is_set,
 )
-from pumice.wire.batch import NETWORK_POLICIES, SERVICES, Job, Task
+from pumice.wire.batch import Job, Task
+from pumice.wire.kinds import CONFIGMAPS, NETWORK_POLICIES, SERVICES
 from pumice.wire.names import JOB_NAME, JOB_NAMESPACE
-from pumice.wire.volcano import CONFIGMAPS
 
 MOUNT = "/etc/volcano"
 
