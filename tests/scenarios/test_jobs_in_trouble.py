@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from kit.job_world import job, job_world, on, task
+from kit.job_world import JobWorld, job, job_world, on, task
 from kit.virtual_time import run_virtually
 
 from pumice.ports.cluster import ApiError
@@ -408,3 +409,45 @@ def test_a_command_for_a_job_that_is_gone_says_so_and_goes() -> None:
             assert await world.phase("j") == "Pending"
 
     run_virtually(story())
+
+
+def test_a_watch_that_lags_behind_takes_no_restart_back_that_is_being_written() -> None:
+    """It tells of the counts that were written just before."""
+
+    async def story() -> None:
+        async with job_world() as world:
+            cluster, late = world.cluster, world.clock.monotonic() + 3
+            stream, request = cluster.stream, cluster.request
+
+            async def lagging(path: str, params: Any, *, idle: float) -> Any:
+                if path.endswith("/jobs") and world.clock.monotonic() < late:
+                    raise ApiError(0, "Unreachable", "nobody answers")
+                return await stream(path, params, idle=idle)
+
+            async def slow(verb: str, path: str, **options: Any) -> bytes:
+                if verb == "PATCH" and b"Restarting" in (options["body"] or b""):
+                    await world.clock.sleep(6)
+                return await request(verb, path, **options)
+
+            body = job("j", task("main"), policies=[on("PodFailed", "RestartJob")])
+            await world.hands.create(volcano.JOBS, body, "default")
+            await world.rest(0.5)
+            await world.mark_group(next(iter(await world.groups())), phase="Inqueue")
+            await world.rest(0.5)
+            cluster.stream, cluster.request = lagging, slow
+            cluster.hang_up(forget=False, seconds=0)
+            await world.until(pending_is_counted(world))
+            await world.tell("j-main-0", "Failed", state={"terminated": {"exitCode": 1}})
+            await world.rest(20)
+            status = await world.status("j")
+            assert [each["status"] for each in status["conditions"]] == ["Pending", "Restarting", "Pending"]
+            assert status["retryCount"] == 1
+
+    run_virtually(story())
+
+
+def pending_is_counted(world: JobWorld) -> Callable[[], Awaitable[bool]]:
+    async def holds() -> bool:
+        return (await world.status("j")).get("pending") == 1
+
+    return holds

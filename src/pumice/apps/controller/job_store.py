@@ -140,7 +140,7 @@ class JobStore:
         if known is None:
             self.jobs[job.key] = Known(completed(job), job.status)
             self._keys[job.metadata.uid] = job.key
-        elif not _older(job.metadata, known.job.metadata):
+        elif not _is_known(job.metadata, known.job.metadata):
             decided = known.status
             if job.status != known.written:  # somebody else wrote it, or this is the echo of our own hand
                 decided, known.sent = job.status, None
@@ -306,6 +306,11 @@ def _asks_alike(before: PodGroup, group: PodGroup) -> bool:
     if UNKNOWN_GROUP in (before.status.phase, group.status.phase) or what_it_lacks(before) != what_it_lacks(group):
         return False
     return (before.status.phase in ("", PENDING)) == (group.status.phase in ("", PENDING))
+
+
+def _is_known(meta: Meta, by: Meta) -> bool:
+    """Whether an object is known as it was then, or as it is since: an answer may have told before the watch did."""
+    return meta.resource_version == by.resource_version or _older(meta, by)
 
 
 def _older(meta: Meta, than: Meta) -> bool:
