@@ -19,6 +19,7 @@ from typing import Any
 
 from kit.objects import group, node, pod, priority_class, queue
 from kit.results import arguments
+from kit.scheduler_confs import conf, sharing
 
 from benchmarks.goals import goals_of
 from benchmarks.report import conclude
@@ -33,25 +34,10 @@ from pumice.wire.volcano import PodGroup, PriorityClass, Queue
 MINUTES = 2
 CARD = 81920
 HIGH = 1000
-CONF = """\
-actions: "enqueue, allocate, preempt, backfill"
-tiers:
-- plugins:
-  - name: priority
-  - name: gang
-    enablePreemptable: false
-  - name: conformance
-- plugins:
-  - name: drf
-    enablePreemptable: false
-  - name: predicates
-  - name: deviceshare
-    arguments:
-      deviceshare.VGPUEnable: true
-      deviceshare.SchedulePolicy: binpack
-  - name: nodeorder
-  - name: binpack
-"""
+CONF = conf(["priority", {"gang": {"enablePreemptable": False}}, "conformance"],
+            [{"drf": {"enablePreemptable": False}}, "predicates", sharing("VGPU", SchedulePolicy="binpack"), "nodeorder",
+             "binpack"],
+            actions="enqueue, allocate, preempt, backfill")
 Json = dict[str, Any]
 
 

@@ -16,6 +16,8 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+from kit.scheduler_confs import conf, sharing
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from kit.device_world import card, limits, pod_of, vgpu_node
@@ -39,8 +41,7 @@ NODES, CARDS_EACH = 25, 4
 POLICY = "deviceshare.SchedulePolicy: binpack"
 FIRST_FIT, UPSTREAM, DEFAULT, ANYWHERE = "first fit", "listed, binpack", "default", "any place"
 RULES = {
-    FIRST_FIT: 'actions: "allocate"\ntiers:\n- plugins:\n  - name: deviceshare\n    arguments:\n'
-    "      deviceshare.VGPUEnable: true\n      pumice.MigPolicy: listed\n",
+    FIRST_FIT: conf(sharing("VGPU", MigPolicy="listed"), actions="allocate"),
     UPSTREAM: SCHEDULER_CONF.replace(POLICY, POLICY + "\n      pumice.MigPolicy: listed"),
     DEFAULT: SCHEDULER_CONF,
     ANYWHERE: SCHEDULER_CONF.replace(POLICY, POLICY + "\n      pumice.MigOffGroup: true"),

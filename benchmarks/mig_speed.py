@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from kit.scheduler_confs import conf, sharing
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from kit.device_world import A100, V100, card, limits, pod_of, vgpu_node
@@ -28,19 +30,8 @@ from pumice.wire.objects import Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice.wire.volcano import Queue
 
-CONF = """
-actions: "allocate"
-tiers:
-- plugins:
-  - name: gang
-  - name: predicates
-  - name: deviceshare
-    arguments:
-      deviceshare.VGPUEnable: true
-      deviceshare.SchedulePolicy: binpack
-      pumice.MigPolicy: %s
-      pumice.MigOffGroup: true
-"""
+CONF = conf("gang", "predicates", sharing("VGPU", SchedulePolicy="binpack", MigPolicy="%s", MigOffGroup=True),
+            actions="allocate")
 
 
 def engine(mig_policy: str) -> Engine:

@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from kit.scheduler_confs import conf, sharing
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from kit.npu_core_world import core_node_object, core_pod_object, gathered
@@ -31,14 +33,6 @@ from pumice.wire.volcano import Queue
 
 MINUTES = 1
 CHIPS = 4
-CONF = """\
-actions: "enqueue, allocate, backfill"
-tiers:
-- plugins:
-  - name: predicates
-  - name: deviceshare
-    arguments: {deviceshare.%s: true, deviceshare.SchedulePolicy: binpack, deviceshare.ScheduleWeight: 10}
-"""
 P310 = chip("310P3")
 CORES = ((1, "low"), (2, "low"), (2, "high"), (4, "low"), (4, "high"), (8, "low"))
 MEMORY = (1024, 4096, 9000, None)
@@ -47,7 +41,7 @@ Json = dict[str, Any]
 
 def cut_on_demand(nodes: int, dice: random.Random) -> tuple[Engine, list[Json]]:
     """Nodes with slices that the plugin has made, and a pod of each class."""
-    engine = empty("AscendMindClusterVNPUEnable")
+    engine = empty("AscendMindClusterVNPU")
     names = [f"n{number:04d}" for number in range(nodes)]
     engine.state.bookings.put_report("mindx-dl/devices", read_gathered(convert(ConfigMap, gathered(dict.fromkeys(names, CHIPS)))))
     for name in names:
@@ -66,7 +60,7 @@ LOW = (("vir02_1c", "2c.1cpu", 2), ("vir01", "1c", 1), ("vir02", "2c", 2))
 
 def by_memory(nodes: int, dice: random.Random) -> tuple[Engine, list[Json]]:
     """Nodes whose cards are shared in HAMi's mode."""
-    engine = empty("AscendHAMiVNPUEnable")
+    engine = empty("AscendHAMiVNPU")
     for number in range(nodes):
         name = f"n{number:04d}"
         engine.state.bookings.put_node(convert(Node, npu_node_object(name, P310, CHIPS)))
@@ -79,8 +73,9 @@ def by_memory(nodes: int, dice: random.Random) -> tuple[Engine, list[Json]]:
     return engine, [pod("first", limits=npu_limits(P310, 1, size)) for size in MEMORY]
 
 
-def empty(switch: str) -> Engine:
-    engine = Engine(parse_scheduler_conf(CONF % switch))
+def empty(family: str) -> Engine:
+    text = conf("predicates", sharing(family, SchedulePolicy="binpack", ScheduleWeight=10))
+    engine = Engine(parse_scheduler_conf(text))
     engine.state.groups.put_queue(convert(Queue, queue("default")))
     return engine
 

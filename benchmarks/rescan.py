@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from kit.objects import node, pod, queue
+from kit.scheduler_confs import conf, sharing
 
 from pumice.engine.engine import Engine
 from pumice.engine.state.holdings import Holding
@@ -16,35 +17,11 @@ from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice.wire.volcano import Queue
 
 CARDS, MIB, SHARES = 8, 81920, 10
-DEVICES = """\
-actions: "enqueue, allocate, backfill"
-tiers:
-- plugins:
-  - name: predicates
-  - name: deviceshare
-    arguments:
-      deviceshare.VGPUEnable: true
-      deviceshare.SchedulePolicy: binpack
-"""
-EVERYTHING = """\
-actions: "enqueue, allocate, backfill"
-tiers:
-- plugins:
-  - name: priority
-  - name: gang
-  - name: conformance
-- plugins:
-  - name: overcommit
-  - name: drf
-  - name: deviceshare
-    arguments:
-      deviceshare.VGPUEnable: true
-      deviceshare.SchedulePolicy: binpack
-  - name: predicates
-  - name: proportion
-  - name: nodeorder
-  - name: binpack
-"""
+DEVICES = conf("predicates", sharing("VGPU", SchedulePolicy="binpack"))
+EVERYTHING = conf(
+    ["priority", "gang", "conformance"],
+    ["overcommit", "drf", sharing("VGPU", SchedulePolicy="binpack"), "predicates", "proportion", "nodeorder", "binpack"],
+)
 Json = dict[str, Any]
 
 

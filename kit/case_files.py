@@ -7,19 +7,12 @@ from pathlib import Path
 import msgspec
 
 from kit.device_world import V100, card, limits, pod_of, vgpu_node
+from kit.scheduler_confs import conf, sharing
 from pumice.cli.casefile import Case, decisions_of, save, trimmed
 from pumice.wire import names
 from pumice.wire.objects import Node, Pod
 
-CONF = """
-actions: "enqueue, allocate"
-tiers:
-- plugins:
-  - name: gang
-  - name: predicates
-  - name: deviceshare
-    arguments: {deviceshare.VGPUEnable: true, deviceshare.SchedulePolicy: binpack}
-"""
+CONF = conf("gang", "predicates", sharing("VGPU", SchedulePolicy="binpack"), actions="enqueue, allocate")
 
 
 def write_case(folder: Path) -> Path:

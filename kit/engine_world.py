@@ -16,6 +16,7 @@ from msgspec import to_builtins
 
 from kit.auditor import audit
 from kit.objects import queue
+from kit.scheduler_confs import conf, sharing
 from pumice.cluster.first_objects import SCHEDULER_CONF
 from pumice.engine.effects import (
     Bind,
@@ -42,21 +43,7 @@ from pumice.wire.volcano import PodGroup, PriorityClass, Queue
 Json = dict[str, Any]
 
 ALL_PLUGINS = SCHEDULER_CONF  # what a new cluster is given
-DEVICES_ONLY = """\
-actions: "enqueue, allocate, backfill"
-tiers:
-- plugins:
-  - name: predicates
-  - name: deviceshare
-    arguments:
-      deviceshare.VGPUEnable: true
-      deviceshare.SchedulePolicy: %s
-"""
-
-
-def conf(*plugins: str, actions: str = "enqueue, allocate, backfill") -> str:
-    """A scheduler.conf with these plugins in one tier, without arguments."""
-    return f'actions: "{actions}"\ntiers:\n- plugins:\n' + "".join(f"  - name: {name}\n" for name in plugins)
+DEVICES_ONLY = conf("predicates", sharing("VGPU", SchedulePolicy="%s"))
 
 
 @cache

@@ -9,6 +9,7 @@ from kit.device_world import A100, card
 from kit.engine_world import World
 from kit.objects import group, node, pod
 from kit.room_worlds import room_conf
+from kit.scheduler_confs import conf
 
 Json = dict[str, Any]
 
@@ -17,18 +18,8 @@ WHOLE_GANGS = room_conf(ACTIONS, spares_gangs="true", more="  - name: nodeorder\
 """Gangs never fall under their minimum (and a pod of its own is a gang of one)."""
 BUNDLES = room_conf(ACTIONS, spares_gangs="false", more="  - name: nodeorder\n")
 """As upstream's default: plugin gang has no say in who is preempted."""
-SHARES = """\
-actions: "enqueue, allocate, reclaim, backfill"
-tiers:
-- plugins:
-  - name: priority
-  - name: gang
-    enableReclaimable: false
-  - name: conformance
-- plugins:
-  - name: predicates
-  - name: %s
-"""
+SHARES = conf(["priority", {"gang": {"enableReclaimable": False}}, "conformance"], ["predicates", "%s"],
+              actions="enqueue, allocate, reclaim, backfill")
 """Queues get their shares back, by the plugin that is put in."""
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from kit.engine_world import World
 from kit.npu_core_world import CORE, core_node_object, core_pod_object, gathered
+from kit.scheduler_confs import conf, sharing
 from pumice.adapters.dcmi import DcmiCards, DcmiVnpus
 from pumice.adapters.journal import FileJournal
 from pumice.machine.native import library_dir
@@ -31,14 +32,7 @@ from pumice.ports.vnpus import NpuRefused
 from pumice.wire.objects import convert
 
 NODE = "n1"
-CONF = """\
-actions: "enqueue, allocate, backfill"
-tiers:
-- plugins:
-  - name: predicates
-  - name: deviceshare
-    arguments: {deviceshare.AscendMindClusterVNPUEnable: true}
-"""
+CONF = conf("predicates", sharing("AscendMindClusterVNPU"))
 BOUND = {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}]}
 
 

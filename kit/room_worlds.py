@@ -10,6 +10,7 @@ from typing import Any
 
 from kit.engine_world import World
 from kit.objects import VGPU, group, node, pod, priority_class, queue
+from kit.scheduler_confs import conf, sharing
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.state.jobs import Job, Task
 from pumice.engine.state.statuses import ALLOCATED_STATUSES, Status
@@ -30,21 +31,8 @@ LARGE: tuple[dict[str, Any], ...] = (
 
 def room_conf(actions: str, *, spares_gangs: str, policy: str = "binpack", more: str = "") -> str:
     """A scheduler.conf that makes room. ``spares_gangs``: whether plugin gang has a say in who is preempted."""
-    return f"""\
-actions: "{actions}"
-tiers:
-- plugins:
-  - name: priority
-  - name: gang
-    enablePreemptable: {spares_gangs}
-  - name: conformance
-- plugins:
-  - name: predicates
-  - name: deviceshare
-    arguments:
-      deviceshare.VGPUEnable: true
-      deviceshare.SchedulePolicy: {policy}
-{more}"""
+    return conf(["priority", {"gang": {"enablePreemptable": spares_gangs}}, "conformance"],
+                ["predicates", sharing("VGPU", SchedulePolicy=policy)], actions=actions) + more  # fmt: skip
 
 
 def random_world(dice: Random) -> World:

@@ -20,24 +20,13 @@ import aiohttp
 
 from kit.auditor import audit
 from kit.faulty_cluster import Fault, FaultyCluster, faulty_cluster
+from kit.scheduler_confs import conf, sharing
 from kit.virtual_time import VirtualClock
 from pumice.apps.scheduler.daemon import Scheduler, Settings
 from pumice.ports.cluster import ApiError, WatchEvent
 from pumice.wire import kinds, volcano
 
-CONF = """\
-actions: "enqueue, allocate, backfill"
-tiers:
-- plugins:
-  - name: priority
-  - name: gang
-  - name: predicates
-  - name: deviceshare
-    arguments:
-      deviceshare.VGPUEnable: true
-      deviceshare.SchedulePolicy: binpack
-  - name: proportion
-"""
+CONF = conf("priority", "gang", "predicates", sharing("VGPU", SchedulePolicy="binpack"), "proportion")
 
 
 class Daemon:

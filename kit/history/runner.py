@@ -13,6 +13,7 @@ from kit.checker import Complaint
 from kit.history import befalls, pods, world  # noqa: F401  (they register their kinds)
 from kit.history.door import HIERARCHY, MAKES_ROOM, VGPU_ENABLE, Door
 from kit.history.registry import KINDS, Op, View
+from kit.scheduler_confs import conf, sharing
 from pumice.cluster.first_objects import SCHEDULER_CONF
 
 STEPS = 30
@@ -40,8 +41,7 @@ CONFS = {
     "reclaim in a tree": _making_room(SCHEDULER_CONF.replace("name: proportion", f"name: capacity\n    {HIERARCHY}")),
     "laid out for the most": SCHEDULER_CONF.replace(VGPU_ENABLE, f"{VGPU_ENABLE}\n      pumice.PlanPendingSet: fullest"),
     "one by one": SCHEDULER_CONF.replace(VGPU_ENABLE, f"{VGPU_ENABLE}\n      pumice.PlanPendingSet: none"),
-    "filters": 'actions: "enqueue, allocate, backfill"\ntiers:\n- plugins:\n  - name: gang\n  - name: predicates\n'
-               "  - name: deviceshare\n    arguments:\n      deviceshare.VGPUEnable: true\n",
+    "filters": conf("gang", "predicates", sharing("VGPU")),
 }  # fmt: skip
 APART = {
     "held for gangs": SCHEDULER_CONF.replace("name: gang\n", "name: gang\n    arguments:\n      pumice.gangReservation: 20s\n"),

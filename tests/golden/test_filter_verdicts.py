@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 from kit.cluster_generator import CLASSES, NAMESPACES, WITH_CAPACITIES, WITH_SIDECARS, Case, generate
+from kit.scheduler_confs import conf
 
 from pumice.engine.engine import Engine
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 
 GOLDEN = Path(__file__).parent / "filter_verdicts.json.gz"
-CONF = 'actions: "allocate"\ntiers:\n- plugins:\n  - name: predicates\n'
+CONF = conf("predicates", actions="allocate")
 
 
 def passing_nodes(case: Case) -> list[str]:

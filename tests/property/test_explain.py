@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from kit.device_world import A100, V100, TinyLedger, card, limits, pod_of, vgpu_node
+from kit.scheduler_confs import conf, sharing
 from kit.seeds import chosen_seed
 
 from pumice.cli.casefile import Case, engine_of, trimmed
@@ -22,19 +23,7 @@ from pumice.families.settings import Settings
 from pumice.wire import names
 from pumice.wire.objects import Node, Pod
 
-CONF = """
-actions: "enqueue, allocate, backfill"
-tiers:
-- plugins:
-  - name: gang
-  - name: predicates
-  - name: proportion
-  - name: deviceshare
-    arguments:
-      deviceshare.VGPUEnable: true
-      deviceshare.SchedulePolicy: binpack
-      pumice.MigOffGroup: true
-"""
+CONF = conf("gang", "predicates", "proportion", sharing("VGPU", SchedulePolicy="binpack", MigOffGroup=True))
 KINDS = ("memory", "cores", "cards", "mode", "constraint", "evict", "combined")
 
 

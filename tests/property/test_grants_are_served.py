@@ -12,6 +12,7 @@ from kit.device_world import card as foreign_card
 from kit.device_world import vgpu_node
 from kit.node_objects import units_of
 from kit.ruled_slices import RuledSlices
+from kit.scheduler_confs import conf
 from kit.seeds import chosen_seed
 
 from pumice.engine.effects import Bind
@@ -35,21 +36,11 @@ from pumice.wire.volcano import Queue
 
 MODELS = (("Tesla V100-SXM2-16GB", 16384), ("NVIDIA A100-SXM4-40GB", 40960), ("NVIDIA A100-SXM4-80GB", 81920))
 BOUND = {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}]}
-CONF = """
-actions: "enqueue, allocate, backfill"
-tiers:
-- plugins:
-  - name: predicates
-  - name: deviceshare
-    arguments:
-      {arguments}
-  - name: nodeorder
-"""
 
 
 def engine_with(**arguments: Any) -> Engine:
-    text = "\n      ".join(f"{key.replace('__', '.')}: {value}" for key, value in arguments.items())
-    engine = Engine(parse_scheduler_conf(CONF.format(arguments=text)))
+    told = {key.replace("__", "."): value for key, value in arguments.items()}
+    engine = Engine(parse_scheduler_conf(conf("predicates", {"deviceshare": told}, "nodeorder")))
     engine.state.groups.put_queue(convert(Queue, volcano.default_queue("default", reclaimable=True)))
     return engine
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.engine_world import World, conf
+from kit.engine_world import World
 from kit.objects import group, hyper_node, node, pod
+from kit.scheduler_confs import conf
 
 
 def random_tree(dice: random.Random) -> tuple[list[dict[str, Any]], dict[str, tuple[int, set[str]]]]:

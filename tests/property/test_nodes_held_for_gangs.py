@@ -10,26 +10,14 @@ from typing import Any
 
 from kit.engine_world import World
 from kit.objects import group, node, pod, priority_class
+from kit.scheduler_confs import conf, sharing
 
 from pumice.wire.volcano import stamp
 
 HISTORIES = int(os.environ.get("PUMICE_HELD_HISTORIES", "40"))
 LIMIT = 30.0
 TICK = 0.25
-CONF = """\
-actions: "enqueue, allocate, backfill"
-tiers:
-- plugins:
-  - name: priority
-  - name: gang
-    arguments:
-      pumice.gangReservation: "30s"
-- plugins:
-  - name: predicates
-  - name: deviceshare
-    arguments:
-      deviceshare.VGPUEnable: true
-"""
+CONF = conf(["priority", {"gang": {"pumice.gangReservation": '"30s"'}}], ["predicates", sharing("VGPU")])
 
 
 class Watched(World):

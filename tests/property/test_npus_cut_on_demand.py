@@ -12,6 +12,7 @@ import random
 import pytest
 from kit.engine_world import World
 from kit.npu_core_world import LABELS, chips, core_node_object, core_pod_object, gathered
+from kit.scheduler_confs import conf, sharing
 from kit.seeds import chosen_seed
 
 from pumice.families.protocol import Fit
@@ -19,18 +20,8 @@ from pumice.model.hardware.npu_slices import slice_kinds
 from pumice.wire.device_reports import device_info, node_info, render_gathered_hosts
 from pumice.wire.mindcluster import RealSlice, parse_assignment, render_real_slice
 
-CONF = """\
-actions: "%s"
-tiers:
-- plugins:
-  - name: priority
-  - name: gang
-    enablePreemptable: false
-  - name: conformance
-  - name: predicates
-  - name: deviceshare
-    arguments: {deviceshare.AscendMindClusterVNPUEnable: true, pumice.NpuPolicy: %s}
-"""
+CONF = conf("priority", {"gang": {"enablePreemptable": False}}, "conformance", "predicates",
+            sharing("AscendMindClusterVNPU", NpuPolicy='"%s"'), actions="%s")
 KIND = slice_kinds()["Ascend310P"]
 COUNTS = {"n1": 1, "n2": 2, "n3": 3}
 STEPS = 60

@@ -15,6 +15,7 @@ from kit.engine_world import World
 from kit.npu_core_world import core_family, core_node, core_pod_object, cut_world
 from kit.npu_world import chip, npu_family, npu_limits, npu_node, npu_node_object, npu_pod
 from kit.objects import group, pod
+from kit.scheduler_confs import conf, sharing
 
 from pumice.families.ascend_mindcluster.chips import piece_of
 from pumice.families.ascend_mindcluster.fit import chips_of
@@ -26,19 +27,7 @@ from pumice.wire.ascend_hami import use_key
 from pumice.wire.objects import Pod, convert
 
 SEED = int(os.environ.get("PUMICE_SEED", "11"))
-CONF = """\
-actions: "enqueue, allocate, backfill"
-tiers:
-- plugins:
-  - name: priority
-  - name: gang
-  - name: predicates
-  - name: deviceshare
-    arguments:
-      deviceshare.AscendHAMiVNPUEnable: true
-      deviceshare.SchedulePolicy: %s
-      pumice.PlanPendingSet: %s
-"""
+CONF = conf("priority", "gang", "predicates", sharing("AscendHAMiVNPU", SchedulePolicy="%s", PlanPendingSet="%s"))
 KINDS = {name: chip(name) for name in ("310P3", "910A", "910B2", "910B4")}
 
 
@@ -141,19 +130,7 @@ def test_nobody_loses_by_a_layout_and_some_gain(gang: bool) -> None:
 # -- chips that are cut on demand --------------------------------------------------------------------------------------------
 
 KIND = slice_kinds()["Ascend310P"]
-CUT = """\
-actions: "enqueue, allocate, backfill"
-tiers:
-- plugins:
-  - name: gang
-  - name: predicates
-  - name: deviceshare
-    arguments:
-      deviceshare.AscendMindClusterVNPUEnable: true
-      deviceshare.ScheduleWeight: 10
-      pumice.NpuPolicy: %s
-      pumice.PlanPendingSet: %s
-"""
+CUT = conf("gang", "predicates", sharing("AscendMindClusterVNPU", ScheduleWeight=10, NpuPolicy="%s", PlanPendingSet="%s"))
 
 
 def held_chip(dice: Random) -> list[str]:

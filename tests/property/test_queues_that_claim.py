@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from kit.engine_world import World, conf
+from kit.engine_world import World
 from kit.objects import node, pod, queue
 from kit.queue_worlds import GPU, capacity
+from kit.scheduler_confs import conf
 
 from pumice.engine.effects import Evict
 from pumice.engine.plugins.reclaiming import entitled

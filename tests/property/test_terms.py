@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kit.engine_world import conf
 from kit.objects import node, pod
+from kit.scheduler_confs import conf
 
 from pumice.engine.engine import Engine
 from pumice.engine.plugins.contract import Part

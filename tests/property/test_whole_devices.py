@@ -8,8 +8,9 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kit.engine_world import World, conf
+from kit.engine_world import World
 from kit.objects import group, node, pod, queue
+from kit.scheduler_confs import conf
 
 GPU = "nvidia.com/gpu"
 SHARED = conf("gang", "proportion", "predicates")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from kit.engine_world import World, conf
+from kit.engine_world import World
 from kit.objects import group, node, pod, priority_class, queue
+from kit.scheduler_confs import conf
 
 from pumice.engine.effects import Bind
 from pumice.engine.plugins.priority import Priority

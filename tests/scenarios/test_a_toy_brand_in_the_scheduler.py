@@ -6,8 +6,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kit.engine_world import World, conf
+from kit.engine_world import World
 from kit.objects import Json, node, pod
+from kit.scheduler_confs import conf
 from kit.toy_brand import ASSIGNED, CARD, LOCK, RESOURCE, parse
 from kit.toy_brand_family import ToyFamily
 from kit.toy_brand_node import SLICE, ToyAllocator, ToyCards

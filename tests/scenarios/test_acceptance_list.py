@@ -37,6 +37,7 @@ from kit.fake_cluster import FakeCluster
 from kit.job_world import JobWorld, job, job_world, task
 from kit.objects import group, node, pod, queue
 from kit.room_worlds import room_conf
+from kit.scheduler_confs import conf, sharing
 from kit.scheduler_daemon import CONF, create, daemon, write_conf
 from kit.virtual_time import VirtualClock, run_virtually
 
@@ -138,16 +139,7 @@ def test_line_5_two_queues_of_weight_one_and_three_share_one_to_three(dimension:
 
 
 def test_line_6_a_short_configuration_works_and_the_configmap_is_followed(caplog: pytest.LogCaptureFixture) -> None:
-    short = """\
-actions: "allocate"
-tiers:
-- plugins:
-  - name: predicates
-  - name: deviceshare
-    arguments:
-      deviceshare.VGPUEnable: true
-  - name: no-such-plugin
-"""
+    short = conf("predicates", sharing("VGPU"), "no-such-plugin", actions="allocate")
 
     async def story() -> None:
         caplog.set_level("INFO")

@@ -6,8 +6,9 @@ import copy
 from itertools import permutations
 
 import pytest
-from kit.engine_world import World, conf
+from kit.engine_world import World
 from kit.objects import group, node, pod, priority_class, queue
+from kit.scheduler_confs import conf
 
 # -- amounts -------------------------------------------------------------------------------------------------------
 

@@ -8,22 +8,11 @@ import pytest
 from kit.engine_world import World
 from kit.npu_core_world import core_pod_object, cut_world
 from kit.objects import group
+from kit.scheduler_confs import conf, sharing
 
 from pumice.wire.mindcluster import parse_assignment
 
-CONF = """\
-actions: "enqueue, allocate, backfill"
-tiers:
-- plugins:
-  - name: priority
-  - name: gang
-  - name: predicates
-  - name: deviceshare
-    arguments:
-      deviceshare.AscendMindClusterVNPUEnable: true
-      deviceshare.ScheduleWeight: 10
-      pumice.PlanPendingSet: %s
-"""
+CONF = conf("priority", "gang", "predicates", sharing("AscendMindClusterVNPU", ScheduleWeight=10, PlanPendingSet="%s"))
 def placed(world: World, asks: Sequence[int], *, gang: bool = False, level: str = "low") -> list[int]:
     if gang:
         world.add(group("g", minimum=len(asks)))

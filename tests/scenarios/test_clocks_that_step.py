@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from kit.engine_world import conf
 from kit.objects import group, node, pod, queue
+from kit.scheduler_confs import conf
 from kit.scheduler_daemon import create, daemon
 from kit.virtual_time import EPOCH, run_virtually
 

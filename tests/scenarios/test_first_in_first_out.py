@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kit.engine_world import World, conf
+from kit.engine_world import World
 from kit.objects import group, node, pod, queue
+from kit.scheduler_confs import conf
 
 Json = dict[str, Any]
 CONF = conf("priority", "gang", "predicates")

@@ -2,6 +2,7 @@
 
 from kit.engine_world import World, scenario
 from kit.objects import group, node, pod
+from kit.scheduler_confs import conf
 
 
 def gang(size: int, minimum: int, **shape: str) -> list[dict[str, object]]:
@@ -65,8 +66,7 @@ def test_role_minimums_hold_the_gang_back() -> None:
 
 
 def test_without_the_gang_plugin_pods_go_one_by_one() -> None:
-    conf = 'actions: "enqueue, allocate, backfill"\ntiers:\n- plugins:\n  - name: predicates\n'
-    world = World(conf)
+    world = World(conf("predicates"))
     world.add(node("n1", cpu="2"), *gang(3, 3, cpu="1"))
     world.settle()
     assert sum(bool(world.node_of(f"g-{i}")) for i in range(3)) == 2
@@ -90,7 +90,7 @@ def test_pods_whose_group_does_not_exist_wait_without_cost() -> None:
 
 
 def test_a_gang_that_does_not_fit_is_left_alone_until_something_is_released() -> None:
-    world = World('actions: "enqueue, allocate, backfill"\ntiers:\n- plugins:\n  - name: gang\n  - name: predicates\n')
+    world = World(conf("gang", "predicates"))
     world.add(node("n1", cpu="3"), pod("holder", cpu="2"))
     world.settle()
     world.add(*gang(3, 3, cpu="1"))
@@ -112,7 +112,7 @@ def test_a_small_pod_is_placed_although_a_gang_took_its_room_for_a_moment() -> N
 
 def test_room_that_a_discarded_gang_gave_back_is_seen_by_every_class() -> None:
     """While a gang is tried its own pods fill n1; afterwards n1 is empty again for classes that saw it full."""
-    world = World('actions: "allocate"\ntiers:\n- plugins:\n  - name: gang\n  - name: predicates\n  - name: binpack\n')
+    world = World(conf("gang", "predicates", "binpack", actions="allocate"))
     world.add(node("n1", cpu="2"), node("n2", cpu="3"), group("mixed", minimum=4))
     shapes = [("a", "1"), ("b", "1"), ("c", "2"), ("d", "9")]
     world.add(*(pod(f"mixed-{name}", group="mixed", cpu=cpu) for name, cpu in shapes))
@@ -160,7 +160,7 @@ def test_a_role_is_not_filled_by_a_pod_without_a_place() -> None:
 
 
 def test_a_gang_that_stands_on_a_pod_that_never_goes_lets_the_others_pass_after_a_while() -> None:
-    world = World('actions: "enqueue, allocate, backfill"\ntiers:\n- plugins:\n  - name: gang\n  - name: predicates\n')
+    world = World(conf("gang", "predicates"))
     world.add(node("n1", cpu="2"), pod("stuck", cpu="1"))
     world.settle()
     world.terminate("stuck")

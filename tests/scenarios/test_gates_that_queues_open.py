@@ -8,21 +8,13 @@ from typing import Any
 import pytest
 from kit.engine_world import World
 from kit.objects import group, node, pod, queue
+from kit.scheduler_confs import conf
 
 from pumice.engine.effects import OpenGate
 from pumice.wire.names import QUEUE_GATE
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 
-CAPACITY = """\
-actions: "enqueue, allocate, backfill"
-tiers:
-- plugins:
-  - name: priority
-  - name: gang
-- plugins:
-  - name: predicates
-  - name: capacity
-"""
+CAPACITY = conf(["priority", "gang"], ["predicates", "capacity"])
 ASKS = {QUEUE_GATE: "true"}
 
 

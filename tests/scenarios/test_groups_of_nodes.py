@@ -6,28 +6,20 @@ import json
 from typing import Any
 
 import pytest
-from kit.engine_world import World, conf
+from kit.engine_world import World
 from kit.objects import group, node, pod, queue
+from kit.scheduler_confs import conf
 
 from pumice.engine.explaining.explain import explain
 from pumice.wire.objects import Pod, convert
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
-CONF = """\
-actions: "enqueue, allocate, backfill"
-tiers:
-- plugins:
-  - name: gang
-  - name: predicates
-  - name: nodegroup
-    %s
-"""
 
 
 def world(arguments: str = "arguments: {strict: true}", groups: tuple[str, ...] = ("a", "b", ""), **shape: Any) -> World:
     """A node for each group; of the empty name, one without a group."""
-    made = World(CONF % arguments)
+    made = World(conf("gang", "predicates", "nodegroup") + f"    {arguments}\n")
     for name in groups:
         labels = {"volcano.sh/nodegroup-name": name} if name else {}
         made.add(node(f"node-{name or 'none'}", labels=labels, **shape))

@@ -8,16 +8,10 @@ import pytest
 from kit.engine_world import World
 from kit.objects import node, pod, queue
 from kit.queue_worlds import GPU, gpus, running
+from kit.scheduler_confs import conf
 
 Json = dict[str, Any]
-CONF = """\
-actions: "enqueue, allocate, backfill"
-tiers:
-- plugins:
-  - name: drf
-    enableHierarchy: true
-  - name: predicates
-"""
+CONF = conf({"drf": {"enableHierarchy": True}}, "predicates")
 
 
 def placed(name: str, path: str, weights: str, **more: Any) -> Json:

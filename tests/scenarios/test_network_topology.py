@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import yaml
-from kit.engine_world import ALL_PLUGINS, World, conf
+from kit.engine_world import ALL_PLUGINS, World
 from kit.objects import group, hyper_node, node, pod, priority_class
+from kit.scheduler_confs import conf
 
 from pumice.families.lint import lint_files
 
@@ -171,15 +172,7 @@ def test_pods_that_ask_nothing_of_the_network_fill_switches_that_are_in_use() ->
     "hypernode.binpack.cpu: x", "hypernode.binpack.resources: [a, b]", "weight: 0", "hypernode.binpack.normal-pod.enable: false",
 ])  # fmt: skip
 def test_arguments_of_any_size_and_tiers_of_any_height_harm_nobody(arguments: str) -> None:
-    world = leaf_spine(f"""\
-actions: "enqueue, allocate, backfill"
-tiers:
-- plugins:
-  - name: gang
-  - name: predicates
-  - name: network-topology-aware
-    arguments: {{{arguments}}}
-""")
+    world = leaf_spine(f"{PLUGINS}    arguments: {{{arguments}}}\n")
     world.add(hyper_node("sky", 10**12, children=["s6"]), pod("plain", cpu="1"), *gang(2, highestTierAllowed=1))
     world.settle()
     assert world.node_of("plain")

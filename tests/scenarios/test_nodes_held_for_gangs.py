@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from kit.engine_world import World
 from kit.objects import group, node, pod, priority_class, queue
+from kit.scheduler_confs import conf, sharing
 
 from pumice.engine.engine import Engine
 from pumice.engine.explaining.groups import explain_group
@@ -16,26 +17,11 @@ from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice.wire.volcano import stamp
 
 Json = dict[str, Any]
-CONF = """\
-actions: "enqueue, allocate, backfill"
-tiers:
-- plugins:
-  - name: priority
-  - name: gang
-    arguments:
-      pumice.gangReservation: "{held}"
-- plugins:
-  - name: predicates
-  - name: proportion
-  - name: deviceshare
-    arguments:
-      deviceshare.VGPUEnable: true
-"""
 MINUTES = 60.0
 
 
-def conf(held: str = "true") -> str:
-    return CONF.format(held=held)
+def holding(held: str = "true") -> str:
+    return conf(["priority", {"gang": {"pumice.gangReservation": f'"{held}"'}}], ["predicates", "proportion", sharing("VGPU")])
 
 
 def gang(size: int = 2, *, cards: int = 2, name: str = "big", priority: str = "", **spec: Any) -> list[Json]:
@@ -104,7 +90,7 @@ class Busy:
 
 def test_small_pods_pass_a_gang_for_ever_unless_nodes_are_held_for_it() -> None:
     for held, stands in (("false", False), ("true", True)):
-        busy = Busy(conf(held))
+        busy = Busy(holding(held))
         busy.add(*gang())
         for _ in range(8):
             busy.turn()
@@ -112,7 +98,7 @@ def test_small_pods_pass_a_gang_for_ever_unless_nodes_are_held_for_it() -> None:
 
 
 def test_whoever_comes_after_the_gang_waits_and_is_told_for_whom() -> None:
-    busy = Busy(conf())
+    busy = Busy(holding())
     busy.add(*gang())
     busy.turn()
     late = busy.come()
@@ -123,7 +109,7 @@ def test_whoever_comes_after_the_gang_waits_and_is_told_for_whom() -> None:
 
 
 def test_once_the_gang_has_its_places_what_is_left_of_the_nodes_is_everybodys() -> None:
-    busy = Busy(conf(), nodes=3)
+    busy = Busy(holding(), nodes=3)
     busy.add(*gang(cards=1, size=3))
     for _ in range(3):
         busy.turn()
@@ -134,7 +120,7 @@ def test_once_the_gang_has_its_places_what_is_left_of_the_nodes_is_everybodys() 
 
 
 def test_no_more_nodes_are_held_than_the_gang_needs() -> None:
-    busy = Busy(conf(), nodes=5)
+    busy = Busy(holding(), nodes=5)
     busy.add(*gang(size=2))
     busy.world.settle(1)
     (found,) = busy.world.engine.state.reservations.held.values()
@@ -142,7 +128,7 @@ def test_no_more_nodes_are_held_than_the_gang_needs() -> None:
 
 
 def test_when_its_time_is_over_the_nodes_are_open_for_as_long_again() -> None:
-    busy = Busy(conf("2m"))
+    busy = Busy(holding("2m"))
     world = busy.world
     busy.add(*gang())
     late = busy.come()
@@ -162,7 +148,7 @@ def test_when_its_time_is_over_the_nodes_are_open_for_as_long_again() -> None:
 
 @pytest.mark.parametrize("end", ["gang", "pods", "node", "queue"])
 def test_a_reservation_ends_with_what_it_is_for(end: str) -> None:
-    busy = Busy(conf(), nodes=4)
+    busy = Busy(holding(), nodes=4)
     world = busy.world
     world.add(queue("q"))
     busy.add(*gang(queue="q" if end == "queue" else "default"))
@@ -187,7 +173,7 @@ def test_a_reservation_ends_with_what_it_is_for(end: str) -> None:
 
 
 def test_more_important_pods_and_older_ones_of_its_queue_are_not_held_up() -> None:
-    world = World(conf())
+    world = World(holding())
     world.add(priority_class("high", 100), node("n0", cards=2, mib=8000))
     world.add(pod("first", mib=8000, cards=2))
     world.settle(1)
@@ -210,7 +196,7 @@ def test_more_important_pods_and_older_ones_of_its_queue_are_not_held_up() -> No
 
 def test_an_older_job_that_has_what_it_needs_does_not_pass_with_more_pods() -> None:
     """As a Deployment's: its PodGroup is older than the gang, and its pods come anew for ever."""
-    busy = Busy(conf(), nodes=0)
+    busy = Busy(holding(), nodes=0)
     busy.add(node("n0", cards=2, mib=8000), group("web", minimum=1))
     for i in range(2):
         busy.add(pod(f"web-{i}", group="web", mib=8000))
@@ -226,7 +212,7 @@ def test_an_older_job_that_has_what_it_needs_does_not_pass_with_more_pods() -> N
 
 
 def test_nodes_are_held_while_the_gang_stands_on_pods_that_are_still_leaving() -> None:
-    busy = Busy(conf(), nodes=1)
+    busy = Busy(holding(), nodes=1)
     world = busy.world
     busy.add(*gang(2, cards=1))
     late = busy.come()
@@ -244,7 +230,7 @@ def test_nodes_are_held_while_the_gang_stands_on_pods_that_are_still_leaving() -
 
 
 def test_a_gang_that_its_queue_may_not_have_is_held_nothing() -> None:
-    busy = Busy(conf())
+    busy = Busy(holding())
     busy.world.add(queue("small", capability={"volcano.sh/vgpu-number": "1"}))
     busy.add(*gang(queue="small"))
     busy.world.settle(5)
@@ -252,14 +238,14 @@ def test_a_gang_that_its_queue_may_not_have_is_held_nothing() -> None:
 
 
 def test_a_gang_that_no_emptied_nodes_would_take_is_held_nothing() -> None:
-    busy = Busy(conf())
+    busy = Busy(holding())
     busy.add(*gang(3))
     busy.world.settle(5)
     assert not busy.held
 
 
 def test_a_restarted_scheduler_holds_the_same_nodes_for_the_time_that_is_left() -> None:
-    busy = Busy(conf("2m"), nodes=3)
+    busy = Busy(holding("2m"), nodes=3)
     world = busy.world
     busy.add(*gang())
     (before,) = world.engine.state.reservations.held.values()
@@ -278,12 +264,12 @@ def test_a_restarted_scheduler_holds_the_same_nodes_for_the_time_that_is_left() 
 
 
 def test_turned_off_everything_is_given_back() -> None:
-    busy = Busy(conf())
+    busy = Busy(holding())
     world = busy.world
     busy.add(*gang())
     late = busy.come()
     busy.one_ends(busy.held)
-    world.engine.configure(parse_scheduler_conf(conf("false")))
+    world.engine.configure(parse_scheduler_conf(holding("false")))
     world.settle(2)
     assert world.node_of(late)
     assert busy.reserved()["status"] == "False"
@@ -292,13 +278,13 @@ def test_turned_off_everything_is_given_back() -> None:
 @pytest.mark.parametrize("written", ["soon", "-5m", "10"])
 def test_what_is_no_time_is_told_and_holds_nothing(written: str) -> None:
     engine = Engine()
-    (remark,) = engine.configure(parse_scheduler_conf(conf(written)))
+    (remark,) = engine.configure(parse_scheduler_conf(holding(written)))
     assert remark.startswith("plugin gang: pumice.gangReservation: ")
     assert remark.endswith("no nodes are held")
 
 
 def test_explain_and_metrics_name_the_nodes() -> None:
-    busy = Busy(conf())
+    busy = Busy(holding())
     busy.add(*gang())
     page = SchedulerMetrics(busy.world.engine).page().decode()
     assert 'pumice_nodes_held_for_gangs{podgroup="default/big",queue_name="default"} 2' in page

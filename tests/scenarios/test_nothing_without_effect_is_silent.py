@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 import yaml
-from kit.engine_world import ALL_PLUGINS, World, conf
+from kit.engine_world import ALL_PLUGINS, World
 from kit.faulty_cluster import faulty_cluster
 from kit.objects import group, node, pod, queue
+from kit.scheduler_confs import conf
 from kit.scheduler_daemon import daemon
 from kit.virtual_time import VirtualClock, run_virtually
 

@@ -7,24 +7,13 @@ import pytest
 from kit.engine_world import World
 from kit.npu_core_world import core_node_object, core_pod_object, gathered
 from kit.objects import node, pod
+from kit.scheduler_confs import conf, sharing
 
 from pumice.families.lint import lint_files
 from pumice.metrics.devices import DeviceSeries
 from pumice.model.errors import BadInput
 
-CONF = """\
-actions: "enqueue, allocate, backfill"
-configurations:
-- name: init-params
-  arguments: {presetVirtualDevice: "false"}
-tiers:
-- plugins:
-  - name: predicates
-  - name: deviceshare
-    arguments:
-      deviceshare.AscendMindClusterVNPUEnable: true
-      deviceshare.VGPUEnable: true
-"""
+CONF = conf("predicates", sharing("AscendMindClusterVNPU", "VGPU"), init={"presetVirtualDevice": '"false"'})
 
 
 def world_of(*nodes, chips=None, conf=CONF):

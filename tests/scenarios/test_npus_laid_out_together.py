@@ -9,21 +9,9 @@ from kit.engine_world import World
 from kit.full_worlds import MIG, mig_node
 from kit.npu_world import chip, npu_limits, npu_node_object
 from kit.objects import group, pod
+from kit.scheduler_confs import conf, sharing
 
-CONF = """\
-actions: "enqueue, allocate, backfill"
-tiers:
-- plugins:
-  - name: priority
-  - name: gang
-  - name: predicates
-  - name: deviceshare
-    arguments:
-      deviceshare.AscendHAMiVNPUEnable: true
-      deviceshare.VGPUEnable: true
-      deviceshare.SchedulePolicy: %s
-      pumice.PlanPendingSet: %s
-"""
+CONF = conf("priority", "gang", "predicates", sharing("AscendHAMiVNPU", "VGPU", SchedulePolicy="%s", PlanPendingSet="%s"))
 P310 = chip("310P3")
 VIR01, VIR02, VIR04, WHOLE = 3072, 6144, 12288, None
 

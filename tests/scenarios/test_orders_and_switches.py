@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kit.engine_world import World, conf, scenario
+from kit.engine_world import World, scenario
 from kit.objects import group, node, pod, priority_class
+from kit.scheduler_confs import conf
 
 # -- orders and orders' words (4.3, 7) -----------------------------------------------------------------------------
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from kit.engine_world import ALL_PLUGINS, World, conf, scenario
+from kit.engine_world import ALL_PLUGINS, World, scenario
 from kit.objects import group, node, pod
+from kit.scheduler_confs import conf
 
 from pumice.engine.cycle.status import job_text
 

@@ -3,8 +3,9 @@
 from itertools import pairwise
 
 import pytest
-from kit.engine_world import ALL_PLUGINS, World, conf, scenario
+from kit.engine_world import ALL_PLUGINS, World, scenario
 from kit.objects import group, node, pod, priority_class, queue
+from kit.scheduler_confs import conf
 
 from pumice.engine.effects import Bind, QueueAllocated
 from pumice.wire.objects import Pod, convert

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kit.engine_world import World, conf
+from kit.engine_world import World
 from kit.objects import group, node, pod
+from kit.scheduler_confs import conf
 from kit.storage_objects import claim, storage_class, store, using, volume
 
 Json = dict[str, Any]
@@ -158,14 +159,8 @@ def test_no_pod_leans_on_a_gang_that_waits_for_the_rest_of_its_room() -> None:
 @pytest.mark.parametrize(("weight", "where"), [("1", "n2"), ("0", "n1")])
 def test_a_pod_that_a_placed_one_had_to_be_near_is_drawn_to_it(weight: str, where: str) -> None:
     """Kubernetes' hardPodAffinityWeight."""
-    world = World(f"""\
-actions: "enqueue, allocate, backfill"
-tiers:
-- plugins:
-  - name: predicates
-  - name: nodeorder
-    arguments: {{pumice.hardPodAffinityWeight: {weight}, leastrequested.weight: 0, balancedresource.weight: 0}}
-""")
+    weights = {"pumice.hardPodAffinityWeight": weight, "leastrequested.weight": 0, "balancedresource.weight": 0}
+    world = World(conf("predicates", {"nodeorder": weights}))
     world.add(node("n1"), node("n2"))
     near = {"labelSelector": {"matchLabels": {"app": "cache"}}, "topologyKey": "kubernetes.io/hostname"}
     needs = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [near]}}

@@ -7,9 +7,10 @@ from itertools import permutations
 from typing import Any
 
 import pytest
-from kit.engine_world import DEVICES_ONLY, World, conf
+from kit.engine_world import DEVICES_ONLY, World
 from kit.full_worlds import MIG, mig_node
 from kit.objects import group, node, pod, queue
+from kit.scheduler_confs import conf
 
 from pumice.engine.effects import Bind
 from pumice.engine.engine import Engine

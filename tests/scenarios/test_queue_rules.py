@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kit.engine_world import World, conf, scenario
+from kit.engine_world import World, scenario
 from kit.objects import group, node, pod, queue
+from kit.scheduler_confs import conf
 
 from pumice.engine.engine import Engine
 from pumice.wire.scheduler_conf import parse_scheduler_conf
@@ -184,7 +185,7 @@ def test_a_group_that_names_no_minimum_of_resources_is_enqueued_at_once() -> Non
 
 def test_without_enqueue_allocate_starts_a_group_before_it_has_pods() -> None:
     """The Job controller makes pods only after Inqueue."""
-    world = World('actions: "allocate"\ntiers:\n- plugins:\n  - name: gang\n')
+    world = World(conf("gang", actions="allocate"))
     world.add(node("n1"), group("g", minimum=1))
     world.settle()
     assert world.groups["default/g"]["status"]["phase"] == "Inqueue"

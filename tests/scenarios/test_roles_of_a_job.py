@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.engine_world import World, conf
+from kit.engine_world import World
 from kit.objects import group, node, pod
+from kit.scheduler_confs import conf
 
 PLUGINS = conf("gang", "predicates", "task-topology")
 PREFIX = "volcano.sh/task-topology-"

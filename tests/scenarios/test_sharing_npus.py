@@ -6,20 +6,11 @@ import pytest
 from kit.engine_world import World
 from kit.npu_world import chip, npu_limits, npu_node_object
 from kit.objects import group, node, pod
+from kit.scheduler_confs import conf, sharing
 
 from pumice.metrics.devices import DeviceSeries
 
-CONF = """\
-actions: "enqueue, allocate, backfill"
-tiers:
-- plugins:
-  - name: predicates
-  - name: deviceshare
-    arguments:
-      deviceshare.AscendHAMiVNPUEnable: true
-      deviceshare.VGPUEnable: true
-      deviceshare.SchedulePolicy: binpack
-"""
+CONF = conf("predicates", sharing("AscendHAMiVNPU", "VGPU", SchedulePolicy="binpack"))
 P310, B3 = chip("310P3"), chip("910B3")
 
 

@@ -8,20 +8,15 @@ from typing import Any
 import pytest
 from kit.engine_world import World
 from kit.objects import node, pod
+from kit.scheduler_confs import conf
 from kit.scheduler_daemon import create, daemon
 from kit.virtual_time import run_virtually
 
 from pumice.wire import kinds
 
 ZONE = "topology.kubernetes.io/zone"
-SPREADS = """\
-actions: "enqueue, allocate, backfill"
-tiers:
-- plugins:
-  - name: predicates
-  - name: nodeorder
-    arguments: {leastrequested.weight: 0, balancedresource.weight: 0, podtopologyspread.weight: %d}
-"""
+SPREADS = conf("predicates",
+               {"nodeorder": {"leastrequested.weight": 0, "balancedresource.weight": 0, "podtopologyspread.weight": "%d"}})
 WEB = {"app": "web"}
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from kit.engine_world import World
 from kit.objects import group, node, pod
+from kit.scheduler_confs import conf
 
 from pumice.engine.engine import Engine
 from pumice.wire.duration import parse_duration
@@ -14,16 +15,7 @@ from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice.wire.volcano import seconds
 
 CREATED = seconds("2026-01-01T00:00:00Z")
-CONF = """\
-actions: "enqueue, allocate, backfill"
-tiers:
-- plugins:
-  - name: sla%s
-- plugins:
-  - name: gang
-  - name: overcommit
-  - name: predicates
-"""
+CONF = conf(["sla%s"], ["gang", "overcommit", "predicates"])
 
 
 def limited(name: str, minimum: int, limit: str = "", key: str = "sla-waiting-time", **more: Any) -> dict[str, Any]:

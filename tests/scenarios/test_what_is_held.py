@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 
-from kit.engine_world import World, conf, scenario
+from kit.engine_world import World, scenario
 from kit.objects import group, node, pod, priority_class
+from kit.scheduler_confs import conf
 
 # -- statements (8) ------------------------------------------------------------------------------------------------
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from kit.engine_world import World, conf
+from kit.engine_world import World
 from kit.objects import group, node, pod, priority_class, queue
+from kit.scheduler_confs import conf
 
 from pumice.engine.state.jobs import Job
 

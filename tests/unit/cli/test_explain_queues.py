@@ -9,6 +9,7 @@ import pytest
 from kit.engine_world import World
 from kit.objects import group, node, pod, queue
 from kit.queue_worlds import GPU, capacity, cluster, departments, gpus
+from kit.scheduler_confs import conf
 from rich.console import Console
 
 from pumice.cli import main as cli
@@ -106,7 +107,7 @@ def test_what_is_not_there_is_one_line_and_exit_code_2(
 def test_without_a_plugin_that_knows_shares_nothing_is_deserved_or_borrowed(case: Path) -> None:
     document = json.loads(case.read_text())
     del document["kind"], document["version"]
-    engine = engine_of(Case(**{**document, "scheduler_conf": 'actions: "allocate"\ntiers:\n- plugins:\n  - name: gang\n'}))
+    engine = engine_of(Case(**{**document, "scheduler_conf": conf("gang", actions="allocate")}))
     assert all(not view.deserved and not view.borrowed for view in queue_views(engine, 1.0))
 
 

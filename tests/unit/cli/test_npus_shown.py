@@ -10,6 +10,7 @@ from kit.fake_cluster import FakeCluster
 from kit.npu_core_world import chips, core_node_object, core_pod_object, gathered
 from kit.npu_world import chip, npu_limits, npu_node_object
 from kit.objects import node, pod
+from kit.scheduler_confs import conf, sharing
 
 from pumice.cli.cards_table import Holder
 from pumice.cli.casefile import Case, decisions_of, engine_of
@@ -18,14 +19,7 @@ from pumice.cli.picture import collect
 from pumice.wire.device_reports import device_info, render_own_devices
 from pumice.wire.objects import Node, Pod, convert
 
-ON_DEMAND = """\
-actions: "enqueue, allocate, backfill"
-tiers:
-- plugins:
-  - name: predicates
-  - name: deviceshare
-    arguments: {deviceshare.AscendMindClusterVNPUEnable: true, deviceshare.VGPUEnable: true}
-"""
+ON_DEMAND = conf("predicates", sharing("AscendMindClusterVNPU", "VGPU"))
 
 
 def shown(world):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.scheduler_confs import conf, sharing
 
 from pumice.apps.monitor import daemon as monitor
 from pumice.apps.node import vgpu_plugin
@@ -68,21 +69,12 @@ def test_an_agent_that_is_stopped_ends(tmp_path):
         asyncio.run(story(turns))
 
 
-NPU_CONF = """\
-actions: "allocate"
-tiers:
-- plugins:
-  - name: deviceshare
-    arguments: {{deviceshare.{}: true}}
-"""
-
-
 @pytest.mark.parametrize(
     ("conf", "mode"),
     [
-        (NPU_CONF.format("AscendMindClusterVNPUEnable"), "mindcluster"),
-        (NPU_CONF.format("AscendHAMiVNPUEnable"), "ascend"),
-        (NPU_CONF.format("VGPUEnable"), "ascend"),
+        (conf(sharing("AscendMindClusterVNPU")), "mindcluster"),
+        (conf(sharing("AscendHAMiVNPU")), "ascend"),
+        (conf(sharing("VGPU")), "ascend"),
         ("actions: [", "as before"),
     ],
 )
@@ -109,8 +101,8 @@ def test_a_node_whose_npus_cannot_be_cut_on_demand_keeps_hamis_plugin(
 
     monkeypatch.setattr(node_agent.ascend_plugin, "run", daemon("ascend"))
     monkeypatch.setattr(node_agent.mindcluster_plugin, "run", daemon("mindcluster"))
-    first, second = (json.dumps({"metadata": {"name": "c"}, "data": {"volcano-scheduler.conf": NPU_CONF.format(key)}}).encode()
-                     for key in ("AscendMindClusterVNPUEnable", "AscendHAMiVNPUEnable"))  # fmt: skip
+    first, second = (json.dumps({"metadata": {"name": "c"}, "data": {"volcano-scheduler.conf": conf(sharing(key))}}).encode()
+                     for key in ("AscendMindClusterVNPU", "AscendHAMiVNPU"))  # fmt: skip
     settings = node_agent.AgentSettings("n1", "127.0.0.1", str(tmp_path), "", str(tmp_path), cards=False, npus="/lib", npu=npu)
 
     class Switched(Watched):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from kit.device_world import A100, V100, TinyLedger, card, limits, pod_of, vgpu_node
+from kit.scheduler_confs import conf, sharing
 
 from pumice.engine.engine import Engine
 from pumice.families.nvidia_vgpu import NvidiaVgpu
@@ -123,8 +124,7 @@ def test_a_foreign_annotation_that_claims_the_same_memory_leaves_no_room_and_not
 
 
 def test_a_card_that_disappears_while_booked_and_comes_back_is_charged_again() -> None:
-    conf = 'actions: "allocate"\ntiers:\n- plugins:\n  - name: deviceshare\n    arguments: {deviceshare.VGPUEnable: true}\n'
-    engine = Engine(parse_scheduler_conf(conf))
+    engine = Engine(parse_scheduler_conf(conf(sharing("VGPU"), actions="allocate")))
     engine.state.groups.put_queue(convert(Queue, volcano.default_queue("default", reclaimable=True)))
     both, one = vgpu_node("n1", card("GPU-a"), card("GPU-b")), vgpu_node("n1", card("GPU-b"))
     engine.state.bookings.put_node(both)

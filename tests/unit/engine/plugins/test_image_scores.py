@@ -8,20 +8,15 @@ from typing import Any
 import pytest
 from kit.engine_world import World
 from kit.objects import node, pod
+from kit.scheduler_confs import conf
 from tests.unit.engine.plugins.test_node_scores import ONLY, engine_with, scores
 
 from pumice.engine.state.images import Images
 from pumice.wire.objects import NodeImage, Pod, convert
 
 MIB = 2**20
-CONF = """\
-actions: "allocate"
-tiers:
-- plugins:
-  - name: predicates
-  - name: nodeorder
-    arguments: {leastrequested.weight: 0, balancedresource.weight: 0, mostrequested.weight: 1%s}
-"""
+CONF = conf("predicates", {"nodeorder": {"leastrequested.weight": 0, "balancedresource.weight": 0, "mostrequested.weight": 1}},
+            actions="allocate")
 
 
 def having(name: str, images: dict[str, int], **shape: Any) -> dict[str, Any]:
@@ -77,7 +72,7 @@ def _pod(obj: dict[str, Any]) -> Any:
 def test_lists_of_images_that_say_nothing_are_none(images: Any) -> None:
     made = node("n1")
     made["status"]["images"] = images
-    world = World(CONF % "")
+    world = World(CONF)
     world.add(made, running("p", "big:1", cpu="1"))
     world.settle()
     assert world.node_of("p") == "n1"
@@ -89,15 +84,15 @@ def test_init_containers_count_too() -> None:
 
 
 def test_a_pod_goes_where_its_image_is_unless_the_weight_is_zero() -> None:
-    for weight, expected in ((", imagelocality.weight: 1", "n2"), ("", "n2"), (", imagelocality.weight: 0", "n1")):
-        world = World(CONF % weight)
+    for weight, expected in (("      imagelocality.weight: 1\n", "n2"), ("", "n2"), ("      imagelocality.weight: 0\n", "n1")):
+        world = World(CONF + weight)
         world.add(having("n1", {}), having("n2", {"big:1": 1000}), running("p", "big:1", cpu="1"))
         world.settle()
         assert world.node_of("p") == expected
 
 
 def test_an_image_that_is_pulled_while_a_pod_waits_counts() -> None:
-    world = World(CONF % "")
+    world = World(CONF)
     world.add(having("n1", {}, cpu="1"), having("n2", {}, cpu="1"), pod("a", cpu="1"), pod("b", cpu="1"))
     world.settle()
     world.add(running("p", "big:1", cpu="1"), running("q", "small:1", cpu="1"))
@@ -111,7 +106,7 @@ def test_an_image_that_is_pulled_while_a_pod_waits_counts() -> None:
 
 
 def test_what_is_remembered_of_a_class_follows_what_nodes_pull() -> None:
-    world = World(CONF % "")
+    world = World(CONF)
     world.add(having("n1", {"big:1": 500}), having("n2", {}), running("p", "big:1", cpu="1"))
     world.settle()
     world.add(having("n2", {"big:1": 1000}), running("q", "big:1", cpu="1"))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from kit.objects import node, pod
+from kit.scheduler_confs import conf
 from tests.unit.engine.plugins.test_node_scores import used
 
 from pumice.engine.engine import Engine
@@ -14,14 +15,8 @@ from pumice.wire.scheduler_conf import parse_scheduler_conf
 
 ZONE, HOST = "zone", "kubernetes.io/hostname"
 WEB = {"matchLabels": {"app": "web"}}
-CONF = """\
-actions: "allocate"
-tiers:
-- plugins:
-  - name: predicates
-  - name: nodeorder
-    arguments: {nodeaffinity.weight: 0, tainttoleration.weight: 0, podaffinity.weight: %d, podtopologyspread.weight: %d}
-"""
+WEIGHTS = {"nodeaffinity.weight": 0, "tainttoleration.weight": 0, "podaffinity.weight": "%d", "podtopologyspread.weight": "%d"}
+CONF = conf("predicates", {"nodeorder": WEIGHTS}, actions="allocate")
 
 
 def relative(objects: list[dict[str, Any]], incoming: dict[str, Any], *, pods: int = 0, spread: int = 0) -> dict[str, float]:

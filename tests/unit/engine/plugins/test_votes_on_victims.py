@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from kit.engine_world import World
 from kit.objects import group, node, pod, priority_class, queue
+from kit.scheduler_confs import conf
 
 from pumice.engine.engine import Engine
 from pumice.engine.framework import NOBODY_VOTES, Framework
@@ -13,16 +14,7 @@ from pumice.engine.plugins.contract import Plugin, SparesFromPreempt
 from pumice.engine.state.jobs import Task
 from pumice.wire.scheduler_conf import Arguments, PluginConf, parse_scheduler_conf
 
-TIERS = """\
-actions: "enqueue, allocate"
-tiers:
-- plugins:
-  - name: priority
-  - name: gang
-    enablePreemptable: %s
-- plugins:
-  - name: drf
-"""
+TIERS = conf(["priority", {"gang": {"enablePreemptable": "%s"}}], ["drf"], actions="enqueue, allocate")
 
 
 def tasks_of(engine: Engine) -> dict[str, Task]:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from kit.engine_world import World
 from kit.objects import group, node, pod
+from kit.scheduler_confs import conf
 
 from pumice.engine.framework import Framework
 from pumice.engine.plugins.contract import ABSTAIN, PERMIT, REJECT, VotesToWait
@@ -38,7 +39,7 @@ def test_the_index_is_the_number_at_the_end_of_a_name_of_three_pieces(name: str,
 
 
 def job_of(minimum: int, *statuses: Status, best_effort: int = 0) -> Job:
-    world = World('actions: "backfill"\ntiers:\n- plugins:\n  - name: gang\n')
+    world = World(conf("gang", actions="backfill"))
     world.add(node("n1"), group("g", minimum=minimum))
     world.add(*(pod(f"p{i}", cpu="1", group="g") for i in range(len(statuses))))
     job = world.engine.state.jobs["default/g"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kit.engine_world import conf
 from kit.objects import node, pod
+from kit.scheduler_confs import conf
 
 from pumice.engine.engine import Engine
 from pumice.wire.objects import Node, Pod, convert

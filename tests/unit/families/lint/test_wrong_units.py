@@ -5,21 +5,14 @@ from __future__ import annotations
 import pytest
 from kit.engine_world import World
 from kit.objects import node, pod
+from kit.scheduler_confs import conf, sharing
 
 from pumice.engine.explaining.explain import explain
 from pumice.families.lint import lint_files
 from pumice.wire import names
 from pumice.wire.objects import Pod, convert
 
-LEGACY = """
-actions: "allocate"
-tiers:
-- plugins:
-  - name: gang
-  - name: predicates
-  - name: deviceshare
-    arguments: {deviceshare.GPUSharingEnable: true}
-"""
+LEGACY = conf("gang", "predicates", sharing("GPUSharing"), actions="allocate")
 # resource, what the guide writes, and how people write it when they think of bytes
 WRITTEN = [
     (names.VGPU_MEMORY, 3000, ("3000Mi", "3000MiB", "3000 MB", "3145728000", "3,000")),
