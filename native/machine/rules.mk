@@ -56,12 +56,15 @@ $(MB)/driver-%/libcuda.so.1: $(MB)/driver-%/exports.map $(M_CORE) $(M_CUDA)
 .PRECIOUS: $(MB)/driver-%/exports.map
 M_OLDER := $(M_GENERATIONS:%=$(MB)/driver-%/libcuda.so.1)
 
-# A CUDA runtime over the driver API, for programs that load libcudart by name: one source for two generations, in a folder of its own.
-M_RUNTIMES := $(MB)/runtime/libcudart.so.12 $(MB)/runtime/libcudart.so.13
+# A CUDA runtime over the driver API, for programs that load libcudart by name: one source for three generations, in a folder of its own.
+# What stands behind libcudart.so. begins with the generation.
+M_RUNTIME_NAMES := 11.0 12 13
+M_RUNTIMES := $(M_RUNTIME_NAMES:%=$(MB)/runtime/libcudart.so.%)
+m_generation = $(firstword $(subst ., ,$(1)))
 define M_RUNTIME
 $(MB)/obj/runtime-$(1)/%.o: $(M)/src/runtime/%.c
 	@mkdir -p $$(@D)
-	@echo CC $$< for CUDA $(1) && $$(CC) $$(M_CFLAGS) -DRUNTIME=$(1) -c $$< -o $$@
+	@echo CC $$< for CUDA $(1) && $$(CC) $$(M_CFLAGS) -DRUNTIME=$(call m_generation,$(1)) -c $$< -o $$@
 $(MB)/obj/runtime-$(1)/exports.map:
 	@mkdir -p $$(@D)
 	@echo 'libcudart.so.$(1) { global: cuda*; __cuda*; local: *; };' > $$@
@@ -69,7 +72,7 @@ $(MB)/runtime/libcudart.so.$(1): $(MB)/obj/runtime-$(1)/exports.map $(patsubst $
 	@mkdir -p $$(@D)
 	@echo LD $$@ && $$(CC) $$(M_LDFLAGS) -Wl,-soname,$$(@F) -Wl,--version-script=$$< -o $$@ $$(filter %.o,$$^) $$(M_PTHREAD) $$(M_DL)
 endef
-$(foreach generation,12 13,$(eval $(call M_RUNTIME,$(generation))))
+$(foreach name,$(M_RUNTIME_NAMES),$(eval $(call M_RUNTIME,$(name))))
 
 M_LIBS := $(MB)/libcuda.so.1 $(MB)/libnvidia-ml.so.1 $(MB)/libdcmi.so $(MB)/libascendcl.so $(MB)/nvidia-cuda-mps-control
 ALL += $(M_OLDER) $(M_RUNTIMES)
@@ -92,14 +95,14 @@ $(MT)/create: $(M)/tests/create.c $(M)/include/machine/state.h
 	@mkdir -p $(@D)
 	@echo LD $@ && $(CC) $(CFLAGS_BASE) -I$(M)/include -o $@ $<
 ALL += $(MT)/create
-M_TESTS := test_time test_memory test_kinds_of_memory test_contexts test_graphs test_graph_objects test_nvml test_npus test_runtime_12 test_runtime_13
+M_TESTS := test_time test_memory test_kinds_of_memory test_contexts test_graphs test_graph_objects test_nvml test_npus $(M_RUNTIME_NAMES:%=test_runtime_%)
 M_TRIED = $(MB)/libcuda.so.1 $(MB)/libnvidia-ml.so.1
 $(MT)/test_npus: M_TRIED = $(MB)/libdcmi.so $(MB)/libascendcl.so
 $(MT)/%: $(M)/tests/%.c $(M)/tests/check.h $(M_LIBS) $(MT)/create
 	@echo LD $@ && $(CC) $(CFLAGS_BASE) -I$(M)/include -o $@ $< $(M_TRIED) -Wl,-rpath,'$$ORIGIN/..' -lpthread
 # The runtime's test by each: the runtime is linked first, the driver beside it for what it looks at.
 $(MT)/test_runtime_%: $(M)/tests/test_runtime.c $(M)/tests/check.h $(MB)/runtime/libcudart.so.% $(M_LIBS) $(MT)/create
-	@echo LD $@ && $(CC) $(CFLAGS_BASE) -DRUNTIME=$* -I$(M)/include -o $@ $< $(MB)/runtime/libcudart.so.$* $(M_TRIED) -Wl,-rpath,'$$ORIGIN/../runtime:$$ORIGIN/..' -lpthread
+	@echo LD $@ && $(CC) $(CFLAGS_BASE) -DRUNTIME=$(call m_generation,$*) -I$(M)/include -o $@ $< $(MB)/runtime/libcudart.so.$* $(M_TRIED) -Wl,-rpath,'$$ORIGIN/../runtime:$$ORIGIN/..' -lpthread
 $(MT)/create: SANITIZE :=
 
 .PHONY: machine-test machine-soak machine-bench

@@ -10,7 +10,7 @@ import pytest
 from kit.native_build import NATIVE, build
 
 SOURCES = {path.stem for path in (NATIVE / "machine/tests").glob("test_*.c")}
-PROGRAMS = sorted(SOURCES - {"test_runtime"} | {"test_runtime_12", "test_runtime_13"})  # one source for both
+PROGRAMS = sorted(SOURCES - {"test_runtime"} | {f"test_runtime_{name}" for name in ("11.0", "12", "13")})  # one source
 
 
 @pytest.fixture(scope="session")

@@ -100,7 +100,7 @@ def other():
     back.put((late, event.query()))
     there.get()
 
-program = processes.Process(target=other)
+program = processes.Process(target=other, daemon=True)
 program.start()
 tensor = torch.empty(50 << 18, device="cuda")
 tensor[:4].copy_(torch.tensor([1., 2., 3., 4.]))

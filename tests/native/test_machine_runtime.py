@@ -14,6 +14,7 @@ from kit.one_machine import OneMachine
 
 from pumice.machine import MachineError, library_dir
 
+RUNTIMES = ["libcudart.so.11.0", "libcudart.so.12", "libcudart.so.13"]
 ALLOCATES = """
 import ctypes, sys
 runtime = ctypes.CDLL(sys.argv[1])
@@ -50,7 +51,7 @@ def one_card(tmp_path: Path) -> Iterator[OneMachine]:
     machine.close()
 
 
-@pytest.mark.parametrize("name", ["libcudart.so.12", "libcudart.so.13"])
+@pytest.mark.parametrize("name", RUNTIMES)
 def test_a_program_that_loads_libcudart_by_name_is_held_to_its_limit(one_card: OneMachine, name: str) -> None:
     done = one_card.run("--memory", "3000", "--", sys.executable, "-c", ALLOCATES, name)
     assert (done.returncode, done.stdout) == (0, "3000 True out of memory\n"), done.stderr
@@ -73,20 +74,20 @@ def test_a_library_that_names_nvidias_runtime_by_rpath_finds_the_machines(one_ca
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
-@pytest.mark.parametrize("generation", ["12", "13"])
-def test_every_name_of_nvidias_runtime_is_there(generation: str) -> None:
+@pytest.mark.parametrize("name", RUNTIMES)
+def test_every_name_of_nvidias_runtime_is_there(name: str) -> None:
     """The refused ones, too: a program that names one that it never calls is not to fail before it begins."""
-    package = "nvidia-cuda-runtime" + ("-cu12" if generation == "12" else "")
+    generation = int(name.removeprefix("libcudart.so.").split(".")[0])
+    package = "nvidia-cuda-runtime" + (f"-cu{generation}" if generation < 13 else "")
     try:
         listed = [Path(str(path.locate())) for path in files(package) or []]
     except PackageNotFoundError:
         pytest.skip(f"NVIDIA's runtime is not installed: pip install {package}")
-    library = f"libcudart.so.{generation}"
-    theirs, ours = _names(next(path for path in listed if path.name == library)), _names(_folder() / library)
+    theirs, ours = _names(next(path for path in listed if path.name == name)), _names(_folder() / name)
     assert theirs - ours <= {"__cudaGetProcAddress"}
 
 
-@pytest.mark.parametrize("name", ["libcudart.so.12", "libcudart.so.13"])
+@pytest.mark.parametrize("name", RUNTIMES)
 def test_the_runtime_asks_the_driver_for_no_private_table(name: str) -> None:
     """It passes for nobody, and works over any driver (ADR 91, 92)."""
     assert b"cuGetExportTable" not in (_folder() / name).read_bytes()
@@ -96,7 +97,7 @@ def test_a_preload_of_ones_own_stays_behind_the_library_and_the_runtime(one_card
     one_card.environment["LD_PRELOAD"] = "libm.so.6"
     done = one_card.run("--", sys.executable, "-c", "import os; print(os.environ['LD_PRELOAD'])")
     names = [Path(path).name for path in done.stdout.strip().split(":")]
-    assert names == ["libvgpu.so", "libcudart.so.12", "libcudart.so.13", "libm.so.6"]
+    assert names == ["libvgpu.so", *RUNTIMES, "libm.so.6"]
 
 
 def _names(library: Path) -> set[str]:

@@ -1,4 +1,4 @@
-/* The CUDA runtime: one source for CUDA 12 and 13, of which this is compiled against both (RUNTIME). */
+/* The CUDA runtime: one source for CUDA 11, 12 and 13, of which this is compiled against each (RUNTIME). */
 #include "check.h"
 
 #include <pthread.h>
@@ -57,7 +57,16 @@ int cudaEventElapsedTime(float *, void *, void *);
 int cudaGraphCreate(void **, unsigned);
 int cudaGraphAddKernelNode(void **, void *, void *const *, size_t, const struct kernel_node *);
 int cudaGraphAddMemcpyNode1D(void **, void *, void *const *, size_t, void *, const void *, size_t, int);
+#if RUNTIME == 11
+int cudaGraphInstantiate(void **, void *, void **, char *, size_t);
+int cudaGraphExecUpdate(void *, void *, void **, int *);
+int cudaGetDriverEntryPoint(const char *, void **, unsigned long long);
+#define INSTANTIATE(exec, graph) cudaGraphInstantiate(exec, graph, &node, log_text, sizeof log_text)
+#else
 int cudaGraphInstantiate(void **, void *, unsigned long long);
+#define INSTANTIATE(exec, graph) cudaGraphInstantiate(exec, graph, 0)
+#endif
+int cudaGetDeviceProperties(void *, int);
 int cudaGraphLaunch(void *, void *);
 int cudaGraphExecDestroy(void *);
 int cudaGraphDestroy(void *);
@@ -282,7 +291,16 @@ static void graphs_are_captured_and_made(void)
     OK(cudaStreamEndCapture(stream, &graph));
     OK(cudaGraphAddKernelNode(&node, graph, NULL, 0, &(struct kernel_node){&stub, grid, block, 0, arguments, NULL}));
     OK(cudaGraphAddMemcpyNode1D(&node, graph, &node, 1, p, "from the graph", 15, 1));
-    OK(cudaGraphInstantiate(&exec, graph, 0));
+#if RUNTIME == 11
+    char log_text[100] = "what was there before";
+    int result = -1;
+#endif
+    OK(INSTANTIATE(&exec, graph));
+#if RUNTIME == 11
+    CHECK(log_text[0] == 0);
+    OK(cudaGraphExecUpdate(exec, graph, &node, &result));
+    EQUAL(result, 0);
+#endif
     OK(cudaGraphLaunch(exec, stream));
     OK(cudaStreamSynchronize(stream));
     OK(cudaMemcpy(out, p, 15, 2));
@@ -292,11 +310,31 @@ static void graphs_are_captured_and_made(void)
     drop_machine();
 }
 
+/* Of CUDA 11: 728 bytes, to which CUDA 12 gave another name with what it added, and CUDA 13 another layout under the old name. */
+static void the_properties_of_a_device_are_as_long_as_the_caller_knows_them(void)
+{
+    fresh_machine("cuda=13000 memory_mib=8192");
+    enum { LENGTH = RUNTIME < 13 ? 728 : 1008 };
+    unsigned char told[LENGTH + 8];
+    size_t total;
+    memset(told, 0xee, sizeof told);
+    OK(cudaGetDeviceProperties(told, 0));
+    memcpy(&total, told + 288, sizeof total);
+    EQUAL(total, 8192 * MIB);
+    EQUAL(told[LENGTH], 0xee);
+    CHECK(told[LENGTH - 8] != 0xee || told[LENGTH - 7] != 0xee);
+    drop_machine();
+}
+
 static void the_drivers_own_functions_are_handed_out(void)
 {
     fresh_machine("cuda=13000 memory_mib=8192");
     int (*count_of)(int *), count = 0, status;
     void *none;
+#if RUNTIME == 11
+    OK(cudaGetDriverEntryPoint("cuDeviceGetCount", (void **)&count_of, 0));
+    EQUAL(cudaGetDriverEntryPoint("cuNothing", &none, 0), 500);
+#endif
     OK(cudaGetDriverEntryPointByVersion("cuDeviceGetCount", (void **)&count_of, 12000, 0, &status));
     EQUAL(status, 0);
     OK(count_of(&count));
@@ -314,5 +352,6 @@ int main(void)
     apart(kernels_are_loaded_when_they_are_asked_for);
     apart(graphs_are_captured_and_made);
     apart(the_drivers_own_functions_are_handed_out);
+    apart(the_properties_of_a_device_are_as_long_as_the_caller_knows_them);
     return 0;
 }

@@ -103,9 +103,16 @@ static int entry_point(const char *symbol, void **out, int version, uint64_t fla
     { \
         return settle(entry_point(symbol, out, (int)version, flags ? flags : more, status)); \
     } \
-    EXPORT int cudaGetDriverEntryPoint##suffix(const char *symbol, void **out, unsigned long long flags, int *status) \
+    EXPORT int cudaGetDriverEntryPoint##suffix(const char *symbol, void **out, unsigned long long flags OR_STATUS) \
     { \
-        return settle(entry_point(symbol, out, RUNTIME_VERSION, flags ? flags : more, status)); \
+        return settle(entry_point(symbol, out, RUNTIME_VERSION, flags ? flags : more, STATUS)); \
     }
+#if RUNTIME == 11
+#define OR_STATUS
+#define STATUS NULL
+#else
+#define OR_STATUS , int *status
+#define STATUS status
+#endif
 ENTRY_POINTS(, 0)
 ENTRY_POINTS(_ptsz, 2)

@@ -184,7 +184,7 @@ static int add_any(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, co
     return rc;
 }
 
-#if RUNTIME == 12
+#if RUNTIME <= 12
 EXPORT int cudaGraphAddNode(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, size_t count, struct any_node *node)
 {
     return settle(add_any(out, graph, after, NULL, count, node));

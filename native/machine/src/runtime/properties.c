@@ -1,9 +1,9 @@
-/* cudaDeviceProp, in the layout of CUDA 12 or 13. */
+/* cudaDeviceProp, in the layouts of CUDA 11, 12 and 13. */
 #include "runtime.h"
 
 #include <string.h>
 
-#if RUNTIME == 12
+#if RUNTIME <= 12
 #define OLD INT
 #define NEW(name, attribute)
 #define RESERVED 63
@@ -26,7 +26,7 @@ struct properties {
 #include "properties.def"
     int reserved[RESERVED];
 };
-_Static_assert(sizeof(struct properties) == (RUNTIME == 12 ? 1032 : 1008), "cudaDeviceProp");
+_Static_assert(sizeof(struct properties) == (RUNTIME <= 12 ? 1032 : 1008), "cudaDeviceProp");
 #undef SIZE
 #undef INT
 #undef INT2
@@ -60,7 +60,19 @@ static int properties_of(struct properties *out, int device)
     return rc;
 }
 
-#if RUNTIME == 12
+#if RUNTIME <= 12
+/* That of CUDA 11 ends before what CUDA 12 added. */
+enum { FIRST_BYTES = offsetof(struct properties, hostRegisterSupported) };
+_Static_assert(FIRST_BYTES == 728, "cudaDeviceProp of CUDA 11");
+EXPORT int cudaGetDeviceProperties(void *out, int device)
+{
+    struct properties all;
+    int rc = out ? driver_ready() : CUDA_ERROR_INVALID_VALUE;
+    rc = rc ? rc : properties_of(&all, device);
+    if (rc == 0)
+        memcpy(out, &all, FIRST_BYTES);
+    return settle(rc);
+}
 #define cudaGetDeviceProperties cudaGetDeviceProperties_v2
 #endif
 EXPORT int cudaGetDeviceProperties(struct properties *out, int device)

@@ -1,6 +1,6 @@
 /* The inside of libcudart.so: a CUDA runtime of our own over the public driver API of whatever libcuda.so.1 is there. It is not NVIDIA's and
- * does not pass for it (docs/adr/0092). One source for the runtimes of CUDA 12 and 13: RUNTIME says which is built. Types, numbers and
- * layouts are those of cuda_runtime_api.h and driver_types.h of the package nvidia-cuda-runtime 12.9 and 13.2. */
+ * does not pass for it (docs/adr/0092). One source for the runtimes of CUDA 11, 12 and 13: RUNTIME says which is built. Types, numbers and
+ * layouts are those of cuda_runtime_api.h and driver_types.h of the package nvidia-cuda-runtime 11.7, 12.9 and 13.2. */
 #ifndef PUMICE_MACHINE_RUNTIME_H
 #define PUMICE_MACHINE_RUNTIME_H
 
@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #define EXPORT __attribute__((visibility("default")))
-#define RUNTIME_VERSION (RUNTIME == 12 ? 12090 : 13020)
+#define RUNTIME_VERSION (RUNTIME == 11 ? 11080 : RUNTIME == 12 ? 12090 : 13020)
 
 /* The numbers of the driver's errors are the runtime's; these are its own. */
 enum {
