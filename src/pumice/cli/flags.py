@@ -15,6 +15,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
+from msgspec import Struct
+
 F = TypeVar("F", bound=Callable[..., None])
 Rewrite = Callable[["Command", list[str]], list[str]]
 
@@ -52,8 +54,7 @@ class Argument(Said):
     """Without names."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(Struct, frozen=True):
     """One option (it has ``names``) or argument. ``off``: the names by which a switch is off."""
 
     name: str

@@ -6,11 +6,12 @@ import json
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
+from msgspec.structs import asdict
 from rich.console import Console
 from rich.markup import escape
 

@@ -7,16 +7,16 @@ reads this table: settings, asks, lint.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 TIE = 1e-4
 """Share of the score that orders nodes whose cards score alike: binpack goes on with the fuller node, spread with the
 emptier one. Small enough never to change what upstream's rounding makes of a score."""
 
 
-@dataclass(frozen=True, slots=True)
-class CardPolicy:
+class CardPolicy(Struct, frozen=True):
     """One policy. Without any, the highest index comes first and no node is better than another."""
 
     name: str

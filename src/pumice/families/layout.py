@@ -14,6 +14,8 @@ from functools import lru_cache
 from operator import le
 from typing import Any, Protocol, TypeVar
 
+from msgspec import Struct
+
 STEPS = 6000
 """Pairs of fills that are weighed against each other at most: some ten milliseconds."""
 STEPS_IN_A_CYCLE = 2000
@@ -43,8 +45,7 @@ class Board(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Want:
+class Want(Struct, frozen=True):
     """``size``: what serving it is worth. ``where``: numbers of the cards that it may have; None: all. ``must``: it comes before
     all that need not be, whatever their sizes."""
 

@@ -28,8 +28,7 @@ if TYPE_CHECKING:  # deciding for one node needs no arrays, and `pumice run` sho
     from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, slots=True)
-class Inventory:
+class Inventory(Struct, frozen=True):
     """The cards of one node as registered, and what is wrong with the registration (one sentence each)."""
 
     cards: tuple[Card, ...] = ()
@@ -37,8 +36,7 @@ class Inventory:
     config: Any = None  # what the family wants to remember per node, e.g. the geometries of its models
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(Struct, frozen=True):
     """What one pod wants of a family. Equal ``key`` means: any card choice for one is a choice for the other.
 
     ``key`` therefore contains everything of the pod that ``fit`` and ``score`` look at (counts, memory, cores,
@@ -94,8 +92,7 @@ class Fit(Struct, frozen=True, gc=False):
     score: float
 
 
-@dataclass(frozen=True, slots=True)
-class WithoutConstraints:
+class WithoutConstraints(Struct, frozen=True):
     """How an ask reads on most nodes: those that have none of these cards, no pod of this PodGroup and none of these
     exclusivity rules. ``ask`` decides there as the whole ask would; None: it is refused there."""
 
@@ -168,8 +165,7 @@ class LateQuota(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
+class Planned(Struct, frozen=True):
     """One pod of those that are laid out together. ``nodes``: numbers of the nodes that it may have. ``must``: it comes before
     all that need not be."""
 
@@ -195,8 +191,7 @@ class Planner(ABC):
         """The choice of cards that was planned, by all the rules by which others are chosen; None where it does not stand."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tunables:
+class Tunables(Struct, frozen=True):
     """What of a pod's text can be changed so that it asks for less, by name; empty where the family has nothing of the kind."""
 
     count: str = ""
@@ -217,8 +212,7 @@ class Tunables:
         return tuple(name for name in (self.count, self.memory, self.cores, self.percent) if name)
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
+class Series(Struct, frozen=True):
     """What the names of a family's series begin with on the scheduler's metrics page: those of its cards, and those of its pods
     that are told apart by namespace."""
 
@@ -229,8 +223,7 @@ class Series:
     """What a piece's memory and cores count."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReportSource:
+class ReportSource(Struct, frozen=True):
     """ConfigMaps in which others tell what ``inventory`` has to know of a node: those of a namespace (empty: of all) with a label
     (``key=value``), and how one is read. What it says reaches ``inventory`` as ``Node.reports``."""
 

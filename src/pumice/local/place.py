@@ -6,8 +6,9 @@ import contextlib
 import os
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from pumice.adapters.bookings.book import BOOK
 from pumice.model.errors import Unavailable
@@ -17,8 +18,7 @@ SHARED = (Path("/run/pumice"), Path("/var/lib/pumice"))
 OVERRIDE = variables.RUN_DIR
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """A directory with bookings. ``machine`` is the emulated machine that they are on, None for the real cards; ``mode``
     is what the directory gets when it is made; ``note`` is a sentence when it serves this user alone."""
 

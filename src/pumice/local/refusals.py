@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
+
+from msgspec import Struct
 
 from pumice.adapters.bookings.book import Booking
 from pumice.local.request import AUTO, Request
@@ -12,8 +14,7 @@ from pumice.model.cards import Grant
 from pumice.ports.cards import CardFacts
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
+class Room(Struct, frozen=True):
     """What is left of one card: MiB and percent. ``total`` in MiB; ``closed`` is why it takes nobody, or empty."""
 
     index: int

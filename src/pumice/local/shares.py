@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pumice.adapters.bookings.book import BookedCard, Booking, holders, living
 from pumice.adapters.bookings.processes import region_of
@@ -16,8 +17,7 @@ from pumice.ports.region import BadRegion, DeviceUse, RegionSnapshot
 from pumice.wire.nvidia_vgpu import PodDevice
 
 
-@dataclass(frozen=True, slots=True)
-class CardShare:
+class CardShare(Struct, frozen=True):
     """What a program holds of one card, and uses of it now: bytes and percent."""
 
     card: BookedCard
@@ -31,8 +31,7 @@ class CardShare:
         return self.device.memory * MIB
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(Struct, frozen=True):
     """One booking with its use, card by card. ``pids`` keep it alive, ``note`` is what keeps it from being read."""
 
     booking: Booking

@@ -8,9 +8,10 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
+
+from msgspec import Struct
 
 from pumice.adapters.bookings.book import BookedCard, Booking, opened
 from pumice.adapters.bookings.processes import boot, hold, put_mark, start_time
@@ -26,8 +27,7 @@ from pumice.model.errors import BadInput, Unavailable
 from pumice.ports.cards import CardReading, Cards
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(Struct, frozen=True):
     """A booked share. ``note`` is a sentence when the card may not hold all of it at the moment, ``contested`` whether
     programs of different priority share a card here."""
 

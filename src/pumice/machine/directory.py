@@ -14,10 +14,11 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from pumice.machine import layout
 from pumice.machine.native import MachineError, control, library_path, runtime_libraries
@@ -29,8 +30,7 @@ if TYPE_CHECKING:
     from pumice.machine.model import FaultModel, MachineModel
 
 
-@dataclass(frozen=True, slots=True)
-class SetFault:
+class SetFault(Struct, frozen=True):
     """A fault as it stands in the machine, with how many calls it saw and how many it answered."""
 
     fault: FaultModel
@@ -38,8 +38,7 @@ class SetFault:
     hits: int
 
 
-@dataclass(frozen=True, slots=True)
-class RaisedXid:
+class RaisedXid(Struct, frozen=True):
     """An Xid event that was raised, oldest first in ``Machine.xids()``."""
 
     card: int

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pumice.machine import layout
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(Struct, frozen=True):
     """One process on one card. Bytes now and at most, time in ns; a process that has ended holds 0 bytes.
 
     ``requested`` is the sum of the sizes asked for and not freed (``leaked`` at the end), ``context`` the contexts'
@@ -30,8 +30,7 @@ class Share:
     killed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Witness:
+class Witness(Struct, frozen=True):
     """Every share, living processes first, then ended ones from the oldest on (the last 256 are kept)."""
 
     shares: tuple[Share, ...]

@@ -5,7 +5,6 @@ Pod conditions, events, ``pumice explain`` and metrics are rendered from these s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from msgspec import Struct
@@ -67,8 +66,7 @@ class Misfit(Struct, frozen=True, gc=False):
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     """A request that can never be honoured as written, whatever the cluster looks like (e.g. a negative memory)."""
 
     field: str

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 MESSAGE_LIMIT: Final = 4 * 1024 * 1024
 """Bytes of one list that the kubelet still accepts (gRPC's default)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
+class Unit(Struct, frozen=True):
     """One entry of a device list."""
 
     id: str

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from msgspec import Struct
+
 from pumice.model.errors import Unavailable
 
 
@@ -38,8 +40,7 @@ class CardFacts:
     capability: tuple[int, int] = (0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class CardReading:
+class CardReading(Struct, frozen=True):
     """What one card measures now: bytes and percent (-1 where the card does not tell, as in MIG mode)."""
 
     index: int
@@ -51,8 +52,7 @@ class CardReading:
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class CardProcess:
+class CardProcess(Struct, frozen=True):
     """A process that computes on a card: its pid as the driver tells it, the bytes it has there (0 where the driver does not
     tell), and the GPU instance of a card in MIG mode, else -1."""
 
@@ -62,8 +62,7 @@ class CardProcess:
     instance: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class InstanceReading:
+class InstanceReading(Struct, frozen=True):
     """One MIG device and what it measures now. ``start``: the first of the card's memory slices below it."""
 
     card: str
@@ -79,8 +78,7 @@ class InstanceReading:
 LOST = -1
 
 
-@dataclass(frozen=True, slots=True)
-class CardEvent:
+class CardEvent(Struct, frozen=True):
     """A critical error that the driver reported. ``uuid`` is empty when it could not be told which card it was; ``xid`` is
     LOST when the driver lost the card without naming an error; ``text`` says more, where there is more to say."""
 

@@ -6,7 +6,7 @@ what cannot be true (``pumice.adapters.region``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from pumice.model.errors import PumiceError
 
@@ -22,8 +22,7 @@ class BadRegion(PumiceError):
         self.early = early
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceUse:
+class DeviceUse(Struct, frozen=True):
     """What one process (or a sum of them) uses of one device: bytes, and percent of the SMs."""
 
     context: int = 0
@@ -38,8 +37,7 @@ class DeviceUse:
                          self.offset + other.offset, self.total + other.total, self.sm + other.sm)  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class RegionDevice:
+class RegionDevice(Struct, frozen=True):
     """One device of the region: ``index`` in the container, ``limit`` bytes (0 none), ``sm_limit`` percent."""
 
     index: int
@@ -48,8 +46,7 @@ class RegionDevice:
     sm_limit: int
 
 
-@dataclass(frozen=True, slots=True)
-class RegionProcess:
+class RegionProcess(Struct, frozen=True):
     """One live slot. ``use`` has an entry for every device index that the process has touched."""
 
     slot: int
@@ -59,8 +56,7 @@ class RegionProcess:
     use: dict[int, DeviceUse]
 
 
-@dataclass(frozen=True, slots=True)
-class RegionSnapshot:
+class RegionSnapshot(Struct, frozen=True):
     """One reading. ``version`` is ``0``, ``1.1`` or ``1.2``; ``last_kernel`` is Unix seconds, 0 when unknown."""
 
     version: str
@@ -76,8 +72,7 @@ class RegionSnapshot:
         return sum((p.use[device] for p in self.processes if device in p.use), DeviceUse())
 
 
-@dataclass(frozen=True, slots=True)
-class CardClaim:
+class CardClaim(Struct, frozen=True):
     """What a region says of one card: its limits there, and the sum of what its processes use."""
 
     limit: int
@@ -85,8 +80,7 @@ class CardClaim:
     use: DeviceUse = DeviceUse()
 
 
-@dataclass(frozen=True, slots=True)
-class RegionClaims:
+class RegionClaims(Struct, frozen=True):
     """A region as a monitor reads it: what it says of the cards that its container was given, by UUID. ``processes``:
     slot, pid in the container and on the host of its live slots, the first of them."""
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from pumice.wire import names
 
 if TYPE_CHECKING:
     from pumice.wire.npu_config import VnpuConfig
 
 
-@dataclass(frozen=True, slots=True)
-class MigInstances:
+class MigInstances(Struct, frozen=True):
     """``count`` instances of one profile of ``memory`` MiB each."""
 
     name: str
@@ -20,16 +21,14 @@ class MigInstances:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class MigGroup:
+class MigGroup(Struct, frozen=True):
     """One way to partition a card; slot numbers count the instances in listed order (spec 5.4)."""
 
     name: str
     instances: tuple[MigInstances, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ModelGeometries:
+class ModelGeometries(Struct, frozen=True):
     """The groups of all cards whose type contains one of ``models``."""
 
     models: tuple[str, ...]

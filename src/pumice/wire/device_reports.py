@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
-from msgspec import DecodeError
+from msgspec import DecodeError, Struct
 from msgspec.json import decode
 
 from pumice.wire.objects import ConfigMap
@@ -51,8 +51,7 @@ class Reported:
     doubts: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ChipLists:
+class ChipLists(Struct, frozen=True):
     """The lists of one node, as written but for what names no chip."""
 
     free: tuple[str, ...] = ()

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 PATH: Final = "/usr/local/vgpu/limits"
 """Where the library looks for it in the container."""
@@ -27,8 +28,7 @@ CARD: Final = struct.Struct("<96sQQ")
 BYTES: Final = HEAD.size + CARDS * CARD.size
 
 
-@dataclass(frozen=True, slots=True)
-class GrantedCard:
+class GrantedCard(Struct, frozen=True):
     """A card, or a slice of one; ``memory`` in bytes and ``cores`` in percent, 0: no limit of ours."""
 
     uuid: str
@@ -36,8 +36,7 @@ class GrantedCard:
     cores: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class LimitsPage:
+class LimitsPage(Struct, frozen=True):
     """``cards`` in the container's NVML order; what else it sees was not granted. ``region``: the container's path of its region.
     ``lifted``: the core limits are off for now."""
 

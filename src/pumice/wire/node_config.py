@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from pumice.model.errors import BadInput
 
@@ -18,8 +18,7 @@ KEYS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class NodeEntry:
+class NodeEntry(Struct, frozen=True):
     """One entry; 0, empty and None mean that the entry says nothing about it. ``prefers``: whether the kubelet asks which shares
     to hand out; ``numa``: whether it is told on which NUMA node each lies."""
 
@@ -35,8 +34,7 @@ class NodeEntry:
     numa: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NodeConfig:
+class NodeConfig(Struct, frozen=True):
     """Every entry in file order; ``warnings`` name what was ignored."""
 
     entries: tuple[NodeEntry, ...] = ()

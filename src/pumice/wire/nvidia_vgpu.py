@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from sys import intern
 
 from msgspec import Struct
@@ -29,8 +28,7 @@ _UINT32 = 2**32
 _PROFILE = re.compile(r"[0-9]{1,2}g\.[0-9]{1,4}gb(\+[a-z]{1,8})?")
 
 
-@dataclass(frozen=True, slots=True)
-class Register:
+class Register(Struct, frozen=True):
     """A decoded register annotation. ``problems`` has one sentence for each thing that is wrong with it."""
 
     cards: tuple[Card, ...] = ()
@@ -204,8 +202,7 @@ def group_key(namespace: str, annotations: Mapping[str, str]) -> str:
     return f"{namespace}/{group}" if group else ""
 
 
-@dataclass(frozen=True, slots=True)
-class CardPlace:
+class CardPlace(Struct, frozen=True):
     """Where a card sits in its machine: NUMA node (-1 unknown) and NVLink width to peers, by UUID."""
 
     uuid: str

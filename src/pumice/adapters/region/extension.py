@@ -10,9 +10,10 @@ import errno
 import fcntl
 import os
 import struct
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from pumice.adapters.region.reader import read_region
 from pumice.ports.region import MAX_DEVICES, BadRegion
@@ -35,8 +36,7 @@ _SLOT = struct.Struct("<QQQI")
 _FLOCK = struct.Struct("hhqqi4x")
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceBudget:
+class DeviceBudget(Struct, frozen=True):
     """One device's GPU time in ns: ``balance`` may be spent now (a debt when negative), the others are sums so far."""
 
     balance: int
@@ -47,8 +47,7 @@ class DeviceBudget:
     samples: int
 
 
-@dataclass(frozen=True, slots=True)
-class LockWaits:
+class LockWaits(Struct, frozen=True):
     """Waits for any lock of the library, of all processes since the region was made; ``late``: given up after 50 ms."""
 
     longest_ns: int
@@ -57,8 +56,7 @@ class LockWaits:
     late: int
 
 
-@dataclass(frozen=True, slots=True)
-class Extension:
+class Extension(Struct, frozen=True):
     devices: tuple[DeviceBudget, ...]
     waits: LockWaits
 

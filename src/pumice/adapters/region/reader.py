@@ -12,9 +12,10 @@ import stat
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from pumice.ports.region import (
     MAX_DEVICES,
@@ -34,8 +35,7 @@ _SEQUENCE = struct.Struct("<Q")
 TRIES: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(Struct, frozen=True):
     """Where the fields lie. ``use`` and ``util`` are the distances between devices in a slot; ``sequence`` -1: none."""
 
     version: str
@@ -99,8 +99,7 @@ def opened(path: str | Path, flags: int = os.O_RDONLY) -> Iterator[int]:
         os.close(descriptor)
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(Struct, frozen=True):
     """All of a region but its slots; ``slots`` of them are in use."""
 
     layout: Layout

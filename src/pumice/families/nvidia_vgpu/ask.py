@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from pumice.families.amounts import out_of_range
 from pumice.families.card_policies import POLICIES
@@ -20,8 +21,7 @@ UNSET = 101
 """A percentage that was not asked for; a literal 101 reads the same (section 6)."""
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerAsk:
+class ContainerAsk(Struct, frozen=True):
     """Per card: ``percent`` of its memory when it is not UNSET, else ``memory`` units; and ``cores`` percent."""
 
     count: int
@@ -40,8 +40,7 @@ class ContainerAsk:
         return self.memory >= other.memory if self.percent == UNSET else self.percent >= other.percent
 
 
-@dataclass(frozen=True, slots=True)
-class VgpuAsk:
+class VgpuAsk(Struct, frozen=True):
     """Everything of a pod that the choice of cards looks at. ``group`` is set only when the pod asks for spread."""
 
     containers: tuple[ContainerAsk, ...]

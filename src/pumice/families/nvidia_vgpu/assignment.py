@@ -7,8 +7,9 @@ states itself count: defaults and the sizes of cards, which percentages are of, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from pumice.families.nvidia_vgpu.ask import UNSET, Asking, ContainerAsk, container_ask
 from pumice.model.refusal import Refusal
@@ -33,8 +34,7 @@ class Containers(Protocol):
     def containers(self) -> Sequence[Asking]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Stated:
+class Stated(Struct, frozen=True):
     """What one container says of its devices itself: None where defaults or the card decide."""
 
     count: int | None
@@ -42,8 +42,7 @@ class Stated:
     cores: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(Struct, frozen=True):
     """The containers of a pod that ask for devices, in the order of their parts; ``sure``: whether it must be given some."""
 
     sidecars: tuple[Stated, ...]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pumice.families.nvidia_vgpu.mig import TANGLED, Choice, Geometry
 from pumice.families.nvidia_vgpu.mig_policy import remaining_value
 
 
-@dataclass(frozen=True, slots=True)
-class MigBoard:
+class MigBoard(Struct, frozen=True):
     geometry: Geometry
 
     def ways(self, state: tuple[int, int], need: int) -> Iterable[tuple[tuple[int, int], Choice, float]]:

@@ -12,13 +12,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from msgspec import Struct
+
 from pumice.families.nvidia_vgpu.mig import TANGLED, Choice, Geometry, Group
 from pumice.model.cards import Slot, Usage
 from pumice.model.hardware.mig import MigProfile, MigTable
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """An instance of a profile (``memory`` MiB) beginning at memory slice ``start``; ``cover`` is the mask of its slices."""
 
     profile: str

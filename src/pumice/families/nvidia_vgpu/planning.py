@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pumice.families.layout import STEPS_IN_A_CYCLE, Board, Want, few_of_a_sort, lay_out
 from pumice.families.nvidia_vgpu.ask import VgpuAsk
@@ -21,8 +24,7 @@ from pumice.families.protocol import Ask, Fit, NodeCards, Planned, Planner
 from pumice.model.cards import Mode
 
 
-@dataclass(frozen=True, slots=True)
-class Where:
+class Where(Struct, frozen=True):
     """A card by its UUID; of its geometry the kind of slot, or the place (``_name``)."""
 
     uuid: str

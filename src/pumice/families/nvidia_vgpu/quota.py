@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from pumice.families.nvidia_vgpu.ask import UNSET, VgpuAsk
 from pumice.families.nvidia_vgpu.inventory import Facts
@@ -23,8 +24,7 @@ def quota_of(want: VgpuAsk, config: NvidiaConfig) -> dict[str, int]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class VgpuLateQuota:
+class VgpuLateQuota(Struct, frozen=True):
     """The memory, where the ask does not say it."""
 
     config: NvidiaConfig

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from pumice.families.nvidia_vgpu.ask import VgpuAsk
 from pumice.families.nvidia_vgpu.inventory import Facts

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
+
+from msgspec import Struct
 
 from pumice.model.hardware import shipped
 
@@ -28,8 +29,7 @@ NVML_KIND: Mapping[str, int] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class MigProfile:
+class MigProfile(Struct, frozen=True):
     """One kind of GPU instance.
 
     ``kind`` is NVML's profile number, ``id`` the driver's; ``slices`` counts compute slices, ``size`` memory slices;
@@ -63,8 +63,7 @@ class MigProfile:
         return self.first_id + sorted(self.starts).index(start)
 
 
-@dataclass(frozen=True, slots=True)
-class MigTable:
+class MigTable(Struct, frozen=True):
     """What one family of cards offers. ``geometries``: per group, ``(profile name, count)`` in slot order."""
 
     name: str

@@ -6,8 +6,9 @@ Spec nvidia-device-plugin 5 (ids), 8 (annotation), real-kubelet 2 (why only the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from pumice.node.device_list import Unit
 from pumice.node.vgpu.mps_cards import clients, unfit
@@ -16,8 +17,7 @@ from pumice.node.vgpu.slots import uncut
 from pumice.ports.cards import CardFacts
 
 
-@dataclass(frozen=True, slots=True)
-class SharedCard:
+class SharedCard(Struct, frozen=True):
     """One card as this node shares it. ``memory`` is in memory units, ``type`` as registered (``NVIDIA-Tesla T4``), ``closed``
     the reason why it is not healthy."""
 

@@ -8,6 +8,8 @@ from fractions import Fraction
 from math import floor
 from typing import Final
 
+from msgspec import Struct
+
 from pumice.model.amount import MIB
 from pumice.model.errors import BadInput
 from pumice.wire import names
@@ -74,8 +76,7 @@ class Sharing:
         return index in self.without_indices or uuid in self.without_uuids
 
 
-@dataclass(frozen=True, slots=True)
-class Flags:
+class Flags(Struct, frozen=True):
     """The three flags of the command line that count only when given (0: not given)."""
 
     split: int = 0

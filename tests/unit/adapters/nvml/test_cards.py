@@ -18,7 +18,8 @@ from pumice.node.vgpu.hollow import facts
 from pumice.ports.cards import LOST
 
 PROGRAM = """
-import dataclasses, json, sys
+import json, sys
+import msgspec
 from pumice.adapters.nvml import NvmlCards
 cards = NvmlCards()
 facts = cards.facts()
@@ -27,7 +28,7 @@ def show(event=""):
     answers = {card.uuid: cards.answers(card.uuid) for card in facts}
     seen = {"facts": cards.facts(), "readings": cards.readings(), "events": cards.events(), "answers": answers,
             "troubles": troubles}
-    print(json.dumps(seen, default=dataclasses.asdict), flush=True)
+    print(json.dumps(seen, default=msgspec.to_builtins), flush=True)
 show()
 for line in sys.stdin:
     show()
