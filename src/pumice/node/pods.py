@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -12,8 +12,8 @@ from pumice.wire.kubernetes import DEVICES_REFUSED, MIRROR
 from pumice.wire.objects import Meta, PodCondition, Resources
 from pumice.wire.quantity import whole
 
-Held = Set[tuple[str, str]]
-"""Containers, as (pod UID, name), for which the kubelet has written devices down."""
+Held = Mapping[tuple[str, str], frozenset[str]]
+"""Containers, as (pod UID, name), for which the kubelet has written devices down, and which."""
 
 
 class EnvVar(Struct, rename="camel", gc=False, frozen=True):

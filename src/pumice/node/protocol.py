@@ -129,6 +129,10 @@ class Allocator(Protocol):
     def settled(self, served: Serve) -> None:
         """The pod's annotations are written: the work is done."""
 
+    def unserved(self, served: Serve) -> None:
+        """The kubelet has written that answer down for somebody else, who was gone when it asked for him: the pod waits still."""
+        return
+
     @abstractmethod
     def kubelet_restarted(self) -> None:
         """A kubelet has registered us anew: what was answered before may be asked again."""

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import aiohttp
 
-from pumice.adapters.kubelet.checkpoint import holders
+from pumice.adapters.kubelet.checkpoint import devices_held
 from pumice.adapters.native import vgpu_library
 from pumice.adapters.nvml import NvmlCards
 from pumice.adapters.owners import ProcOwners
@@ -127,7 +127,7 @@ async def _with_cluster(facts: NodeFacts, places: Places, cluster: Cluster, cloc
             await _in_time(synced.wait)
         if own.node is None:
             return replace(facts, api_error=f"the cluster has no node {places.name}")
-        held = holders(places.kubelet, sharing_of(facts).number)
+        held = devices_held(places.kubelet, sharing_of(facts).number)
         return await _with_holdings(replace(facts, node=own.node, pods=own.pods, held=held), places, own, clock)
     finally:
         for watch in watches:

@@ -29,7 +29,8 @@ LOOK = 1.0
 """Seconds after which what is waited for is looked at again, though nothing was heard."""
 AGAIN = 0.25
 """The same, where the API server did not answer."""
-
+SWEEP_AGAIN = 5.0
+"""Seconds after which a pod is marked again that could not be."""
 
 Prepare = Callable[[Answer], Awaitable[None]]
 """Has what an answer names be there before it is given, beside its own directories and files. Raises PumiceError."""
@@ -84,10 +85,11 @@ class AllocateHandler:
         self._prepare = prepare
         self._slicer, self._refused = slicer, refused
         self._one_at_a_time = asyncio.Lock()
+        self._answered: dict[frozenset[str], Serve] = {}
         self.lock = NodeLock(own, allocator.lock)
 
     async def prefer(self, available: Sequence[str], must: Sequence[str], size: int) -> list[str]:
-        return self._allocator.prefer(self._own.pods, available, must, size, await asyncio.to_thread(self._held))
+        return self._allocator.prefer(self._own.pods, available, must, size, await self._record())
 
     async def allocate(self, ids: Sequence[str]) -> Any:
         gone: set[str] = set()
@@ -97,9 +99,12 @@ class AllocateHandler:
                 match await self._decide(ids):
                     case Serve() as decision:
                         if (answer := await self._serve(decision, gone)) is not None:
+                            self._answered[frozenset(ids)] = decision
                             return answer
                         gone.add(decision.pod.uid)
-                        self._own.forget(decision.pod.uid)
+                        if not await self._listed():  # who is served now would be taken for him
+                            reason = "it seems to be gone, and the API server does not say who is there"
+                            raise await self._refuse(self._allocator.refuse(decision.pod, reason))
                         continue
                     case Repeat(answer=again, pod=pod):
                         log.info("answered again pod=%s", pod)
@@ -121,17 +126,20 @@ class AllocateHandler:
             changed = self._own.pods_changed.wait()
             if self._slicer is not None:
                 self._slicer.look()
+            done = True
             for patch in self._allocator.sweep(self._own.pods):
                 if await self._own.perform_soon(patch, f"marking pod {patch.namespace}/{patch.name}"):
                     log.info("pod ended while allocating pod=%s/%s", patch.namespace, patch.name)
                     await self.lock.release()
-            await changed
+                else:
+                    done = False
+            await (changed if done else first(changed, self._own.clock.sleep(SWEEP_AGAIN)))
 
     async def _decide(self, ids: Sequence[str]) -> Decision | None:
         """By the watch, then by a list past the watch, then whenever something changes, for a while. A watch that has broken
         takes its time to come back: until then it is listed now and again. That somebody is asked for again is believed only
         of who was listed since: with a watch that is away he may be gone, and his ids another pod's."""
-        held = await asyncio.to_thread(self._held)
+        held = await self._record()
         decision, listed = await self._ask(ids, held), False
         look = LOOK
         if decision is None or isinstance(decision, Repeat):
@@ -153,6 +161,19 @@ class AllocateHandler:
         if isinstance(decision, Conflict):
             return self._allocator.refuse(decision.pod, decision.reason)
         return None if isinstance(decision, Repeat) and not listed else decision
+
+    async def _record(self) -> Held | None:
+        """The kubelet's, which writes down whom it asked for before it asks again: a call for a pod that had gone unseen was
+        answered with the share of the next one, which waits still."""
+        held = await asyncio.to_thread(self._held)
+        there = {pod.uid for pod in self._own.pods}
+        self._answered = {ids: served for ids, served in self._answered.items() if served.pod.uid in there}
+        written: dict[frozenset[str], set[str]] = {}
+        for (uid, _), ids in (held or {}).items():
+            written.setdefault(ids, set()).add(uid)
+        for ids in [ids for ids, served in self._answered.items() if served.pod.uid not in written.get(ids, {served.pod.uid})]:
+            self._allocator.unserved(self._answered.pop(ids))
+        return held
 
     async def _listed(self) -> bool:
         """Look at the pods past the watch, where the API server answers."""
@@ -191,6 +212,10 @@ class AllocateHandler:
                     return None
                 if refused is not None:
                     raise PumiceError(f"its annotations could not be written: {refused}")
+            elif (refused := await persist(self._own.relist, self._own.clock)) is not None:
+                raise PumiceError(f"the API server does not say whether it is still there: {refused}")
+            elif pod.uid not in {there.uid for there in self._own.pods}:
+                return None
         except (PumiceError, OSError) as error:
             raise await self._refuse(self._allocator.refuse(pod, str(error))) from error
         self._allocator.settled(decision)

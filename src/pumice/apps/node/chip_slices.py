@@ -89,7 +89,7 @@ class ChipSlices:
         """The kubelet's record as it is now: who holds cores, and its ids of each pod by the UID."""
         self.look()
         found = await asyncio.to_thread(devices_held, self._folder, NPU_CORE)
-        self._owners.ask(None if found is None else frozenset(found))
+        self._owners.ask(found)
         return {uid: ids_text(ids) for (uid, _), ids in (found or {}).items()}
 
     async def _sweep(self, record: Mapping[str, str]) -> None:

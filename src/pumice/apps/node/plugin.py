@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from pumice.adapters.bookings.foreign import ForeignPrograms
-from pumice.adapters.kubelet.checkpoint import holders
+from pumice.adapters.kubelet.checkpoint import devices_held
 from pumice.adapters.kubelet.endpoint import Endpoint, Options, device_list
 from pumice.apps.node.allocating import AllocateHandler, CountedHandler, GivingHandler
 from pumice.apps.node.brand import Brand, PluginSettings
@@ -111,7 +111,7 @@ class Plugin:
     def __init__(self, allocator: Allocator, own: WrittenNode, watch: CardWatch, folder: Path, brand: Brand) -> None:
         self._allocator, self._own, self._watch, self._folder = allocator, own, watch, folder
         self._clock = own.clock
-        self._held = partial(holders, folder, allocator.resource)
+        self._held = partial(devices_held, folder, allocator.resource)
         self._slicer = brand.slicer(own, self._held) if brand.slicer else None
         watch.uncut = self._slicer.closed if self._slicer else None
         self._prepare, self._daemons = brand.prepare, brand.daemons

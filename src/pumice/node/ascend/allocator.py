@@ -161,6 +161,9 @@ class NpuAllocator(Allocator):
         self._served.add(key)
         self._given[key] = served.work
 
+    def unserved(self, served: Serve) -> None:
+        self._served.discard((served.pod.uid, served.container.name))
+
     def kubelet_restarted(self) -> None:
         self._served.clear()
 

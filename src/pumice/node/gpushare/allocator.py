@@ -76,6 +76,9 @@ class ShareAllocator(Allocator):
     def settled(self, served: Serve) -> None:
         self._served[served.pod.uid] = self._served.get(served.pod.uid, 0) + 1
 
+    def unserved(self, served: Serve) -> None:
+        self._served[served.pod.uid] = max(0, self._served.get(served.pod.uid, 0) - 1)
+
     def sweep(self, pods: Sequence[NodePod]) -> list[PatchPod]:
         alive = {pod.uid for pod in pods if not pod.finished}
         self._served = {uid: count for uid, count in self._served.items() if uid in alive}

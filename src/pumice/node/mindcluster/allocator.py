@@ -110,6 +110,9 @@ class ChipAllocator(Allocator):
     def settled(self, served: Serve) -> None:
         self._served[served.pod.uid, served.container.name] = None
 
+    def unserved(self, served: Serve) -> None:
+        self._served.pop((served.pod.uid, served.container.name), None)
+
     def kubelet_restarted(self) -> None:
         self._served.clear()
 

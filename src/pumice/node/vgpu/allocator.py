@@ -234,6 +234,10 @@ class VgpuAllocator(Allocator):
             self._lent[work.pod.uid] = [(work.pod, work.container, device) for device in work.devices]
         self._answers[served.ids] = (served.pod.uid, served.answer)
 
+    def unserved(self, served: Serve) -> None:
+        self._matcher.unsettle(served.work)
+        self._answers.pop(served.ids, None)
+
     def refuse(self, pod: NodePod, reason: str, *, mark: bool = True) -> Refuse:
         """Also mark the pod, and forget what was reserved for it."""
         self._matcher.refuse(pod.uid)

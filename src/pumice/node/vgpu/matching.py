@@ -139,6 +139,14 @@ class Matcher:
         else:
             served.segments.add(work.segment)
 
+    def unsettle(self, work: Work) -> None:
+        """That answer went to somebody else."""
+        served = self._served.setdefault(work.pod.uid, Served())
+        if work.segment == INIT:
+            served.inits -= 1
+        else:
+            served.segments.discard(work.segment)
+
     def refuse(self, uid: str) -> None:
         """The pod was refused: nothing of it is reserved any more, and its turn is over before the cache shows it."""
         self._served.pop(uid, None)
@@ -215,7 +223,7 @@ class Matcher:
             elif given[turn.part] and len(given[turn.part]) != (count := turn.container.asks(self._number)):
                 reason = f"container {turn.container.name} asks for {count} cards and was assigned {len(given[turn.part])}"
                 return Broken(pod, reason, frozenset({count}))
-            elif parts[turn.part]:
+            elif parts[turn.part] and not recorded:
                 return self._consume(pod, turn, order, parts, begun)
             elif held is not None and not recorded and given[turn.part] and turn.part not in served.segments:
                 answered = bool(served.segments) or served.inits > 0
