@@ -188,4 +188,4 @@ def patch_region(path: Path, offset: int, form: str, value: int) -> None:
         file.write(struct.pack(form, value))
 
 
-LIMIT, SM_LIMIT, SWITCH, RECENT = 1600, 1728, 2008900, 2008904
+LIMIT, SM_LIMIT = 1600, 1728

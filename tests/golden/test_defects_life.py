@@ -11,7 +11,7 @@ from kit.device_world import card, limits, pod_of, vgpu_node
 
 from pumice.engine.effects import Bind
 from pumice.engine.state.holdings import Hold
-from pumice.families.registry import families_for
+from pumice.families.settings import settings_from
 from pumice.model.refusal import Refusal
 from pumice.wire import names
 from pumice.wire.node_lock import LockView, may_release, may_take, parse_lock, render_lock
@@ -116,7 +116,7 @@ def test_d36_two_pods_of_a_gang_on_one_node_are_decided_in_one_cycle() -> None:
 def test_d38_exclusivity_respects_pods_in_flight_and_looks_at_the_same_rule_only() -> None:
     rules = {**VGPU, "deviceshare.GPUExclusiveRules": [{"app": "a"}, {"app": "b"}]}
     text = conf(VGPU) + "\n      deviceshare.GPUExclusiveRules: [{app: a}, {app: b}]"
-    assert not isinstance(families_for(rules), Refusal)
+    assert not isinstance(settings_from(rules), Refusal)
     made = engine(two_cards(), text=text)
     for name, label in (("1", "a"), ("2", "a"), ("3", "b"), ("4", "b"), ("5", "a")):
         made.state.pods.put(pending(name, limits(1, 1000), labels={"app": label}))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pumice.families.ascend_hami import AscendHami
@@ -10,8 +10,7 @@ from pumice.families.ascend_mindcluster import AscendMindCluster
 from pumice.families.nvidia_gpushare import NvidiaGpushare
 from pumice.families.nvidia_vgpu import NvidiaVgpu
 from pumice.families.protocol import Family
-from pumice.families.settings import Settings, settings_from
-from pumice.model.refusal import Refusal
+from pumice.families.settings import Settings
 from pumice.wire.device_config import DeviceConfig
 
 
@@ -43,20 +42,8 @@ BRANDS = (
 )  # fmt: skip
 
 
-def families_for(
-    arguments: Mapping[str, object], device_config: DeviceConfig | None = None
-) -> list[Family] | Refusal:
-    """The families for the arguments of plugin ``deviceshare``; a Refusal for an illegal combination.
-
-    Warnings about aliases and unknown words are in ``settings_from(arguments).warnings``, and the weight of the node
-    score in its ``node_weight``.
-    """
-    settings = settings_from(arguments)
-    return settings if isinstance(settings, Refusal) else families_from(settings, device_config)
-
-
 def families_from(settings: Settings, device_config: DeviceConfig | None = None) -> list[Family]:
-    """The same from settings that were read before."""
+    """The families that the arguments of plugin ``deviceshare`` ask for."""
     return [family for brand in BRANDS if brand.wanted(settings) for family in brand.make(device_config, settings)]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pumice.families.registry import families_for
 from pumice.families.settings import LAST_RESORT, LEXICOGRAPHIC_WEIGHT, Settings, settings_from
 from pumice.model.refusal import Refusal
 
@@ -45,7 +44,7 @@ def test_booleans_are_read_as_upstream_reads_them(value: object, expected: bool)
     ],
 )
 def test_modes_that_exclude_each_other_are_refused(arguments: dict[str, object]) -> None:
-    refused = families_for(arguments)
+    refused = settings_from(arguments)
     assert isinstance(refused, Refusal)
     assert "cannot both be true" in refused.text
 

@@ -26,10 +26,6 @@ class Requests:
             verb = "WATCH" if response.stream is not None else "GET" if target.name else "LIST"
         self._seen[verb, target.group, target.plural, target.subresource, response.code] += 1
 
-    def writes(self) -> int:
-        """Requests that could have changed something and were answered well."""
-        return sum(n for (verb, *_, code), n in self._seen.items() if verb in _VERBS.values() and code < 300)
-
     def text(self, registry: Registry, storage: Storage) -> str:
         lines = [
             "# HELP apiserver_request_total Requests by verb, resource and code.",

@@ -7,8 +7,8 @@ from kit.device_world import TinyLedger, card, limits, pod_of, vgpu_node
 
 from pumice.families.nvidia_vgpu import NvidiaVgpu
 from pumice.families.protocol import Fit
-from pumice.families.registry import families_for
-from pumice.families.settings import Settings
+from pumice.families.registry import families_from
+from pumice.families.settings import Settings, settings_from
 from pumice.model.refusal import Misfit, Refusal, Short
 from pumice.wire import names
 
@@ -140,9 +140,9 @@ RULES = {"deviceshare.VGPUEnable": True, "deviceshare.SchedulePolicy": "binpack"
     ],
 )
 def test_pods_of_one_exclusivity_rule_do_not_share_a_card(labels: dict[str, str], free: list[int]) -> None:
-    families = families_for(RULES)
-    assert not isinstance(families, Refusal)
-    ledger = TinyLedger(families[0])
+    settings = settings_from(RULES)
+    assert not isinstance(settings, Refusal)
+    ledger = TinyLedger(families_from(settings)[0])
     ledger.add_node(vgpu_node("n1", *(card(f"GPU-{i}") for i in range(4))))
     for i, known in enumerate(({"app": "training", "team": "ml"}, {"workload": "inference"})):
         seated = pod_of(f"s{i}", limits(1, 1000), labels=known, annotations={names.USE_GPU_UUID: f"GPU-{i}"})
