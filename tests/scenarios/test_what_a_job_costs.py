@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from kit.faulty_cluster import NO_ANSWER
-from kit.job_world import job, job_world, on, task
+from kit.job_world import JobWorld, job, job_world, on, task
 from kit.virtual_time import run_virtually
 
 from pumice.apps.service.watches import object_of
@@ -164,3 +164,38 @@ def test_a_job_whose_counts_are_due_is_not_looked_at_on_and_on_while_another_one
             assert 2 <= looks.count("default/j") <= 4
 
     run_virtually(story())
+
+
+def test_amid_work_for_others_it_is_told_first_that_a_job_runs_and_last_how_many_of_its_pods_wait() -> None:
+    async def story() -> None:
+        async with job_world() as world:
+            await world.hands.create(kinds.NAMESPACES, {"metadata": {"name": "busy"}})
+            unanswered = ApiError(0, NO_ANSWER, "nobody answers")
+            world.cluster.fault = lambda verb, path: unanswered if verb == "POST" and path.endswith("/busy/pods") else None
+            for number in range(6):  # so that most of them wait for an answer at any time
+                await world.hands.create(volcano.JOBS, job(f"j{number}", task("main"), namespace="busy"), "busy")
+                await let_in(world)
+                await world.rest(4)
+            for name in ("waits", "runs"):
+                await world.hands.create(volcano.JOBS, job(name, task("main", 2)), "default")
+            await let_in(world)
+            await world.rest(10)
+            assert [(await world.status(name)).get("pending") for name in ("waits", "runs")] == [None, None]
+            for index in range(2):
+                await world.run(f"runs-main-{index}")
+            await world.rest(35)
+            assert (await world.phase("runs"), (await world.status("runs"))["running"]) == ("Running", 2)
+            assert (await world.status("waits")).get("pending") is None
+            await world.rest(85)
+            assert (await world.status("waits"))["pending"] == 2
+
+    run_virtually(story())
+
+
+async def let_in(world: JobWorld) -> None:
+    """Every group, whichever its namespace."""
+    await world.rest(0.5)
+    for found in (await world.groups()).values():
+        if found["status"]["phase"] == "Pending":
+            body = {"status": {"phase": "Inqueue"}}
+            await world.hands.patch(volcano.POD_GROUPS, found["metadata"]["name"], body, found["metadata"]["namespace"])

@@ -18,8 +18,9 @@ from pumice.apps.service.work_queue import WorkQueue
 from pumice.controllers.job.effects import DropGroup, Effect, LookAgain, MakeGroup, MakePod, Tell, WriteStatus
 from pumice.controllers.job.missed import missed
 from pumice.controllers.job.phases import ACTIONS, TARGETED, TERMINATE
-from pumice.controllers.job.reconcile import act, decide, waits_for_nothing
+from pumice.controllers.job.reconcile import act, decide, only_counts, waits_for_nothing
 from pumice.controllers.job.requests import COMMAND, Delayed, Request, answer, cancels
+from pumice.controllers.job.status import is_waiting
 from pumice.metrics.controller import pod_creation_latency
 from pumice.metrics.text import Histogram
 from pumice.ports.clock import Clock
@@ -38,6 +39,8 @@ COUNTS = 2.0
 """Seconds for which a status waits that only counts pods."""
 PUT_OFF = 30.0
 """Seconds for which such a status waits longer, at most, while the Job comes along or there are groups and pods to make."""
+WAITING = 120.0
+"""And one that only counts pods none of which runs: that its pods wait is not what anybody waits to hear."""
 ROUNDS = 50
 """How often the rules are asked in a row. Each answer brings the Job nearer to rest; this bounds what nobody thought of."""
 GIVE_UP = 15
@@ -214,6 +217,7 @@ class Jobs:
             await self._do(known, wanted)
             moved = moved or any(isinstance(effect, MakeGroup | MakePod) for effect in wanted)
             if all(map(waits_for_nothing, wanted)):
+                known.at_rest = all(map(only_counts, wanted))
                 break
             last = wanted
         else:
@@ -250,9 +254,10 @@ class Jobs:
     async def _write_in_time(self, known: Known, moved: bool) -> None:
         """``moved``: whether something was made just now."""
         now, due = self.clock.monotonic(), known.due
-        if due is None:
-            known.latest = now + PUT_OFF
-        pause = COUNTS if known.status.state.phase == known.written.state.phase else PHASE
+        counts = known.status.state.phase == known.written.state.phase
+        latest = now + (WAITING if counts and is_waiting(known.status) else PUT_OFF)
+        known.latest = latest if due is None else min(latest, known.latest)
+        pause = COUNTS if counts else PHASE
         if due is None or moved:
             due = known.due = min(now + pause, max(now, known.latest))
         elif due > now + pause:  # it was to count pods, and now there is a phase to tell

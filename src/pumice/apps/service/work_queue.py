@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from math import inf
 from random import Random
 
 from pumice.apps.service.tasks import Bell, first
@@ -19,6 +20,8 @@ log = logging.getLogger("pumice.controller")
 RETRY_FIRST, RETRY_LAST = 0.05, 30.0
 BESIDE = 4
 """So few must be at work for what may be put off to be done: the others wait for the same API server."""
+TICK = 0.02
+"""Seconds at least between two looks at what was to be added later: what ripens in between does so together."""
 LOOK = 0.1
 """Seconds between two looks whether what was put off may be done, while others are busy."""
 
@@ -37,8 +40,10 @@ class WorkQueue:
     others_busy: Callable[[], bool] = lambda: False
     _todo: OrderedDict[Key, int] = field(default_factory=OrderedDict)  # a dict seeks its first key past all that have left
     """Key to how often it has failed in a row."""
-    _idle: OrderedDict[Key, float] = field(default_factory=OrderedDict)
+    _idle: dict[Key, float] = field(default_factory=dict)
     """What is done when nothing else is left to do, and until when it is put off."""
+    _patience: list[tuple[float, Key]] = field(default_factory=list)
+    """The same as a heap; what does not stand above any more is passed over."""
     _busy: set[Key] = field(default_factory=set)
     _work_there: Bell = field(default_factory=Bell)
     _later: list[tuple[float, int, Key, int, float]] = field(default_factory=list)
@@ -79,7 +84,7 @@ class WorkQueue:
                 if item in self._todo:
                     continue
                 if put_off:
-                    self._idle.setdefault(item, now + put_off)
+                    self._put_off(item, now + put_off)
                 else:
                     self.add(*item, failures)
             if self._idle and self._next() is not None:
@@ -90,7 +95,7 @@ class WorkQueue:
             if self._idle:
                 pauses.append(LOOK)
             if pauses:
-                await first(self._sooner.wait(), self.clock.sleep(min(pauses)))
+                await first(self._sooner.wait(), self.clock.sleep(max(TICK, min(pauses))))
             else:
                 await self._sooner.wait()
 
@@ -114,11 +119,27 @@ class WorkQueue:
                 self._busy.discard(item)
 
     def _next(self) -> Key | None:
-        patient = next((i for i in self._idle if i not in self._busy), None)
+        patient = self._least_patient()
         if patient is not None and self._idle[patient] <= self.clock.monotonic():
             return patient
         item = self._at_once()
         return item if item is not None or len(self._busy) >= BESIDE or self.others_busy() else patient
+
+    def _put_off(self, item: Key, until: float) -> None:
+        if until < self._idle.get(item, inf):
+            self._idle[item] = until
+            heappush(self._patience, (until, item))
+
+    def _least_patient(self) -> Key | None:
+        while self._patience:
+            until, item = self._patience[0]
+            if self._idle.get(item) == until:
+                if item not in self._busy:
+                    return item
+                del self._idle[item]  # it is looked at once more when it has left the hand
+                self._todo.setdefault(item, 0)
+            heappop(self._patience)
+        return None
 
     def _at_once(self) -> Key | None:
         return next((i for i in self._todo if i not in self._busy), None)

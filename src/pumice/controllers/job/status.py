@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
@@ -11,23 +10,31 @@ from pumice.controllers.job.requests import task_of
 from pumice.wire.batch import PENDING, Job, JobCondition, JobPod, JobState, JobStatus, TaskState
 from pumice.wire.volcano import seconds, stamp
 
-_PHASES = ("Pending", "Running", "Succeeded", "Failed")
+_PHASES, _UNKNOWN = ("Pending", "Running", "Succeeded", "Failed"), "Unknown"
 
 
 def counted(job: Job, pods: Iterable[JobPod], goes: Callable[[JobPod], bool] = lambda pod: False) -> JobStatus:
     """The status with the pods' counts. ``goes``: whether a pod will be deleted next, and counts as one that is."""
-    gone = ("", "")
-    found = Counter(gone if pod.terminating or goes(pod) else (task_of(pod), pod.status.phase or "Pending") for pod in pods)
-    terminating = found.pop(gone, 0)
-    total, by_task = Counter[str](), dict[str, dict[str, int]]()
-    for (task, phase), count in sorted(found.items()):
-        total[phase if phase in _PHASES else "Unknown"] += count
-        by_task.setdefault(task, {})[phase] = count
+    found, terminating = dict[tuple[str, str], int](), 0
+    for pod in pods:
+        if pod.terminating or goes(pod):
+            terminating += 1
+        else:
+            place = task_of(pod), pod.status.phase or "Pending"
+            found[place] = found.get(place, 0) + 1
+    total, by_task = dict.fromkeys((*_PHASES, _UNKNOWN), 0), dict[str, TaskState]()
+    for (task, phase), count in sorted(found.items()) if len(found) > 1 else found.items():
+        total[phase if phase in _PHASES else _UNKNOWN] += count
+        by_task.setdefault(task, TaskState({})).phase[phase] = count
     return replace(
         job.status, pending=total["Pending"], running=total["Running"], succeeded=total["Succeeded"], failed=total["Failed"],
-        unknown=total["Unknown"], terminating=terminating,
-        task_status_count={task: TaskState(phases) for task, phases in by_task.items()},
+        unknown=total[_UNKNOWN], terminating=terminating, task_status_count=by_task,
     )  # fmt: skip
+
+
+def is_waiting(status: JobStatus) -> bool:
+    """Whether no pod has come further than to wait."""
+    return not status.running + status.succeeded + status.failed + status.terminating + status.unknown
 
 
 def entered(status: JobStatus, phase: str, now: float, reason: str = "", message: str = "") -> JobStatus:
