@@ -17,7 +17,7 @@ REPEATED = frozenset({"GET", "PUT", "DELETE"})
 class Connection(asyncio.Protocol):
     """One connection."""
 
-    __slots__ = ("_answer", "_loop", "_reader", "_since", "_transport", "pool")
+    __slots__ = ("_answer", "_loop", "_reader", "_since", "_transport", "due", "pool")
 
     def __init__(self, pool: Connections) -> None:
         self.pool = pool
@@ -26,6 +26,8 @@ class Connection(asyncio.Protocol):
         self._answer: asyncio.Future[Answer] | None = None
         self._reader = AnswerReader()
         self._since = self._loop.time()
+        self.due = 0.0
+        """When the answer that is awaited has not come in time."""
 
     async def ask(self, message: bytes, timeout: float) -> Answer:
         """Send and wait. Raises BadAnswer, ConnectionError or TimeoutError; the connection is gone then."""
@@ -34,7 +36,8 @@ class Connection(asyncio.Protocol):
             raise ConnectionResetError("the connection has ended")
         self._answer = expected = self._loop.create_future()
         self._reader.begin()
-        timer = self._loop.call_later(timeout, self._fail, TimeoutError())
+        self.due = self._loop.time() + timeout
+        self.pool.await_answer(self)
         try:
             transport.write(message)
             answer: Answer = await expected
@@ -43,7 +46,7 @@ class Connection(asyncio.Protocol):
             self.abort()
             raise
         finally:
-            timer.cancel()
+            self.pool.waiting.discard(self)
             self._answer = None
 
     @property
@@ -56,6 +59,10 @@ class Connection(asyncio.Protocol):
         """Whether it may be used again."""
         alive = self._transport is not None and not self._transport.is_closing()
         return alive and self._loop.time() - self._since < self.pool.kept
+
+    def late(self) -> None:
+        """No answer came in time."""
+        self._fail(TimeoutError())
 
     def abort(self) -> None:
         if self._transport is not None:
@@ -121,6 +128,10 @@ class Connections:
     tls: ssl.SSLContext | None = None
     server_name: str | None = None
     kept: float = KEPT
+    waiting: set[Connection] = field(default_factory=set)
+    """Those that wait for an answer. One timer wakes for the first of them that will have waited too long: a timer for each
+    request would be made and taken away thousands of times without ever ringing."""
+    _timer: asyncio.TimerHandle | None = None
     _all: set[Connection] = field(default_factory=set)
     _idle: list[Connection] = field(default_factory=list)
 
@@ -147,6 +158,25 @@ class Connections:
         if connection.fresh:
             self._idle.append(connection)
         return answer
+
+    def await_answer(self, connection: Connection) -> None:
+        self.waiting.add(connection)
+        if self._timer is None or connection.due < self._timer.when():
+            self._wake_at(connection.due)
+
+    def _wake_at(self, due: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(due, self._look)
+
+    def _look(self) -> None:
+        """Give up what is late; the others are looked at when the first of them would be."""
+        self._timer, now = None, asyncio.get_running_loop().time()
+        for connection in [each for each in self.waiting if each.due <= now]:
+            self.waiting.discard(connection)
+            connection.late()
+        if self.waiting:
+            self._wake_at(min(each.due for each in self.waiting))
 
     def _warm(self) -> Connection | None:
         while self._idle:
@@ -178,4 +208,7 @@ class Connections:
         """End them all, and give their transports the turn that they need for it."""
         for connection in list(self._all):
             connection.abort()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         await asyncio.sleep(0)

@@ -84,10 +84,12 @@ class DropPod:
 
 @dataclass(frozen=True, slots=True)
 class WriteStatus:
-    """``urgent``: at once; else the shell may wait a moment for what changes next."""
+    """``urgent``: at once; else the shell may wait a moment for what changes next. ``counts``: it only counts pods, and nothing
+    follows from that."""
 
     status: JobStatus
     urgent: bool
+    counts: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,11 @@ def spec(job: Job, priorities: Priorities) -> Json:
 
 def change(group: PodGroup, wanted: Json) -> Json:
     """What of the group must follow its Job; empty where nothing must."""
+    spec = group.spec
+    if (spec.min_member, spec.min_task_member, spec.min_resources or {}, spec.priority_class_name) == (
+        wanted.get("minMember"), wanted.get("minTaskMember"), wanted.get("minResources"), wanted.get("priorityClassName", ""),
+    ):  # fmt: skip
+        return {}
     there = {
         "minMember": group.spec.min_member, "minTaskMember": group.spec.min_task_member,
         "minResources": group.spec.min_resources or {}, "priorityClassName": group.spec.priority_class_name,

@@ -115,7 +115,11 @@ def decide(view: View) -> list[Effect]:
 
 def waits_for_nothing(effect: Effect) -> bool:
     """Whether nothing of what comes after depends on it."""
-    return isinstance(effect, Tell | LookAgain) or (isinstance(effect, DropGroup) and effect.in_company)
+    return isinstance(effect, Tell | LookAgain) or (isinstance(effect, DropGroup) and effect.in_company) or only_counts(effect)
+
+
+def only_counts(effect: Effect) -> bool:
+    return isinstance(effect, WriteStatus) and effect.counts
 
 
 def _counts(view: View) -> Iterator[Effect]:
@@ -126,7 +130,7 @@ def _counts(view: View) -> Iterator[Effect]:
     if phase != job.phase:
         yield WriteStatus(entered(status, phase, view.now), urgent=not {job.phase, phase} <= {*LIVING})
     elif status != job.status:
-        yield WriteStatus(status, urgent=False)
+        yield WriteStatus(status, urgent=False, counts=True)
 
 
 # -- a Job that lives -------------------------------------------------------------------------------------------------

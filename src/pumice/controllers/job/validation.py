@@ -24,7 +24,7 @@ def problems(job: Job, plugins: Collection[str]) -> str:
     """Why the controller cannot serve the Job, which has its defaults; empty where it can."""
     if not job.spec.tasks:
         return NO_TASK
-    return "".join(text for fatal, text in _mistakes(job, plugins) if fatal).strip()
+    return "".join(text for fatal, text in _mistakes(job, plugins, fatal_only=True) if fatal).strip()
 
 
 def mistakes(job: Job, plugins: Collection[str], queue: str) -> str:
@@ -37,8 +37,9 @@ def mistakes(job: Job, plugins: Collection[str], queue: str) -> str:
     return "".join(text for _, text in _mistakes(job, plugins, queue)).strip()
 
 
-def _mistakes(job: Job, plugins: Collection[str], queue: str = "") -> Iterator[tuple[bool, str]]:
-    """(whether the Job cannot be served, what is wrong), in upstream's order."""
+def _mistakes(job: Job, plugins: Collection[str], queue: str = "", *, fatal_only: bool = False) -> Iterator[tuple[bool, str]]:
+    """(whether the Job cannot be served, what is wrong), in upstream's order. ``fatal_only``: without what keeps none from
+    being served, which takes longest."""
     name, spec, seen = job.metadata.name, job.spec, set[str]()
     if both_tiers(spec.network_topology):
         yield False, TWO_TIERS
@@ -48,6 +49,8 @@ def _mistakes(job: Job, plugins: Collection[str], queue: str = "") -> Iterator[t
         if task.name in seen:
             yield True, f" duplicated task name {task.name};"
         seen.add(task.name)
+        if fatal_only:
+            continue
         yield False, policy_problems(task.policies, "spec.tasks.policies")
         longest = f"{name}-{task.name}-{max(0, task.replicas - 1)}"
         if found := name_problems(longest):
