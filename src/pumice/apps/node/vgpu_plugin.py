@@ -90,42 +90,62 @@ def vgpu(
     settings: Settings, *, cluster: Cluster, clock: Clock, dice: random.Random, cards: Cards | None = None
 ) -> Brand:
     """vGPUs as the plugin server takes them."""
-
-    made: list[tuple[Sharing, str]] = []
     devices = _cdi(settings, cards)
+    kept = Configured(settings, cluster, clock, dice, devices)
+    daemons = ControlDaemons(MpsPrograms(settings.mps_root, settings.mps_program), clock) if settings.mps_root else None
+    prepare = in_turn(*(part.prepare for part in (devices, daemons) if part is not None))
+    brand = Brand("pumice-device-plugin", kept.allocator, partial(NvmlCards, settings.nvml), cards, outdated=kept.outdated,
+                  prepare=prepare, daemons=daemons)  # fmt: skip
+    if settings.mig_strategy == "mixed":
+        return brand
+    cutter = Cutter(NvmlSlices(), FileJournal(settings.hook_path / "vgpu" / "mig.json"))
+    return replace(brand, slicer=partial(Slicing, cutter, cluster), learn=kept.learn)
 
-    async def allocator() -> VgpuAllocator:
-        sharing, level = await load_sharing(
-            settings.node_name, settings.node_config, settings.config_namespace, settings.flags, cluster, clock
+
+@dataclass(slots=True)
+class Configured:
+    """An allocator by the configuration as it stands, and whether it stands so still. ``devices``: the files of CDI devices."""
+
+    settings: Settings
+    cluster: Cluster
+    clock: Clock
+    dice: random.Random
+    devices: KeptFiles | None
+    read: tuple[Sharing, str] | None = None
+
+    async def allocator(self) -> VgpuAllocator:
+        settings = self.settings
+        sharing, level = self.read = await load_sharing(
+            settings.node_name, settings.node_config, settings.config_namespace, settings.flags, self.cluster, self.clock
         )
-        made[:] = [(sharing, level)]
         _check(sharing, settings)
         await asyncio.to_thread(_install, settings.library, settings.hook_path)
         options = _response_options(settings, level)
-        if devices is not None:
-            await devices.begin()
-            options = replace(options, extras=devices.files.extras)
+        if self.devices is not None:
+            await self.devices.begin()
+            options = replace(options, extras=self.devices.files.extras)
         static: StaticSlices | None = None
         if settings.mig_strategy == "mixed":
             sharing = replace(sharing, static_mig=True)
             static = StaticSlices(await once("nvml", partial(_cut_already, settings.nvml)))
-        return VgpuAllocator(settings.node_name, sharing, options, dice,
+        return VgpuAllocator(settings.node_name, sharing, options, self.dice,
                              advertise=settings.advertise, percentage=settings.advertise_percentage,
                              handshake=settings.handshake, static=static)  # fmt: skip
 
-    async def outdated() -> None:
-        refused = ""
+    async def outdated(self) -> None:
+        """Returns when the plugin has to begin again: asked to by a signal, or by another configuration that can be meant."""
+        settings, refused = self.settings, ""
         while True:
             asked = settings.hangup or asyncio.Event()
-            if await first(clock.sleep(settings.reload_every), asked.wait()) == 1:
+            if await first(self.clock.sleep(settings.reload_every), asked.wait()) == 1:
                 asked.clear()
                 log.info("beginning again: asked to by a signal")
                 return
-            if devices is not None:
-                await devices.begin()
+            if self.devices is not None:
+                await self.devices.begin()
             try:
                 there = await read_sharing(
-                    settings.node_name, settings.node_config, settings.config_namespace, settings.flags, cluster
+                    settings.node_name, settings.node_config, settings.config_namespace, settings.flags, self.cluster
                 )
                 if there is not None:
                     _check(there[0], settings)
@@ -135,26 +155,16 @@ def vgpu(
                 refused = str(error)
                 continue
             refused = ""
-            if there is not None and [there] != made:
+            if there is not None and there != self.read:
                 log.info("beginning again: the configuration has changed")
                 return
 
-    async def learn(allocator: VgpuAllocator) -> None:
+    async def learn(self, allocator: VgpuAllocator) -> None:
         try:
             async with asyncio.timeout(PATIENCE):
-                allocator.learn(await load_device_config(settings.config_namespace, cluster, clock))
+                allocator.learn(await load_device_config(self.settings.config_namespace, self.cluster, self.clock))
         except (BadInput, TimeoutError) as error:
             log.warning("device configuration kept: %s", error or "the API server does not answer")
-
-    daemons = ControlDaemons(MpsPrograms(settings.mps_root, settings.mps_program), clock) if settings.mps_root else None
-    prepare = in_turn(*(part.prepare for part in (devices, daemons) if part is not None))
-    if settings.mig_strategy == "mixed":
-        return Brand("pumice-device-plugin", allocator, partial(NvmlCards, settings.nvml), cards, outdated=outdated,
-                     prepare=prepare, daemons=daemons)  # fmt: skip
-    cutter = Cutter(NvmlSlices(), FileJournal(settings.hook_path / "vgpu" / "mig.json"))
-    return Brand("pumice-device-plugin", allocator, partial(NvmlCards, settings.nvml), cards,
-                 slicer=partial(Slicing, cutter, cluster), learn=learn, outdated=outdated, prepare=prepare,
-                 daemons=daemons)  # fmt: skip
 
 
 def _check(sharing: Sharing, settings: Settings) -> None:

@@ -36,46 +36,24 @@ def report(cards: list[Card], now: datetime) -> Iterator[str]:
 
 
 def _sections(card: Card) -> Iterator[_Section]:
-    handle = card.handle
-    mode = card.mig_mode()
-    yield (
-        "",
-        [
-            ("Product Name", card.name),
-            ("Product Brand", _BRANDS.get(ask(pynvml.nvmlDeviceGetBrand, handle) or 0)),
-            ("Product Architecture", _ARCHITECTURES.get(ask(pynvml.nvmlDeviceGetArchitecture, handle) or 0)),
-            ("Persistence Mode", _mode(card.persistence())),
-        ],
-    )
+    handle, pci, load = card.handle, pynvml.nvmlDeviceGetPciInfo(card.handle), card.utilization()
+    mode, state = card.mig_mode(), card.performance_state()
+    yield "", [
+        ("Product Name", card.name), ("Product Brand", _BRANDS.get(ask(pynvml.nvmlDeviceGetBrand, handle) or 0)),
+        ("Product Architecture", _ARCHITECTURES.get(ask(pynvml.nvmlDeviceGetArchitecture, handle) or 0)),
+        ("Persistence Mode", _mode(card.persistence())),
+    ]  # fmt: skip
     yield "MIG Mode", [("Current", _mode(mode and mode[0])), ("Pending", _mode(mode and mode[1]))]
-    yield (
-        "",
-        [
-            ("Serial Number", _text(ask(pynvml.nvmlDeviceGetSerial, handle))),
-            ("GPU UUID", card.uuid),
-            ("Minor Number", ask(pynvml.nvmlDeviceGetMinorNumber, handle)),
-            ("VBIOS Version", _text(ask(pynvml.nvmlDeviceGetVbiosVersion, handle))),
-        ],
-    )
-    pci = pynvml.nvmlDeviceGetPciInfo(handle)
-    yield (
-        "PCI",
-        [
-            ("Bus", f"0x{pci.bus:02X}"),
-            ("Device", f"0x{pci.device:02X}"),
-            ("Domain", f"0x{pci.domain:04X}"),
-            ("Device Id", f"0x{pci.pciDeviceId:08X}"),
-            ("Bus Id", card.bus_id),
-        ],
-    )
-    state = card.performance_state()
-    yield (
-        "",
-        [
-            ("Fan Speed", _unit(card.fan(), "%")),
-            ("Performance State", None if state is None else f"P{state}"),
-        ],
-    )
+    yield "", [
+        ("Serial Number", _text(ask(pynvml.nvmlDeviceGetSerial, handle))), ("GPU UUID", card.uuid),
+        ("Minor Number", ask(pynvml.nvmlDeviceGetMinorNumber, handle)),
+        ("VBIOS Version", _text(ask(pynvml.nvmlDeviceGetVbiosVersion, handle))),
+    ]  # fmt: skip
+    yield "PCI", [
+        ("Bus", f"0x{pci.bus:02X}"), ("Device", f"0x{pci.device:02X}"), ("Domain", f"0x{pci.domain:04X}"),
+        ("Device Id", f"0x{pci.pciDeviceId:08X}"), ("Bus Id", card.bus_id),
+    ]  # fmt: skip
+    yield "", [("Fan Speed", _unit(card.fan(), "%")), ("Performance State", None if state is None else f"P{state}")]
     if memory := card.memory():
         names = ("Total", "Reserved", "Used", "Free")
         yield "FB Memory Usage", [(name, f"{size // MIB} MiB") for name, size in zip(names, memory, strict=True)]
@@ -83,23 +61,12 @@ def _sections(card: Card) -> Iterator[_Section]:
         sizes = (("Total", bar1.bar1Total), ("Used", bar1.bar1Used), ("Free", bar1.bar1Free))
         yield "BAR1 Memory Usage", [(name, f"{size // MIB} MiB") for name, size in sizes]
     yield "", [("Compute Mode", card.compute_mode())]
-    load = card.utilization()
-    yield (
-        "Utilization",
-        [
-            ("Gpu", _unit(load and load[0], "%")),
-            ("Memory", _unit(load and load[1], "%")),
-        ],
-    )
+    yield "Utilization", [("Gpu", _unit(load and load[0], "%")), ("Memory", _unit(load and load[1], "%"))]
     yield "ECC Mode", [("Current", _mode(card.ecc()))]
     yield "Temperature", [("GPU Current Temp", _unit(card.temperature(), "C"))]
-    yield (
-        "GPU Power Readings",
-        [
-            ("Power Draw", _watts(card.power_mw())),
-            ("Current Power Limit", _watts(card.power_limit_mw())),
-        ],
-    )
+    yield "GPU Power Readings", [
+        ("Power Draw", _watts(card.power_mw())), ("Current Power Limit", _watts(card.power_limit_mw())),
+    ]  # fmt: skip
     kinds = (("Graphics", pynvml.NVML_CLOCK_GRAPHICS), ("SM", pynvml.NVML_CLOCK_SM), ("Memory", pynvml.NVML_CLOCK_MEM))
     yield "Clocks", [(name, _unit(card.clock(kind), "MHz")) for name, kind in kinds]
     yield "Max Clocks", [(name, _unit(card.clock(kind, most=True), "MHz")) for name, kind in kinds]
