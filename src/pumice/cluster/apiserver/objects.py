@@ -1,4 +1,4 @@
-"""Create, update and delete objects of any kind: the steps that every write goes through, without HTTP.
+"""Create and update objects of any kind: the steps that every write goes through, without HTTP.
 
 Everything between the read of an object and the staging of its new state runs without a pause, so no writer can come between;
 optimistic concurrency guards only against what the client saw earlier.
@@ -6,12 +6,12 @@ optimistic concurrency guards only against what the client saw earlier.
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 from pumice.cluster.apiserver import admission, quotas
 from pumice.cluster.apiserver.backend import Backend
 from pumice.cluster.apiserver.concerns import Write
+from pumice.cluster.apiserver.deletion import has_ended
 from pumice.cluster.apiserver.doors import desired, narrowed, take, within
 from pumice.cluster.apiserver.errors import (
     STALE,
@@ -19,7 +19,6 @@ from pumice.cluster.apiserver.errors import (
     already_exists,
     bad_request,
     conflict,
-    forbidden,
     invalid,
     invalid_value,
     not_found,
@@ -99,7 +98,7 @@ class Objects:
             value.setdefault("status", {})
         admission.on_create(backend, kind, value)
         strategy.prepare_create(value)
-        sent, value = value, self._mutated("CREATE", kind, value, None, options)
+        sent, value = value, self.mutated("CREATE", kind, value, None, options)
         if value is not sent:
             self._restore(kind, namespace, value, sent)
         metadata = value["metadata"]
@@ -107,7 +106,7 @@ class Objects:
         problems += strategy.validate_create(value)
         if problems:
             raise invalid(kind.group, kind.kind, metadata.get("name", ""), problems)
-        sent, value = value, self._let_in("CREATE", kind, value, None, options)
+        sent, value = value, self.judged("CREATE", kind, value, None, options)
         if value is not sent:
             self._restore(kind, namespace, value, sent)
         metadata = value["metadata"]
@@ -123,7 +122,7 @@ class Objects:
         form = options.conversion.to(kind.custom.storage_version, kind, value) if kind.custom else value
         value["metadata"]["resourceVersion"] = str(self.storage.put(kind.storage, namespace, name, form, expect).revision)
 
-    def _mutated(self, operation: str, kind: Kind, value: Json, old: Json | None, options: WriteOptions,
+    def mutated(self, operation: str, kind: Kind, value: Json, old: Json | None, options: WriteOptions,
                  subresource: str = "") -> Json:  # fmt: skip
         """The object as policies and webhooks change it. Raises what they say, and Waits where webhooks are to be asked first."""
         if (options.admission is None and options.policies is None) or subresource == "binding":
@@ -141,9 +140,9 @@ class Objects:
             self.backend.strategy(kind).default(admitted)
         return admitted
 
-    def _let_in(self, operation: str, kind: Kind, value: Json, old: Json | None, options: WriteOptions,
+    def judged(self, operation: str, kind: Kind, value: Json, old: Json | None, options: WriteOptions,
                 subresource: str = "") -> Json:  # fmt: skip
-        """The object that webhooks and policies let in as it is, which was found valid before. Raises as ``_mutated``."""
+        """The object that webhooks and policies let in as it is, which was found valid before. Raises as ``mutated``."""
         if (options.admission is None and options.policies is None) or subresource == "binding":
             return value
         write = Write(operation, kind, value, old, subresource, options.dry_run)
@@ -232,7 +231,7 @@ class Objects:
         self, kind: Kind, stored: Stored, old: Json, value: Json, options: WriteOptions, subresource: str = ""
     ) -> Json:
         """The end of every update: validates, counts the generation, records the manager, stages what has changed."""
-        sent, value = value, self._mutated("UPDATE", kind, value, old, options, subresource)
+        sent, value = value, self.mutated("UPDATE", kind, value, old, options, subresource)
         if value is not sent:
             value = within(kind, subresource, value, sent, old)
         admission.on_update(self.backend, kind, value, subresource)
@@ -247,7 +246,7 @@ class Objects:
             problems += strategy.validate_guests(value, old)
         if problems:
             raise invalid(kind.group, kind.kind, metadata["name"], problems)
-        self._let_in("UPDATE", kind, value, old, options, subresource)
+        self.judged("UPDATE", kind, value, old, options, subresource)
         if subresource in ("", "resize"):
             quotas.check(self.storage, kind, value, old)
         if strategy.counts_generation and subresource != "status" and desired(kind, value) != desired(kind, old):
@@ -255,7 +254,7 @@ class Objects:
         self._manage(kind, value, old, options, subresource)
         if value == old:
             return old
-        if self._finished(value):
+        if has_ended(value):
             if not options.dry_run:
                 self.storage.remove(stored.resource, stored.namespace, stored.name, value, expect=stored.revision)
             return value
@@ -284,75 +283,3 @@ class Objects:
             value["metadata"]["managedFields"] = options.managed
             return
         record_write(kind, value, old, options.manager, subresource, self.backend.now())
-
-    def _finished(self, value: Json) -> bool:
-        """An object whose deletion only waited for finalizers that are now gone."""
-        metadata = value["metadata"]
-        waiting = metadata.get("finalizers") or (
-            value.get("kind") == "Namespace" and value.get("spec", {}).get("finalizers")
-        )
-        return (
-            bool(metadata.get("deletionTimestamp")) and not waiting and not metadata.get("deletionGracePeriodSeconds")
-        )
-
-    # -- delete ----------------------------------------------------------------------------------------------------
-
-    def delete(self, kind: Kind, namespace: str, name: str, asked: Json, options: WriteOptions) -> tuple[Json, bool]:
-        """Deletes, or begins to. ``asked`` is a DeleteOptions object. Returns the object and whether it is gone."""
-        stored = self.stored(kind, namespace, name)
-        value = stored.value()
-        strategy, metadata = self.backend.strategy(kind), value["metadata"]
-        self._preconditions(kind, name, metadata, asked.get("preconditions") or {})
-        admission.on_delete(kind, name)
-        self._mutated("DELETE", kind, value, value, options)
-        self._let_in("DELETE", kind, value, value, options)
-        old = copy.deepcopy(value)
-        self._propagation(kind, metadata, asked)
-        grace = strategy.grace(value, asked.get("gracePeriodSeconds"))
-        holds = bool(metadata.get("finalizers")) or kind.id == ("", "Namespace")
-        if metadata.get("deletionTimestamp"):
-            left = metadata.get("deletionGracePeriodSeconds") or 0
-            if grace >= left and (grace or holds):
-                if metadata != old["metadata"] and not options.dry_run:
-                    self.storage.put(stored.resource, namespace, name, value, expect=stored.revision)
-                return value, False
-        if not grace and not holds:
-            if not options.dry_run:
-                self.storage.remove(stored.resource, namespace, name, value, expect=stored.revision)
-            return value, True
-        metadata["deletionTimestamp"], metadata["deletionGracePeriodSeconds"] = self.backend.now(grace), grace
-        if strategy.counts_generation:
-            metadata["generation"] = metadata.get("generation", 0) + 1
-        if kind.id == ("", "Namespace"):
-            metadata.pop("deletionGracePeriodSeconds")
-            value.setdefault("status", {})["phase"] = "Terminating"
-        if self._finished(value):  # a namespace whose finalizers had left before
-            if not options.dry_run:
-                self.storage.remove(stored.resource, namespace, name, value, expect=stored.revision)
-            return value, True
-        if not options.dry_run:
-            self.storage.put(stored.resource, namespace, name, value, expect=stored.revision)
-        return value, False
-
-    def _preconditions(self, kind: Kind, name: str, metadata: Json, wanted: Json) -> None:
-        for key, field, word in (("uid", "uid", "UID"), ("resourceVersion", "resourceVersion", "ResourceVersion")):
-            if wanted.get(key) and wanted[key] != metadata.get(field):
-                raise conflict(kind.group, kind.plural, name, f"Precondition failed: {word} in precondition: {wanted[key]}, "
-                               f"{word} in object meta: {metadata.get(field)}")  # fmt: skip
-
-    def _propagation(self, kind: Kind, metadata: Json, asked: Json) -> None:
-        """What becomes of dependents is written down as a finalizer; the garbage collector acts on it."""
-        policy = asked.get("propagationPolicy")
-        if policy is None and asked.get("orphanDependents") is not None:
-            policy = "Orphan" if asked["orphanDependents"] else "Background"
-        if policy is None:
-            return
-        if policy not in ("Orphan", "Foreground", "Background"):
-            raise forbidden(kind.group, kind.plural, metadata["name"], f"invalid propagationPolicy {policy!r}")
-        finalizers = [f for f in metadata.get("finalizers") or [] if f not in ("orphan", "foregroundDeletion")]
-        if policy != "Background":
-            finalizers.append("orphan" if policy == "Orphan" else "foregroundDeletion")
-        if finalizers:
-            metadata["finalizers"] = finalizers
-        else:
-            metadata.pop("finalizers", None)

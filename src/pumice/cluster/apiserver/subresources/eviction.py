@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pumice.cluster.apiserver.deletion import delete
 from pumice.cluster.apiserver.errors import ApiFailure, bad_request, method_not_allowed
 from pumice.cluster.apiserver.http_types import Response, reply
 from pumice.cluster.apiserver.verbs.context import Call
@@ -25,7 +26,7 @@ def answer(call: Call) -> Response:
     options = dict(eviction.get("deleteOptions") or {})
     if options.get("gracePeriodSeconds", 0) < 0:
         raise bad_request("deleteOptions.gracePeriodSeconds: Invalid value: must be zero or more")
-    call.objects.delete(call.kind, target.namespace, target.name, options, call.options)
+    delete(call.objects, call.kind, target.namespace, target.name, options, call.options)
     return reply({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pumice.cluster.apiserver import deletion
 from pumice.cluster.apiserver.bodies import encode
 from pumice.cluster.apiserver.errors import (
     ApiFailure,
@@ -118,7 +119,7 @@ def delete(call: Call) -> Response:
     kind, target = call.kind, call.target
     asked = delete_options(call)
     call.request.conversion.need(kind, [call.objects.stored(kind, target.namespace, target.name).value()])
-    value, gone = call.objects.delete(kind, target.namespace, target.name, asked, call.options)
+    value, gone = deletion.delete(call.objects, kind, target.namespace, target.name, asked, call.options)
     if gone and not call.backend.strategy(kind).returns_deleted:
         group = {"group": kind.group} if kind.group else {}
         details = {"name": target.name, **group, "kind": kind.plural, "uid": value["metadata"].get("uid", "")}
@@ -134,7 +135,7 @@ def delete_collection(call: Call) -> Response:
     call.request.conversion.need(kind, [stored.value() for stored in chosen])  # while they are all there
     for stored in chosen:
         try:
-            value, _ = call.objects.delete(kind, stored.namespace, stored.name, asked, call.options)
+            value, _ = deletion.delete(call.objects, kind, stored.namespace, stored.name, asked, call.options)
         except ApiFailure as problem:
             if problem.code == 404 or (problem.code == 403 and kind.kind == "Namespace"):
                 continue
