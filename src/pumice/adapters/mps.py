@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import stat
 import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,6 +17,7 @@ from typing import Final
 import pynvml
 
 from pumice.adapters.environments import variable_of
+from pumice.adapters.regular_files import content_of
 from pumice.model.errors import Unavailable
 from pumice.ports.mps import COMM, PROGRAM, DaemonSeen, folder_of
 from pumice.wire import variables
@@ -157,15 +157,9 @@ class MpsPrograms:
 
 
 def _noted(path: Path) -> int:
-    """The pid in a file that containers can write: neither a link nor a pipe is followed, for it may never end. 0 for none."""
+    """The pid in a file that containers can write. 0 for none."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return 0
-            return int(os.read(descriptor, 20))
-        finally:
-            os.close(descriptor)
+        return int(content_of(path, 20))
     except (OSError, ValueError):
         return 0
 

@@ -18,6 +18,7 @@ import msgspec
 
 from pumice.adapters.bookings.processes import boot, heirs, is_held, lives, mark
 from pumice.adapters.region.extension import live_slots
+from pumice.adapters.regular_files import content_of
 from pumice.model.errors import BadInput, Unavailable
 from pumice.wire import names
 from pumice.wire.nvidia_vgpu import PodDevice, parse_pod_devices
@@ -197,7 +198,7 @@ def holders(booking: Booking) -> tuple[int, ...]:
 def _load(directory: Path) -> _File:
     path = directory / BOOK
     try:
-        raw = path.read_bytes()
+        raw = content_of(path)
     except FileNotFoundError:
         return _File()
     except OSError as error:
@@ -205,7 +206,7 @@ def _load(directory: Path) -> _File:
     try:
         version = msgspec.json.decode(raw, type=_Version).version
         content = msgspec.json.decode(raw, type=_File) if version == VERSION else _older(raw) if version == 1 else _File()
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise _damaged(path, str(error)) from error
     if not 1 <= version <= VERSION:
         raise BadInput(f"{path}: written by another version of pumice ({version}, this reads {VERSION})")
@@ -221,7 +222,8 @@ class _Version(msgspec.Struct):
 def _older(raw: bytes) -> _File:
     """The file of the first version, whose programs held one card each and may run still."""
     content = msgspec.json.decode(raw, type=dict[str, Any])
-    for booking in content.get("bookings") or ():
+    found = content.get("bookings")
+    for booking in found if isinstance(found, list) else ():
         if isinstance(booking, dict):
             booking["cards"] = [{"index": booking.pop("card", -1), **{k: booking.pop(k, None) for k in ("model", "total")}}]
     return msgspec.convert({**content, "version": VERSION}, _File)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from pumice.adapters.regular_files import content_of
 from pumice.model.errors import Unavailable
 from pumice.ports.slices import Entry
 
@@ -48,11 +49,14 @@ class FileJournal:
             os.close(descriptor)
 
     def read(self) -> tuple[Entry, ...]:
+        """Raises Unavailable where there is a file that cannot be read now: who wrote it anew would forget what it says."""
         try:
-            text = msgspec.json.decode(self._path.read_bytes(), type=_Text)
+            text = msgspec.json.decode(content_of(self._path), type=_Text)
         except FileNotFoundError:
             return ()
-        except (OSError, msgspec.DecodeError) as error:
+        except OSError as error:
+            raise Unavailable(f"cannot read {self._path}: {error.strerror}") from error
+        except (msgspec.DecodeError, RecursionError) as error:
             log.error("%s cannot be read: %s; slices that are there count as somebody else's", self._path, error)
             return ()
         if text.version != VERSION:

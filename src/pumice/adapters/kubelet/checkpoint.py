@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from pumice.adapters.regular_files import content_of
 from pumice.wire.names import GPU_MEMORY
 
 log = logging.getLogger("pumice.kubelet")
@@ -32,16 +33,9 @@ class _Checkpoint(msgspec.Struct, rename="pascal"):
     data: _Data
 
 
-def holders(directory: Path, resource: str) -> frozenset[tuple[str, str]] | None:
-    """(pod UID, container) of everyone who holds devices of ``resource``; None when there is no readable record."""
-    entries = _entries(directory)
-    if entries is None:
-        return None
-    return frozenset((entry.pod_uid, entry.container_name) for entry in entries if entry.resource_name == resource)
-
-
 def devices_held(directory: Path, resource: str) -> dict[tuple[str, str], frozenset[str]] | None:
-    """The kubelet's own ids of what each of them holds."""
+    """The kubelet's own ids of what everyone, (pod UID, container), holds of ``resource``; None when there is no readable
+    record."""
     entries = _entries(directory)
     if entries is None:
         return None
@@ -63,10 +57,10 @@ def _ids(entry: _Entry) -> frozenset[str]:
 
 def _entries(directory: Path) -> list[_Entry] | None:
     try:
-        record = msgspec.json.decode((directory / NAME).read_bytes(), type=_Checkpoint)
+        record = msgspec.json.decode(content_of(directory / NAME), type=_Checkpoint)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, RecursionError) as error:
         log.warning("the kubelet's record of devices cannot be read: %s", error)
         return None
     return record.data.pod_device_entries or []

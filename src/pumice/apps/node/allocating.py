@@ -12,7 +12,7 @@ from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
 from pumice.apps.node.directories import make_directory
 from pumice.apps.node.files import install_files
 from pumice.apps.node.node_lock import NodeLock
-from pumice.apps.node.written_node import WrittenNode, persist
+from pumice.apps.node.written_node import ANSWER, WrittenNode, answered, persist
 from pumice.apps.service.tasks import first
 from pumice.model.errors import PumiceError
 from pumice.node.answer import Answer
@@ -178,7 +178,7 @@ class AllocateHandler:
     async def _listed(self) -> bool:
         """Look at the pods past the watch, where the API server answers."""
         try:
-            await self._own.relist()
+            await answered(self._own.relist())
         except ApiError:
             return False
         return True
@@ -221,7 +221,7 @@ class AllocateHandler:
         self._allocator.settled(decision)
         self._own.node_changed.fire()  # what was handed out is told on the node
         for note in decision.notes:
-            await self._own.perform(note)
+            await self._own.perform_soon(note, "telling of it", ANSWER)
         if decision.finished:
             await self.lock.release()
         log.info("served pod=%s container=%s %s", pod.key, decision.container.name, decision.summary)
@@ -231,7 +231,7 @@ class AllocateHandler:
         log.warning("refused: %s", decision.reason)
         self._refused()
         for effect in decision.effects:
-            await self._own.perform_soon(effect, "marking the pod")
+            await self._own.perform_soon(effect, "marking the pod", ANSWER)
         await self.lock.release()
         return PluginError(decision.reason)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pumice.apps.node.written_node import WrittenNode
+from pumice.apps.node.written_node import ANSWER, WrittenNode
 from pumice.node.effects import PatchNode
 from pumice.wire.objects import Node
 
@@ -28,7 +28,7 @@ class NodeLock:
         """The pod was dealt with."""
         node = self._own.node
         if node is not None and self._key in node.metadata.annotations:
-            await self._own.perform_soon(PatchNode({self._key: None}), "releasing the node lock")
+            await self._own.perform_soon(PatchNode({self._key: None}), "releasing the node lock", ANSWER)
 
     def left(self, node: Node) -> list[PatchNode]:
         """How to take away one that was left behind: nothing, if somebody has taken it anew by then."""

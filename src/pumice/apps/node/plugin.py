@@ -189,9 +189,12 @@ class Plugin:
         return self._allocator.missing(node)
 
     def _restore_directories(self) -> None:
-        """What cached answers of the kubelet mount."""
+        """What cached answers of the kubelet mount. Where one cannot be made, its pod has trouble and not the node."""
         for directory in self._allocator.directories(self._own.pods):
-            make_directory(directory)
+            try:
+                make_directory(directory)
+            except BadInput as error:
+                log.error("%s", error)
 
     def _show(self) -> None:
         self._allocator.show(self._watch.facts, self._watch.sick)

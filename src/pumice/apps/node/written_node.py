@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -18,6 +19,9 @@ from pumice.wire.objects import Node, convert
 
 log = logging.getLogger("pumice.node")
 
+T = TypeVar("T")
+ANSWER = 4.0
+"""Seconds for which the API server's answer is waited for while the kubelet waits for ours: it admits no other pod meanwhile."""
 _PASSING = {0, 408, 429, 500, 502, 503, 504}
 
 
@@ -48,10 +52,10 @@ class WrittenNode(OwnNode):
             case MakeDirectory() | InstallFile():
                 raise TypeError("directories and files are made by apps.node")
 
-    async def perform_soon(self, effect: Effect, why: str) -> bool:
+    async def perform_soon(self, effect: Effect, why: str, patience: float | None = None) -> bool:
         """Like ``perform``, for what may be tried again later: a refusal is logged and told by the result."""
         try:
-            await self.perform(effect)
+            await answered(self.perform(effect), patience)
         except ApiError as error:
             log.warning("%s failed: %s", why, error)
             return False
@@ -62,17 +66,27 @@ class WrittenNode(OwnNode):
             self.node = convert(Node, answer)
 
 
+async def answered(call: Awaitable[T], seconds: float | None = ANSWER) -> T:
+    """What the call answers, for which nobody waits longer. Raises ApiError."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await call
+    except TimeoutError as error:
+        raise ApiError(0, "Timeout", f"the API server has not answered for {seconds} s") from error
+
+
 async def persist(
     act: Callable[[], Awaitable[None]], clock: Clock, tries: int = 5, pause: float = 0.25
 ) -> ApiError | None:
-    """Try again while the refusal may pass, after pauses that grow: for four seconds, unless the server asks for other ones. The
-    last refusal, or None when it was done."""
+    """Try again while the refusal may pass, after pauses that grow: for four seconds, unless the server asks for other ones, or
+    does not answer at all. The last refusal, or None when it was done."""
+    began = clock.monotonic()
     for attempt in range(tries):
         try:
-            await act()
+            await answered(act())
             return None
         except ApiError as error:
-            if error.code not in _PASSING or attempt == tries - 1:
+            if error.code not in _PASSING or attempt == tries - 1 or clock.monotonic() - began >= 2 * ANSWER:
                 return error
             await clock.sleep(min(error.retry_after or pause * 2**attempt, 2.0))
     return None

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from pumice.model.errors import Unavailable
 from pumice.node.cutting.plan import (
     Books,
     Drain,
@@ -82,7 +83,7 @@ class Cutter:
         for card in cards:
             try:
                 reason = self._denied.get(card) or self._forbidden(card) or self._strangers(card)
-            except CutRefused as error:
+            except Unavailable as error:  # the driver refuses, or the journal cannot be read
                 reason = str(error)
             if reason:
                 found[card] = reason

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 
 from pumice.adapters.bookings import book as bookings_module
 from pumice.adapters.bookings.book import BookedCard, Booking, holders, lasts, living, opened
+from pumice.adapters.bookings.foreign import ForeignPrograms
 from pumice.adapters.bookings.processes import boot, heirs, is_held, lives, mark, start_time
 from pumice.local.allocator import Allocator, Refused
 from pumice.local.place import of_cards
@@ -366,3 +368,18 @@ def test_a_held_region_keeps_a_booking_whose_processes_cannot_be_seen(tmp_path: 
         assert lasts(unseen)
         program.kill()
     assert not lasts(unseen)
+
+
+@pytest.mark.parametrize("text", ['{"x":' + "[" * 100_000, '{"version": 1, "bookings": -1}', '{"version": 1, "bookings": 1e308}'])
+def test_what_another_user_wrote_into_the_shared_book_is_told_and_ends_no_plugin(tmp_path: Path, text: str) -> None:
+    (tmp_path / "bookings.json").write_text(text)
+    with pytest.raises(BadInput, match=r"bookings\.json: damaged"):
+        living(tmp_path)
+    assert ForeignPrograms((tmp_path,)).look() == {}
+
+
+@pytest.mark.parametrize("lies", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero")])
+def test_nobody_waits_at_a_pipe_or_reads_a_device_in_the_place_of_the_book(tmp_path: Path, lies: Callable[[Path], None]) -> None:
+    lies(tmp_path / "bookings.json")
+    with pytest.raises(Unavailable, match=r"bookings\.json: "):
+        living(tmp_path)

@@ -1,10 +1,11 @@
 """The kubelet's record of devices, as the real one writes it (spec real-kubelet 2, Restarts)."""
 
 import json
+import os
 
 import pytest
 
-from pumice.adapters.kubelet.checkpoint import NAME, card_holders, holders
+from pumice.adapters.kubelet.checkpoint import NAME, card_holders, devices_held
 
 RECORD = {
     "Data": {
@@ -18,12 +19,13 @@ RECORD = {
     },
     "Checksum": 3215236234,
 }  # fmt: skip
+DEEP = '{"x":' + "[" * 100_000
 
 
 def test_the_holders_of_one_resource_are_told(tmp_path):
     (tmp_path / NAME).write_text(json.dumps(RECORD))
-    assert holders(tmp_path, "volcano.sh/vgpu-number") == {("u1", "a")}
-    assert holders(tmp_path, "volcano.sh/gpu-memory") == frozenset()
+    assert devices_held(tmp_path, "volcano.sh/vgpu-number") == {("u1", "a"): {"GPU-a-0"}}
+    assert devices_held(tmp_path, "volcano.sh/gpu-memory") == {}
 
 
 def test_whoever_holds_cards_is_told_by_whatever_name_they_are_handed_out(tmp_path):
@@ -36,9 +38,14 @@ def test_whoever_holds_cards_is_told_by_whatever_name_they_are_handed_out(tmp_pa
     assert card_holders(tmp_path) == {"u1", "u3", "u4"}
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"Data":3}', '{"Data":{"PodDeviceEntries":[{"PodUID":7}]}}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", DEEP, '{"Data":3}', '{"Data":{"PodDeviceEntries":[{"PodUID":7}]}}'])
 def test_a_broken_record_tells_nothing(tmp_path, text):
-    assert holders(tmp_path, "volcano.sh/vgpu-number") is None
+    assert devices_held(tmp_path, "volcano.sh/vgpu-number") is None
     (tmp_path / NAME).write_text(text)
-    assert holders(tmp_path, "volcano.sh/vgpu-number") is None
+    assert devices_held(tmp_path, "volcano.sh/vgpu-number") is None
     assert card_holders(tmp_path) == frozenset()
+
+
+def test_nobody_waits_at_a_pipe_in_the_place_of_the_record(tmp_path):
+    os.mkfifo(tmp_path / NAME)
+    assert devices_held(tmp_path, "volcano.sh/vgpu-number") is None

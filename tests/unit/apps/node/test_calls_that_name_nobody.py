@@ -129,3 +129,22 @@ async def test_a_pod_that_ended_while_it_was_served_is_marked_once_the_api_serve
 
 async def _open(verb: str, path: str) -> None:
     return
+
+
+@in_a_world
+async def test_an_api_server_that_hangs_holds_up_the_node_for_moments_and_not_for_minutes(world):
+    async with world.plugin():
+        await ready(world)
+        world.cluster.put(pod_object("p", gives(A), uid="u1"))
+        await asyncio.sleep(1)
+
+        async def hanging(verb: str, path: str) -> None:
+            if verb != "WATCH":
+                await asyncio.sleep(3600)
+
+        world.cluster.gate = hanging
+        with pytest.raises(grpc.aio.AioRpcError, match=r"pod ns1/p: .* has not answered"):
+            await asyncio.wait_for(world.kubelet.allocate(NUMBER, 1), 30)
+        world.cluster.gate = _open
+        world.cluster.put(pod_object("q", gives(B), uid="u2"))
+        assert (await world.kubelet.allocate(NUMBER, 1)).envs["NVIDIA_VISIBLE_DEVICES"] == B

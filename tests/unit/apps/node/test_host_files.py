@@ -7,13 +7,17 @@ import os
 import subprocess
 import sys
 
+import grpc
 import pytest
+from kit.node_objects import A, B, gives, pod_object
+from kit.plugin_world import in_a_world
 
 from pumice.apps.node.directories import make_directory
 from pumice.apps.node.files import digests, install_files
 from pumice.model.errors import BadInput
 from pumice.node.effects import MakeDirectory
 from pumice.node.vgpu.library import NAMES, install
+from pumice.wire import names
 
 
 def test_a_directory_has_its_mode_whatever_the_umask(tmp_path):
@@ -74,6 +78,7 @@ from pathlib import Path
 from pumice.apps.node.files import digests, install_files
 from pumice.model.errors import BadInput
 from pumice.node.vgpu.library import NAMES, install
+from pumice.wire import names
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 try:
     install_files(install(sys.argv[1], b"new" * 4096, digests(Path(sys.argv[1]), NAMES)))
@@ -96,3 +101,15 @@ def test_a_process_that_has_the_old_library_mapped_keeps_it(tmp_path):
         install_files(install(str(tmp_path), b"new", digests(tmp_path, NAMES)))
         assert mapped[:] == b"old" * 4096
     assert (tmp_path / "libvgpu.so").read_bytes() == b"new"
+
+
+@in_a_world
+async def test_what_lies_in_the_way_of_one_pods_folder_costs_no_other_pod_its_cards(world):
+    folder = world.root / "hook/vgpu/containers/u1_train"
+    folder.parent.mkdir(parents=True)
+    folder.write_text("somebody's")
+    world.cluster.put(pod_object("p", gives(B), uid="u1"), pod_object("q", gives(A), uid="u2"))
+    async with world.plugin():
+        with pytest.raises(grpc.aio.AioRpcError, match=r"pod ns1/p: cannot make the directory .*u1_train: File exists"):
+            await world.kubelet.allocate(names.VGPU_NUMBER, 1)
+        assert (await world.kubelet.allocate(names.VGPU_NUMBER, 1)).envs["NVIDIA_VISIBLE_DEVICES"] == A
