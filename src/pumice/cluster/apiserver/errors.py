@@ -109,7 +109,7 @@ def invalid(group: str, kind: str, name: str, problems: Sequence[FieldProblem]) 
     said = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
     qualified = f"{kind}.{group}" if group else kind
     causes = [{"reason": p.type, "message": p.text, "field": p.field} for p in problems]
-    details = {"name": name, **({"group": group} if group else {}), "kind": kind, "causes": causes}
+    details = {**_details(group, kind, name), "causes": causes}
     return ApiFailure(422, "Invalid", f'{qualified} "{name}" is invalid: {said}', details)
 
 

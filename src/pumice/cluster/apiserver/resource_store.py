@@ -34,6 +34,12 @@ class Stored:
         """A fresh copy of the object, free to change."""
         return _decode(self.data)  # type: ignore[no-any-return]
 
+    def told_at(self, revision: int) -> Stored:
+        """The same, at the revision of what happened to it."""
+        value = self.value()
+        value["metadata"]["resourceVersion"] = str(revision)
+        return Stored(self.resource, self.namespace, self.name, revision, msgspec.json.encode(value), self._indexer)
+
     @property
     def index(self) -> Index:
         if self._index is None:

@@ -147,7 +147,7 @@ class ApiServer:
             return Response(200, body, content_type="text/plain; version=0.0.4")
         if path == "/metrics/slis":
             return Response(200, indicators(self._checks("/readyz")).encode(), content_type="text/plain; version=0.0.4")
-        if path == "/version":
+        if path in ("/version", "/version/"):  # Kubernetes' own clients ask with the slash
             return reply(VERSION)
         if path == "/":
             return reply(

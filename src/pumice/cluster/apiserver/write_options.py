@@ -47,5 +47,5 @@ def not_typed(kind: Kind, value: Json, unknown: list[str]) -> str:
     metadata = value.get("metadata") or {}
     told = [f".{path}: field not declared in schema" for path in unknown]
     why = told[0] if len(told) == 1 else "errors:\n  " + "\n  ".join(told)
-    what = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}; {kind.api_version}, Kind={kind.kind}"
+    what = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}; {kind.group}/{kind.version}, Kind={kind.kind}"
     return f"failed to create typed patch object ({what}): {why}"

@@ -8,7 +8,10 @@ unless somebody else owns them too.
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -151,10 +154,16 @@ def _settle(others: list[Json], differ: FieldSet, gone: FieldSet, free: FieldSet
         ]
     if causes:
         count = f"{len(causes)} conflict" + ("s" if len(causes) > 1 else "")
-        said = ": ".join((causes[0]["message"], causes[0]["field"])) if len(causes) == 1 else "conflicts " + ", ".join(
-            f"{c['message'].removeprefix('conflict ')}: {c['field']}" for c in causes)  # fmt: skip
+        said = ": ".join((causes[0]["message"], causes[0]["field"])) if len(causes) == 1 else "\n".join(_listed(causes))
         raise ApiFailure(409, "Conflict", f"Apply failed with {count}: {said}", {"causes": causes})
     return result
+
+
+def _listed(causes: list[Json]) -> Iterator[str]:
+    """Whom the conflicts are with, and the fields below each, as kubectl prints them."""
+    for who, those in groupby(sorted(causes, key=itemgetter("message")), key=itemgetter("message")):
+        yield f"conflicts {who.removeprefix('conflict ')}:"
+        yield from (f"- {cause['field']}" for cause in those)
 
 
 _METADATA: Path = ("f:metadata",)

@@ -63,7 +63,7 @@ def _apply(document: Any, operation: dict[str, Any]) -> Any:
             if _get(document, path) != operation.get("value"):
                 raise _misfit(f"testing value {operation['path']} failed: test failed")
             return document
-    raise bad_request(f"unexpected JSON patch operation {op!r}")
+    raise _misfit(f"unexpected JSON patch operation {op!r}")
 
 
 def _value(operation: dict[str, Any]) -> Any:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pumice.cluster.apiserver.errors import FieldProblem, forbidden_value, invalid_value, required, unsupported
 from pumice.cluster.apiserver.names import (
-    bad_1035_label,
     bad_address,
     bad_label,
     bad_path_segment,
@@ -66,7 +65,7 @@ class SecretStrategy(ConfigMapStrategy):
             value.setdefault("data", {})[key] = base64.b64encode(text.encode()).decode()
 
     def validate(self, value: Json) -> list[FieldProblem]:
-        problems = _data_keys(value, ("data",))
+        problems = [*_data_keys(value, ("data",)), *_of_its_type(value)]
         if sum(len(text) * 3 // 4 - text[-2:].count("=") for text in (value.get("data") or {}).values()) > 1 << 20:
             problems.append(FieldProblem("FieldValueTooLong", "data", "may not be more than 1048576 bytes", ""))
         return problems
@@ -79,6 +78,27 @@ class SecretStrategy(ConfigMapStrategy):
 
     def fields(self, value: Json) -> Mapping[str, str]:
         return {"type": value.get("type", "")}
+
+
+_KEYS_OF_TYPE = {
+    "kubernetes.io/basic-auth": ("username", "password"),
+    "kubernetes.io/dockercfg": (".dockercfg",),
+    "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+    "kubernetes.io/tls": ("tls.crt", "tls.key"),
+}
+
+
+def _of_its_type(value: Json) -> Iterator[FieldProblem]:
+    """What a secret of a type of Kubernetes' must hold; of user and password one is enough."""
+    kind, data = value.get("type", ""), value.get("data") or {}
+    if kind == "kubernetes.io/service-account-token":
+        key = "kubernetes.io/service-account.name"
+        if not (value["metadata"].get("annotations") or {}).get(key):
+            yield required(f"metadata.annotations[{key}]")
+    missing = [key for key in _KEYS_OF_TYPE.get(kind, ()) if key not in data]
+    if kind != "kubernetes.io/basic-auth" or len(missing) == 2:
+        yield from (required(f"data[{key}]") for key in missing)
 
 
 def _data_keys(value: Json, fields: tuple[str, ...]) -> list[FieldProblem]:
@@ -127,7 +147,7 @@ class NewEventStrategy(EventStrategy):
 
 
 class ServiceStrategy(Strategy):
-    bad_name = staticmethod(bad_1035_label)
+    bad_name = staticmethod(bad_label)
     returns_deleted = True
 
     def default(self, value: Json) -> None:

@@ -233,7 +233,8 @@ def _validate_container(container: Json, path: str, volumes: set[str], ephemeral
                 problems.append(FieldProblem("FieldValueForbidden", f"{path}.{field}", detail))
     problems += _validate_ids(container.get("securityContext") or {}, f"{path}.securityContext")
     for field in ("livenessProbe", "readinessProbe", "startupProbe"):
-        problems += _validate_probe(container.get(field) or {}, f"{path}.{field}")
+        if (probe := container.get(field)) is not None:
+            problems += _validate_probe(probe, f"{path}.{field}")
     return problems
 
 
@@ -265,7 +266,8 @@ def _validate_ids(context: Json, path: str) -> Problems:
 
 
 def _validate_probe(probe: Json, path: str) -> Problems:
-    return [
+    asks = any(handler in probe for handler in ("exec", "httpGet", "tcpSocket", "grpc"))
+    return ([] if asks else [required(path, "must specify a handler type")]) + [
         invalid_value(f"{path}.{field}", probe[field], "must be greater than or equal to 0")
         for field in ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
         if probe.get(field, 0) < 0

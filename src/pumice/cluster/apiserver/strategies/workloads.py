@@ -19,6 +19,7 @@ from pumice.cluster.apiserver.strategies.job_status import validate_job_status
 from pumice.cluster.apiserver.strategies.podspec import validate_pod_spec
 from pumice.cluster.apiserver.strategies.podspec_defaults import default_pod_spec
 from pumice.cluster.requirements import matches_selector
+from pumice.wire.cron import parse_schedule
 
 Json = dict[str, Any]
 
@@ -58,11 +59,15 @@ class WorkloadStrategy(Strategy):
         policy = at(template, "spec.restartPolicy")
         if policy is not None and policy not in self.fixed_policy:
             problems.append(unsupported(f"{self.template}.spec.restartPolicy", policy, self.fixed_policy))
-        problems += validate_pod_spec(template.get("spec") or {}, f"{self.template}.spec")
+        problems += validate_pod_spec(self.pod_spec(value, template), f"{self.template}.spec")
         if self.fixed_policy == ("Always",) and at(template, "spec.activeDeadlineSeconds") is not None:
             detail = f"activeDeadlineSeconds in {value['kind']} is not Supported"
             problems.append(FieldProblem("FieldValueForbidden", f"{self.template}.spec.activeDeadlineSeconds", detail))
         return problems
+
+    def pod_spec(self, value: Json, template: Json) -> Json:
+        """What its pods will look like."""
+        return template.get("spec") or {}
 
     def validate_selector(self, value: Json, template: Json) -> list[FieldProblem]:
         selector = at(value, "spec.selector")
@@ -135,6 +140,13 @@ class StatefulSetStrategy(WorkloadStrategy):
 
     def prepare_create(self, value: Json) -> None:
         value["status"] = {"replicas": 0, "availableReplicas": 0}
+
+    def pod_spec(self, value: Json, template: Json) -> Json:
+        """With a volume for each of its claims, which take the place of the template's of the same name."""
+        spec = template.get("spec") or {}
+        claimed = [at(claim, "metadata.name") for claim in at(value, "spec.volumeClaimTemplates") or []]
+        own = [volume for volume in spec.get("volumes") or [] if volume.get("name") not in claimed]
+        return {**spec, "volumes": [*own, *({"name": name, "emptyDir": {}} for name in claimed if name)]}
 
 
 _GENERATION = "deprecated.daemonset.template.generation"  # how apps/v1 shows a field of the kind's first version
@@ -233,7 +245,14 @@ class CronJobStrategy(WorkloadStrategy):
         return super().validate(value) + validate_job_spec(at(value, path) or {}, path)
 
     def validate_selector(self, value: Json, template: Json) -> list[FieldProblem]:
-        return [] if at(value, "spec.schedule") else [required("spec.schedule")]
+        text = at(value, "spec.schedule")
+        if not text:
+            return [required("spec.schedule")]
+        try:
+            parse_schedule(text)
+        except ValueError as why:
+            return [invalid_value("spec.schedule", text, str(why))]
+        return []
 
 
 class ReplicationControllerStrategy(WorkloadStrategy):

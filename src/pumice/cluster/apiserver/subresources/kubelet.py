@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from pumice.cluster.apiserver.errors import ApiFailure, bad_request, method_not_allowed
+from pumice.cluster.apiserver.errors import (
+    ApiFailure,
+    bad_request,
+    forbidden_value,
+    invalid,
+    invalid_value,
+    method_not_allowed,
+)
 from pumice.cluster.apiserver.http_types import Response, Tunnel
 from pumice.cluster.apiserver.verbs.context import Call
 
@@ -20,6 +27,8 @@ def answer(call: Call) -> Response:
     target, request = call.target, call.request
     if request.method not in (("GET",) if target.subresource == "log" else ("GET", "POST")):
         raise method_not_allowed(request.method)
+    if target.subresource == "log":
+        _check_log_options(call)
     pod = call.objects.stored(call.kind, target.namespace, target.name).value()
     container = "" if target.subresource == "portforward" else _container(pod, request.param("container"))
     node = pod["spec"].get("nodeName", "")
@@ -30,6 +39,19 @@ def answer(call: Call) -> Response:
     path, query = _kubelet_path(call, container)
     url = f"{node_url(call, node)}{path}" + (f"?{urlencode(query)}" if query else "")
     return Response(200, tunnel=Tunnel(url, node))
+
+
+def _check_log_options(call: Call) -> None:
+    number, problems = call.request.number, []
+    if (tail := number("tailLines")) is not None and tail < 0:
+        problems.append(invalid_value("tailLines", tail, "must be greater than or equal to 0"))
+    for name in ("limitBytes", "sinceSeconds"):
+        if (asked := number(name)) is not None and asked < 1:
+            problems.append(invalid_value(name, asked, "must be greater than 0"))
+    if call.request.param("sinceSeconds") and call.request.param("sinceTime"):
+        problems.append(forbidden_value("[]", "at most one of `sinceTime` or `sinceSeconds` may be specified"))
+    if problems:
+        raise invalid("", "PodLogOptions", call.target.name, problems)
 
 
 def _container(pod: Json, asked: str) -> str:

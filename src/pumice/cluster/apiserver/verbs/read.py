@@ -19,6 +19,7 @@ from pumice.cluster.apiserver.resource_store import Stored
 from pumice.cluster.apiserver.selectors import Matcher, field_selector, label_selector
 from pumice.cluster.apiserver.storage import Gone
 from pumice.cluster.apiserver.verbs.context import Call, metadata_view, table_view
+from pumice.cluster.apiserver.verbs.list_options import check_list
 
 Json = dict[str, Any]
 _SHORT = 100  # objects of a list that is made in one go
@@ -74,15 +75,17 @@ def list_(call: Call) -> Response:
     request, storage = call.request, call.backend.storage
     wanted = Filter(call)
     limit = max(0, request.number("limit") or 0)
+    check_list(request)
+    asked = request.param("resourceVersion")
     if request.param("continue"):
         at, after = _resume(request.param("continue"))
+        if asked not in ("", "0"):
+            raise bad_request("specifying resource version is not allowed when using continue")
         items = [s for s in _snapshot(call, at) if (s.namespace, s.name) > after]
         revision = at
     else:
         revision = storage.revision
-        asked, match = request.param("resourceVersion"), request.param("resourceVersionMatch")
-        _check_match(asked, match, bool(limit))
-        if match == "Exact":
+        if request.param("resourceVersionMatch") == "Exact":
             revision = _number(asked)
             items = _snapshot(call, revision)
         else:
@@ -116,27 +119,12 @@ def _number(text: str) -> int:
         raise bad_request(f"resourceVersion: Invalid value: {text!r}: must be a number") from None
 
 
-def _check_match(asked: str, match: str, limited: bool) -> None:
-    if match and not asked:
-        raise bad_request(
-            "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"
-        )
-    if match not in ("", "Exact", "NotOlderThan"):
-        raise bad_request(f"resourceVersionMatch: Unsupported value: {match!r}")
-    if match == "Exact" and asked == "0":
-        raise bad_request(
-            'resourceVersionMatch: Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
-        )
-    if limited and asked not in ("", "0") and not match:
-        return
-
-
 def _too_large(asked: str, revision: int) -> Exception:
     from pumice.cluster.apiserver.errors import ApiFailure
 
     details = {"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
                "retryAfterSeconds": 1}  # fmt: skip
-    return ApiFailure(504, "Timeout", f"Too large resource version: {asked}, current: {revision}", details)
+    return ApiFailure(504, "Timeout", f"Timeout: Too large resource version: {asked}, current: {revision}", details)
 
 
 def _token(revision: int, last: Stored) -> str:
@@ -149,7 +137,7 @@ def _resume(token: str) -> tuple[int, tuple[str, str]]:
         value = msgspec.json.decode(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
         return int(value["rv"]), (str(value["after"][0]), str(value["after"][1]))
     except (binascii.Error, msgspec.DecodeError, KeyError, IndexError, TypeError, ValueError, UnicodeDecodeError):
-        raise bad_request("continue key is not valid: it was not made by this server") from None
+        raise bad_request("invalid continue token: continue key is not valid: it was not made by this server") from None
 
 
 def _respond(call: Call, items: list[Stored], wanted: Filter, revision: int, token: str, remaining: int) -> Response:

@@ -12,6 +12,7 @@ from pumice.cluster.apiserver.http_types import Response, slices
 from pumice.cluster.apiserver.resource_store import Stored, StoreEvent
 from pumice.cluster.apiserver.storage import Gone
 from pumice.cluster.apiserver.verbs.context import Call, metadata_view, table_view
+from pumice.cluster.apiserver.verbs.list_options import check_watch
 from pumice.cluster.apiserver.verbs.read import Filter, body_of, metadata_only
 
 BOOKMARK_EVERY = 60.0
@@ -22,18 +23,13 @@ def watch(call: Call) -> Response:
     """Starts a stream. An unusable resourceVersion is told inside of it (410 Gone as an ERROR event)."""
     request, storage = call.request, call.backend.storage
     wanted = Filter(call)
-    text, match = request.param("resourceVersion"), request.param("resourceVersionMatch")
+    check_watch(request)
+    text = request.param("resourceVersion")
     initial = request.flag("sendInitialEvents") if "sendInitialEvents" in request.query else None
-    if initial is not None and match != "NotOlderThan":
-        raise bad_request(
-            "resourceVersionMatch: Forbidden: sendInitialEvents requires resourceVersionMatch=NotOlderThan"
-        )
     try:
         asked = int(text or 0)
     except ValueError:
         raise bad_request(f"resourceVersion: Invalid value: {text!r}: must be a number") from None
-    if initial and not request.flag("allowWatchBookmarks"):
-        raise bad_request("sendInitialEvents: Forbidden: sendInitialEvents requires allowWatchBookmarks")
     if initial is None:
         initial = asked == 0  # no version or "0": current objects come first as ADDED
     elif initial is False and asked == 0:
@@ -66,7 +62,7 @@ async def _stream(call: Call, wanted: Filter, revision: int, initial: bool, time
         for chunk in slices(lines.line("ADDED", stored) for stored in first):
             yield chunk
         del first
-        if call.request.flag("sendInitialEvents"):
+        if bookmarks and call.request.flag("sendInitialEvents"):
             yield lines.bookmark(revision, initial_end=True)
     next_bookmark = clock.monotonic() + BOOKMARK_EVERY
     while True:
@@ -140,12 +136,12 @@ class _Lines:
         if wanted.empty and (not wanted.namespace or event.stored.namespace == wanted.namespace):
             return self.line(event.change, event.stored, event)
         now = wanted(event.stored)
-        then = event.previous is not None and wanted(event.previous)
+        then = event.previous if event.previous is not None and wanted(event.previous) else None
         if now:
             change = "MODIFIED" if then else "ADDED"
             return self.line(change, event.stored, event if change == event.change else None)
         if then:
-            return self.line("DELETED", event.stored)
+            return self.line("DELETED", then.told_at(event.revision))  # as the client knows it
         return None
 
     def line(self, change: str, stored: Stored, event: StoreEvent | None = None) -> bytes:
