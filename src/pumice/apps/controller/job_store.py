@@ -125,6 +125,8 @@ class JobStore:
             if known is not None and known.job.metadata.uid == job.metadata.uid:
                 self._forget(known)
             return
+        if known is not None and known.looked_at and _is_the_answer(job.metadata, known.job.metadata):
+            return
         echo = known is not None and known.looked_at and _is_echo(job, known)
         self.take_job(job)
         if not echo:
@@ -310,7 +312,11 @@ def _asks_alike(before: PodGroup, group: PodGroup) -> bool:
 
 def _is_known(meta: Meta, by: Meta) -> bool:
     """Whether an object is known as it was then, or as it is since: an answer may have told before the watch did."""
-    return meta.resource_version == by.resource_version or _older(meta, by)
+    return _is_the_answer(meta, by) or _older(meta, by)
+
+
+def _is_the_answer(meta: Meta, by: Meta) -> bool:
+    return (meta.uid, meta.resource_version) == (by.uid, by.resource_version)
 
 
 def _older(meta: Meta, than: Meta) -> bool:

@@ -158,6 +158,8 @@ def _living(view: View) -> Iterator[Effect]:
 def _preparation(job: Job) -> Iterator[Effect]:
     """Claims and what plugins make, as far as the status does not say that it is there; and what of it must follow the number of
     pods, once for each change of the Job."""
+    if not (job.spec.plugins or job.spec.volumes):
+        return
     marks = dict(job.status.controlled_resources)
     if job.phase in ("", PENDING):
         yield from _claims(job, marks)
