@@ -24,7 +24,7 @@ held, told = [], ""
 try:
     while True:
         held.append(torch.empty(50 << 20, dtype=torch.uint8, device="cuda"))
-except torch.OutOfMemoryError as error:
+except torch.cuda.OutOfMemoryError as error:
     told = str(error)
 count, total = len(held), torch.cuda.mem_get_info()[1] >> 20
 shown = subprocess.run(["nvidia-smi"], capture_output=True, text=True, check=True).stdout
@@ -71,7 +71,7 @@ import torch
 torch.cuda.set_per_process_memory_fraction(0.5)
 try:
     torch.empty(1600 << 20, dtype=torch.uint8, device="cuda")
-except torch.OutOfMemoryError as error:
+except torch.cuda.OutOfMemoryError as error:
     print(error)
 """
 WORKS_ON = """
@@ -124,7 +124,7 @@ for card in (0, 1):
     try:
         while True:
             held.append(torch.empty(50 << 20, dtype=torch.uint8, device=f"cuda:{card}"))
-    except torch.OutOfMemoryError as error:
+    except torch.cuda.OutOfMemoryError as error:
         full[card] = str(error)
 print(json.dumps({"moved": moved, "count": torch.cuda.device_count(), "full": full}))
 """
@@ -167,6 +167,8 @@ def _choose(machine: OneMachine, allocator: str) -> None:
 
 def _said(machine: OneMachine, python: str, program: str) -> str:
     done = machine.run("--memory", str(LIMIT), "--", python, "-c", program)
+    if "Unrecognized CachingAllocator option" in done.stderr:
+        pytest.skip("this PyTorch knows no expandable segments")
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -66,6 +66,45 @@ static void graphs_run_as_long_as_their_kernels(void)
     drop_machine();
 }
 
+CUresult cuEventRecordWithFlags(CUevent, CUstream, unsigned);
+
+/* PyTorch's cudaMallocAsync backend orders a free behind other streams by events that it ends with the capture. */
+static void an_event_of_a_capture_is_no_node_and_may_end_before_the_graph_runs(void)
+{
+    fresh_machine("virtual=1 memory_mib=8192 context_mib=300");
+    begin(0);
+    CUfunction f = kernel("pumice-kernel name=k ns=1000000\n", "k");
+    CUstream s, other;
+    CUgraph g;
+    CUgraphExec e;
+    CUevent inside, outside;
+    size_t nodes = 0;
+    OK(cuStreamCreate(&s, 1));
+    OK(cuStreamCreate(&other, 1));
+    OK(cuEventCreate(&inside, 2));
+    OK(cuEventCreate(&outside, 2));
+    OK(cuStreamBeginCapture_v2(s, 0));
+    OK(run(f, s));
+    OK(cuEventRecord(inside, s));
+    OK(cuStreamWaitEvent(other, inside, 0));
+    OK(run(f, other));
+    OK(cuEventRecord(inside, other));
+    OK(cuStreamWaitEvent(s, inside, 0));
+    OK(cuEventRecordWithFlags(outside, s, 1)); /* this one is recorded by the graph when it runs */
+    OK(cuStreamEndCapture(s, &g));
+    OK(cuGraphGetNodes(g, NULL, &nodes));
+    EQUAL(nodes, 3);
+    OK(cuEventDestroy_v2(inside));
+    OK(cuGraphInstantiateWithFlags(&e, g, 0));
+    OK(cuGraphLaunch(e, s));
+    EQUAL(cuEventQuery(outside), 600);
+    OK(cuStreamSynchronize(s));
+    OK(cuEventQuery(outside));
+    OK(cuGraphExecDestroy(e));
+    OK(cuGraphDestroy(g));
+    drop_machine();
+}
+
 static void memory_of_a_graph_can_be_freed_outside_of_it(void)
 {
     fresh_machine("virtual=1 memory_mib=8192 context_mib=300");
@@ -167,6 +206,7 @@ static void copies_wait_for_the_host_function_in_front(void)
 int main(void)
 {
     apart(graphs_run_as_long_as_their_kernels);
+    apart(an_event_of_a_capture_is_no_node_and_may_end_before_the_graph_runs);
     apart(memory_of_a_graph_can_be_freed_outside_of_it);
     apart(a_forbidden_call_spoils_the_capture);
     apart(cooperative_launches_must_fit_the_card);

@@ -31,6 +31,8 @@ static void disown(struct event *e)
     e->pending = false;
 }
 
+enum { RECORD_EXTERNAL = 1 };
+
 static uint64_t oldest_pending(unsigned card)
 {
     const struct machine_account *a = account_at(card, cu.slot);
@@ -159,10 +161,12 @@ EXPORT CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned 
     struct context *of = s == context->legacy ? context : context_of(s->context);
     if (!of)
         return CUDA_ERROR_INVALID_HANDLE;
-    if (capture_active(s)) {
+    if (capture_active(s) && flags == RECORD_EXTERNAL)
+        return capture_node(s, &(struct node){.type = N_RECORD, .event = event});
+    if (capture_active(s)) { /* what later work of the capture depends on: no node, and the event may be gone when the graph runs */
         e->captured = true;
         e->capture = s->capturing;
-        return capture_node(s, &(struct node){.type = N_RECORD, .event = event});
+        return CUDA_SUCCESS;
     }
     return record(e, s, of);
 }
