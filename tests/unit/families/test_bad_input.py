@@ -7,6 +7,7 @@ from kit.device_world import A100, V100, TinyLedger, card, limits, pod_of, vgpu_
 from kit.scheduler_confs import conf, sharing
 
 from pumice.engine.engine import Engine
+from pumice.families.nvidia_gpushare import NvidiaGpushare
 from pumice.families.nvidia_vgpu import NvidiaVgpu
 from pumice.families.protocol import Fit
 from pumice.families.settings import Settings
@@ -14,7 +15,7 @@ from pumice.model.refusal import Misfit, Refusal
 from pumice.wire import names, volcano
 from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.nvidia_vgpu import parse_register
-from pumice.wire.objects import convert
+from pumice.wire.objects import Node, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice.wire.volcano import Queue
 
@@ -174,3 +175,13 @@ def test_types_and_uuids_with_odd_letters_do_not_confuse_the_lists() -> None:
     misfit = ledger.try_pod(pod_of("p", limits(3, 100)), "n1")
     assert isinstance(misfit, Misfit)
     assert [c.uuid for c in misfit.cards] == ["GPU-b"]
+
+
+@pytest.mark.parametrize(("number", "memory"), [("1000000000", "32000"), ("1025", "32000"), ("2", "1e30"), ("2", "-5")])
+def test_a_node_that_claims_more_shared_cards_or_memory_than_can_be_has_none_and_says_so(number: str, memory: str) -> None:
+    capacity = {names.GPU_NUMBER: number, names.GPU_MEMORY: memory}
+    node = convert(Node, {"metadata": {"name": "n1"}, "status": {"capacity": capacity}})
+    found = NvidiaGpushare().inventory(node)
+    assert found is not None
+    assert found.cards == ()
+    assert found.problems[0].startswith("node n1 claims ")
