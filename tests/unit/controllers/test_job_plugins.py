@@ -95,6 +95,14 @@ def test_ray_starts_head_and_workers_and_serves_the_head() -> None:
     assert [each["port"] for each in service.body["spec"]["ports"]] == [7000, 8265, 10001]
 
 
+def test_ray_leaves_other_tasks_what_they_run_and_so_workers_without_a_head() -> None:
+    beside = made(task("head", 1), task("worker", 1), task("eval", 1), plugins={"ray": []})
+    headless = made(task("worker", 1), plugins={"ray": []})
+    for found, name in ((beside, "eval"), (headless, "worker")):
+        (container,) = pod(found, name)["spec"]["containers"]
+        assert "args" not in container, name
+
+
 def test_hcclrank_numbers_master_and_workers() -> None:
     found = made(task("master", 2), task("worker", 2), task("other", 1), plugins={"hcclrank": []})
     ranks = [pod(found, name, index)["metadata"]["annotations"].get("hccl/rankIndex")
