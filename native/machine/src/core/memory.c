@@ -25,13 +25,15 @@ uint64_t memory_allowed(unsigned card, int slot)
     return !a->mps_limit_bytes ? UINT64_MAX : bytes < a->mps_limit_bytes ? a->mps_limit_bytes - bytes : 0;
 }
 
-static bool try_charge(unsigned card, int slot, const struct charge *c)
+/* A driver has back what the dead held before anybody can tell that they are gone: the highest count is one of the living. */
+static bool try_charge(unsigned card, int slot, const struct charge *c, bool living_only)
 {
     struct machine_account *a = account_at(card, slot);
     card_lock(card);
     struct machine_lane *lane = &card_at(card)->lanes[a->lane];
     uint64_t capacity = memory_capacity(card, a->lane);
     bool fits = lane->used_bytes <= capacity && c->bytes <= capacity - lane->used_bytes && c->bytes <= memory_allowed(card, slot);
+    fits &= living_only || a->lane != 0 || lane->used_bytes + c->bytes <= card_at(card)->peak_bytes;
     if (fits) {
         SET(&a->bytes, a->bytes + c->bytes);
         SET(&lane->used_bytes, lane->used_bytes + c->bytes);
@@ -50,9 +52,10 @@ static bool try_charge(unsigned card, int slot, const struct charge *c)
 
 bool memory_charge(unsigned card, int slot, struct charge c)
 {
-    if (try_charge(card, slot, &c))
+    if (try_charge(card, slot, &c, false))
         return true;
-    return process_reap(true) > 0 && try_charge(card, slot, &c);
+    process_reap(true);
+    return try_charge(card, slot, &c, true);
 }
 
 static uint64_t less(uint64_t from, uint64_t by)
