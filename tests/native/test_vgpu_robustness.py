@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -272,6 +273,20 @@ def test_two_regions_beside_the_library_are_no_answer(card: Path, tmp_path: Path
             assert alone.ask("info")[1] == 1 << 30
     if not was_there:
         common.unlink(missing_ok=True)
+
+
+def test_who_makes_the_region_may_take_long_and_nobody_takes_the_limit_for_itself_meanwhile(container: Container) -> None:
+    """A process without a processor, or a stopped one: after 50 ms each of the others had a share of its own."""
+    with container.region.open("w+b") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX, UPSTREAM_BYTES)
+        waiting = [container.start(*python("holder.py"), LIBCUDA_LOG_LEVEL="1") for _ in range(2)]
+        time.sleep(0.5)
+    for process in waiting:
+        assert process.stdout is not None
+        assert process.stdout.readline() == '"ready"\n'
+    live = {slot.pid for slot in read_region(container.region).live}
+    said = [process.communicate("exit\n", timeout=60)[1] for process in waiting]
+    assert (live, said) == ({process.pid for process in waiting}, ["", ""])
 
 
 # ---- processes ------------------------------------------------------------------------------------------------------

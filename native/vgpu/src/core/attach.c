@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #define DEFAULT_PATH "/tmp/cudevshr.cache"
+enum { CREATION_WAITS = 100 }; /* of 50 ms at most */
 
 /* O_EXCL for creation: in a sticky directory a plain O_CREAT is refused on a file that another user made. */
 static int open_region(const char *path)
@@ -205,13 +206,24 @@ static bool is_ready(const struct region_probe *probe)
     return probe->kind == KIND_OURS || probe->kind == KIND_UPSTREAM;
 }
 
+/* On a busy machine whoever creates it may be without a processor for long, and each that gave up would have the limit for itself. */
+static enum lock_verdict await_creation(const struct region_map *map, struct region_probe *probe)
+{
+    enum lock_verdict verdict = LOCK_BUSY;
+    for (int attempt = 0; attempt < CREATION_WAITS && verdict == LOCK_BUSY && !is_ready(probe); attempt++) {
+        verdict = lock_wait(map->fd, 0, LOCK_UPSTREAM_BYTES);
+        *probe = region_probe(map->fd);
+    }
+    return verdict;
+}
+
 /* Under the lock that an upstream process takes while it creates the region. Another one may have created it meanwhile. */
 static const char *make_ready(struct region_map *map, struct region_probe *probe, const struct config *config)
 {
-    if (lock_wait(map->fd, 0, LOCK_UPSTREAM_BYTES) != LOCK_TAKEN)
-        return "its lock cannot be had";
+    enum lock_verdict verdict = await_creation(map, probe);
+    if (verdict != LOCK_TAKEN)
+        return is_ready(probe) ? NULL : "its lock cannot be had";
     const char *problem = NULL;
-    *probe = region_probe(map->fd);
     if (!is_ready(probe) && probe->kind != KIND_FOREIGN)
         problem = create_region(map, probe, config);
     lock_release(map->fd, 0, LOCK_UPSTREAM_BYTES);
