@@ -22,6 +22,14 @@ LIBRARY = NATIVE / "build/vgpu/libvgpu.so"
 PROGRAMS = NATIVE / "build/vgpu/programs"
 CHILDREN = Path(__file__).parent / "vgpu_children"
 MIB = 1 << 20
+MIXES = (
+    "linear managed pitched array mipmapped physical stream-ordered own_pool graph exported described passed_on",
+    "linear managed pitched physical stream-ordered own_pool graph context exported described passed_on",
+    "managed physical stream-ordered own_pool graph module context",
+    "managed physical module heap",
+)
+"""Paths to device memory that programs/mill takes at once. Small modules lie in blocks with small arrays and linear memory, and
+whose a block is then is known a second later: they are apart (docs/known-weaknesses.md)."""
 DEVICES, SLOTS = 16, 1024
 
 

@@ -7,7 +7,10 @@ import os
 import subprocess
 from pathlib import Path
 
-from benchmarks.native.harness import MS, PROGRAMS, TESTS, Figures, on, run, under
+from kit.vgpu_kit import MIB, MIXES
+
+from benchmarks.native.harness import CARD, MS, PROGRAMS, TESTS, Figures, on, run, under
+from pumice import machine
 
 
 def grants(figures: Figures, count: int) -> None:
@@ -20,6 +23,24 @@ def grants(figures: Figures, count: int) -> None:
     over = max(0, int(words[6]) - int(words[8]))
     figures.goal("bytes over the limit", over)
     figures.goal("other failures of the run", out.returncode)
+
+
+def witness(figures: Figures, folder: Path, count: int) -> None:
+    """Every path at once by a dozen processes; the machine's own count of the card is the witness, and knows no books."""
+    limit, done, refused, peaks = 8000 * MIB, 0, 0, []
+    for number, paths in enumerate(MIXES):
+        card = folder / f"mill{number}"
+        machine.create(machine.machine_of(CARD), card)
+        env = on(card, **under(folder / f"mill{number}.cache", CUDA_DEVICE_MEMORY_LIMIT=str(limit)))
+        counts = run(
+            PROGRAMS / "mill", "12", str(count // len(MIXES)), str(300 * MIB), *paths.split(), env=env, timeout=3600
+        )
+        done += sum(2 * granted + no for granted, no in counts.values())  # what was had was given back
+        refused += sum(no for _, no in counts.values())
+        peaks.append(machine.open_machine(card).peak(0))
+    figures.tell("operations of 12 processes by every path", done)
+    figures.tell("refused among them", refused)
+    figures.goal("every path at once, by the card's own count: bytes above the limit", max(0, max(peaks) - limit))
 
 
 def usable(figures: Figures, folder: Path) -> None:

@@ -50,6 +50,8 @@ if had("cuModuleLoadData", c.byref(module), c.c_char_p(b"pumice-kernel name=k ns
     call("cuModuleGetFunction", c.byref(function), module, c.c_char_p(b"k"))
     for _ in range(40):
         call("cuLaunchKernel", function, 1, 1, 1, 32, 1, 1, 0, None, None, None)
+    if not had("cuModuleUnload", module):
+        call("cuModuleUnload", module)
 call("cuCtxSynchronize")
 pool = ptr()
 if had("cuDeviceGetDefaultMemPool", c.byref(pool), 0):

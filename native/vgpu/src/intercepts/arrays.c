@@ -1,5 +1,6 @@
 /* Arrays and mipmapped arrays: an estimate of their bytes is booked. */
 #include "services/array_bytes.h"
+#include "services/blocks.h"
 #include "services/guest.h"
 #include "services/underway.h"
 
@@ -23,6 +24,7 @@ static int booking(const struct real *real, const void *out, const struct array3
     if (device < 0) \
         return INSIDE(call); \
     underway_begin(device); \
+    blocks_mingle(device); \
     CUresult rc = CUDA_ERROR_OUT_OF_MEMORY; \
     if (guest_reserve(device, bytes)) { \
         rc = INSIDE(call); \

@@ -51,9 +51,10 @@ CUresult cuCtxSetLimit(int limit, size_t value)
     saved = errno;
     if (rc == CUDA_SUCCESS) {
         int64_t taken = free_delta_taken(&before), most = (int64_t)expected;
-        reconcile_changed(device, expected == 0 ? (taken < 0 ? taken : 0) : taken < 0 ? 0 : taken < most ? taken : most);
+        reconcile_changed(device, expected == 0 ? (taken < 0 ? taken : 0) : taken < 0 ? 0 : taken < most ? taken : most, expected);
+    } else {
+        reconcile_expected(device, expected);
     }
-    reconcile_expected(device, expected); /* it is booked for what it took by now */
     errno = saved;
     return rc;
 }

@@ -3,6 +3,7 @@
 #include <stdbool.h>
 
 #define ROW_GRAIN 512ull
+#define LEVEL_GRAIN (64ull << 10)
 #define ARRAY_GRAIN (2ull << 20) /* small ones may share a block, but nothing tells which */
 
 enum {
@@ -57,6 +58,7 @@ uint64_t array_bytes(const struct array3d_descriptor *array, unsigned levels)
         depth = 6;
     for (unsigned level = 0; level < levels && level < 64; level++) {
         uint64_t bytes = level_bytes(array, width, height, depth);
+        bytes = rounded(bytes, LEVEL_GRAIN);
         sum = sum > UINT64_MAX - bytes ? UINT64_MAX : sum + bytes;
         if (width <= 1 && height <= 1 && (layers || depth <= 1))
             break;

@@ -11,15 +11,12 @@ enum { CLASSES = 12 }; /* 512 bytes to 1 MiB */
 
 /* Room in shared blocks, in requests of the class. */
 static int64_t room[REGION_DEVICES][CLASSES];
+static bool mingled[REGION_DEVICES]; /* others have places in them, too: nobody knows how many are left */
 
 void blocks_after_fork(void)
 {
     memset(room, 0, sizeof room);
-}
-
-uint64_t blocks_bytes(uint64_t bytes)
-{
-    return bytes > INT64_MAX - BLOCK ? INT64_MAX : (bytes + BLOCK - 1) / BLOCK * BLOCK;
+    memset(mingled, 0, sizeof mingled);
 }
 
 static int class_of(uint64_t bytes)
@@ -28,6 +25,21 @@ static int class_of(uint64_t bytes)
     while (SMALLEST << class < bytes)
         class++;
     return class;
+}
+
+void blocks_mingle(int device)
+{
+    __atomic_store_n(&mingled[device], true, __ATOMIC_RELAXED);
+}
+
+static bool has_room(int device, uint64_t bytes)
+{
+    return !__atomic_load_n(&mingled[device], __ATOMIC_RELAXED) && __atomic_load_n(&room[device][class_of(bytes)], __ATOMIC_RELAXED) > 0;
+}
+
+uint64_t blocks_bytes(uint64_t bytes)
+{
+    return bytes > INT64_MAX - BLOCK ? INT64_MAX : (bytes + BLOCK - 1) / BLOCK * BLOCK;
 }
 
 static int64_t places(int class)
@@ -47,7 +59,7 @@ bool blocks_reserve(struct block_request *request, int device, uint64_t bytes, b
     if (guest_reserve_silently(device, request->booked))
         return true;
     request->booked = 0;
-    if (request->shares && __atomic_load_n(&room[device][class_of(bytes)], __ATOMIC_RELAXED) > 0)
+    if (request->shares && has_room(device, bytes))
         return true;
     underway_end(device);
     guest_tell_refusal(device, bytes);

@@ -36,6 +36,9 @@ void blocks_dropped(const struct record *block);
 /* What whole blocks come to. */
 uint64_t blocks_bytes(uint64_t bytes);
 
+/* Arrays and modules take places in the same blocks: from now on nothing is given because a block has places left. */
+void blocks_mingle(int device);
+
 void blocks_after_fork(void);
 
 #endif

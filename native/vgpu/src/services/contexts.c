@@ -31,11 +31,6 @@ void contexts_after_fork(void)
     memset(context_count, 0, sizeof context_count);
 }
 
-static uint64_t booked_by_us(int device)
-{
-    return !region_has_books(&guest.map) ? 0 : shared_get(&guest.map.region->procs[guest.map.slot].used[device].total);
-}
-
 /* Where NVML does not tell what this process has: what the card lost meanwhile, if that can have been a context. */
 static uint64_t context_cost_by_card(const struct free_delta *before)
 {
@@ -43,12 +38,16 @@ static uint64_t context_cost_by_card(const struct free_delta *before)
     return taken >= MEASURED_MIN && taken <= MEASURED_MAX ? (uint64_t)taken : guest.config.context_bytes;
 }
 
+/* Where others allocate and free meanwhile, no less than the one before. */
 static uint64_t context_cost(int device, const struct free_delta *before, uint64_t reserved)
 {
-    uint64_t measured = listed_bytes(device), booked = booked_by_us(device) - reserved;
-    if (measured <= booked)
-        return measured == 0 ? context_cost_by_card(before) : 0;
-    return measured - booked < (uint64_t)MEASURED_MAX ? measured - booked : (uint64_t)MEASURED_MAX;
+    uint64_t measured = 0;
+    enum reconcile_answer answer = reconcile_new_context(device, reserved, &measured);
+    if (answer == RECONCILE_UNTOLD)
+        return context_cost_by_card(before);
+    if (answer == RECONCILE_AT_LEAST && measured < reserved)
+        measured = reserved;
+    return measured < (uint64_t)MEASURED_MAX ? measured : (uint64_t)MEASURED_MAX;
 }
 
 /* What the last one took, of any process of the container. */

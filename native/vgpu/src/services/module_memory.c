@@ -1,6 +1,7 @@
 #include "services/module_memory.h"
 
 #include "book/image.h"
+#include "services/blocks.h"
 #include "services/guest.h"
 #include "services/pools.h"
 #include "services/reconcile.h"
@@ -61,6 +62,7 @@ bool module_load_begin(const struct real *real, struct module_loading *loading, 
     *loading = (struct module_loading){.device = measured_device(real), .before = {.device = -1}};
     bool room = true;
     if (loading->device >= 0) {
+        blocks_mingle(loading->device);
         reconcile_settle(loading->device, false); /* what slipped past earlier is not this module's */
         expect(real, loading, image);
         room = reconcile_expect(loading->device, loading->expected);
@@ -114,6 +116,8 @@ CUresult module_loaded(const struct real *real, CUresult rc, void **handle, cons
             guest_tell_refusal(loading->device, taken);
             rc = CUDA_ERROR_OUT_OF_MEMORY;
         }
+    } else {
+        reconcile_expected(loading->device, 0);
     }
     errno = saved;
     return rc;
@@ -126,21 +130,19 @@ CUresult module_unload(CUresult (*unload)(void *), void *handle)
     struct parting parting = guest_part(RECORD_MODULE, (uint64_t)(uintptr_t)handle);
     int device = parting.known ? parting.record.device : measured_device(real_cuda());
     struct free_delta before = {.device = -1};
-    if (device >= 0 && reconcile_has_residue(device))
-        before = free_delta_in_context(device);
+    if (device >= 0) {
+        reconcile_begin(device);
+        if (reconcile_has_residue(device))
+            before = free_delta_in_context(device); /* code that was loaded later goes with it */
+    }
     CUresult rc = INSIDE(unload(handle));
-    if (rc != CUDA_SUCCESS) {
-        if (parting.known)
-            records_insert(&parting.record);
-        return rc;
-    }
     int saved = errno;
-    if (parting.known)
-        reconcile_return(parting.record.device, parting.record.bytes);
-    if (before.device >= 0) { /* code that was loaded later went with it */
-        int64_t more = free_delta_taken(&before);
-        reconcile_changed(device, more < 0 ? more : 0);
-    }
+    if (rc != CUDA_SUCCESS && parting.known)
+        records_insert(&parting.record);
+    if (device >= 0 && rc == CUDA_SUCCESS && (parting.known || before.device >= 0))
+        reconcile_unloaded(device, parting.known ? parting.record.bytes : 0, free_delta_taken(&before));
+    else if (device >= 0)
+        reconcile_end(device);
     errno = saved;
     return rc;
 }
@@ -150,7 +152,9 @@ CUresult module_looked_up(CUresult rc, const struct free_delta *before)
 {
     int saved = errno;
     if (rc == CUDA_SUCCESS && free_delta_less(before))
-        reconcile_changed(before->device, (int64_t)within(free_delta_taken(before), 0, FUNCTION_MOST));
+        reconcile_changed(before->device, (int64_t)within(free_delta_taken(before), 0, FUNCTION_MOST), 0);
+    else if (before->device >= 0)
+        reconcile_end(before->device);
     errno = saved;
     return rc;
 }
@@ -160,6 +164,8 @@ struct free_delta module_look_up_begin(const struct real *real)
 {
     int saved = errno;
     struct free_delta before = free_delta_in_context(measured_device(real));
+    if (before.device >= 0)
+        reconcile_begin(before.device);
     errno = saved;
     return before;
 }

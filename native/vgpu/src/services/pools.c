@@ -251,6 +251,7 @@ static CUresult allocate_locked(const struct real *real, struct pool *pool, pool
                                 size_t bytes, CUmemPool handle, CUstream stream)
 {
     settle_now_and_then(real, pool->device);
+    charge_growth(real, pool); /* a synchronisation since the last call may have taken free stretches out of it */
     if (!reserve_growth(real, pool, bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     uint64_t before = pool->reserved;
@@ -393,6 +394,11 @@ void pools_changed(const struct real *real, CUmemPool handle)
     if (pool != NULL && pool->device >= 0)
         charge_growth(real, pool);
     pthread_mutex_unlock(&pools_lock);
+}
+
+bool pools_any(void)
+{
+    return __atomic_load_n(&pool_count, __ATOMIC_RELAXED) > 0;
 }
 
 bool pools_pause(void)

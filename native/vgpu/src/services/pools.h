@@ -32,6 +32,7 @@ void pools_block_freed(CUdeviceptr pointer); /* of any pool, or of none */
 CUresult pools_destroy(const struct real *real, CUmemPool handle);
 void pools_changed(const struct real *real, CUmemPool handle); /* its reserve may have become another one */
 
+bool pools_any(void); /* a pool may shrink at any synchronisation */
 /* No pool grows until pools_go_on; false: one is growing right now, and nobody waits for it. */
 bool pools_pause(void);
 void pools_go_on(void);

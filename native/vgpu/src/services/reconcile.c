@@ -15,12 +15,20 @@
 enum { LOOKS = 4, PATIENT_LOOKS = 20 };
 #define PAUSE_NS 100000l
 
-/* Both parts are in the slot's module_size. */
+enum asking { BY_THE_WATCH, BY_A_CALL, AFTER_A_MOVE };
+
+/* All parts are in the slot's module_size. The last is changed without the lock, too. */
 static struct {
     uint64_t modules;  /* claimed by modules */
     uint64_t residue;
     uint64_t settled;  /* the slot's seqlock at the last settling */
+    uint64_t unnamed;  /* of those for whom the lock was not to be had: residue from the next settling on */
 } unbooked[REGION_DEVICES];
+
+/* Entries on their way that change what no hook books, and what is reserved for them. Not under the lock: they begin without it. */
+static struct {
+    uint64_t begun, ended, expected;
+} moves[REGION_DEVICES];
 
 static pthread_mutex_t unbooked_mutex = PTHREAD_MUTEX_INITIALIZER;
 
@@ -46,9 +54,32 @@ void reconcile_after_fork(bool child)
     if (child) {
         unbooked_mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
         memset(unbooked, 0, sizeof unbooked);
+        memset(moves, 0, sizeof moves);
     } else if (held_for_fork) {
         reconcile_unlock();
     }
+}
+
+void reconcile_begin(int device)
+{
+    shared_add(&moves[device].begun, 1);
+}
+
+void reconcile_end(int device)
+{
+    shared_add(&moves[device].ended, 1);
+}
+
+static void no_longer_expected(int device, uint64_t bytes)
+{
+    shared_add(&moves[device].expected, -bytes);
+    reconcile_end(device);
+}
+
+/* Nothing is on its way but what the caller itself began, and nothing has begun since. */
+static bool nothing_moves(int device, uint64_t begun, uint64_t own)
+{
+    return shared_get(&moves[device].begun) == begun && shared_get(&moves[device].ended) + own == begun;
 }
 
 static struct region_slot *own_slot(void)
@@ -61,24 +92,33 @@ static uint64_t booked_otherwise(const struct device_memory *used)
     return shared_get(&used->context_size) + shared_get(&used->data_size);
 }
 
+static uint64_t above(uint64_t bytes, uint64_t known)
+{
+    return bytes > known ? bytes - known : 0;
+}
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
 /*
  * NVML's figure beyond contexts and data. Bookings go on meanwhile: allocations are booked before they happen and frees after, so
  * the larger of the sums before and after can only make the difference too small, unless something came and went in between.
  * Then it is looked at again, and the smallest of the differences counts: nothing is ever booked twice. It is exact where nobody was
- * between books and driver all the while; else what is there may be more.
+ * between books and driver all the while; else what is there may be more. `besides`: what is booked of those and is to be found out.
  */
-static bool difference(int device, struct region_slot *own, int looks, uint64_t *beyond, bool *exact)
+static bool difference(int device, struct region_slot *own, int looks, uint64_t besides, uint64_t *beyond, bool *exact)
 {
     struct device_memory *used = &own->used[device];
     uint64_t least = UINT64_MAX;
     *exact = false;
     for (int look = 0; look < looks; look++) {
         bool quiet = underway_nobody_else(device);
-        uint64_t stamp = shared_get(&own->seqlock), before = booked_otherwise(used), measured = listed_bytes(device);
+        uint64_t stamp = shared_get(&own->seqlock), before = above(booked_otherwise(used), besides), measured = listed_bytes(device);
         if (measured == 0)
             return false;
-        uint64_t after = booked_otherwise(used), booked = after > before ? after : before;
-        uint64_t more = measured > booked ? measured - booked : 0;
+        uint64_t after = above(booked_otherwise(used), besides), more = above(measured, larger(before, after));
         *exact = quiet && underway_nobody_else(device) && shared_get(&own->seqlock) == stamp;
         least = more < least || *exact ? more : least;
         shared_set(&unbooked[device].settled, *exact ? stamp : UINT64_MAX); /* what was not exact is looked at again */
@@ -92,15 +132,39 @@ static bool difference(int device, struct region_slot *own, int looks, uint64_t 
     return true;
 }
 
-/* Under the lock, and with no pool between the growth of its reserve and its booking. False: nobody tells. */
-static bool look(int device, struct region_slot *own, int looks, uint64_t *beyond, bool *exact)
+/*
+ * Under the lock. False: nobody tells. Not exact where a module is on the card and not yet in the books, or the other way round, for
+ * another thread loads or unloads it; nor where a pool may have given back what is still booked, at a synchronisation of the
+ * program: whoever may call the driver asks, before and after.
+ */
+static bool look(int device, struct region_slot *own, enum asking asking, uint64_t besides, uint64_t *beyond, bool *exact)
 {
+    unbooked[device].residue += __atomic_exchange_n(&unbooked[device].unnamed, 0, __ATOMIC_SEQ_CST);
+    uint64_t begun = shared_get(&moves[device].begun);
+    bool asks = asking != BY_THE_WATCH, told = false, current = asks || !pools_any();
     *exact = false;
-    if (!pools_pause())
-        return false;
-    bool told = difference(device, own, looks, beyond, exact);
-    pools_go_on();
+    if (asks)
+        pools_settle(device, false);
+    if (pools_pause()) { /* none is between the growth of its reserve and its booking */
+        told = difference(device, own, asking == AFTER_A_MOVE ? PATIENT_LOOKS : LOOKS, besides, beyond, exact);
+        pools_go_on();
+    }
+    *exact = *exact && current && nothing_moves(device, begun, asking == AFTER_A_MOVE) && !(asks && pools_settle(device, false));
+    if (!*exact)
+        shared_set(&unbooked[device].settled, UINT64_MAX);
     return told;
+}
+
+enum reconcile_answer reconcile_new_context(int device, uint64_t reserved, uint64_t *bytes)
+{
+    struct region_slot *own = own_slot();
+    bool exact = false, told = false;
+    for (int attempt = 0; attempt < LOOKS && own != NULL && !exact; attempt++) {
+        uint64_t beyond = 0;
+        told = look(device, own, BY_A_CALL, reserved, &beyond, &exact);
+        *bytes = above(beyond, unbooked[device].modules + unbooked[device].residue);
+    }
+    return exact ? RECONCILE_EXACT : told ? RECONCILE_AT_LEAST : RECONCILE_UNTOLD;
 }
 
 /* Our own booking is no reason to look again. */
@@ -110,9 +174,12 @@ static void changed(int device, struct region_slot *own, uint64_t stamp)
         shared_set(&unbooked[device].settled, shared_get(&own->seqlock));
 }
 
-static void set_residue(int device, struct region_slot *own, uint64_t residue)
+/* The residue, in exchange for what was booked for it under another name: the books change by the difference alone. */
+static void set_residue(int device, struct region_slot *own, uint64_t residue, uint64_t instead_of)
 {
-    uint64_t had = unbooked[device].residue, stamp = shared_get(&own->seqlock);
+    uint64_t had = unbooked[device].residue + instead_of, stamp = shared_get(&own->seqlock);
+    if (residue != unbooked[device].residue)
+        log_debug("device %d: %llu bytes that no hook saw", device, (unsigned long long)residue);
     __atomic_store_n(&unbooked[device].residue, residue, __ATOMIC_RELAXED);
     if (residue > had)
         backend->charge(&guest.map, device, MEMORY_MODULE, residue - had);
@@ -120,46 +187,68 @@ static void set_residue(int device, struct region_slot *own, uint64_t residue)
         backend->release(&guest.map, device, MEMORY_MODULE, had - residue);
     else
         return;
-    log_debug("device %d: %llu bytes that no hook saw", device, (unsigned long long)residue);
     changed(device, own, stamp);
 }
 
-static uint64_t above(uint64_t bytes, uint64_t known)
-{
-    return bytes > known ? bytes - known : 0;
-}
-
-static uint64_t larger(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
-void reconcile_settle(int device, bool forced)
+void reconcile_settle(int device, bool by_the_watch)
 {
     struct region_slot *own = own_slot();
     uint64_t beyond;
     bool exact;
-    if (own == NULL || (!forced && shared_peek(&unbooked[device].settled) == shared_get(&own->seqlock)) || !reconcile_lock())
+    if (own == NULL || (!by_the_watch && shared_peek(&unbooked[device].settled) == shared_get(&own->seqlock)) || !reconcile_lock())
         return;
-    if (look(device, own, LOOKS, &beyond, &exact)) {
-        uint64_t residue = above(beyond, unbooked[device].modules);
-        set_residue(device, own, exact ? residue : larger(residue, unbooked[device].residue));
+    if (look(device, own, by_the_watch ? BY_THE_WATCH : BY_A_CALL, 0, &beyond, &exact)) {
+        uint64_t coming = exact ? 0 : shared_get(&moves[device].expected);
+        uint64_t residue = above(beyond, unbooked[device].modules + coming);
+        set_residue(device, own, exact ? residue : larger(residue, unbooked[device].residue), 0);
     }
     reconcile_unlock();
 }
 
-void reconcile_changed(int device, int64_t by)
+static uint64_t plus(uint64_t bytes, int64_t by)
+{
+    return by >= 0 || bytes > (uint64_t)-by ? bytes + (uint64_t)by : 0;
+}
+
+/* What others have reserved and may have taken already; under the caller's own move. */
+static uint64_t of_others(int device, uint64_t own)
+{
+    return above(shared_get(&moves[device].expected), own);
+}
+
+/* Under the lock. By how much it changed: where others move meanwhile, and where nobody tells. */
+static void settle_moved(int device, struct region_slot *own, int64_t among_others, int64_t untold, uint64_t expected, uint64_t instead_of)
+{
+    uint64_t beyond = 0;
+    bool exact, told = look(device, own, AFTER_A_MOVE, 0, &beyond, &exact);
+    uint64_t least = told ? above(beyond, unbooked[device].modules + (exact ? 0 : of_others(device, expected))) : 0;
+    uint64_t residue = plus(unbooked[device].residue, told ? among_others : untold);
+    set_residue(device, own, exact ? least : larger(residue, least), instead_of); /* each can only be too small while others move */
+}
+
+static void leave_unnamed(int device, uint64_t bytes)
+{
+    shared_add(&unbooked[device].unnamed, bytes);
+    shared_set(&unbooked[device].settled, UINT64_MAX);
+}
+
+void reconcile_changed(int device, int64_t by, uint64_t expected)
 {
     struct region_slot *own = own_slot();
-    uint64_t beyond = 0, residue = 0;
-    bool exact;
-    if (own == NULL || !reconcile_lock())
+    if (own == NULL) {
+        reconcile_expected(device, expected);
         return;
-    bool told = look(device, own, PATIENT_LOOKS, &beyond, &exact);
-    if (!exact) /* each of the two figures can only be too small while others are under way */
-        residue = by >= 0 || unbooked[device].residue > (uint64_t)-by ? unbooked[device].residue + (uint64_t)by : 0;
-    set_residue(device, own, told ? larger(residue, above(beyond, unbooked[device].modules)) : residue);
-    reconcile_unlock();
+    }
+    if (reconcile_lock()) {
+        settle_moved(device, own, by, by, expected, expected);
+        reconcile_unlock();
+    } else {
+        uint64_t most = expected == 0 && by > 0 ? (uint64_t)by : 0;
+        if (most > 0)
+            backend->charge(&guest.map, device, MEMORY_MODULE, most);
+        leave_unnamed(device, expected + most);
+    }
+    no_longer_expected(device, expected);
 }
 
 bool reconcile_has_residue(int device)
@@ -174,13 +263,20 @@ static bool reserve(int device, uint64_t bytes)
 
 bool reconcile_expect(int device, uint64_t bytes)
 {
-    return bytes == 0 || reserve(device, bytes) || (pools_settle(device, true) && reserve(device, bytes));
+    reconcile_begin(device);
+    bool fits = bytes == 0 || reserve(device, bytes) || (pools_settle(device, true) && reserve(device, bytes));
+    if (fits)
+        shared_add(&moves[device].expected, bytes);
+    else
+        reconcile_end(device);
+    return fits;
 }
 
 void reconcile_expected(int device, uint64_t bytes)
 {
     if (bytes > 0)
         backend->release(&guest.map, device, MEMORY_MODULE, bytes);
+    no_longer_expected(device, bytes);
 }
 
 /* The reserved becomes what it turned out to be. Under the lock. */
@@ -188,7 +284,8 @@ static bool adjust(int device, uint64_t reserved, uint64_t actual)
 {
     if (actual > reserved)
         return reserve(device, actual - reserved);
-    reconcile_expected(device, reserved - actual);
+    if (actual < reserved)
+        backend->release(&guest.map, device, MEMORY_MODULE, reserved - actual);
     return true;
 }
 
@@ -198,39 +295,71 @@ bool reconcile_claim(int device, uint64_t expected, uint64_t taken, uint64_t *by
     uint64_t beyond, stamp, known;
     bool exact;
     *bytes = 0;
-    if (own == NULL || !reconcile_lock()) {
-        reconcile_expected(device, expected); /* it becomes residue at the next settling */
+    if (own == NULL) {
+        reconcile_expected(device, expected);
         return true;
     }
+    if (!reconcile_lock()) {
+        leave_unnamed(device, expected);
+        no_longer_expected(device, expected);
+        return true;
+    }
+    bool told = look(device, own, AFTER_A_MOVE, 0, &beyond, &exact);
     known = unbooked[device].modules + unbooked[device].residue;
-    if (look(device, own, PATIENT_LOOKS, &beyond, &exact))
-        taken = exact ? above(beyond, known) : larger(taken, above(beyond, known));
+    if (told)
+        taken = exact ? above(beyond, known) : larger(taken, above(beyond, known + of_others(device, expected)));
     stamp = shared_get(&own->seqlock);
     bool fits = adjust(device, expected, taken);
     if (fits) {
         *bytes = taken;
-        unbooked[device].modules += taken;
+        shared_add(&unbooked[device].modules, taken);
         changed(device, own, stamp);
+        no_longer_expected(device, expected);
     }
     reconcile_unlock();
     return fits;
 }
 
+static uint64_t no_longer_of_modules(int device, uint64_t bytes)
+{
+    uint64_t had = shared_get(&unbooked[device].modules), held;
+    do
+        held = bytes < had ? bytes : had;
+    while (!shared_swap_if(&unbooked[device].modules, &had, had - held));
+    return held;
+}
+
 void reconcile_return(int device, uint64_t bytes)
 {
-    if (bytes == 0 || !reconcile_lock())
-        return; /* what is not returned becomes residue at the next settling */
-    uint64_t held = bytes < unbooked[device].modules ? bytes : unbooked[device].modules;
-    unbooked[device].modules -= held;
-    backend->release(&guest.map, device, MEMORY_MODULE, held);
-    reconcile_unlock();
+    if (bytes == 0)
+        return;
+    if (reconcile_lock()) {
+        backend->release(&guest.map, device, MEMORY_MODULE, no_longer_of_modules(device, bytes));
+        reconcile_unlock();
+    } else {
+        leave_unnamed(device, no_longer_of_modules(device, bytes));
+    }
+}
+
+void reconcile_unloaded(int device, uint64_t bytes, int64_t by)
+{
+    struct region_slot *own = own_slot();
+    if (own != NULL && reconcile_lock()) {
+        uint64_t held = no_longer_of_modules(device, bytes);
+        int64_t more = by + (int64_t)held;
+        settle_moved(device, own, (int64_t)held, more < 0 ? more : 0, 0, held);
+        reconcile_unlock();
+    } else {
+        leave_unnamed(device, no_longer_of_modules(device, bytes));
+    }
+    reconcile_end(device);
 }
 
 void reconcile_forget(int device)
 {
     if (!reconcile_lock())
         return;
-    backend->release(&guest.map, device, MEMORY_MODULE, unbooked[device].modules + unbooked[device].residue);
+    backend->release(&guest.map, device, MEMORY_MODULE, unbooked[device].modules + unbooked[device].residue + unbooked[device].unnamed);
     memset(&unbooked[device], 0, sizeof unbooked[device]);
     reconcile_unlock();
 }

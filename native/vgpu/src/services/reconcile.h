@@ -15,29 +15,46 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Brings the residue in line with NVML. Unless forced, only where something was booked since the last time. */
-void reconcile_settle(int device, bool forced);
+/* Brings the residue in line with NVML: by the watch each time, and else where something was booked since the last time. */
+void reconcile_settle(int device, bool by_the_watch);
 
-/* The same after something that changed it; where NVML does not tell, it changed by so much. */
-void reconcile_changed(int device, int64_t by);
+/*
+ * An entry that changes what no hook books: between the driver's doing and the books the two differ, and nobody else takes that for
+ * something that slipped past. It ends with one of the functions below, or with reconcile_end where nothing changed.
+ */
+void reconcile_begin(int device);
+void reconcile_end(int device);
+
+/* It changed the residue: where NVML does not tell, by so much. What was expected becomes what it took. */
+void reconcile_changed(int device, int64_t by, uint64_t expected);
 
 bool reconcile_has_residue(int device);
 
-/* Room for what is about to be taken, reserved before it is: false when the limit has none. Given back when it is over. */
+/* Begins, with room for what is about to be taken: false when the limit has none, and nothing begins. Given back when it is over. */
 bool reconcile_expect(int device, uint64_t bytes);
 void reconcile_expected(int device, uint64_t bytes);
 
 /*
  * What slipped past since the last time belongs to a module, for which so much was expected; where NVML does not tell, it took
- * so much. False when the limit has no room for it, and what was expected stays reserved.
+ * so much. False when the limit has no room for it, what was expected stays reserved, and it has not ended.
  */
 bool reconcile_claim(int device, uint64_t expected, uint64_t taken, uint64_t *bytes);
 
-/* A module's claim is over. */
+/*
+ * A module with this claim was unloaded; where NVML does not tell, the card has so much more by it. Blocks that it shared with others stay, as
+ * residue.
+ */
+void reconcile_unloaded(int device, uint64_t bytes, int64_t by);
+
+/* The claim of a module that went with its context. */
 void reconcile_return(int device, uint64_t bytes);
 
 /* No context is left on the device, and nothing that lived in one. */
 void reconcile_forget(int device);
+
+/* What a new context took, for which so much is booked. Under the lock. */
+enum reconcile_answer { RECONCILE_UNTOLD, RECONCILE_AT_LEAST, RECONCILE_EXACT };
+enum reconcile_answer reconcile_new_context(int device, uint64_t reserved, uint64_t *bytes);
 
 /* Contexts are measured while nobody settles. The lock is never waited for longer than 50 ms; false: it was not to be had. */
 bool reconcile_lock(void);
