@@ -24,8 +24,11 @@ from pumice.controllers.job.defaults import completed
 from pumice.controllers.job.pods import body as pod_body
 from pumice.wire.batch import Job
 from pumice.wire.objects import decode
+from pumice.wire.volcano import stamp
 
 MIB, SHARES, CARDS = 81920, 10, 8
+CREATED = 1_767_225_600
+"""When the first of the bound pods was made; a second later the next."""
 IN_FLIGHT = 300
 PAGE_ROOM = 100
 """Pages are cut at the size that the client asks for; this many objects at least make a page."""
@@ -40,6 +43,7 @@ def bound_pod(index: int, node_index: int, card: int) -> dict[str, Any]:
         "volcano.sh/devices-to-allocate": ids, "volcano.sh/bind-phase": "success", "volcano.sh/bind-time": "1",
         "scheduling.k8s.io/group-name": f"podgroup-{index}"})  # fmt: skip
     obj["metadata"]["resourceVersion"] = str(index + 10)
+    obj["metadata"]["creationTimestamp"] = stamp(CREATED + index)
     obj["metadata"]["managedFields"] = [{"manager": "kubectl", "operation": "Update", "fieldsV1": {
         f"f:field-{n}": {"f:inner": {}, "f:other": {}} for n in range(40)}}]  # fmt: skip
     obj["status"] = {"phase": "Running", "conditions": [{"type": t, "status": "True"} for t in ("Ready", "PodScheduled")]}
