@@ -97,7 +97,7 @@ def test_further_flags_go_to_the_benchmark_that_is_named(tree: Path) -> None:
 
 
 def test_a_wrong_name_is_answered_with_the_nearest(tree: Path) -> None:
-    with pytest.raises(BadInput, match=r"^there is no benchmark 'frist'; did you mean first\?$"):
+    with pytest.raises(BadInput, match=r"^there is no benchmark 'frist'; did you mean 'first'\?$"):
         bench.run(tree, "frist")
 
 
