@@ -7,19 +7,29 @@ import os
 import signal
 
 MARK = "PUMICE_CONTAINER"  # in the environment of every process of a container
+HOME = "PUMICE_CONTAINERS"  # beside it: which folder its runtime has, since a copy of that folder names the same containers
 
 
-def sweep(idents: list[str]) -> int:
-    """Kill what an earlier, killed spawner may have left, told by the marker in its environment. Returns how many."""
+def home_of(folder: str | os.PathLike[str]) -> str:
+    """What a folder shares with none of its copies."""
+    found = os.stat(folder)
+    return f"{found.st_dev}:{found.st_ino}"
+
+
+def sweep(idents: list[str], folder: str | os.PathLike[str]) -> int:
+    """Kill what an earlier, killed spawner of that folder may have left, told by the markers in its environment. Returns how
+    many."""
     if not idents:
         return 0
-    marks, count = {f"{MARK}={ident}".encode() for ident in idents}, 0
-    for pid in pids():
-        if pid != os.getpid() and carries(pid, marks):
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
-                count += 1
-    return count
+    marks, home = {f"{MARK}={ident}".encode() for ident in idents}, {f"{HOME}={home_of(folder)}".encode()}
+    ended = set[int]()
+    for _ in range(2):  # who was born of one of them while the list was read is in the next one
+        for pid in pids():
+            if pid != os.getpid() and carries(pid, marks) and carries(pid, home):
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+                    ended.add(pid)
+    return len(ended)
 
 
 def pids() -> list[int]:

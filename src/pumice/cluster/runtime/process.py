@@ -21,7 +21,7 @@ from pumice.cluster.runtime.console import Console
 from pumice.cluster.runtime.exec_session import LocalExec
 from pumice.cluster.runtime.failures import start_failure
 from pumice.cluster.runtime.no_namespaces import flatten
-from pumice.cluster.runtime.proc import MARK, sweep
+from pumice.cluster.runtime.proc import HOME, MARK, home_of, sweep
 from pumice.cluster.runtime.spec import ContainerSpec, ExecSession, Exit, StartFailed
 
 log = logging.getLogger("pumice.runtime")
@@ -129,7 +129,7 @@ class ProcessRuntime:
         for mount in spec.mounts:
             if not os.path.exists(mount.source):
                 self._provide_source(mount.source)
-        note = {MARK: spec.id}
+        note = {MARK: spec.id, HOME: home_of(self.directory)}
         plain = self.isolation == "none"
         env = {**(flatten(spec.env, spec.mounts) if plain else spec.env), **note}
         stage = self.directory / spec.id
@@ -294,7 +294,7 @@ class ProcessRuntime:
 
     def _all_died(self) -> None:
         """First processes died with the spawner (PR_SET_PDEATHSIG); what they started is ended here."""
-        sweep(list(self._specs))
+        sweep(list(self._specs), self.directory)
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(StartFailed("RuntimeError", "the spawner of containers is gone", transient=True))

@@ -329,7 +329,7 @@ def _drain(fd: int) -> bytes:
 def main() -> None:
     """Arguments: control socket's descriptor, isolation wanted, staging directory, ids to sweep."""
     sock = socket.socket(fileno=int(sys.argv[1]))
-    swept = sweep(sys.argv[4:])
+    swept = sweep(sys.argv[4:], os.path.dirname(sys.argv[3]))
     isolation, note = probe(sys.argv[2], sys.argv[3])
     spawner = Spawner(sock, isolation)
     sock.setblocking(True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from tests.unit.cluster.runtime.box import Box, Inside, alive, marked, processes_with, until, wait_for
 
+from pumice.cluster.runtime.proc import home_of
 from pumice.cluster.runtime.process import ProcessRuntime
 from pumice.cluster.runtime.spec import Mount, StartFailed
 
@@ -31,6 +33,7 @@ def test_nothing_of_a_container_outlives_its_first_process(inside: Inside, tmp_p
 _CLIENT = """
 import asyncio, sys
 from pathlib import Path
+from pumice.cluster.runtime.proc import home_of
 from pumice.cluster.runtime.process import ProcessRuntime
 from pumice.cluster.runtime.spec import ContainerSpec
 
@@ -83,7 +86,8 @@ def test_a_kill_of_the_spawner_ends_its_containers_and_another_one_takes_over(in
 def test_what_a_kill_of_everything_left_is_swept_at_the_next_start(tmp_path: Path) -> None:
     lost = uuid.uuid4().hex
     (tmp_path / "containers" / lost).mkdir(parents=True)
-    stray = subprocess.Popen(["sleep", "303"], env={"PUMICE_CONTAINER": lost}, start_new_session=True)
+    marks = {"PUMICE_CONTAINER": lost, "PUMICE_CONTAINERS": home_of(tmp_path / "containers")}
+    stray = subprocess.Popen(["sleep", "303"], env=marks, start_new_session=True)
 
     async def main() -> None:
         runtime = await ProcessRuntime.launch(tmp_path / "containers", data_dir=tmp_path)
@@ -92,6 +96,20 @@ def test_what_a_kill_of_everything_left_is_swept_at_the_next_start(tmp_path: Pat
     asyncio.run(main())
     assert stray.wait(timeout=60) == -signal.SIGKILL
     assert [entry.name for entry in (tmp_path / "containers").iterdir()] == ["stage"]
+
+
+def test_a_copy_of_the_folder_ends_nothing_of_the_cluster_that_it_is_a_copy_of(client: Any, tmp_path: Path) -> None:
+    _, ident, pid, _ = client
+    copy = tmp_path.parent / f"{tmp_path.name}-copy"
+    shutil.copytree(tmp_path / "containers", copy / "containers")
+    assert (copy / "containers" / ident).is_dir()
+
+    async def main() -> None:
+        runtime = await ProcessRuntime.launch(copy / "containers", data_dir=copy)
+        await runtime.close()
+
+    asyncio.run(main())
+    assert alive(pid)
 
 
 def test_a_spawner_that_cannot_be_started_again_at_once_is_tried_for_until_it_can(inside: Inside, monkeypatch: Any) -> None:
