@@ -13,18 +13,8 @@ from pumice.cluster.controllers.selecting import Key, Selecting
 from pumice.cluster.controllers.watched import FULL, NODE_LEASES, OWNER_KINDS, RECONCILED, SELECTORS
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster, Resource
+from pumice.wire import kinds
 from pumice.wire.conditions import holds
-from pumice.wire.kinds import (
-    CLUSTER_ROLES,
-    CONFIGMAPS,
-    CRDS,
-    DAEMON_SETS,
-    LEASES,
-    NAMESPACES,
-    NODES,
-    PODS,
-    SERVICE_ACCOUNTS,
-)
 
 GARBAGE = Resource("", "", "garbage")  # the queue of the garbage collector: keys are uids of any kind
 ORPHANS = Resource("", "", "orphans")  # the queue of nodes that may be gone: keys are their names
@@ -37,8 +27,9 @@ class Marking:
     def __init__(self, cluster: Cluster, clock: Clock, mark: Callable[[Key], None], later: Callable[[Key, float], None]) -> None:
         self._clock, self._put, self._later = clock, mark, later
         self.caches = Caches(cluster, FULL, self._changed, lambda uid: self._mark(GARBAGE, uid))
-        self.selecting = Selecting(lambda name: (pod for v in self.caches.in_namespace(name)
-                                                 if v.resource == PODS and (pod := self.caches.get(PODS, v.meta.uid))))
+        self.selecting = Selecting(lambda name: (
+            pod for v in self.caches.in_namespace(name)
+            if v.resource == kinds.PODS and (pod := self.caches.get(kinds.PODS, v.meta.uid))))  # fmt: skip
         self._renewed: dict[str, tuple[str, float]] = {}  # node -> (its lease's renewTime, when we saw that)
 
     def silence(self, node: str) -> float | None:
@@ -47,8 +38,8 @@ class Marking:
 
     def find_orphans(self) -> None:
         """Once, at the start: pods of nodes that vanished while nobody watched."""
-        known = {node["metadata"]["name"] for node in self.caches.every(NODES)}
-        for name in {pod["spec"].get("nodeName") or "" for pod in self.caches.every(PODS)} - known - {""}:
+        known = {node["metadata"]["name"] for node in self.caches.every(kinds.NODES)}
+        for name in {pod["spec"].get("nodeName") or "" for pod in self.caches.every(kinds.PODS)} - known - {""}:
             self._later((ORPHANS, name), nodes.QUARANTINE)
 
     def _changed(self, resource: Resource, meta: Meta, obj: dict[str, Any] | None) -> None:
@@ -57,7 +48,7 @@ class Marking:
         if resource in SELECTORS:
             self.selecting.put((resource, meta.uid), meta.namespace, SELECTORS[resource](obj) if obj else None)
             self._mark(resource, meta.uid)
-        if resource == PODS:
+        if resource == kinds.PODS:
             self._mark_its_node(obj)
             owners = {owner.uid for owner in meta.owner_references}  # they are told below
             for key in self.selecting.see(meta.uid, meta.namespace, obj):
@@ -67,23 +58,23 @@ class Marking:
             kind = OWNER_KINDS.get(owner.kind)
             if kind is not None and owner.controller:
                 self._mark(kind, owner.uid)
-        if resource == NODES:
-            for uid in self.caches.full[DAEMON_SETS]:
-                self._mark(DAEMON_SETS, uid)
-            self._mark(NODES, meta.uid)
+        if resource == kinds.NODES:
+            for uid in self.caches.full[kinds.DAEMON_SETS]:
+                self._mark(kinds.DAEMON_SETS, uid)
+            self._mark(kinds.NODES, meta.uid)
             if obj is None:
                 self._later((ORPHANS, meta.name), nodes.QUARANTINE)
-        if resource == LEASES and meta.namespace == NODE_LEASES and obj is not None:
+        if resource == kinds.LEASES and meta.namespace == NODE_LEASES and obj is not None:
             self._see_lease(meta.name, obj)
-        if resource == CRDS and obj is not None:
+        if resource == kinds.CRDS and obj is not None:
             self._watch_custom(obj)
-        if resource in storage.KINDS or (resource == PODS and obj is None):
+        if resource in storage.KINDS or (resource == kinds.PODS and obj is None):
             full = self.caches.full
             for kind, uid in storage.concerned(resource, meta, obj, full[storage.CLAIMS], full[storage.VOLUMES]):
                 self._mark(kind, uid)
-        if resource == CLUSTER_ROLES:
-            for uid in self.caches.full[CLUSTER_ROLES]:
-                self._mark(CLUSTER_ROLES, uid)
+        if resource == kinds.CLUSTER_ROLES:
+            for uid in self.caches.full[kinds.CLUSTER_ROLES]:
+                self._mark(kinds.CLUSTER_ROLES, uid)
         if obj is None and meta.namespace:
             self._mark_namespace(meta.namespace, resource)
         if meta.owner_references or meta.finalizers or obj is None or meta.deletion_timestamp:
@@ -92,27 +83,27 @@ class Marking:
 
     def _mark_namespace(self, name: str, lost: Resource) -> None:
         """Something left the namespace: it may be empty now, or miss what every namespace has."""
-        uid = self.caches.names.get((NAMESPACES, "", name))
-        namespace = self.caches.get(NAMESPACES, uid) if uid else None
-        if uid and namespace and (is_deleting(namespace) or lost in (SERVICE_ACCOUNTS, CONFIGMAPS)):
-            self._mark(NAMESPACES, uid)
+        uid = self.caches.names.get((kinds.NAMESPACES, "", name))
+        namespace = self.caches.get(kinds.NAMESPACES, uid) if uid else None
+        if uid and namespace and (is_deleting(namespace) or lost in (kinds.SERVICE_ACCOUNTS, kinds.CONFIGMAPS)):
+            self._mark(kinds.NAMESPACES, uid)
 
     def _mark_its_node(self, pod: dict[str, Any] | None) -> None:
         """Where the node sends pods away, or there is none: whoever makes a pod may name what never was."""
         name = pod["spec"].get("nodeName", "") if pod else ""
-        uid = self.caches.names.get((NODES, "", name))
+        uid = self.caches.names.get((kinds.NODES, "", name))
         if name and not uid:
             self._later((ORPHANS, name), nodes.QUARANTINE)
-        if uid and nodes.sends_away(self.caches.get(NODES, uid) or {}):
-            self._mark(NODES, uid)
+        if uid and nodes.sends_away(self.caches.get(kinds.NODES, uid) or {}):
+            self._mark(kinds.NODES, uid)
 
     def _see_lease(self, node: str, lease: dict[str, Any]) -> None:
         renewed, first = str(lease["spec"].get("renewTime") or ""), node not in self._renewed
         if self._renewed.get(node, ("", 0.0))[0] != renewed:
             self._renewed[node] = (renewed, self._clock.monotonic())
-            uid = self.caches.names.get((NODES, "", node))
-            if uid and (first or (self.caches.get(NODES, uid) or {}).get("spec", {}).get("taints")):
-                self._mark(NODES, uid)
+            uid = self.caches.names.get((kinds.NODES, "", node))
+            if uid and (first or (self.caches.get(kinds.NODES, uid) or {}).get("spec", {}).get("taints")):
+                self._mark(kinds.NODES, uid)
 
     def _watch_custom(self, crd: dict[str, Any]) -> None:
         spec = crd["spec"]

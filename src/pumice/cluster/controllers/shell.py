@@ -45,23 +45,7 @@ from pumice.cluster.controllers.watched import COLLECTED, FULL
 from pumice.cluster.kubelet.events import EventRecorder
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Resource
-from pumice.wire.kinds import (
-    CLUSTER_ROLES,
-    CRDS,
-    CRON_JOBS,
-    DAEMON_SETS,
-    DEPLOYMENTS,
-    DISRUPTION_BUDGETS,
-    ENDPOINT_SLICES,
-    ENDPOINTS,
-    JOBS,
-    NAMESPACES,
-    NODES,
-    PODS,
-    REPLICA_SETS,
-    REPLICATION_CONTROLLERS,
-    SERVICES,
-)
+from pumice.wire import kinds
 
 log = logging.getLogger("pumice.kube-controllers")
 _WRITES = 16  # at a time
@@ -153,27 +137,28 @@ class Controllers:
         if controller == GARBAGE:
             return await self._collect(uid)
         if controller == ORPHANS:
-            return nodes.orphans(self.caches.pods_on(uid)) if (NODES, "", uid) not in caches.names else []
+            return nodes.orphans(self.caches.pods_on(uid)) if (kinds.NODES, "", uid) not in caches.names else []
         obj = caches.get(controller, uid)
         if obj is None:
             return []
         if controller == storage.VOLUMES:
             return storage.reconcile_volume(obj, await self._claim_of(obj), now)
         table: dict[Resource, Callable[[], list[Action]]] = {
-            REPLICA_SETS: lambda: replicaset.reconcile(obj, self._claimed(controller, uid), now),
-            REPLICATION_CONTROLLERS: lambda: replicaset.reconcile(obj, self._claimed(controller, uid), now, controller),
-            DEPLOYMENTS: lambda: deployment.reconcile(obj, caches.owned(REPLICA_SETS, uid), now),
-            DAEMON_SETS: lambda: daemonset.reconcile(obj, caches.every(NODES), caches.owned(PODS, uid), now),
-            CLUSTER_ROLES: lambda: roles.reconcile(obj, caches.every(CLUSTER_ROLES)),
-            CRON_JOBS: lambda: cronjob.reconcile(obj, caches.owned(JOBS, uid), now),
-            JOBS: lambda: job.reconcile(obj, caches.owned(PODS, uid), now),
-            SERVICES: lambda: endpoints.reconcile(obj, self._selected(controller, uid), caches.owned(ENDPOINT_SLICES, uid),
-                                                  caches.named(ENDPOINTS, obj["metadata"])),
-            DISRUPTION_BUDGETS: lambda: disruption.reconcile(obj, self._selected(controller, uid), self._scale, now),
+            kinds.REPLICA_SETS: lambda: replicaset.reconcile(obj, self._claimed(controller, uid), now),
+            kinds.REPLICATION_CONTROLLERS: lambda: replicaset.reconcile(obj, self._claimed(controller, uid), now, controller),
+            kinds.DEPLOYMENTS: lambda: deployment.reconcile(obj, caches.owned(kinds.REPLICA_SETS, uid), now),
+            kinds.DAEMON_SETS: lambda: daemonset.reconcile(obj, caches.every(kinds.NODES), caches.owned(kinds.PODS, uid), now),
+            kinds.CLUSTER_ROLES: lambda: roles.reconcile(obj, caches.every(kinds.CLUSTER_ROLES)),
+            kinds.CRON_JOBS: lambda: cronjob.reconcile(obj, caches.owned(kinds.JOBS, uid), now),
+            kinds.JOBS: lambda: job.reconcile(obj, caches.owned(kinds.PODS, uid), now),
+            kinds.SERVICES: lambda: endpoints.reconcile(
+                obj, self._selected(controller, uid), caches.owned(kinds.ENDPOINT_SLICES, uid),
+                caches.named(kinds.ENDPOINTS, obj["metadata"])),
+            kinds.DISRUPTION_BUDGETS: lambda: disruption.reconcile(obj, self._selected(controller, uid), self._scale, now),
             storage.CLAIMS: lambda: storage.reconcile_claim(obj, caches.every(storage.VOLUMES), caches.every(storage.CLASSES), (
-                pod for pod in caches.every(PODS) if pod["metadata"]["namespace"] == obj["metadata"]["namespace"]), now),
-            NODES: lambda: self._look_at_node(obj, now),
-            NAMESPACES: lambda: namespaces.reconcile(obj, caches.in_namespace(obj["metadata"]["name"]), self.root_ca, now),
+                pod for pod in caches.every(kinds.PODS) if pod["metadata"]["namespace"] == obj["metadata"]["namespace"]), now),
+            kinds.NODES: lambda: self._look_at_node(obj, now),
+            kinds.NAMESPACES: lambda: namespaces.reconcile(obj, caches.in_namespace(obj["metadata"]["name"]), self.root_ca, now),
         }
         return table[controller]() if controller in table else unserved.reconcile(controller, obj)
 
@@ -185,21 +170,21 @@ class Controllers:
             return nodes.reconcile(node, silent, [], now) if silent is not None else []
         pods = self.caches.pods_on(name)
         actions = nodes.reconcile(node, silent, pods, now) if silent is not None else []
-        changed = any(isinstance(action, Patch) and action.resource == NODES for action in actions)
+        changed = any(isinstance(action, Patch) and action.resource == kinds.NODES for action in actions)
         return actions if changed else [*actions, *nodes.evict(node, pods, now)]
 
     def _selected(self, resource: Resource, uid: str) -> list[dict[str, Any]]:
-        return [pod for member in self.marking.selecting.members((resource, uid)) if (pod := self.caches.get(PODS, member))]
+        return [pod for member in self.marking.selecting.members((resource, uid)) if (pod := self.caches.get(kinds.PODS, member))]
 
     def _claimed(self, resource: Resource, uid: str) -> list[dict[str, Any]]:
         """Its pods, and others that it selects."""
-        found = [*self.caches.owned(PODS, uid), *self._selected(resource, uid)]
+        found = [*self.caches.owned(kinds.PODS, uid), *self._selected(resource, uid)]
         return list({pod["metadata"]["uid"]: pod for pod in found}.values())
 
     def _scale(self, pod: Mapping[str, Any]) -> tuple[str, int] | None:
         """How many pods the Deployment wants that made this one, or the ReplicaSet or -Controller where none did."""
         found, owner = None, controller_of(pod)
-        for kind in (REPLICA_SETS, REPLICATION_CONTROLLERS, DEPLOYMENTS):
+        for kind in (kinds.REPLICA_SETS, kinds.REPLICATION_CONTROLLERS, kinds.DEPLOYMENTS):
             above = self.caches.get(kind, owner["uid"]) if owner else None
             if above is not None:
                 found, owner = (above["metadata"]["uid"], int(above["spec"].get("replicas", 1))), controller_of(above)
@@ -245,7 +230,7 @@ class Controllers:
 
     def _resource_of(self, owner: garbage.Owner) -> Resource | None:
         group, _, version = owner.api_version.rpartition("/")
-        for crd in self.caches.every(CRDS):
+        for crd in self.caches.every(kinds.CRDS):
             spec = crd["spec"]
             if spec["names"]["kind"] == owner.kind and spec["group"] == group:
                 return Resource(group, version, spec["names"]["plural"], spec["scope"] == "Namespaced")
@@ -270,7 +255,7 @@ class Controllers:
                 case Delete():
                     await self._delete(action)
                 case Finalize(namespace):
-                    await self.cluster.update(NAMESPACES, namespace, subresource="finalize")
+                    await self.cluster.update(kinds.NAMESPACES, namespace, subresource="finalize")
                 case RemoveFolder(path):
                     await asyncio.to_thread(_remove, self.roots, path)
                 case Tell(about, kind, reason, message):
@@ -291,7 +276,7 @@ class Controllers:
 
     def _tell_owner(self, resource: Resource, meta: dict[str, Any], reason: str, text: str) -> None:
         owner = controller_of({"metadata": meta})
-        if resource == PODS and owner is not None:
+        if resource == kinds.PODS and owner is not None:
             about = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "metadata": {
                 "name": owner["name"], "uid": owner["uid"], "namespace": meta["namespace"]}}
             self.events.record(about, "Normal", reason, f"{text}: {meta['name']}")

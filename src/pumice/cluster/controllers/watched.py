@@ -7,30 +7,14 @@ from typing import Any
 
 from pumice.cluster.controllers import endpoints, replicaset, storage, unserved
 from pumice.ports.cluster import Resource
-from pumice.wire.kinds import (
-    CLUSTER_ROLES,
-    CRDS,
-    CRON_JOBS,
-    DAEMON_SETS,
-    DEPLOYMENTS,
-    DISRUPTION_BUDGETS,
-    ENDPOINT_SLICES,
-    ENDPOINTS,
-    JOBS,
-    LEASES,
-    NAMESPACES,
-    NODES,
-    PODS,
-    REPLICA_SETS,
-    REPLICATION_CONTROLLERS,
-    SERVICES,
-)
+from pumice.wire import kinds
 
 NODE_LEASES = "kube-node-lease"
-RECONCILED = (DEPLOYMENTS, REPLICA_SETS, REPLICATION_CONTROLLERS, DAEMON_SETS, JOBS, CRON_JOBS, NAMESPACES, CLUSTER_ROLES,
-              *unserved.KINDS)  # fmt: skip
+RECONCILED = (kinds.DEPLOYMENTS, kinds.REPLICA_SETS, kinds.REPLICATION_CONTROLLERS, kinds.DAEMON_SETS, kinds.JOBS,
+              kinds.CRON_JOBS, kinds.NAMESPACES, kinds.CLUSTER_ROLES, *unserved.KINDS)  # fmt: skip
 """Looked at whenever they change."""
-FULL = (*RECONCILED, PODS, NODES, CRDS, LEASES, SERVICES, ENDPOINT_SLICES, ENDPOINTS, DISRUPTION_BUDGETS, *storage.KINDS)
+FULL = (*RECONCILED, kinds.PODS, kinds.NODES, kinds.CRDS, kinds.LEASES, kinds.SERVICES, kinds.ENDPOINT_SLICES, kinds.ENDPOINTS,
+        kinds.DISRUPTION_BUDGETS, *storage.KINDS)  # fmt: skip
 _RBAC, _HOOKS = "rbac.authorization.k8s.io", "admissionregistration.k8s.io"
 _CORE = ("configmaps", "secrets", "serviceaccounts", "podtemplates", "limitranges", "resourcequotas", "events")
 COLLECTED = (
@@ -42,11 +26,11 @@ COLLECTED = (
 )  # fmt: skip
 """Beside those: collected with their owners, and emptied with their namespace."""
 OWNER_KINDS = {
-    "ReplicaSet": REPLICA_SETS, "DaemonSet": DAEMON_SETS, "Job": JOBS, "Deployment": DEPLOYMENTS, "Service": SERVICES,
-    "ReplicationController": REPLICATION_CONTROLLERS, "CronJob": CRON_JOBS,
+    "ReplicaSet": kinds.REPLICA_SETS, "DaemonSet": kinds.DAEMON_SETS, "Job": kinds.JOBS, "Deployment": kinds.DEPLOYMENTS,
+    "Service": kinds.SERVICES, "ReplicationController": kinds.REPLICATION_CONTROLLERS, "CronJob": kinds.CRON_JOBS,
 }  # fmt: skip
 SELECTORS: Mapping[Resource, Callable[[Mapping[str, Any]], dict[str, Any] | None]] = {
-    SERVICES: endpoints.selector_of, DISRUPTION_BUDGETS: lambda budget: (budget.get("spec") or {}).get("selector"),
-    REPLICA_SETS: replicaset.selector_of, REPLICATION_CONTROLLERS: replicaset.selector_of,
+    kinds.SERVICES: endpoints.selector_of, kinds.DISRUPTION_BUDGETS: lambda budget: (budget.get("spec") or {}).get("selector"),
+    kinds.REPLICA_SETS: replicaset.selector_of, kinds.REPLICATION_CONTROLLERS: replicaset.selector_of,
 }  # fmt: skip
 """Who follows the pods that it selects."""
