@@ -451,3 +451,54 @@ def pending_is_counted(world: JobWorld) -> Callable[[], Awaitable[bool]]:
         return (await world.status("j")).get("pending") == 1
 
     return holds
+
+
+@pytest.mark.parametrize("what", ["pod", "group"])
+def test_what_was_made_and_went_while_no_watch_was_heard_is_made_again(what: str) -> None:
+    """The versions in between are forgotten: the list that comes then says nothing of it."""
+
+    async def story() -> None:
+        async with job_world() as world:
+            kind, plural = (kinds.PODS, "/pods") if what == "pod" else (volcano.POD_GROUPS, "/podgroups")
+
+            def deafen(verb: str, path: str) -> None:
+                if verb == "POST" and path.endswith(plural):
+                    world.cluster.hang_up(forget=False, seconds=5)
+
+            world.cluster.fault = deafen
+            await world.submit(job("j", task("main")))
+            if what == "pod":
+                await world.admit()
+            (made,) = (await world.hands.list(kind, "default"))["items"]
+            await world.hands.delete(kind, made["metadata"]["name"], "default", **{"grace": 0} if what == "pod" else {})
+            world.cluster.fault = lambda verb, path: None
+            world.cluster.hang_up(forget=True, seconds=1)
+            await world.rest(20)
+            await world.start()
+            assert await world.phase("j") == "Running"
+
+    run_virtually(story())
+
+
+def test_a_conflict_takes_the_first_phase_of_a_job_from_nobody() -> None:
+    """Our definition of Jobs alone says it; the counts were written, and then somebody was faster."""
+
+    async def story() -> None:
+        async with job_world() as world:
+            left = [1]
+
+            def conflict(verb: str, path: str) -> ApiError | None:
+                if verb != "PATCH" or not path.endswith("/status") or not left[0]:
+                    return None
+                left[0] -= 1
+                return ApiError(409, "Conflict", "the object has been modified")
+
+            await world.submit(job("j", task("main")))
+            await world.admit()
+            assert (await world.status("j"))["pending"] == 1
+            world.cluster.fault = conflict
+            await world.start()
+            assert left == [0]
+            assert [each["status"] for each in (await world.status("j"))["conditions"]] == ["Pending", "Running"]
+
+    run_virtually(story())

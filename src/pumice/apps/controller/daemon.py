@@ -42,6 +42,8 @@ from pumice.wire.without_effect import Row, What, rows
 
 log = logging.getLogger("pumice.controller")
 
+OF_JOBS, GROUPS = "pods of jobs", "podgroups"
+
 
 @dataclass(slots=True)
 class Settings(LedSettings):
@@ -180,10 +182,10 @@ class Controller:
 
     def watches(self) -> Iterator[Watch]:
         yield Watch("queues", volcano.QUEUES, self._on_queue, Queue)
-        yield Watch("podgroups", volcano.POD_GROUPS, self._on_group, PodGroup)
+        yield Watch(GROUPS, volcano.POD_GROUPS, self._on_group, PodGroup)
         yield Watch(KIND, volcano.COMMANDS, self.commands.on_event)
         if self.settings.jobs:  # what bears the label of Jobs is listed once, and looked at by both where it is of none
-            yield Watch("pods of jobs", kinds.PODS, self._on_job_pod, LabelledPod, JOB_NAME)
+            yield Watch(OF_JOBS, kinds.PODS, self._on_job_pod, LabelledPod, JOB_NAME)
             yield Watch("jobs", volcano.JOBS, self._on_job, Job)
             yield Watch("jobtemplates", JOB_TEMPLATES, self.makers.on_template)
             yield Watch("cronjobs", CRON_JOBS, self.makers.on(CRON))
@@ -204,6 +206,8 @@ class Controller:
         await watcher.watch(row.name, resource, partial(watcher.taken, row.name, self.unserved.on(row)))
 
     def _is_synced(self, name: str) -> None:
+        if name in (OF_JOBS, GROUPS):
+            self.jobs.store.listed()
         self._unsynced.discard(name)
         if not self._unsynced:
             self._synced.set()

@@ -29,6 +29,7 @@ from pumice.controllers.job.effects import (
 from pumice.controllers.job.group import owner
 from pumice.controllers.job.phases import FINISHED
 from pumice.controllers.job.plugins.ssh import with_keys
+from pumice.controllers.job.status import begun
 from pumice.metrics.text import Histogram
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Resource
@@ -231,17 +232,31 @@ class Effects:
                 raise
         self.store.dropped_pod(known, effect.pod, volcano.stamp(self.clock.now()))
 
+    async def make_sure(self, known: Known) -> None:
+        """Ask for what only an answer told of: it may have gone while no watch was heard."""
+        pods, group = self.store.untold(known)
+        namespace = known.job.metadata.namespace
+        for pod in pods:
+            if not await self._is_there(kinds.PODS, pod.metadata.name, namespace, pod.metadata.uid):
+                self.store.on_pod(pod, gone=True)
+        if group is not None and not await self._is_there(
+            volcano.POD_GROUPS, group.metadata.name, namespace, group.metadata.uid
+        ):  # fmt: skip
+            self.store.on_group(group, gone=True)
+        known.doubted = False
+
     async def _is_gone(self, error: ApiError, kind: Resource, name: str, namespace: str, uid: str) -> bool:
         """Whether a refusal means that there is no such object any more: none, or another one of its name."""
-        if error.code not in (404, 409, 422):
-            return False
+        return error.code in (404, 409, 422) and not await self._is_there(kind, name, namespace, uid)
+
+    async def _is_there(self, kind: Resource, name: str, namespace: str, uid: str) -> bool:
         try:
             found = await self.cluster.get(kind, name, namespace)
         except ApiError as refusal:
             if refusal.code == 404:
-                return True
+                return False
             raise
-        return bool(found["metadata"]["uid"] != uid)
+        return bool(found["metadata"]["uid"] == uid)
 
     # -- status and events ----------------------------------------------------------------------------------------
 
@@ -260,7 +275,7 @@ class Effects:
                 await self._read_again(known)
             raise _refused(error) from error
         known.sent = decided
-        known.written = answer.status
+        known.written = begun(answer)
         if known.job.metadata.generation == answer.metadata.generation:
             known.job = msgspec.structs.replace(known.job, metadata=answer.metadata)
 

@@ -67,6 +67,8 @@ class Known:
     """How often in a row it was refused in a way that time alone does not mend."""
     looked_at: bool = False
     """Whether this controller has reconciled it: from then on changes of its pods are events."""
+    doubted: bool = False
+    """Whether something that only an answer told of may have gone without a word."""
     at_rest: bool = False
     """Whether the rules wanted nothing when they were last asked, and nothing was heard since: only time may bring a write."""
 
@@ -102,6 +104,8 @@ class JobStore:
     """Uids of those that we deleted and the watch may still speak of."""
     _gone_pods: set[str] = field(default_factory=set)
     """Uids of those that went while the answers of creations were outstanding, perhaps theirs."""
+    _untold: dict[str, str] = field(default_factory=dict)
+    """Uid of what an answer told of, and no watch yet, to that of its Job."""
     _making: int = 0
 
     def view(self, known: Known, now: float) -> View:
@@ -154,6 +158,7 @@ class JobStore:
     def on_pod(self, pod: JobPod, *, gone: bool) -> bool:
         """Whether it is of a Job."""
         meta = pod.metadata
+        self._untold.pop(meta.uid, None)
         owner = _owning_job(meta)
         if not owner and gone:  # a list that is told as a difference tells of names only
             owner = next((job for job, pods in self._pods.items() if _is_among(meta, pods)), "")
@@ -191,6 +196,7 @@ class JobStore:
     def on_group(self, group: PodGroup, *, gone: bool) -> None:
         """A PodGroup, of whomever it is."""
         owner, uid = _owning_job(group.metadata), group.metadata.uid
+        self._untold.pop(uid, None)
         if gone:
             self._gone_groups.discard(uid)
             owner = owner or next((job for job, each in self._groups.items() if each.metadata.uid == uid), "")
@@ -210,6 +216,20 @@ class JobStore:
                 return
         if key := self._keys.get(owner, ""):
             self._heard(key)
+
+    def listed(self) -> None:
+        """A list is complete. What it did not tell of, and no watch did before, may have been made and gone in between."""
+        self._untold = {uid: owner for uid, owner in self._untold.items() if owner in self._keys}
+        for owner in set(self._untold.values()):
+            if (known := self._owned(owner)) is not None:
+                known.doubted = True
+                self._heard(known.job.key)
+
+    def untold(self, known: Known) -> tuple[list[JobPod], PodGroup | None]:
+        """What of a Job only an answer told of."""
+        group = self._groups.get(known.job.metadata.uid)
+        pods = [pod for pod in self.pods_of(known).values() if pod.metadata.uid in self._untold]
+        return pods, group if group is not None and group.metadata.uid in self._untold else None
 
     def _heed(self, owner: str, before: PodGroup | None, group: PodGroup) -> None:
         known = self._owned(owner)
@@ -251,6 +271,7 @@ class JobStore:
         if pod.metadata.uid in self._gone_pods or pod.metadata.name in mine:
             return
         mine[pod.metadata.name] = pod
+        self._untold[pod.metadata.uid] = known.job.metadata.uid
         if speaks_of(known.job, POD_PENDING):  # the watch will tell nothing new of it
             known.requests.extend(events(known.job, None, pod, mine.values()))
             self._heard(known.job.key)
@@ -264,6 +285,8 @@ class JobStore:
 
     def made_group(self, known: Known, group: PodGroup) -> None:
         there = self._groups.get(known.job.metadata.uid)
+        if there is None:
+            self._untold[group.metadata.uid] = known.job.metadata.uid
         if there is None or not _older(group.metadata, there.metadata):
             self._groups[known.job.metadata.uid] = group
 

@@ -154,6 +154,8 @@ class Jobs:
             known.looked_at = True
             view = self.store.view(known, self.clock.now())
             known.requests.extend(missed(view.job, view.pods, view.group))
+        if known.doubted:
+            await self.effects.make_sure(known)
         if known.requests or known.delayed:
             known.at_rest = False
         await self._ripe(known)

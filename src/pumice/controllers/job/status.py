@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from msgspec.structs import replace
 
 from pumice.controllers.job.requests import task_of
-from pumice.wire.batch import PENDING, Job, JobCondition, JobPod, JobState, JobStatus, TaskState
+from pumice.wire.batch import PENDING, Job, JobCondition, JobPod, JobState, JobStatus, TaskState, WrittenJob
 from pumice.wire.volcano import seconds, stamp
 
 _PHASES, _UNKNOWN = ("Pending", "Running", "Succeeded", "Failed"), "Unknown"
@@ -44,7 +44,7 @@ def entered(status: JobStatus, phase: str, now: float, reason: str = "", message
                    conditions=[*status.conditions, JobCondition(phase, at)])  # fmt: skip
 
 
-def begun(job: Job) -> JobStatus:
+def begun(job: Job | WrittenJob) -> JobStatus:
     """The status with its beginning: where our definition alone says that a Job waits, it has done so since it is there."""
     status, since = job.status, job.metadata.creation_timestamp
     if status.state.phase != PENDING or status.conditions or not since:
