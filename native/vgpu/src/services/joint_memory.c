@@ -17,11 +17,15 @@
 
 /* How many records of this process hold a joint. */
 static uint32_t held[JOINTS + 1];
+static bool with_block[JOINTS + 1]; /* exported here out of a shared block, which is paid for once more */
+static uint64_t beside_driver[REGION_DEVICES];
 static pthread_mutex_t joint_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 void joint_after_fork(void)
 {
     memset(held, 0, sizeof held);
+    memset(with_block, 0, sizeof with_block);
+    memset(beside_driver, 0, sizeof beside_driver);
     joint_mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 }
 
@@ -45,6 +49,18 @@ static uint64_t new_descriptors(void)
     return ((seed ^ seed >> 31) & 0x3fffffffffffff00ull) | 0x100;
 }
 
+uint64_t joint_beside_driver(int device)
+{
+    return __atomic_load_n(&beside_driver[device], __ATOMIC_RELAXED);
+}
+
+/* joint_mutex held. */
+static void count_block(uint32_t joint, int device, bool more)
+{
+    with_block[joint] = more;
+    __atomic_add_fetch(&beside_driver[device], more ? BLOCK : -BLOCK, __ATOMIC_RELAXED);
+}
+
 /* joint_mutex held. What shares a block with others is exported with the whole block, which is paid for once more. */
 static uint32_t joint_of_record(enum record_kind kind, uint64_t key, uint64_t words)
 {
@@ -61,6 +77,8 @@ static uint32_t joint_of_record(enum record_kind kind, uint64_t key, uint64_t wo
     bool done = joint != 0 && records_join_up(kind, key, joint);
     if (done)
         held[joint]++;
+    if (done && shares)
+        count_block(joint, record.device, true);
     struct joint what;
     if ((joint != 0 && !done && joint_leave(&guest.map, joint, &what) && shares) || (joint == 0 && shares))
         guest_release(record.device, BLOCK);
@@ -155,12 +173,14 @@ uint32_t joint_of_descriptor(int fd, struct joint *what)
 
 void joint_let_go(uint32_t joint)
 {
-    struct joint what;
+    struct joint what = {.bytes = 0};
     int saved = errno;
     mutex_take(&joint_mutex);
     bool last = joint <= JOINTS && held[joint] > 0 && --held[joint] == 0;
     if (last && joint_leave(&guest.map, joint, &what))
         guest_release(what.device, what.bytes);
+    if (last && with_block[joint] && what.bytes > 0) /* else it stays booked */
+        count_block(joint, what.device, false);
     pthread_mutex_unlock(&joint_mutex);
     errno = saved;
 }

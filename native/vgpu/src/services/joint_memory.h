@@ -24,6 +24,9 @@ uint32_t joint_of_descriptor(int fd, struct joint *what);
 /* A record that held it is gone. */
 void joint_let_go(uint32_t joint);
 
+/* What is booked in this process for its exports out of shared blocks and is not on the card: NVML counts those blocks once. */
+uint64_t joint_beside_driver(int device);
+
 void joint_after_fork(void);
 
 #endif

@@ -4,6 +4,7 @@
 #include "core/quiet.h"
 #include "core/waits.h"
 #include "services/guest.h"
+#include "services/joint_memory.h"
 #include "services/listed.h"
 #include "services/pools.h"
 #include "services/underway.h"
@@ -146,7 +147,8 @@ static bool look(int device, struct region_slot *own, enum asking asking, uint64
     if (asks)
         pools_settle(device, false);
     if (pools_pause()) { /* none is between the growth of its reserve and its booking */
-        told = difference(device, own, asking == AFTER_A_MOVE ? PATIENT_LOOKS : LOOKS, besides, beyond, exact);
+        told = difference(device, own, asking == AFTER_A_MOVE ? PATIENT_LOOKS : LOOKS, besides + joint_beside_driver(device), beyond,
+                          exact);
         pools_go_on();
     }
     *exact = *exact && current && nothing_moves(device, begun, asking == AFTER_A_MOVE) && !(asks && pools_settle(device, false));
@@ -158,13 +160,16 @@ static bool look(int device, struct region_slot *own, enum asking asking, uint64
 enum reconcile_answer reconcile_new_context(int device, uint64_t reserved, uint64_t *bytes)
 {
     struct region_slot *own = own_slot();
-    bool exact = false, told = false;
-    for (int attempt = 0; attempt < LOOKS && own != NULL && !exact; attempt++) {
+    bool exact = false;
+    if (own == NULL || listed_bytes(device) == 0)
+        return RECONCILE_UNTOLD;
+    *bytes = 0;
+    for (int attempt = 0; attempt < LOOKS && !exact; attempt++) {
         uint64_t beyond = 0;
-        told = look(device, own, BY_A_CALL, reserved, &beyond, &exact);
-        *bytes = above(beyond, unbooked[device].modules + unbooked[device].residue);
+        if (look(device, own, BY_A_CALL, reserved, &beyond, &exact))
+            *bytes = above(beyond, unbooked[device].modules + unbooked[device].residue);
     }
-    return exact ? RECONCILE_EXACT : told ? RECONCILE_AT_LEAST : RECONCILE_UNTOLD;
+    return exact ? RECONCILE_EXACT : RECONCILE_AT_LEAST;
 }
 
 /* Our own booking is no reason to look again. */
