@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#define VALUE_BYTES 64
+#define VALUE_BYTES 32 /* the longest that is served, the access policy window; unions before CUDA 12 are no longer than that */
 
 static CUresult stream_attribute(CUstream stream, int attribute, const void *value)
 {

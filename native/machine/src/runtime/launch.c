@@ -1,11 +1,13 @@
 /* Launches, and what there is to know and to set of a kernel. */
 #include "runtime.h"
 
-struct attributes { /* cudaFuncAttributes */
+struct attributes { /* cudaFuncAttributes; that of CUDA 11 knows no clusters */
     size_t shared, constants, local;
-    int threads, registers, ptx, binary, cached, dynamic, carveout, cluster_set, cluster_width, cluster_height, cluster_depth, cluster_policy,
-        cluster_any;
+    int threads, registers, ptx, binary, cached, dynamic, carveout;
+#if RUNTIME > 11
+    int cluster_set, cluster_width, cluster_height, cluster_depth, cluster_policy, cluster_any;
     int reserved[16];
+#endif
 };
 struct config { /* cudaLaunchConfig_t */
     dim3 grid, block;
@@ -14,7 +16,7 @@ struct config { /* cudaLaunchConfig_t */
     void *attributes;
     unsigned count;
 };
-_Static_assert(sizeof(struct attributes) == 144 && sizeof(struct config) == 56, "cudaFuncAttributes, cudaLaunchConfig_t");
+_Static_assert(sizeof(struct attributes) == (RUNTIME > 11 ? 144 : 56) && sizeof(struct config) == 56, "cudaFuncAttributes, cudaLaunchConfig_t");
 
 #define OWN(stream, per_thread) ((per_thread) && !(stream) ? CU_STREAM_PER_THREAD : (stream))
 
@@ -105,7 +107,9 @@ EXPORT int cudaFuncGetAttributes(struct attributes *out, const void *function)
     *out = (struct attributes){0};
     int *const places[] = { /* by CU_FUNC_ATTRIBUTE_... */
         &out->threads, &wide[1], &wide[2], &wide[3], &out->registers, &out->ptx, &out->binary, &out->cached, &out->dynamic, &out->carveout,
+#if RUNTIME > 11
         &out->cluster_set, &out->cluster_width, &out->cluster_height, &out->cluster_depth, &out->cluster_any, &out->cluster_policy,
+#endif
     };
     for (int i = 0; i < (int)(sizeof places / sizeof *places) && rc == 0; i++) {
         rc = THE(cuFuncGetAttribute)(places[i], i, kernel);
