@@ -229,6 +229,29 @@ def test_a_server_that_dribbles_has_the_whole_time_and_no_more() -> None:
     run_virtually(scenario())
 
 
+def test_of_requests_that_nobody_answers_each_is_given_up_in_its_own_time() -> None:
+    async def silent(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await server.hear(reader)
+        await asyncio.Event().wait()
+
+    async def scenario() -> None:
+        async with client_of(silent) as (kube, _):
+            began = asyncio.get_running_loop().time()
+
+            async def ask(after: float, timeout: float) -> float:
+                await asyncio.sleep(after)
+                kube.timeout = timeout
+                with pytest.raises(ApiError) as refused:
+                    await kube.request("POST", "/x")
+                assert refused.value.reason == "Timeout"
+                return asyncio.get_running_loop().time() - began
+
+            ended = await asyncio.gather(ask(0, 60), ask(10, 60), ask(20, 20), ask(30, 60))
+            assert [round(each) for each in ended] == [60, 70, 40, 90]
+
+    run_virtually(scenario())
+
+
 def test_after_a_timeout_no_other_kept_connection_is_trusted() -> None:
     """Where a way is cut without a word, all of them are; each would cost a timeout of its own."""
 
