@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from aiohttp import web
+from kit.virtual_time import run_virtually
 
 from pumice.adapters.kube import Access, KubeClient
 from pumice.ports.clock import SystemClock
@@ -70,6 +71,16 @@ async def collect(
 
     await asyncio.wait_for(drain(), 10)
     return seen
+
+
+def collected(handler: Handler, count: int) -> list[tuple[str, str]]:
+    """The first events that a watch of what the handler plays gives, in virtual time."""
+
+    async def scenario() -> list[tuple[str, str]]:
+        async with serving(handler) as kube:
+            return await collect(kube, count)
+
+    return run_virtually(scenario())
 
 
 def name_of(event: WatchEvent) -> str:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from aiohttp import web
 from kit.virtual_time import run_virtually
-from tests.unit.adapters.kube.scripted_server import collect, name_of, page, pod, serving, stream
+from tests.unit.adapters.kube.scripted_server import collect, collected, name_of, page, pod, serving, stream
 
 from pumice.adapters.kube import Access, KubeClient
 from pumice.ports.cluster import ApiError
@@ -25,12 +25,8 @@ def test_a_server_that_is_too_busy_for_a_watch_is_left_alone_as_long_as_it_says(
             return web.json_response({"reason": "TooManyRequests"}, status=429, headers={"Retry-After": "1"})
         return await stream(request, ("ADDED", pod("a", 6)), hold=True)
 
-    async def scenario() -> None:
-        async with serving(handler) as kube:
-            assert await collect(kube, 2) == [("SYNCED", ""), ("ADDED", "a")]
-        assert asked[1] - asked[0] >= 1.0
-
-    run_virtually(scenario())
+    assert collected(handler, 2) == [("SYNCED", ""), ("ADDED", "a")]
+    assert asked[1] - asked[0] >= 1.0
 
 
 def test_a_server_that_fails_for_a_while_is_asked_again() -> None:
@@ -43,12 +39,8 @@ def test_a_server_that_fails_for_a_while_is_asked_again() -> None:
             return web.Response(status=500, text="boom")
         return page(pod("a", 1), version=2) if "watch" not in request.query else await stream(request, hold=True)
 
-    async def scenario() -> None:
-        async with serving(handler) as kube:
-            assert await collect(kube, 2) == [("ADDED", "a"), ("SYNCED", "")]
-        assert calls >= 4
-
-    run_virtually(scenario())
+    assert collected(handler, 2) == [("ADDED", "a"), ("SYNCED", "")]
+    assert calls >= 4
 
 
 def test_a_refusal_of_a_watch_that_breaks_off_is_asked_again() -> None:
@@ -68,11 +60,7 @@ def test_a_refusal_of_a_watch_that_breaks_off_is_asked_again() -> None:
             return answer
         return await stream(request, ("ADDED", pod("a", 6)), hold=True)
 
-    async def scenario() -> None:
-        async with serving(handler) as kube:
-            assert await collect(kube, 2) == [("SYNCED", ""), ("ADDED", "a")]
-
-    run_virtually(scenario())
+    assert collected(handler, 2) == [("SYNCED", ""), ("ADDED", "a")]
 
 
 def test_a_refusal_that_waiting_does_not_mend_is_raised() -> None:

@@ -7,7 +7,7 @@ import json
 import pytest
 from aiohttp import web
 from kit.virtual_time import run_virtually
-from tests.unit.adapters.kube.scripted_server import collect, page, pod, serving, stream
+from tests.unit.adapters.kube.scripted_server import collect, collected, page, pod, serving, stream
 
 from pumice.adapters.kube.watch import WatchLimits
 from pumice.wire.objects import Pod
@@ -24,12 +24,8 @@ def test_an_interrupted_watch_resumes_where_it_was_and_tells_nothing_twice() -> 
             return await stream(request, ("ADDED", pod("b", 9)))
         return await stream(request, ("DELETED", pod("a", 11)), hold=True)
 
-    async def scenario() -> None:
-        async with serving(handler) as kube:
-            assert await collect(kube, 4) == [("ADDED", "a"), ("SYNCED", ""), ("ADDED", "b"), ("DELETED", "a")]
-        assert asked == ["7", "9"]
-
-    run_virtually(scenario())
+    assert collected(handler, 4) == [("ADDED", "a"), ("SYNCED", ""), ("ADDED", "b"), ("DELETED", "a")]
+    assert asked == ["7", "9"]
 
 
 @pytest.mark.parametrize("kind", [None, Pod])
@@ -93,11 +89,7 @@ def test_a_list_in_pages_is_one_list() -> None:
             return web.json_response({"metadata": {"resourceVersion": "7", "continue": "x"}, "items": [pod("a", 1)]})
         return page(pod("b", 2), version=7)
 
-    async def scenario() -> None:
-        async with serving(handler) as kube:
-            assert await collect(kube, 3) == [("ADDED", "a"), ("ADDED", "b"), ("SYNCED", "")]
-
-    run_virtually(scenario())
+    assert collected(handler, 3) == [("ADDED", "a"), ("ADDED", "b"), ("SYNCED", "")]
 
 
 def test_what_goes_between_a_broken_list_and_the_next_one_is_told_as_deleted() -> None:
@@ -114,11 +106,7 @@ def test_what_goes_between_a_broken_list_and_the_next_one_is_told_as_deleted() -
         return web.json_response({"metadata": {"resourceVersion": "7", "continue": "x" if calls < 3 else ""},
                                   "items": [*first, pod("b", 2)]})  # fmt: skip
 
-    async def scenario() -> None:
-        async with serving(handler) as kube:
-            assert await collect(kube, 4) == [("ADDED", "a"), ("ADDED", "b"), ("DELETED", "a"), ("SYNCED", "")]
-
-    run_virtually(scenario())
+    assert collected(handler, 4) == [("ADDED", "a"), ("ADDED", "b"), ("DELETED", "a"), ("SYNCED", "")]
 
 
 def test_a_list_whose_next_page_is_forgotten_is_begun_again() -> None:
