@@ -194,10 +194,11 @@ def _labels(part: Field) -> tuple[tuple[str, str], ...]:
 
     if not isinstance(part.value, dict):
         raise part.error("must be a mapping of labels to values")
-    for key, value in part.value.items():
-        if why := bad_qualified(key) or bad_label_value(value.text()):
-            raise value.error(f"cannot be a node's label: {why}")
-    return tuple((key, value.text()) for key, value in part.value.items())
+    labels = {key: "" if value.value == "" else value.text() for key, value in part.value.items()}  # as roles of nodes are
+    for key, text in labels.items():
+        if why := bad_qualified(key) or bad_label_value(text):
+            raise part.value[key].error(f"cannot be a node's label: {why}")
+    return tuple(labels.items())
 
 
 def _quantity(part: Field) -> str:

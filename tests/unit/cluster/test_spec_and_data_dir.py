@@ -79,6 +79,11 @@ def test_a_cluster_file_says_what_the_admission_decides(tmp_path: Path) -> None:
     assert load(written(tmp_path, "nodes: []\n")).admission is None
 
 
+def test_a_label_of_a_node_may_be_empty_as_that_of_its_role_is(tmp_path: Path) -> None:
+    (node,) = load(written(tmp_path, 'nodes: [{labels: {node-role.kubernetes.io/control-plane: ""}}]\n')).nodes
+    assert node.labels == (("node-role.kubernetes.io/control-plane", ""),)
+
+
 def test_an_empty_cluster_file_means_one_node_of_two_cards(tmp_path: Path) -> None:
     for text in ("", "nodes:\n", "nodes: [{}]\n"):
         (node,) = load(written(tmp_path, text)).nodes
