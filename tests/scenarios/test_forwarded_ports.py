@@ -10,6 +10,7 @@ import pytest
 from kit.real_node import Cases, Cluster
 
 from pumice.cluster.kubelet import spdy
+from pumice.cluster.kubelet.port_channels import CHANNELS
 from pumice.cluster.kubelet.port_forward import MOST_STREAMS, PROTOCOL
 
 PORT = 18080
@@ -121,6 +122,52 @@ def test_a_port_where_nobody_listens_is_told_on_the_stream_of_errors(on_cluster:
             errors, data = await client.open(PORT + 1)
             assert b"failed to connect to localhost:18081 inside the pod" in (await client.until_last(errors, data))[errors]
             assert await client.answered(b"on") == b"ON", "the others go on"
+
+    on_cluster(work)
+
+
+def channels(cluster: Cluster, ports: str) -> Any:
+    """As the Python clients of Kubernetes ask."""
+    return cluster.exec("p", protocol=CHANNELS, subresource="portforward", ports=ports)
+
+
+async def said(socket: Any, *, until: bytes = b"") -> dict[int, bytes]:
+    """What comes by channel, until the first has said that much, or all has ended."""
+    found: dict[int, bytes] = {}
+    async for message in socket:
+        found[message.data[0]] = found.get(message.data[0], b"") + message.data[1:]
+        if until and found.get(0, b"").endswith(until):
+            break
+    return found
+
+
+def test_ports_named_in_the_query_are_channels_that_begin_with_their_number(on_cluster: Cases) -> None:
+    async def work(cluster: Cluster) -> None:
+        await serving(cluster)
+        number, other = PORT.to_bytes(2, "little"), (PORT + 1).to_bytes(2, "little")
+        async with channels(cluster, f"{PORT},{PORT + 1}") as socket:
+            for words in (b"some ", b"words"):
+                await socket.send_bytes(b"\0" + words)
+            found = await said(socket, until=b"WORDS")
+            assert (found[0], found[1]) == (number + b"SOME WORDS", number)
+            await socket.send_bytes(b"\0stop")
+            await said(socket)  # which ends with the last of its connections
+            async with channels(cluster, str(PORT + 1)) as alone:
+                refused = await said(alone)
+        assert refused[0] == other
+        assert refused[1].startswith(other + b"failed to connect to localhost:18081 inside the pod")
+
+    on_cluster(work)
+
+
+@pytest.mark.parametrize("ports", ["0", "65536", "http", ",".join(["80"] * 101)])
+def test_ports_that_are_none_are_refused_before_anything_is_opened(on_cluster: Cases, ports: str) -> None:
+    async def work(cluster: Cluster) -> None:
+        await serving(cluster)
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            async with channels(cluster, ports):
+                pass
+        assert refused.value.status == 400
 
     on_cluster(work)
 

@@ -54,7 +54,7 @@ def connector(way: Callable[[], Awaitable[tuple[socket.socket, str]]]) -> Connec
 
 
 @dataclass(slots=True)
-class _Connection:
+class Connection:
     port: int
     errors: int = 0
     """The stream that says what went wrong."""
@@ -62,23 +62,21 @@ class _Connection:
     task: asyncio.Task[None] | None = None
 
 
-class PortForward:
-    """One client. ``connect`` opens a connection to a port of the pod, and may raise OSError."""
+class Forward:
+    """One client, however it frames its streams. ``connect`` opens a connection to a port of the pod, and may raise OSError."""
 
     def __init__(self, socket: web.WebSocketResponse, connect: Connect) -> None:
         self._socket, self._connect = socket, connect
-        self._reader, self._writer = Reader(), Writer()
-        self._errors: dict[str, int] = {}  # request -> its stream for errors
-        self._open: dict[int, _Connection] = {}
+        self._open: dict[int, Connection] = {}
 
     async def serve(self) -> None:
-        """Until the client leaves, or sends what is no SPDY."""
+        """Until the client leaves, or sends what cannot be read."""
         try:
+            await self._begin()
             async for message in self._socket:
                 if message.type is not WSMsgType.BINARY:
                     break
-                for event in self._reader.feed(message.data):
-                    await self._take(event)
+                await self._read(message.data)
         except (Malformed, ConnectionError):
             pass
         finally:
@@ -87,6 +85,57 @@ class PortForward:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._socket.close()
+
+    async def _begin(self) -> None:
+        """What is said before the client says anything."""
+
+    async def _read(self, message: bytes) -> None:
+        raise NotImplementedError
+
+    async def _tell(self, stream: int, data: bytes, *, last: bool = False) -> None:
+        raise NotImplementedError
+
+    def start(self, stream: int, one: Connection) -> None:
+        self._open[stream] = one
+        one.task = asyncio.create_task(self._carry(stream, one))
+
+    async def _carry(self, stream: int, one: Connection) -> None:
+        problem = ""
+        try:
+            reader, writer = await self._connect(one.port)
+            sending = asyncio.create_task(_send(one.sent, writer))
+            try:
+                while piece := await reader.read(_PIECE):
+                    await self._tell(stream, piece)
+            finally:
+                sending.cancel()
+                await asyncio.gather(sending, return_exceptions=True)
+                writer.close()
+        except OSError as error:
+            problem = f"failed to connect to localhost:{one.port} inside the pod: {error.strerror or error}"
+        finally:
+            if self._open.get(stream) is one:
+                del self._open[stream]
+        with contextlib.suppress(ConnectionError, RuntimeError):
+            await self._tell(stream, b"", last=True)
+            if one.errors:
+                await self._tell(one.errors, problem.encode(), last=True)
+
+
+class PortForward(Forward):
+    """As kubectl speaks: SPDY inside of the WebSocket."""
+
+    def __init__(self, socket: web.WebSocketResponse, connect: Connect) -> None:
+        super().__init__(socket, connect)
+        self._reader, self._writer = Reader(), Writer()
+        self._errors: dict[str, int] = {}  # request -> its stream for errors
+
+    async def _read(self, message: bytes) -> None:
+        for event in self._reader.feed(message):
+            await self._take(event)
+
+    async def _tell(self, stream: int, data: bytes, *, last: bool = False) -> None:
+        await self._socket.send_bytes(data_frame(stream, data, last=last))
 
     async def _take(self, event: Event) -> None:
         match event:
@@ -97,7 +146,7 @@ class PortForward:
             case Data(stream, data, last) if stream in self._open:
                 one = self._open[stream]
                 for piece in ([data] if data else []) + ([None] if last else []):
-                    await _hand(one, piece)
+                    await hand(one, piece)
             case Reset(stream) if stream in self._open:
                 task = self._open.pop(stream).task  # here, for a task that is cancelled before it begins does nothing at its end
                 if task is not None:
@@ -112,33 +161,10 @@ class PortForward:
         if kind == "error":
             self._errors[request] = stream
         else:
-            one = self._open[stream] = _Connection(int(port), self._errors.pop(request, 0))
-            one.task = asyncio.create_task(self._carry(stream, one))
-
-    async def _carry(self, stream: int, one: _Connection) -> None:
-        problem = ""
-        try:
-            reader, writer = await self._connect(one.port)
-            sending = asyncio.create_task(_send(one.sent, writer))
-            try:
-                while piece := await reader.read(_PIECE):
-                    await self._socket.send_bytes(data_frame(stream, piece))
-            finally:
-                sending.cancel()
-                await asyncio.gather(sending, return_exceptions=True)
-                writer.close()
-        except OSError as error:
-            problem = f"failed to connect to localhost:{one.port} inside the pod: {error.strerror or error}"
-        finally:
-            if self._open.get(stream) is one:
-                del self._open[stream]
-        with contextlib.suppress(ConnectionError, RuntimeError):
-            await self._socket.send_bytes(data_frame(stream, b"", last=True))
-            if one.errors:
-                await self._socket.send_bytes(data_frame(one.errors, problem.encode(), last=True))
+            self.start(stream, Connection(int(port), self._errors.pop(request, 0)))
 
 
-async def _hand(one: _Connection, piece: bytes | None) -> None:
+async def hand(one: Connection, piece: bytes | None) -> None:
     """Waits while too much waits already, and no longer than the connection lasts."""
     putting = asyncio.ensure_future(one.sent.put(piece))
     await asyncio.wait([putting, *([one.task] if one.task else [])], return_when=asyncio.FIRST_COMPLETED)

@@ -20,7 +20,8 @@ from aiohttp import WSMsgType, web
 
 from pumice.cluster.kubelet.attach import AttachSession
 from pumice.cluster.kubelet.logs import LogOptions, read_log
-from pumice.cluster.kubelet.port_forward import PROTOCOL, PortForward, connector
+from pumice.cluster.kubelet.port_channels import CHANNELS, ChannelForward, ports_asked
+from pumice.cluster.kubelet.port_forward import PROTOCOL, Forward, PortForward, connector
 from pumice.cluster.kubelet.usage import Usage
 from pumice.cluster.runtime.spec import ExecSession, StartFailed
 
@@ -156,8 +157,16 @@ class NodeServer:
 
     async def _forward(self, request: web.Request) -> web.StreamResponse:
         worker = self._worker(request)
-        socket = await _accept(request, (PROTOCOL,))
-        await PortForward(socket, connector(worker.way_in)).serve()
+        try:
+            ports = ports_asked(request.query.getall("port", []))
+        except ValueError as error:
+            raise web.HTTPBadRequest(text=f"port-forward: {error}") from error
+        socket = await _accept(request, (PROTOCOL, CHANNELS) if ports else (PROTOCOL,))
+        connect = connector(worker.way_in)
+        forward: Forward = PortForward(socket, connect)
+        if socket.ws_protocol == CHANNELS:
+            forward = ChannelForward(socket, connect, ports)
+        await forward.serve()
         return socket
 
     # -- small things -------------------------------------------------------------------------------------------------
