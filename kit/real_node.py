@@ -56,7 +56,7 @@ class Cluster:
         headers = {"Authorization": "Bearer t"}
         path = f"{self.url}/api/v1/namespaces/default/pods/{name}/{subresource}"
         async with aiohttp.ClientSession() as session, session.ws_connect(
-            path, params=query, headers=headers, protocols=(protocol,),
+            path, params=query, headers=headers, protocols=(protocol,) if protocol else (),
         ) as socket:  # fmt: skip
             yield socket
 

@@ -126,9 +126,9 @@ def test_a_port_where_nobody_listens_is_told_on_the_stream_of_errors(on_cluster:
     on_cluster(work)
 
 
-def channels(cluster: Cluster, ports: str) -> Any:
+def channels(cluster: Cluster, ports: str, protocol: str = CHANNELS) -> Any:
     """As the Python clients of Kubernetes ask."""
-    return cluster.exec("p", protocol=CHANNELS, subresource="portforward", ports=ports)
+    return cluster.exec("p", protocol=protocol, subresource="portforward", ports=ports)
 
 
 async def said(socket: Any, *, until: bytes = b"") -> dict[int, bytes]:
@@ -141,11 +141,12 @@ async def said(socket: Any, *, until: bytes = b"") -> dict[int, bytes]:
     return found
 
 
-def test_ports_named_in_the_query_are_channels_that_begin_with_their_number(on_cluster: Cases) -> None:
+@pytest.mark.parametrize("protocol", [CHANNELS, ""])
+def test_ports_named_in_the_query_are_channels_that_begin_with_their_number(on_cluster: Cases, protocol: str) -> None:
     async def work(cluster: Cluster) -> None:
         await serving(cluster)
         number, other = PORT.to_bytes(2, "little"), (PORT + 1).to_bytes(2, "little")
-        async with channels(cluster, f"{PORT},{PORT + 1}") as socket:
+        async with channels(cluster, f"{PORT},{PORT + 1}", protocol) as socket:
             for words in (b"some ", b"words"):
                 await socket.send_bytes(b"\0" + words)
             found = await said(socket, until=b"WORDS")

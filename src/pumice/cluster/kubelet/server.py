@@ -161,10 +161,10 @@ class NodeServer:
             ports = ports_asked(request.query.getall("port", []))
         except ValueError as error:
             raise web.HTTPBadRequest(text=f"port-forward: {error}") from error
-        socket = await _accept(request, (PROTOCOL, CHANNELS) if ports else (PROTOCOL,))
+        socket = await _accept(request, (PROTOCOL, CHANNELS, "") if ports else (PROTOCOL,))
         connect = connector(worker.way_in)
         forward: Forward = PortForward(socket, connect)
-        if socket.ws_protocol == CHANNELS:
+        if socket.ws_protocol != PROTOCOL:  # kr8s names none and means channels
             forward = ChannelForward(socket, connect, ports)
         await forward.serve()
         return socket
@@ -218,7 +218,7 @@ async def _accept(request: web.Request, spoken: tuple[str, ...] = PROTOCOLS) -> 
     if request.headers.get("Upgrade", "").lower() != "websocket":
         raise web.HTTPBadRequest(text="exec, attach and port-forward need a WebSocket; bare SPDY is not served")
     if not any(protocol in spoken for protocol in offered):
-        raise web.HTTPForbidden(text=f"unable to upgrade: none of the subprotocols is one of {', '.join(spoken)}")
+        raise web.HTTPForbidden(text=f"unable to upgrade: none of the subprotocols is one of {', '.join(filter(None, spoken))}")
     socket = web.WebSocketResponse(protocols=spoken, max_msg_size=0, compress=False)
     await socket.prepare(request)
     return socket
