@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
 
@@ -179,7 +179,7 @@ def seconds(stamp: str | None) -> float:
     if not stamp or stamp[4:17:3] != "--T::":  # ISO 8601 knows many more forms, Kubernetes none
         return 0.0
     try:
-        return int(datetime.fromisoformat(stamp[:19]).replace(tzinfo=UTC).timestamp())
+        return int(datetime.fromisoformat(f"{stamp[:19]}Z").timestamp())
     except ValueError:
         return 0.0
 
