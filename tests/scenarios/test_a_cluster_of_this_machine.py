@@ -276,6 +276,17 @@ def test_the_data_dir_of_a_running_cluster_is_one_line(shared: LocalCluster) -> 
     assert f"belongs to a running cluster (pid {shared.pid})" in said
 
 
+def test_of_two_that_start_at_once_in_one_folder_one_comes_up_and_the_other_says_so(tmp_path: Path) -> None:
+    command = [*PUMICE, "up", "-d", "--emulated", "--data-dir", str(tmp_path / "d")]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    try:
+        said = {process.returncode: text for process in both if (text := "".join(process.communicate(timeout=100)))}
+        assert "The cluster is ready" in said[0]
+        assert "belongs to a running cluster" in said[2]
+    finally:
+        assert pumice("down", "--data-dir", str(tmp_path / "d")).returncode == 0
+
+
 def test_a_broken_cluster_file_is_one_line(tmp_path: Path) -> None:
     file = tmp_path / "cluster.yaml"
     file.write_text("nodes: [")

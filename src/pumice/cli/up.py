@@ -10,6 +10,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Annotated
@@ -24,6 +25,7 @@ from pumice.wire import variables
 
 app = flags.App()
 START_SECONDS = 90.0
+MOST_SAID = 1 << 20
 SETTLING_SECONDS = 10.0
 STOP = "Stop it with Ctrl-C or: "
 
@@ -175,19 +177,18 @@ def _log_to(path: Path) -> None:
 
 def _detached(data: DataDir, arguments: list[str]) -> None:
     """Start ``pumice up`` in a session of its own and wait until it says ready, or hand on its one line of error."""
-    out = data.logs / "up.out"
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.touch()
+        data.logs.mkdir(parents=True, exist_ok=True)
+        # Without a name, for another that starts has its own. What goes wrong further on is no fault of the folder's.
+        out = tempfile.TemporaryFile(dir=data.logs)  # noqa: SIM115
     except OSError as error:
         raise BadInput(f"data dir {data.root}: {error.strerror}; name another with --data-dir") from error
-    with out.open("wb") as sink:
-        child = subprocess.Popen([sys.executable, "-m", "pumice", *_as_given(arguments)], stdin=subprocess.DEVNULL,
-                                 stdout=sink, stderr=sink, start_new_session=True)  # fmt: skip
+    child = subprocess.Popen([sys.executable, "-m", "pumice", *_as_given(arguments)], stdin=subprocess.DEVNULL,
+                             stdout=out, stderr=out, start_new_session=True)  # fmt: skip
     try:
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
-            text = out.read_text(errors="replace")
+            text = os.pread(out.fileno(), MOST_SAID, 0).decode(errors="replace")
             if "The cluster is ready" in text and "pumice down" in text:
                 print(text.strip().replace(STOP, "Stop it with: "))
                 return
@@ -201,7 +202,7 @@ def _detached(data: DataDir, arguments: list[str]) -> None:
         child.wait()
         raise
     finally:
-        out.unlink(missing_ok=True)
+        out.close()
 
 
 class _Said(PumiceError):
