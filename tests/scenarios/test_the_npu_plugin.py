@@ -110,6 +110,21 @@ def test_two_pods_without_a_lock_get_their_own_cards_and_neither_fails_for_the_o
     in_a_world(play)
 
 
+def test_the_slice_that_a_pod_that_went_was_given_is_the_next_ones_still() -> None:
+    async def play(world: World) -> None:
+        record = []
+        for at, name in enumerate(("first", "second")):
+            world.pod(name, NpuDevice(U[at], WORD, 6144, 0), template="vir02", time=1 + at)
+        for number, (uid, card) in enumerate((("uid-gone", "0"), ("uid-first", "0"), ("uid-second", "1"))):
+            answer = await world.kubelet.allocate(RESOURCE, 1, [f"id-{number}"])
+            assert dict(answer.envs)["ASCEND_VISIBLE_DEVICES"] == card
+            record.append({"PodUID": uid, "ContainerName": "c0", "ResourceName": RESOURCE, "DeviceIDs": {"-1": [f"id-{number}"]}})
+            text = json.dumps({"Data": {"PodDeviceEntries": record}, "Checksum": 1})
+            (world.kubelet.directory / "kubelet_internal_checkpoint").write_text(text)
+
+    in_a_world(play)
+
+
 def test_a_sick_card_recovers_in_the_list_and_on_the_node() -> None:
     async def play(world: World) -> None:
         world.npus.ill[U[0]] = "its health is Alarm, error codes 0x80E01801"

@@ -169,6 +169,16 @@ def test_what_the_vgpu_plugin_left_is_taken_away_once_it_is_gone():
     )
 
 
+def test_a_pod_whose_answer_went_to_one_that_is_gone_waits_still():
+    allocator, pods = ShareAllocator(NODE, Legacy(), TWO), [share_pod("p", "0", time=1), share_pod("q", "1", time=2)]
+    ids = units_of(1024)
+    first = allocator.allocate(pods, ids, {})
+    allocator.settled(first)
+    allocator.unserved(first)
+    again = allocator.allocate(pods, ids, {("uid-gone", "c"): frozenset(ids)})
+    assert (first.pod.key, again.pod.key) == ("ns1/p", "ns1/p")
+
+
 @asynccontextmanager
 async def legacy_world(model, **changes):
     with tempfile.TemporaryDirectory(prefix="pumice") as folder, cards_of(model) as (machine, cards):
