@@ -207,6 +207,10 @@ class Matcher:
         # What is left is what the annotation still has and this process has not answered in the meantime.
         parts = [() if i in served.segments else part for i, part in enumerate(left)]
         parts += [()] * (len(given) - len(parts))
+        written = {t.container.name for t in order if held is not None and (pod.admitted or (pod.uid, t.container.name) in held)}
+        for turn in order:
+            if turn.part is not None and turn.container.name in written:
+                parts[turn.part] = ()  # whatever the annotation still has: the watch may be behind
         begun = bool(served.segments) or served.inits > 0
         if list(given) != parts and (held is None or any(uid == pod.uid for uid, _ in held)):
             begun = True  # before this process; whoever only wrote so on a pod does not come first
@@ -214,7 +218,7 @@ class Matcher:
         for position, turn in enumerate(order):
             if not turn.container.asks(self._number):
                 continue  # memory alone: it has a part, but the kubelet never calls for it
-            recorded = held is not None and (pod.admitted or (pod.uid, turn.container.name) in held)
+            recorded = turn.container.name in written
             if turn.part is None:
                 borrowing += 1
                 past = held is None and any(t.part is not None and not parts[t.part] for t in order[position:])
@@ -223,7 +227,7 @@ class Matcher:
             elif given[turn.part] and len(given[turn.part]) != (count := turn.container.asks(self._number)):
                 reason = f"container {turn.container.name} asks for {count} cards and was assigned {len(given[turn.part])}"
                 return Broken(pod, reason, frozenset({count}))
-            elif parts[turn.part] and not recorded:
+            elif parts[turn.part]:
                 return self._consume(pod, turn, order, parts, begun)
             elif held is not None and not recorded and given[turn.part] and turn.part not in served.segments:
                 answered = bool(served.segments) or served.inits > 0

@@ -112,6 +112,24 @@ async def test_who_has_its_devices_by_the_kubelets_record_is_not_served_anew_whi
 
 
 @in_a_world
+async def test_the_last_container_of_a_pod_ends_its_service_although_the_watch_and_a_new_kubelet_know_little_of_the_others(world):
+    async with world.plugin():
+        await ready(world)
+        several = [container(f"c{at}", 1, 1000, 10) for at in range(3)]
+        world.cluster.put(pod_object("p", ";".join([gives(A, 1000, 10)] * 3), *several, uid="u1"))
+        await asyncio.sleep(1)
+        lose_the_watch(world)
+        for at in range(2):
+            await world.kubelet.allocate(NUMBER, 1)
+            written(world, *(("u1", f"c{k}", f"{A}-{k}") for k in range(at + 1)))
+        await world.kubelet.stop()
+        await world.kubelet.start()
+        await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
+        await world.kubelet.allocate(NUMBER, 1)
+        assert world.cluster.notes("pods", "p")[names.BIND_PHASE] == "success"
+
+
+@in_a_world
 async def test_a_pod_that_ended_while_it_was_served_is_marked_once_the_api_server_takes_it(world):
     async with world.plugin():
         await ready(world)
