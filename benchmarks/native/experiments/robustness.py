@@ -12,6 +12,8 @@ from benchmarks.native.experiments.rig import Container, Report, Rig
 from benchmarks.native.experiments.shares import interval, quantile
 from benchmarks.native.harness import LIBRARY, PROGRAMS
 
+CONTEXT_MOST_BYTES = 640 << 20  # no context of a card that was seen takes more
+
 FORKS = """
 import os, sys
 from benchmarks.native.experiments.cuda import Cuda
@@ -37,12 +39,13 @@ def robustness(rig: Rig) -> Report:
 
 
 def _starts(rig: Rig, report: Report) -> None:
-    """cuInit of one process and of many at once, natively and in one container."""
-    many = 64 if not rig.emulated else 32
+    """cuInit of one process and of many at once, natively and in one container, as many as have room for their contexts."""
+    many = min(32 if rig.emulated else 64, rig.free_bytes() // CONTEXT_MOST_BYTES)
+    limit = str(many * CONTEXT_MOST_BYTES)
     told: dict[str, float] = {}
     for name, count in (("alone", 1), (f"{many} at once", many)):
         for variant in ("native", "preloaded"):
-            container = rig.limited(50, CUDA_DEVICE_MEMORY_LIMIT="8g") if variant == "preloaded" else None
+            container = rig.limited(50, CUDA_DEVICE_MEMORY_LIMIT=limit) if variant == "preloaded" else None
             rounds = [
                 run["init_ms"]
                 for _ in range(7 if count == 1 else 2)

@@ -5,6 +5,7 @@
 #include "core/limits.h"
 #include "core/log.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 static void each_spelling_of_bytes(void)
@@ -184,6 +185,21 @@ static void a_limits_page_leaves_nothing_to_the_environment_that_would_give_more
     log_set_level(LOG_LEVEL_WARNING);
 }
 
+/* Whoever gets rid of the page gets what the environment says. */
+static void a_page_that_cannot_be_opened_for_want_of_descriptors_is_there_and_grants_nothing(void)
+{
+    const char *problem = NULL;
+    struct rlimit before, none;
+    getrlimit(RLIMIT_NOFILE, &before);
+    none = (struct rlimit){0, before.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &none);
+    const struct limits_page *page = granted_page("/proc/self/exe", &problem);
+    setrlimit(RLIMIT_NOFILE, &before);
+    CHECK(page == granted_nothing());
+    CHECK(problem != NULL);
+    CHECK(granted_page("/no/such/page", &problem) == NULL);
+}
+
 int main(void)
 {
     each_spelling_of_bytes();
@@ -198,5 +214,6 @@ int main(void)
     the_priority_is_never_outside_what_monitors_index();
     policies_are_read_in_any_case();
     a_limits_page_leaves_nothing_to_the_environment_that_would_give_more();
+    a_page_that_cannot_be_opened_for_want_of_descriptors_is_there_and_grants_nothing();
     return check_result("limits");
 }

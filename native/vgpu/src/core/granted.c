@@ -3,9 +3,11 @@
 #include "core/file_status.h"
 #include "core/quiet.h"
 
+#include <errno.h>
 #include <linux/stat.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/statvfs.h>
 
@@ -63,8 +65,10 @@ static const struct limits_page *map_page(int fd, const char **problem)
 const struct limits_page *granted_page(const char *path, const char **problem)
 {
     int fd = quiet_open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0)
+    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP))
         return NULL;
+    if (fd < 0) /* it may be there: for want of descriptors nobody gets rid of it */
+        return refuse(problem, strerror(errno));
     const struct limits_page *page = is_mounted_read_only(fd) ? map_page(fd, problem) : NULL;
     quiet_close(fd);
     return page;
