@@ -327,15 +327,32 @@ def main(argv: list[str] | None = None) -> int:
         "MIG": mig_cells(seeds, arrivals), "NPU": npu_cells(seeds, arrivals), "NPU by memory": template_cells(seeds, arrivals),
     }  # fmt: skip
     lost = below_optimum(20 if options.quick else 200)
-    values = {"MIG: below the optimum, worst mix": max(lost.values())}
-    for name, rules in streams.items():
-        cells = [cell for by_cell in rules.values() for cell in by_cell.values()]
-        for how in HOW[1:]:
-            values[f"{name}, {how}: points gained, mean"] = mean(mean(cell.gains(how)) for cell in cells)
-            values[f"{name}, {how}: worst cell, {ERRORS} errors up"] = min(
-                mean(cell.gains(how)) + ERRORS * cell.error(how) for cell in cells
-            )
-    plain = {name: {rule: {at: cell.plain() for at, cell in cells.items()} for rule, cells in rules.items()}
+
+    def cells(name: str) -> list[Cell]:
+        return [cell for by_cell in streams[name].values() for cell in by_cell.values()]
+
+    def gained(name: str, how: str) -> float:
+        return mean(mean(cell.gains(how)) for cell in cells(name))
+
+    def worst(name: str, how: str) -> float:
+        return min(mean(cell.gains(how)) + ERRORS * cell.error(how) for cell in cells(name))
+
+    values = {
+        "MIG: below the optimum, worst mix": max(lost.values()),
+        "MIG, kept: points gained, mean": gained("MIG", "kept"),
+        "MIG, kept: worst cell, 4 errors up": worst("MIG", "kept"),
+        "MIG, fullest: points gained, mean": gained("MIG", "fullest"),
+        "MIG, fullest: worst cell, 4 errors up": worst("MIG", "fullest"),
+        "NPU, kept: points gained, mean": gained("NPU", "kept"),
+        "NPU, kept: worst cell, 4 errors up": worst("NPU", "kept"),
+        "NPU, fullest: points gained, mean": gained("NPU", "fullest"),
+        "NPU, fullest: worst cell, 4 errors up": worst("NPU", "fullest"),
+        "NPU by memory, kept: points gained, mean": gained("NPU by memory", "kept"),
+        "NPU by memory, kept: worst cell, 4 errors up": worst("NPU by memory", "kept"),
+        "NPU by memory, fullest: points gained, mean": gained("NPU by memory", "fullest"),
+        "NPU by memory, fullest: worst cell, 4 errors up": worst("NPU by memory", "fullest"),
+    }
+    plain = {name: {rule: {at: cell.plain() for at, cell in by_cell.items()} for rule, by_cell in rules.items()}
              for name, rules in streams.items()}  # fmt: skip
     result = {"burst": BURST, "arrivals": arrivals, "seeds": list(seeds), **plain, "below_optimum_percent": lost}
     return conclude("planned_streams", result, goals_of("planned_streams", values), keep=options.save)

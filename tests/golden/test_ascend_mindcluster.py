@@ -446,3 +446,25 @@ def test_the_policy_that_looks_ahead_leaves_a_chip_the_half_that_a_larger_slice_
         hold(books, "b", "1-vir02", real("vir02", 1, number=116))
         chosen[policy] = ask(books, 1)
     assert chosen == {"listed": "0-vir01", "expected": "1-vir01"}
+
+
+def with_chips(*chips, policy):
+    """A node with these slices on its chips, a vGroup each."""
+    books = ledger(core_node("n1", len(chips)), npu_policy=policy)
+    for chip, slices in enumerate(chips):
+        for group, template in enumerate(slices):
+            made = real(template, chip, group, number=100 + 16 * chip + group)
+            hold(books, f"held{chip}-{group}", f"{chip}-{template}", made)
+    return books
+
+
+def test_the_policy_that_looks_ahead_lets_a_small_slice_join_many_so_that_a_chip_with_few_may_become_idle():
+    few, many = ["vir04", "vir01"], ["vir02", "vir01", "vir01"]
+    chosen = {policy: ask(with_chips(few, many, policy=policy), 1) for policy in ("listed", "expected")}
+    assert chosen == {"listed": "0-vir01", "expected": "1-vir01"}
+
+
+def test_two_cores_join_many_slices_only_while_no_chip_is_idle():
+    few, many, idle = ["vir04"], ["vir02", "vir01"], []
+    assert ask(with_chips(few, many, policy="expected"), 2, "high") == "1-vir02"
+    assert ask(with_chips(few, many, idle, policy="expected"), 2, "high") == "0-vir02"

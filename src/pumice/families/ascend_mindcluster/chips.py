@@ -51,6 +51,11 @@ def chip_state(usage: Usage, kind: SliceKind, *, listed: bool) -> int:
     return state
 
 
+def groups_in_use(state: Any) -> Any:
+    """How many vGroups of the chip have slices in them; for numbers and for arrays."""
+    return state >> _GROUP_SHIFT & 7
+
+
 @cache
 def made_bit(kind: SliceKind, template: str) -> int:
     return 1 << _MADE_SHIFT + list(kind.templates).index(template)
@@ -65,7 +70,7 @@ def others_made(kind: SliceKind, template: SliceTemplate) -> int:
 
 def takes(template: SliceTemplate, cores: Any, cpus: Any, state: Any) -> Any:
     """Whether so much free and that state are enough for a slice; for numbers and for arrays."""
-    dvpp, groups = state & _DVPP_BITS, state >> _GROUP_SHIFT & 7
+    dvpp, groups = state & _DVPP_BITS, groups_in_use(state)
     enough = (cores >= template.cores) & (cpus >= template.cpus) & ((state & (_UNSTABLE | _SHUT)) == 0)
     enough = enough & (groups <= GROUPS - groups_wanted(template.cores))
     if template.dvpp is Dvpp.YES:
@@ -75,7 +80,7 @@ def takes(template: SliceTemplate, cores: Any, cpus: Any, state: Any) -> Any:
 
 def after(template: SliceTemplate, cores: int, cpus: int, state: int) -> tuple[int, int, int]:
     """What is left of a chip with that slice on it, in a vGroup of its own as long as there is one."""
-    dvpp, groups = state & _DVPP_BITS, state >> _GROUP_SHIFT & 7
+    dvpp, groups = state & _DVPP_BITS, groups_in_use(state)
     taken = {Dvpp.YES: FREE_DVPP[Dvpp.NO], Dvpp.SHARE: max(dvpp, FREE_DVPP[Dvpp.SHARE]), Dvpp.NO: dvpp}[template.dvpp]
     return cores - template.cores, cpus - template.cpus, taken | min(GROUPS, groups + 1) << _GROUP_SHIFT
 
@@ -103,7 +108,7 @@ def untouched(shares: Any, state: Any) -> Any:
 
 def why_not(template: SliceTemplate, cores: int, cpus: int, state: int) -> str:
     """The first thing that ``takes`` misses."""
-    groups, dvpp = state >> _GROUP_SHIFT & 7, state & _DVPP_BITS
+    groups, dvpp = groups_in_use(state), state & _DVPP_BITS
     if state & _SHUT:
         return SHUT
     if state & _UNSTABLE:

@@ -91,7 +91,8 @@ def choose(want: CoreAsk, cards: NodeCards, kind: SliceKind, policy: str) -> Cho
 def _best(fitting: list[Chip], template: SliceTemplate, kind: SliceKind, policy: str) -> Chip:
     if policy != "expected":
         return min(fitting, key=lambda chip: chip.order)
-    return min(fitting, key=lambda chip: (loss(kind, template, chip.cores, chip.cpus, chip.state), *chip.order))
+    idle = any(chip.cores == chip.card.total for chip in fitting)
+    return min(fitting, key=lambda chip: (loss(kind, template, chip.cores, chip.cpus, chip.state, idle=idle), *chip.order))
 
 
 def _whole(want: CoreAsk, cards: NodeCards, chips: list[Chip], idle: int) -> Chosen | None:

@@ -67,9 +67,10 @@ def _chip(board: NodeBoard, state: Chips, template: SliceTemplate) -> Left | Non
     if any(rest & others_made(board.kind, template) for _, _, rest in state):
         return None
     fitting = [chip for chip in set(state) if takes(template, *chip)]
+    idle = any(map(board.is_empty, fitting))
 
     def order(chip: Left) -> tuple[float, ...]:
-        lost = loss(board.kind, template, *chip) if board.policy == "expected" else 0.0
+        lost = loss(board.kind, template, *chip, idle=idle) if board.policy == "expected" else 0.0
         return board.is_empty(chip), lost, *chip
 
     return min(fitting, key=order, default=None)

@@ -42,7 +42,9 @@ class SliceTemplate:
 class SliceKind:
     """One kind of chip. ``cpus``: AI CPUs by the AI cores of a chip. ``high`` and ``low``: (AI cores, DVPP) to the template of
     such a request, and to the smaller one that it may fall back to. ``worth``: by template what the first, the second, … place
-    for such a slice counts in the value of a chip; ``whole`` for the chip itself."""
+    for such a slice counts in the value of a chip; ``whole`` for the chip itself. ``in_use``: what the vGroups in use add to
+    it. ``company``: by template what each of them counts for a slice that is to join them, while no chip of the node is idle and
+    while one is."""
 
     name: str
     cpus: Mapping[int, int]
@@ -50,6 +52,8 @@ class SliceKind:
     high: Mapping[tuple[int, Dvpp], tuple[SliceTemplate, ...]]
     low: Mapping[tuple[int, Dvpp], tuple[SliceTemplate, ...]]
     worth: Mapping[str, tuple[float, ...]]
+    in_use: tuple[float, ...]
+    company: Mapping[str, tuple[float, float]]
 
     def choices(self, cores: int, dvpp: Dvpp, *, high: bool) -> tuple[SliceTemplate, ...]:
         """The templates that serve a request, the one to be tried first in front; empty where none does."""
@@ -70,5 +74,6 @@ def slice_kinds() -> Mapping[str, SliceKind]:
             for level in ("high", "low")
         )
         worth = {name: tuple(map(float, counts)) for name, counts in row["worth"].items()}
-        found[kind] = SliceKind(kind, {int(cores): cpus for cores, cpus in row["cpus"].items()}, templates, high, low, worth)
+        cpus_of = {int(cores): cpus for cores, cpus in row["cpus"].items()}
+        found[kind] = SliceKind(kind, cpus_of, templates, high, low, worth, tuple(row["in_use"]), row["company"])
     return found
