@@ -77,7 +77,10 @@ def mixes(figures: Figures, folder: Path) -> None:
     """Unlike processes of one container: how far each is from its fair part. With the arbiter; without it the figure is told."""
     many, one, short, long = f"kernel={MS},streams=8", f"kernel={MS}", "kernel=10000", f"kernel={20 * MS}"
     sets = [(many, one), (many, short), (short, one), (one, long), (many, long), ("kernel=100000,shape=graph", long),
-            ("kernel=10000,streams=8", one), (many, "kernel=3000000", "kernel=100000")]  # fmt: skip
+            ("kernel=10000,streams=8", one), (many, "kernel=3000000", "kernel=100000"),
+            ("kernel=50000000", short), ("kernel=100000,shape=graph", many), ("kernel=1000000,shape=sync", long),
+            ("kernel=300000,shape=cooperative", f"kernel={MS},streams=16"), ("kernel=10000,streams=8", long),
+            (f"kernel={MS},streams=2", many, "kernel=100000,shape=graph", short)]  # fmt: skip
     for arbiter in (1, 0):
         worst = 0.0
         for players in sets:
