@@ -9,6 +9,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+import aiohttp
 import pytest
 from kit.accounts import token_of
 from kit.control_plane import Api
@@ -173,6 +174,19 @@ def test_a_second_start_shows_the_same_certificate_and_a_forged_one_is_made_anew
     for _ in range(3):
         play(api, story, port)
     assert seen[0] == seen[1] != seen[2]
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"[" * 200_000, b'{"request":' + b"[" * 200_000, b'{"request":{"uid":1}}'])
+def test_what_is_no_review_is_an_error_of_whoever_sent_it(api: Api, body: bytes) -> None:
+    async def story(kube: KubeClient, own: KubeClient) -> None:
+        tls = ssl.create_default_context()
+        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+        async with aiohttp.ClientSession() as anybody:
+            asked = await anybody.post(f"https://127.0.0.1:{port}/pods/validate", data=body, ssl=tls)
+            assert asked.status == 400
+
+    port = free_port()
+    play(api, story, port)
 
 
 def test_what_is_decided_no_more_is_asked_no_more(api: Api, namespace: str) -> None:

@@ -102,7 +102,7 @@ class Webhook:
         began = perf_counter()
         try:
             uid, request = review.read(msgspec.json.decode(await ask.read()))
-        except (msgspec.DecodeError, ValueError) as error:
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
             self._count(rule, "unreadable", began)
             return web.Response(status=400, text=f"{error}\n")
         try:
