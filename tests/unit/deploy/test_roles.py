@@ -65,7 +65,7 @@ HELD_IN_VARIABLES = {
     ("apps.controller.bare_pods", "_owner_annotations"): list(podgroup.OWNER_KINDS.values()),
     ("apps.controller.bare_pods", "_reconcile_owner"): list(podgroup.SCALED_KINDS),
     ("apps.controller.job_effects", "_ensure"): list(MADE_BY_JOBS),
-    ("apps.controller.job_effects", "_is_gone"): [kinds.PODS, volcano.POD_GROUPS],
+    ("apps.controller.job_effects", "_is_there"): [kinds.PODS, volcano.POD_GROUPS],
     ("apps.controller.job_effects", "_check_owner"): list(MADE_BY_JOBS),
     ("apps.controller.job_effects", "_remove"): [kind for kind in MADE_BY_JOBS if kind != kinds.PERSISTENT_VOLUME_CLAIMS],
     ("apps.controller.job_effects", "_follow"): [kinds.CONFIGMAPS],
