@@ -106,7 +106,7 @@ class CuttingWorld:
         self.pods: dict[str, dict[Place, str]] = {}
         """Pods that run, with what they were given."""
         self.strangers: dict[Place, str] = {}
-        self.kills = self.cuts = self.refusals = 0
+        self.kills = self.cuts = self.refusals = self.boots = 0
         self._numbers = iter(range(10**9))
 
     def cutter(self) -> Cutter:
@@ -193,6 +193,7 @@ class CuttingWorld:
 
     def _boot(self) -> None:
         """All slices are gone; pods are started again by the kubelet's record."""
+        self.boots += 1
         self.wipe()
         self.restart()
 
