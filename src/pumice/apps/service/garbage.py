@@ -12,7 +12,7 @@ import gc
 from dataclasses import dataclass
 
 USUAL = gc.get_threshold()
-LATE = 5
+LATE = 20
 """Looks at what survived after which it is set aside although there is something to do: that takes no time."""
 OVERDUE = 4
 """All are looked through when there are so many times as many, whatever there is to do."""
@@ -24,7 +24,7 @@ class Pace:
     until all are. At rest all are looked through when there are ``more`` times as many as after the last time, and
     ``at_least`` more."""
 
-    thresholds: tuple[int, int, int] = (10_000, 20, 1_000_000)
+    thresholds: tuple[int, int, int] = (10_000, 5, 1_000_000)
     more: float = 1.5
     at_least: int = 500_000
 
