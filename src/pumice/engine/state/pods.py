@@ -170,20 +170,21 @@ class Pods:
         self.groups.tidy()
         self.bookings.tidy()
 
+    def _has_its_place(self, task: Task, pod: Pod, kind: Kind) -> bool:
+        """Whether a place was assumed or promised for a pod that is told to wait: a stale event must not undo that (spec 5)."""
+        if task.status in (Status.BINDING, Status.BOUND, Status.ALLOCATED):
+            return True
+        return task.uid in self.promises.kept and self._still_promised(task, pod, kind)
+
     def _put_task(self, pod: Pod, kind: Kind, status: Status, task: Task, now: float) -> None:
         before = (task.status, task.cls, task.gated, task.awaits_queue, task.job, task.nominated)
-        if task.job is None:
-            pass  # it is new
-        elif status is Status.PENDING and task.status in (Status.BINDING, Status.BOUND, Status.ALLOCATED):
-            return  # a stale event must not undo an assumed placement (spec 5)
-        elif status is Status.PENDING and task.uid in self.promises.kept and self._still_promised(task, pod, kind):
-            return
-        elif status is Status.PENDING and not self.ledger.holdings.get(task.uid):
-            task.features = kind.features
-            self._reclass(task, pod, kind)
-        elif kind.features is not task.features or kind.request != task.request:
-            task.features = kind.features  # a placed pod may be resized in place, or labelled anew: others see that
-            self._reclass(task, pod, kind)
+        if task.job is not None:
+            if status is Status.PENDING and self._has_its_place(task, pod, kind):
+                return
+            free = status is Status.PENDING and not self.ledger.holdings.get(task.uid)
+            if free or kind.features is not task.features or kind.request != task.request:
+                task.features = kind.features  # a placed pod may be resized in place, or labelled anew: others see that
+                self._reclass(task, pod, kind)
         task.node = intern(pod.spec.node_name) or (task.node if status is Status.PENDING else "")
         asks = pod.metadata.annotations.get(QUEUE_GATE) == "true"
         gates = {gate.name for gate in pod.spec.scheduling_gates}
