@@ -1,14 +1,18 @@
-"""Suites of others: installed by name into an environment of their own, run test by test under a command in front."""
+"""Suites of others: installed by name into an environment of their own, run test by test under a command in front.
+
+Tests that no wheel has are taken out of a git repository that one has, whose folder a variable names: `PUMICE_CUDA_PYTHON`."""
 
 from __future__ import annotations
 
 import hashlib
+import io
+import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import tomllib
-import xml.etree.ElementTree as ET
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +45,26 @@ if __name__ == "__main__":  # some tests start processes of their own
     unittest.defaultTestLoader.loadTestsFromName(sys.argv[1]).run(Told())
 """
 
+PYTEST = """
+import os
+
+def tell(outcome, nodeid):
+    with open(os.environ["PUMICE_TOLD"], "a") as told:
+        print(outcome, nodeid, file=told)
+
+def pytest_collection_modifyitems(items):
+    with open(os.environ["PUMICE_TOLD"]) as told:
+        done = {line.rstrip("\\n").partition(" ")[2] for line in told}
+    items[:] = [item for item in items if item.nodeid not in done]
+
+def pytest_runtest_logstart(nodeid, location):
+    tell("ended", nodeid)  # unless something else is told after it
+
+def pytest_runtest_logreport(report):
+    if report.when == "call" or report.outcome != "passed":
+        tell(report.outcome, report.nodeid)
+"""
+
 
 @dataclass(frozen=True)
 class Suite:
@@ -50,6 +74,13 @@ class Suite:
     tests: tuple[str, ...]
     libraries: tuple[str, ...]
     not_passing: dict[str, str]  # test and why
+    checkout: str | None = None  # the git repository that has the tests, where the packages have none
+    commit: str = ""  # of it, that goes with the packages
+    cuda: int = 13000  # what the machine's driver knows; 13010 is 13.1
+
+    @property
+    def variable(self) -> str:
+        return f"PUMICE_{(self.checkout or self.name).upper().replace('-', '_')}"
 
     @property
     def home(self) -> Path:
@@ -70,10 +101,9 @@ class Suite:
 
 def suites(table: Path) -> list[Suite]:
     def one(name: str, said: dict[str, Any]) -> Suite:
-        reasons = {test: why for why, tests in said["not-passing"].items() for test in tests}
-        lists = (tuple(said[key]) for key in ("requirements", "tests", "libraries"))
-        requirements, tests, libraries = lists
-        return Suite(name, requirements, said["runner"], tests, libraries, reasons)
+        reasons = {test: why for why, tests in said.pop("not-passing").items() for test in tests}
+        lists = {key: tuple(said.pop(key)) for key in ("requirements", "tests", "libraries")}
+        return Suite(name, not_passing=reasons, **lists, **said)
 
     return [one(name, said) for name, said in tomllib.loads(table.read_text()).items()]
 
@@ -95,27 +125,62 @@ def install(suite: Suite) -> None:
     (suite.home / "installed").touch()
 
 
-def outcomes(suite: Suite, front: list[str], env: dict[str, str]) -> dict[str, str]:
-    """Of every test by name: passed, failed or skipped. A test that began and ended its process has failed."""
+def root_of_tests(suite: Suite, into: Path) -> Path:
+    """The folder that has them: the packages', or the suite's commit laid ``into``. Skips the test where nobody has that."""
+    if not suite.checkout:
+        return suite.packages
+    repository = os.environ.get(suite.variable)
+    if not repository:
+        pytest.skip(f"{suite.name}: set {suite.variable} to the folder of a git repository that has its tests")
+    taken = subprocess.run(["git", "-C", repository, "archive", suite.commit], capture_output=True, timeout=300)
+    if taken.returncode != 0:
+        pytest.skip(f"{suite.name}: {suite.variable} has no {suite.commit}: {taken.stderr.decode().strip()}")
+    with tarfile.open(fileobj=io.BytesIO(taken.stdout)) as archive:
+        archive.extractall(into, filter="data")
+    return into
+
+
+def outcomes(suite: Suite, root: Path, front: list[str], env: dict[str, str]) -> dict[str, str]:
+    """Of every test by name: passed, failed or skipped. A test that began and ended its process has ended."""
     told: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="pumice") as folder:
         for package in suite.tests:
-            run = _by_pytest if suite.runner == "pytest" else _by_unittest
-            told.update(run(suite, package, Path(folder), front, env))
+            if suite.runner == "pytest":
+                told.update(_by_pytest(suite, root, package, Path(folder), front, env))
+            else:
+                told.update(_by_unittest(suite, package, Path(folder), front, env))
     return told
 
 
-def _by_pytest(suite: Suite, package: str, folder: Path, front: list[str], env: dict[str, str]) -> dict[str, str]:
-    report = folder / "report.xml"
-    command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", "--pyargs", package]
-    subprocess.run([*front, str(suite.python), *command], env=env, cwd=folder, capture_output=True, timeout=1800)
-    told = {}
-    for case in ET.parse(report).iter("testcase"):
-        marks = {mark.tag for mark in case}
-        told[case.attrib["name"]] = (
-            "failed" if marks & {"failure", "error"} else "skipped" if "skipped" in marks else "passed"
-        )
-    return told
+def _by_pytest(
+    suite: Suite, root: Path, package: str, folder: Path, front: list[str], env: dict[str, str]
+) -> dict[str, str]:
+    tests = root / package.replace(".", "/")
+    told, plugin = folder / "told", folder / "plugins/tell_each_test.py"
+    plugin.parent.mkdir(exist_ok=True)
+    plugin.write_text(PYTEST)
+    told.write_text("")
+    env = env | {"PUMICE_TOLD": str(told), "PYTHONPATH": str(plugin.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+    options = ["-q", "-p", "no:cacheprovider", "-p", plugin.stem, f"--rootdir={root}"]
+    while True:  # once more for the tests behind one that ended the process
+        known = told.read_text()
+        command = [*front, str(suite.python), "-m", "pytest", *options, str(tests)]
+        done = subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, timeout=1800)
+        if told.read_text() == known or done.returncode in (0, 1):
+            assert done.returncode in (0, 1, 5), done.stdout[-2000:] + done.stderr[-2000:]
+            return _outcomes_told(told.read_text(), f"{tests.relative_to(root)}/", f"{root}/")
+
+
+def _outcomes_told(told: str, *folders: str) -> dict[str, str]:
+    """The last word on each test, unless one before was worse: a test that passes fails where its end does."""
+    worse = {"ended": 0, "passed": 1, "skipped": 2, "failed": 3}
+    outcomes: dict[str, str] = {}
+    for line in told.splitlines():
+        outcome, _, name = line.partition(" ")
+        for folder in folders:
+            name = name.replace(folder, "")
+        outcomes[name] = max(outcome, outcomes.get(name, "ended"), key=worse.__getitem__)
+    return outcomes
 
 
 def _by_unittest(suite: Suite, package: str, folder: Path, front: list[str], env: dict[str, str]) -> dict[str, str]:
