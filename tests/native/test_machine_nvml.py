@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import inspect
 import os
 from collections.abc import Callable, Iterator
@@ -147,6 +148,43 @@ def test_cards_know_each_other(machine: Machine) -> None:
     assert nvml.nvmlDeviceGetP2PStatus(one, old, READ) != nvml.NVML_P2P_STATUS_OK
     affinity = nvml.nvmlDeviceGetMemoryAffinity(one, 1, nvml.NVML_AFFINITY_SCOPE_NODE)
     assert list(affinity) == [1]
+
+
+def test_a_card_of_no_node_is_near_every_processor(machine: Machine) -> None:
+    old = nvml.nvmlDeviceGetHandleByIndex(2)
+    near = nvml.nvmlDeviceGetCpuAffinityWithinScope(old, 16, nvml.NVML_AFFINITY_SCOPE_SOCKET)
+    assert sum(int(word).bit_count() for word in near) >= len(os.sched_getaffinity(0))
+
+
+def test_cards_have_identifiers_of_their_own_that_last(machine: Machine) -> None:
+    seen = [nvml.nvmlDeviceGetPdi(nvml.nvmlDeviceGetHandleByIndex(i)) for i in (0, 1, 2, 0)]
+    assert len(set(seen)) == 3
+    assert seen[0] == seen[3]
+
+
+def test_worn_memory_is_remapped_from_ampere_on_and_retired_before(tmp_path: Path, machine: Machine) -> None:
+    new = nvml.nvmlDeviceGetHandleByIndex(0)
+    assert nvml.nvmlDeviceGetRemappedRows(new) == (0, 0, 0, 0)
+    assert _refusal(lambda: nvml.nvmlDeviceGetRetiredPages(new, 0)) == nvml.NVML_ERROR_NOT_SUPPORTED
+    create(load_model("cards: [Tesla-V100-SXM2-32GB]"), tmp_path / "old").close()
+    os.environ["PUMICE_MACHINE"] = str(tmp_path / "old")
+    nvml.nvmlShutdown()
+    nvml.nvmlInit()
+    old = nvml.nvmlDeviceGetHandleByIndex(0)
+    assert nvml.nvmlDeviceGetRetiredPages(old, 0) == []
+    assert nvml.nvmlDeviceGetRetiredPagesPendingStatus(old) == nvml.NVML_FEATURE_DISABLED
+    assert _refusal(lambda: nvml.nvmlDeviceGetRemappedRows(old)) == nvml.NVML_ERROR_NOT_SUPPORTED
+
+
+def test_power_is_limited_within_the_cards_range_by_either_form_of_the_call(machine: Machine) -> None:
+    card = nvml.nvmlDeviceGetHandleByIndex(0)
+    least, _ = nvml.nvmlDeviceGetPowerManagementLimitConstraints(card)
+    nvml.nvmlDeviceSetPowerManagementLimit_v2(card, nvml.NVML_POWER_SCOPE_GPU, 200_000)
+    assert nvml.nvmlDeviceGetPowerManagementLimit(card) == 200_000
+    asked = nvml.c_nvmlPowerValue_v2_t(nvml.nvmlPowerValue_v2, nvml.NVML_POWER_SCOPE_GPU, least - 1)
+    set_limit = nvml._nvmlGetFunctionPointer("nvmlDeviceSetPowerManagementLimit_v2")  # whose answer nvidia-ml-py drops
+    assert set_limit(card, ctypes.byref(asked)) == nvml.NVML_ERROR_INVALID_ARGUMENT
+    assert nvml.nvmlDeviceGetPowerManagementLimit(card) == 200_000
 
 
 def test_a_card_without_mig_has_none(machine: Machine) -> None:

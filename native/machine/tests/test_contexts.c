@@ -130,6 +130,35 @@ static void no_machine_is_no_device(void)
     EQUAL(cuCtxCreate_v2(&c, 0, 0), 3);
 }
 
+CUresult cuGetErrorName(CUresult, const char **);
+CUresult cuGetErrorString(CUresult, const char **);
+CUresult cuFuncGetName(const char **, void *);
+CUresult cuKernelGetName(const char **, void *);
+
+static void errors_have_names_and_texts(void)
+{
+    static const CUresult known[] = {0, 6, 102, 219, 222, 302, 402, 703, 711, 718, 721, 804, 812, 911, 917};
+    const char *name = NULL, *text = NULL;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        OK(cuGetErrorName(known[i], &name));
+        OK(cuGetErrorString(known[i], &text));
+        CHECK(strncmp(name, "CUDA_", 5) == 0 && *text);
+    }
+    EQUAL(cuGetErrorName(1000, &name), 1);
+    CHECK(name == NULL);
+}
+
+static void no_function_has_no_name(void)
+{
+    fresh_machine("memory_mib=8192");
+    begin(0);
+    const char *name;
+    EQUAL(cuFuncGetName(&name, NULL), 1);
+    EQUAL(cuKernelGetName(&name, NULL), 1);
+    EQUAL(cuKernelGetName(&name, &name), 400);
+    drop_machine();
+}
+
 int main(void)
 {
     apart(contexts_cost_memory_and_stack_up);
@@ -138,5 +167,7 @@ int main(void)
     apart(the_fastest_card_comes_first_unless_the_bus_is_asked_for);
     apart(an_exclusive_card_serves_one_process);
     apart(no_machine_is_no_device);
+    apart(errors_have_names_and_texts);
+    apart(no_function_has_no_name);
     return 0;
 }

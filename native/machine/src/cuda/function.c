@@ -76,23 +76,25 @@ EXPORT CUresult cuFuncGetModule(CUmodule *out, CUfunction function)
     return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuFuncGetName(const char **out, CUfunction function)
+static CUresult name_of(const char **out, const void *function)
 {
-    FUNCTION(cuFuncGetName, function);
-    if (!out)
-        return CUDA_ERROR_INVALID_VALUE;
+    const struct function *f = function ? handle_get(K_FUNCTION, function) : NULL;
+    if (!out || !f)
+        return out && function ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
     *out = f->name;
     return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuFuncGetName(const char **out, CUfunction function)
+{
+    ENTER(cuFuncGetName);
+    return name_of(out, function);
 }
 
 EXPORT CUresult cuKernelGetName(const char **out, CUkernel kernel)
 {
     ENTER(cuKernelGetName);
-    struct function *f = handle_get(K_FUNCTION, kernel);
-    if (!out || !f)
-        return f ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
-    *out = f->name;
-    return CUDA_SUCCESS;
+    return name_of(out, kernel);
 }
 
 EXPORT CUresult cuFuncIsLoaded(int *state, CUfunction function)

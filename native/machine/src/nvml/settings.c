@@ -64,15 +64,31 @@ EXPORT nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(nvmlDevice_t de
     return NVML_SUCCESS;
 }
 
-EXPORT nvmlReturn_t nvmlDeviceSetPowerManagementLimit(nvmlDevice_t device, unsigned int limit)
+static nvmlReturn_t limit_power(struct machine_card *c, unsigned limit)
 {
-    WHOLE_CARD(nvmlDeviceSetPowerManagementLimit, device);
     nvmlReturn_t rc = nvml_may_change();
     if (rc)
         return rc;
     NEED(limit >= c->power_max_mw / 4 && limit <= c->power_max_mw);
     SET(&c->power_limit_mw, limit);
     return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceSetPowerManagementLimit(nvmlDevice_t device, unsigned int limit)
+{
+    WHOLE_CARD(nvmlDeviceSetPowerManagementLimit, device);
+    return limit_power(c, limit);
+}
+
+struct power_value { unsigned version; unsigned char scope; unsigned mw; };
+
+EXPORT nvmlReturn_t nvmlDeviceSetPowerManagementLimit_v2(nvmlDevice_t device, const struct power_value *limit)
+{
+    WHOLE_CARD(nvmlDeviceSetPowerManagementLimit_v2, device);
+    NEED(limit && limit->scope <= 2);
+    if (limit->version != NVML_VERSION(struct power_value, 2))
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    return limit->scope == 0 ? limit_power(c, limit->mw) : NVML_ERROR_NOT_SUPPORTED;
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetFanSpeed_v2(nvmlDevice_t device, unsigned int fan, unsigned int *speed)
@@ -244,26 +260,6 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t device, unsigne
     NEED(count && type < 2 && counter < 2 && location < 8);
     *count = 0;
     return location == 2 ? ecc_errors(c, type, count) : c->ecc_capable ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetRetiredPages(nvmlDevice_t device, unsigned int cause, unsigned int *count, unsigned long long *addresses)
-{
-    WHOLE_CARD(nvmlDeviceGetRetiredPages, device);
-    (void)addresses;
-    NEED(count && cause < 2);
-    *count = 0;
-    return NVML_SUCCESS;
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned int *corrected, unsigned int *uncorrected,
-                                              unsigned int *pending, unsigned int *failed)
-{
-    WHOLE_CARD(nvmlDeviceGetRemappedRows, device);
-    NEED(corrected && uncorrected && pending && failed);
-    if (c->architecture < 7)
-        return NVML_ERROR_NOT_SUPPORTED;
-    *corrected = *uncorrected = *pending = *failed = 0;
-    return NVML_SUCCESS;
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetViolationStatus(nvmlDevice_t device, unsigned int policy, unsigned long long out[2])

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "nvml.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,9 +29,14 @@ EXPORT nvmlReturn_t nvmlDeviceGetCpuAffinity(nvmlDevice_t device, unsigned int w
 {
     DEVICE(nvmlDeviceGetCpuAffinity, device);
     NEED(words > 0 && mask);
-    if (!c->cpu_affinity[0])
-        return NVML_ERROR_NOT_SUPPORTED;
-    cpu_mask(c->cpu_affinity, words, mask);
+    char online[256] = "";
+    FILE *file = c->cpu_affinity[0] ? NULL : fopen("/sys/devices/system/cpu/online", "re"); /* of no node: near them all */
+    if (file) {
+        if (!fgets(online, sizeof online, file))
+            online[0] = 0;
+        fclose(file);
+    }
+    cpu_mask(file ? online : c->cpu_affinity, words, mask);
     return NVML_SUCCESS;
 }
 
