@@ -6,7 +6,7 @@ import contextlib
 import socket
 from pathlib import Path
 
-from kit.local_cluster import local_cluster, vgpu_pod
+from kit.local_cluster import LocalCluster, local_cluster, pumice, vgpu_pod
 from kit.manifests import manifest, resource_of
 
 from pumice.wire.kinds import PODS
@@ -48,3 +48,13 @@ def bring_up(tmp_path: Path) -> None:
             return [line for text in texts for line in text.decode().splitlines() if "forbidden" in line.lower()]
 
         assert cluster.ask(refusals) == []
+        explain_takes_no_pod_of_another_scheduler_for_ours(cluster)
+
+
+def explain_takes_no_pod_of_another_scheduler_for_ours(cluster: LocalCluster) -> None:
+    """The one that was deployed places Volcano's pods alone, unlike the one that `pumice up` brings along elsewhere."""
+    spec = {"containers": [{"name": "c", "image": "busybox", "resources": {"requests": {"cpu": "9999"}}}]}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "plain", "namespace": "default"}, "spec": spec}
+    cluster.ask(lambda kube: kube.create(PODS, body))
+    told = pumice("explain", "--kubeconfig", str(cluster.data.kubeconfig), "pod", "plain").stdout
+    assert "its schedulerName is 'default-scheduler'; this scheduler places pods of volcano" in told

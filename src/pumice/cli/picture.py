@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 import time
 from dataclasses import dataclass
@@ -38,12 +37,12 @@ def picture(source: Source) -> Case:
     """Load or collect, and say what is remarkable about it. Raises BadInput or Unavailable with one line."""
     if source.file is not None:
         case = load(source.file)
-        case.scheduler_names = list(source.scheduler_names) or case.scheduler_names
     else:
         try:
             case = asyncio.run(_collect(source))
         except ApiError as error:
             raise Unavailable(f"the API server does not answer as expected: {error}") from None
+    case.scheduler_names = list(source.scheduler_names) or case.scheduler_names
     for remark in case.remarks:
         print(remark, file=sys.stderr)
     return case
@@ -51,12 +50,7 @@ def picture(source: Source) -> Case:
 
 async def _collect(source: Source) -> Case:
     async with KubeClient(find_access(source.kubeconfig or _own_cluster())) as kube:
-        case = await collect(kube, source.configmap)
-        version = json.loads(await kube.request("GET", "/version"))
-        if "+pumice" in str(version.get("gitVersion", "")):
-            case.scheduler_names.append(names.KUBE_SCHEDULER)  # in this machine's own cluster there is no other scheduler
-        case.scheduler_names = list(source.scheduler_names) or case.scheduler_names
-        return case
+        return await collect(kube, source.configmap)
 
 
 def _own_cluster() -> Path | None:
@@ -69,6 +63,7 @@ async def collect(kube: Cluster, configmap: str) -> Case:
     """Read everything a decision looks at. Kinds that the cluster does not have are empty."""
     case = Case(now=time.time())
     case.scheduler_conf, settings = await _scheduler_conf(kube, configmap, case.remarks)
+    case.scheduler_names = (await _kept(kube, configmap)).get(names.SCHEDULER_NAMES_KEY, "").split() or case.scheduler_names
     where = f"{settings.configmap_namespace}/{settings.configmap}"
     case.device_config = await _device_config(kube, where, configmap, case.remarks)
     for key, (resource, kind) in SLICES.items():
@@ -130,11 +125,17 @@ async def _device_config(kube: Cluster, where: str, beside: str, remarks: list[s
 
 async def _last_good(kube: Cluster, where: str, refusal: str, remarks: list[str]) -> dict[str, str]:
     """What the scheduler wrote down when it could use it. Raises BadInput where there is nothing."""
-    kept = await _data(kube, f"{where}{names.LAST_GOOD}", [], needed=False) or {}
+    kept = await _kept(kube, where)
     if names.SCHEDULER_CONF_KEY not in kept:
         raise BadInput(f"{refusal}; no last good one is known to answer by, and a scheduler that is started now places nothing")
     remarks.append(f"{refusal}; answering by the last good one. The scheduler goes by it too, unless it was started since: "
                    "then it places nothing")  # fmt: skip
+    return kept
+
+
+async def _kept(kube: Cluster, where: str) -> dict[str, str]:
+    """What the scheduler that follows that ConfigMap has written down of itself; nothing where there is none of ours."""
+    kept = await _data(kube, f"{where}{names.LAST_GOOD}", [], needed=False) or {}
     return {key: str(text) for key, text in kept.items()}
 
 

@@ -23,7 +23,7 @@ from pumice.model.amount import MIB
 from pumice.model.errors import BadInput, Unavailable
 from pumice.ports.cards import CardReading, Cards, CardsUnavailable
 from pumice.ports.cluster import ApiError, Json
-from pumice.wire import names, variables
+from pumice.wire import variables
 from pumice.wire.kinds import NODES, PODS
 from pumice.wire.objects import Node, Pod, convert
 
@@ -202,7 +202,6 @@ def _queues(kubeconfig: Path) -> list[QueueView]:
     from pumice.engine.explaining.queues import queue_views
 
     case = _ask(kubeconfig, lambda kube: collect(kube, Source().configmap))
-    case.scheduler_names.append(names.KUBE_SCHEDULER)  # in this machine's own cluster there is no other scheduler
     return queue_views(engine_of(case), case.now)
 
 

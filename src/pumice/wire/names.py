@@ -134,6 +134,8 @@ SCHEDULER_CONFIGMAP: Final = "volcano-scheduler-configmap"
 SCHEDULER_CONF_KEY: Final = "volcano-scheduler.conf"
 LAST_GOOD: Final = "-last-good"
 """Behind the name of the scheduler's ConfigMap: the one in which it keeps the last text that it could use."""
+SCHEDULER_NAMES_KEY: Final = "scheduler-names"
+"""In that one: the names under which pods ask for the scheduler that wrote it, with a blank between two."""
 INIT_PARAMS: Final = "init-params"
 PARAMS_READ: Final = ("presetVirtualDevice", "useClusterInfoManager", "self-maintain-available-card")
 """Entry of ``configurations`` for the plugin of MindCluster's scheduler, and what is read of it (spec ascend 25)."""

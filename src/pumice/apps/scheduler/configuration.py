@@ -25,7 +25,7 @@ from pumice.families.registry import remarks_on
 from pumice.model.errors import BadInput
 from pumice.wire.device_config import DeviceConfig
 from pumice.wire.device_config_text import parse_device_config
-from pumice.wire.names import DEVICE_CONFIG_KEY, SCHEDULER_CONF_KEY
+from pumice.wire.names import DEVICE_CONFIG_KEY, SCHEDULER_CONF_KEY, SCHEDULER_NAMES_KEY
 from pumice.wire.objects import ConfigMap
 from pumice.wire.scheduler_conf import SchedulerConf, parse_scheduler_conf
 
@@ -91,6 +91,7 @@ class Configuration:
         elif self.configmap:
             self.own.source = f"configmap {self.configmap}"
             self.last_good = LastGood(self.informers.cluster, self.informers.clock, self.configmap)
+            self._keep(SCHEDULER_NAMES_KEY, " ".join(sorted(self.engine.state.pods.scheduler_names)))
             self.informers.unsynced.add("configuration")
             jobs.append(self.informers.watch_configmap("configuration", self.configmap, self._on_map))
             jobs.append(self.last_good.run())

@@ -1,6 +1,7 @@
-"""The last configuration that was taken, kept in a ConfigMap beside the scheduler's own.
+"""The last configuration that was taken, and whose pods it is taken for, kept in a ConfigMap beside the scheduler's own.
 
-``pumice explain``, ``fits`` and ``dump`` answer from it while the one that stands there is refused.
+``pumice explain``, ``fits``, ``dump`` and ``top`` learn from it which pods are ours, and answer by its configuration while the
+one that stands there is refused.
 """
 
 from __future__ import annotations

@@ -151,6 +151,19 @@ def test_who_diagnoses_answers_by_the_last_good_configuration_and_says_so_also_a
     run_virtually(story())
 
 
+def test_who_diagnoses_takes_for_ours_the_pods_of_every_name_that_the_scheduler_serves_and_of_no_other() -> None:
+    async def story() -> None:
+        async with restarted(CONF, Settings(scheduler_names=("volcano", "night"))) as running:
+            assert (await collect(running.cluster, MAP)).scheduler_names == ["night", "volcano"]
+        async with restarted(TYPO, Settings(scheduler_names=("night",))) as running:
+            await write_conf(running, CONF)
+            assert (await collect(running.cluster, MAP)).scheduler_names == ["night"]
+        async with restarted(None) as others:  # nothing of ours keeps anything there
+            assert (await collect(others.cluster, MAP)).scheduler_names == ["volcano"]
+
+    run_virtually(story())
+
+
 def test_where_no_good_configuration_is_known_the_question_is_refused_with_the_reason() -> None:
     async def story() -> None:
         async with restarted(TYPO) as running:
