@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
+import ssl
 import subprocess
 import time
 from pathlib import Path
@@ -12,6 +14,12 @@ from pathlib import Path
 import pytest
 from kit.control_plane import Api, Json
 from kit.kubeconfig import write_kubeconfig
+
+from pumice.adapters.kube import KubeClient
+from pumice.adapters.kube.config import Access
+from pumice.cluster import first_objects
+from pumice.cluster.spec import uniform
+from pumice.wire.names import SCHEDULER_CONFIGMAP, SYSTEM_NAMESPACE
 
 DEPLOYMENT = """
 apiVersion: apps/v1
@@ -82,6 +90,20 @@ def test_apply_merges_what_others_changed(kubectl: Kubectl) -> None:
     value = kubectl.json("get", "deployment", "web")
     assert [e["name"] for e in value["spec"]["template"]["spec"]["containers"][0]["env"]] == ["B", "C"]
     assert value["metadata"]["labels"] == {"mine": "yes", "other": "one"}
+
+
+def test_a_configuration_is_applied_over_the_one_of_a_new_cluster_without_a_warning(kubectl: Kubectl, api: Api) -> None:
+    async def bring_up() -> None:
+        access = Access(api.url, ssl.create_default_context(cafile=str(api.ca)), lambda: api.token)
+        async with KubeClient(access) as kube:
+            await first_objects.ensure(kube, uniform(1, 1, "Tesla-V100-SXM2-16GB"))
+
+    kubectl("delete", "configmap", SCHEDULER_CONFIGMAP, "-n", SYSTEM_NAMESPACE, "--ignore-not-found")
+    asyncio.run(bring_up())
+    example = Path(__file__).parents[2] / "examples/gpu-sharing/scheduler-config.yaml"
+    done = kubectl.run("apply", "-n", SYSTEM_NAMESPACE, "-f", str(example))
+    assert (done.stdout.strip(), done.stderr) == (f"configmap/{SCHEDULER_CONFIGMAP} configured", "")
+    assert "GPUSharingEnable: true" in kubectl("get", "configmap", SCHEDULER_CONFIGMAP, "-n", SYSTEM_NAMESPACE, "-o", "yaml")
 
 
 def test_server_side_apply_tells_whose_field_it_is(kubectl: Kubectl) -> None:

@@ -6,6 +6,7 @@ Only what is missing is made; what somebody has changed stays as it is.
 from __future__ import annotations
 
 import asyncio
+import json
 from importlib.resources import files
 
 from pumice.cluster.spec import ClusterSpec
@@ -14,6 +15,7 @@ from pumice.ports.cluster import ApiError, Cluster, Json, Resource
 from pumice.wire import names, volcano
 from pumice.wire.conditions import holds
 from pumice.wire.kinds import CONFIGMAPS, CRDS, NAMESPACES
+from pumice.wire.kubernetes import LAST_APPLIED
 from pumice.wire.yaml_text import safe_load
 
 ESTABLISHED_SECONDS = 20.0
@@ -59,13 +61,19 @@ async def ensure(kube: Cluster, spec: ClusterSpec) -> None:
 
 async def _configuration(kube: Cluster) -> None:
     await _create(kube, NAMESPACES, {"metadata": {"name": names.SYSTEM_NAMESPACE}})
-    await _create(kube, CONFIGMAPS, {
+    await _create(kube, CONFIGMAPS, _as_applied({
+        "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": names.SCHEDULER_CONFIGMAP, "namespace": names.SYSTEM_NAMESPACE},
         "data": {names.SCHEDULER_CONF_KEY: SCHEDULER_CONF},
-    })  # fmt: skip
+    }))  # fmt: skip
     await _create(kube, CONFIGMAPS, {
         "metadata": {"name": f"{names.SCHEDULER_CONFIGMAP}{names.LAST_GOOD}", "namespace": names.SYSTEM_NAMESPACE},
     })  # fmt: skip
+
+
+def _as_applied(obj: Json) -> Json:
+    """As `kubectl apply` leaves it, so that a user's own text is applied over it without a warning."""
+    return {**obj, "metadata": {**obj["metadata"], "annotations": {LAST_APPLIED: json.dumps(obj)}}}
 
 
 def volcano_kinds() -> list[Json]:

@@ -11,6 +11,8 @@ OLD_REGION: Final = "failure-domain.beta.kubernetes.io/region"
 UNSCHEDULABLE_TAINT: Final = "node.kubernetes.io/unschedulable"
 MIRROR: Final = "kubernetes.io/config.mirror"
 """On the API server's picture of a static pod, which the kubelet runs from a file: no scheduler and no plugin serves it."""
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+"""What `kubectl apply` compares with to find what its file no longer says."""
 DEVICES_REFUSED: Final = "UnexpectedAdmissionError"
 """The kubelet's reason of a pod whose devices a plugin did not give (pkg/kubelet/cm/devicemanager)."""
 
@@ -28,9 +30,6 @@ EXTENSIONS: Final = "apiextensions.k8s.io"
 RIGHTS: Final = "rbac.authorization.k8s.io"
 STORAGE: Final = "storage.k8s.io"
 NODE_GROUP: Final = "node.k8s.io"
-
-# Streams of exec and attach
-EXEC_PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 
 
 def in_domain(name: str) -> bool:
