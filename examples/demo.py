@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from in_container import run_in_container
 from rich.console import Console
 
 from pumice.adapters.kube import KubeClient
-from pumice.adapters.kube.exec import run_in_container
 from pumice.cli.cards_table import card_rows, cards_table
 from pumice.ports.cluster import ApiError, Json
 from pumice.wire.kinds import CONFIGMAPS, NAMESPACES, NODES, PODS
@@ -89,7 +89,7 @@ async def show_cards(kube: KubeClient) -> None:
 
 
 async def show_env(kube: KubeClient, namespace: str, pod: str, wanted: tuple[str, ...]) -> dict[str, str]:
-    result = await run_in_container(kube, namespace, pod, ["env"])
+    result = await run_in_container(kube.access, namespace, pod, "env")
     env = dict(line.split("=", 1) for line in result.stdout.splitlines() if "=" in line)
     console.print(f"  kubectl exec -n {namespace} {pod} -- env", style="dim")
     for key, value in sorted(env.items()):
@@ -146,8 +146,8 @@ async def shared_card(kube: KubeClient) -> None:
 
     heading("The limit holds: 3000 MiB are granted, the 3001st is refused")
     for mib, code in ((2500, 0), (3001, 1)):
-        result = await run_in_container(kube, plain, "hami-pod", [sys.executable, "-m", "pumice.cli.burn",
-                                                                  "--memory", str(mib), "--kernels", "10"])  # fmt: skip
+        result = await run_in_container(kube.access, plain, "hami-pod", sys.executable, "-m", "pumice.cli.burn",
+                                        "--memory", str(mib), "--kernels", "10")
         console.print(f"  kubectl exec -n {plain} hami-pod -- pumice burn --memory {mib}", style="dim")
         console.print("    " + "\n    ".join((result.stdout + result.stderr).strip().splitlines()[-3:]))
         expect(result.code == code, f"{mib} MiB are {'refused' if code else 'granted'}")

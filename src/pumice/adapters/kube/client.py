@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json as jsonlib
 import os
 import random
 import re
 import ssl
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Self
 from urllib.parse import quote, urlencode
 
@@ -101,23 +100,6 @@ class KubeClient(Verbs):
         if answer.status >= 400:
             raise _refusal(answer.status, answer.headers.get("Retry-After", ""), body)
         return answer
-
-    @contextlib.asynccontextmanager
-    async def websocket(self, path: str, query: Sequence[tuple[str, str]], protocols: Sequence[str],
-                        timeout: float) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
-        """A WebSocket of a subresource (exec, attach). Raises ApiError where the server does not switch protocols."""
-        session = self._open()
-        address = URL(self.access.server + path).with_query(query)
-        try:
-            async with asyncio.timeout(timeout), session.ws_connect(
-                address, headers={**self._headers(self.access.token()), "Accept": "*/*"}, protocols=protocols,
-                ssl=self._tls or False, max_msg_size=0,
-            ) as socket:  # fmt: skip
-                yield socket
-        except aiohttp.WSServerHandshakeError as error:
-            raise ApiError(error.status, "UpgradeRefused", error.message) from error
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _no_answer(error) from error
 
     async def request(self, verb: str, path: str, *, params: Mapping[str, str] | None = None,
                       body: bytes | None = None, content_type: str = "application/json") -> bytes:
