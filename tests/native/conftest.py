@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,3 +20,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(SECONDS))
+
+
+@pytest.fixture(scope="session")
+def torch_python() -> str:
+    """An interpreter with PyTorch: gigabytes, so nobody installs it for a test."""
+    if named := os.environ.get("PUMICE_TORCH_PYTHON"):
+        return named
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("no PyTorch: pip install torch somewhere, and name that python in PUMICE_TORCH_PYTHON")
+    return sys.executable

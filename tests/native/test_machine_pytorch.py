@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -141,16 +138,6 @@ for work in (lambda: ones @ ones, lambda: torch.nn.functional.conv2d(ones[None, 
 """
 
 
-@pytest.fixture(scope="module")
-def python() -> str:
-    """An interpreter with PyTorch: gigabytes, so nobody installs it for a test."""
-    if named := os.environ.get("PUMICE_TORCH_PYTHON"):
-        return named
-    if importlib.util.find_spec("torch") is None:
-        pytest.skip("no PyTorch: pip install torch somewhere, and name that python in PUMICE_TORCH_PYTHON")
-    return sys.executable
-
-
 @pytest.fixture
 def one_card(tmp_path: Path) -> Iterator[OneMachine]:
     machine = OneMachine(tmp_path / "machine", "1xA100-SXM4-40GB")
@@ -165,23 +152,23 @@ def _choose(machine: OneMachine, allocator: str) -> None:
         machine.environment[name] = allocator
 
 
-def _said(machine: OneMachine, python: str, program: str) -> str:
-    done = machine.run("--memory", str(LIMIT), "--", python, "-c", program)
+def _said(machine: OneMachine, torch_python: str, program: str) -> str:
+    done = machine.run("--memory", str(LIMIT), "--", torch_python, "-c", program)
     if "Unrecognized CachingAllocator option" in done.stderr:
         pytest.skip("this PyTorch knows no expandable segments")
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def _told(machine: OneMachine, python: str, program: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(_said(machine, python, program).splitlines()[-1])
+def _told(machine: OneMachine, torch_python: str, program: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(_said(machine, torch_python, program).splitlines()[-1])
     return found
 
 
 @pytest.mark.parametrize("allocator", ALLOCATORS)
-def test_a_loop_of_allocations_ends_at_the_limit_and_names_it(one_card: OneMachine, python: str, allocator: str) -> None:
+def test_a_loop_of_allocations_ends_at_the_limit_and_names_it(one_card: OneMachine, torch_python: str, allocator: str) -> None:
     _choose(one_card, allocator)
-    told = _told(one_card, python, FILLS)
+    told = _told(one_card, torch_python, FILLS)
     assert told["total"] == LIMIT
     assert "2.93 GiB" in told["told"]
     assert LIMIT - 600 < told["held"] < LIMIT  # the context is the card's, not the loop's
@@ -190,8 +177,8 @@ def test_a_loop_of_allocations_ends_at_the_limit_and_names_it(one_card: OneMachi
     assert 0 < one_card.machine.peak(0) <= LIMIT * MIB
 
 
-def test_two_programs_share_a_card_and_each_is_shown_its_share(one_card: OneMachine, python: str) -> None:
-    programs = [one_card.start("--memory", str(LIMIT), "--", python, "-c", FILLS, "stay") for _ in range(2)]
+def test_two_programs_share_a_card_and_each_is_shown_its_share(one_card: OneMachine, torch_python: str) -> None:
+    programs = [one_card.start("--memory", str(LIMIT), "--", torch_python, "-c", FILLS, "stay") for _ in range(2)]
     for program in programs:
         assert program.stdout is not None
         assert program.stdout.readline() == "full\n"
@@ -205,9 +192,9 @@ def test_two_programs_share_a_card_and_each_is_shown_its_share(one_card: OneMach
 
 
 @pytest.mark.parametrize("allocator", ALLOCATORS)
-def test_streams_events_an_optimizer_and_a_graph_run(one_card: OneMachine, python: str, allocator: str) -> None:
+def test_streams_events_an_optimizer_and_a_graph_run(one_card: OneMachine, torch_python: str, allocator: str) -> None:
     _choose(one_card, allocator)
-    told = _told(one_card, python, WORKS)
+    told = _told(one_card, torch_python, WORKS)
     assert told["backend"] == ("cudaMallocAsync" if "Async" in allocator else "native")
     assert told["idle"] is True
     assert told["ms"] > 0
@@ -217,19 +204,19 @@ def test_streams_events_an_optimizer_and_a_graph_run(one_card: OneMachine, pytho
 
 
 @pytest.mark.parametrize("allocator", ["", "expandable_segments:True"])
-def test_a_tensor_and_an_event_go_from_process_to_process(one_card: OneMachine, python: str, allocator: str) -> None:
+def test_a_tensor_and_an_event_go_from_process_to_process(one_card: OneMachine, torch_python: str, allocator: str) -> None:
     """The work before the event takes seven seconds, so it is not done when the other process gets it."""
     _choose(one_card, allocator)
-    told = _told(one_card, python, PASSES)
+    told = _told(one_card, torch_python, PASSES)
     assert told["told"] == [[1, 2, 3, 4], 50 << 18, True, True]
     assert told["changed"] == [4, 3, 2, 1]
     assert told["ended"] == 0
 
 
-def test_each_of_two_cards_has_its_limit(tmp_path: Path, python: str) -> None:
+def test_each_of_two_cards_has_its_limit(tmp_path: Path, torch_python: str) -> None:
     machine = OneMachine(tmp_path / "machine", "2xA100-SXM4-40GB")
     machine.environment["PYTHONWARNINGS"] = "ignore"
-    done = machine.run("--gpus", "2", "--memory", "2000", "--", python, "-c", TWO_CARDS)
+    done = machine.run("--gpus", "2", "--memory", "2000", "--", torch_python, "-c", TWO_CARDS)
     machine.close()
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
@@ -237,20 +224,20 @@ def test_each_of_two_cards_has_its_limit(tmp_path: Path, python: str) -> None:
     assert all(f"GPU {card}" in text and "1.95 GiB" in text for card, text in told["full"].items())
 
 
-def test_a_fraction_is_of_the_limit(one_card: OneMachine, python: str) -> None:
-    assert "1.46 GiB allowed" in _said(one_card, python, FRACTION)
+def test_a_fraction_is_of_the_limit(one_card: OneMachine, torch_python: str) -> None:
+    assert "1.46 GiB allowed" in _said(one_card, torch_python, FRACTION)
 
 
-def test_its_kernels_keep_to_a_part_of_the_cards_time(one_card: OneMachine, python: str) -> None:
+def test_its_kernels_keep_to_a_part_of_the_cards_time(one_card: OneMachine, torch_python: str) -> None:
     """Alone it would have a quarter: so many kernels of the machine's usual 5 us PyTorch starts in a second."""
-    program = one_card.start("--memory", str(LIMIT), "--cores", "5", "--", python, "-c", WORKS_ON)
+    program = one_card.start("--memory", str(LIMIT), "--cores", "5", "--", torch_python, "-c", WORKS_ON)
     assert program.stdout is not None
     assert program.stdout.readline() == "begun\n"
     assert 0 < one_card.busy_share(program.pid, 4.0) < 0.08
 
 
-def test_what_has_nvidias_runtime_inside_refuses_in_its_own_words(one_card: OneMachine, python: str) -> None:
-    said = _said(one_card, python, REFUSED).splitlines()
+def test_what_has_nvidias_runtime_inside_refuses_in_its_own_words(one_card: OneMachine, torch_python: str) -> None:
+    said = _said(one_card, torch_python, REFUSED).splitlines()
     assert len(said) == 4
     for line, word in zip(said, ("CUBLAS_STATUS_NOT_INITIALIZED", "CUDNN_STATUS", "CUFFT_", "CUSOLVER_STATUS"), strict=True):
         assert word in line
