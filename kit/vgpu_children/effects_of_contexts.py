@@ -3,8 +3,7 @@
 import ctypes as c
 
 from books import BLOCK, MIB, in_use, used
-from driver import alloc, call, must, ptr
-from structures import Bytes
+from driver import alloc, call, free, must, ptr
 
 
 def made_context(create, *arguments):
@@ -64,18 +63,44 @@ def detached():
     yield used()
 
 
-def green():
-    description, made, before = ptr(), ptr(), ptr()
-    must("cuCtxGetCurrent", c.byref(before))
-    must("cuDevResourceGenerateDesc", c.byref(description), c.byref(Bytes()), 1)
-    must("cuGreenCtxCreate", c.byref(made), description, 0, 1)
-    cost = used()
-    yield cost > 100 * MIB
-    context = ptr()
+def made_green(device):
+    """A green context of the whole device, and how it is made current."""
+    resource, description, made, context = c.create_string_buffer(144), ptr(), ptr(), ptr()
+    must("cuDeviceGetDevResource", device, resource, 1)
+    must("cuDevResourceGenerateDesc", c.byref(description), resource, 1)
+    must("cuGreenCtxCreate", c.byref(made), description, device, 1)
     must("cuCtxFromGreenCtx", c.byref(context), made)
+    return made, context
+
+
+def green():
+    """Beside a primary context it takes nothing, and what is allocated in it outlives it."""
+    before = ptr()
+    must("cuCtxGetCurrent", c.byref(before))
+    made, context = made_green(0)
+    yield used()
     must("cuCtxSetCurrent", context)
-    alloc(BLOCK)
-    yield used() - cost
+    _, pointer = alloc(BLOCK)
     must("cuGreenCtxDestroy", made)
     must("cuCtxSetCurrent", before)
     yield used()
+    free(pointer)
+    yield used()
+
+
+def green_alone():
+    """On card 1 it makes the primary context, which pays for what is allocated and takes it along in the end."""
+    before = ptr()
+    must("cuCtxGetCurrent", c.byref(before))
+    made, context = made_green(1)
+    must("cuCtxSetCurrent", context)
+    cost = in_use()
+    yield cost > 100 * MIB
+    alloc(BLOCK)
+    yield in_use() - cost
+    must("cuGreenCtxDestroy", made)
+    must("cuDevicePrimaryCtxRetain", c.byref(context), 1)
+    must("cuCtxSetCurrent", context)
+    yield in_use() - cost
+    must("cuDevicePrimaryCtxRelease_v2", 1)
+    must("cuCtxSetCurrent", before)

@@ -12,7 +12,7 @@ sys.path.insert(0, os.path.dirname(__file__))
 from books import BLOCK, begin, in_use, used
 from driver import alloc, call, must, ptr, say, size_t, start, u64
 from effects_of_code import CODE, VARIABLE, function_asked_for, heap_resized, library, module_unloaded
-from effects_of_contexts import context, detached, green, primary
+from effects_of_contexts import context, detached, green, green_alone, primary
 from effects_of_graphs import Parameters, graph_memory_trimmed, instantiated, updated
 from effects_of_memory import (
     array,
@@ -115,7 +115,7 @@ ENTRIES = {
     "cuDevicePrimaryCtxReset": primary("cuDevicePrimaryCtxReset"),
     "cuDevicePrimaryCtxReset_v2": primary("cuDevicePrimaryCtxReset_v2"),
     "cuCtxDetach": detached,
-    "cuGreenCtxCreate": green,
+    "cuGreenCtxCreate": green_alone,
     "cuGreenCtxDestroy": green,
     "cuImportExternalMemory": of_another_interface,
     "cuDestroyExternalMemory": of_another_interface,

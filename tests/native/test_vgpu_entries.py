@@ -53,7 +53,7 @@ BOOKS: dict[str, list[Any]] = {
     "cuDevicePrimaryCtxReset_v2": CHARGED_AND_GONE,
     "cuCtxDetach": [0, 0],  # with the last user it goes
     "cuGreenCtxCreate": CHARGED_AND_GONE,
-    "cuGreenCtxDestroy": CHARGED_AND_GONE,
+    "cuGreenCtxDestroy": [0, 64 * MIB, 0],
     "cuImportExternalMemory": [OUT_OF_MEMORY, BLOCK, 0],
     "cuDestroyExternalMemory": [OUT_OF_MEMORY, BLOCK, 0],
     "cuMulticastBindMem": [True, 0],

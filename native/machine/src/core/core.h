@@ -85,6 +85,8 @@ bool machine_joined(void); /* the calling thread takes part in virtual time */
 void lane_advance(unsigned card, unsigned lane, uint64_t now);                          /* (held) */
 uint64_t lane_predict(unsigned card, int slot, uint64_t position);                      /* (held) when it will be served, or earlier */
 uint64_t timeline_submit(unsigned card, int slot, uint64_t ns, uint64_t after);         /* position of its end */
+uint64_t timeline_submit_beside(unsigned card, int slot, uint64_t ns, uint64_t after);  /* whatever else was given runs at the same time */
+void timeline_wait_for_room(unsigned card, int slot, uint64_t end);                     /* of work that was given beside others */
 bool timeline_done(unsigned card, int slot, uint64_t position);
 bool timeline_wait(unsigned card, int slot, uint64_t position);                         /* false: the card was lost */
 bool timeline_done_elsewhere(unsigned card, int slot, uint64_t generation, uint64_t position); /* of another process, if only by its end */

@@ -252,7 +252,7 @@ static void learn(unsigned card, int slot, uint64_t now)
 }
 
 /* The card has a queue of limited depth: a launch that finds it full waits for the oldest. */
-static void wait_for_room(unsigned card, int slot, uint64_t end)
+void timeline_wait_for_room(unsigned card, int slot, uint64_t end)
 {
     uint32_t depth = the_machine->queue_depth;
     depth = depth == 0 ? DEFAULT_DEPTH : depth < MAX_DEPTH ? depth : MAX_DEPTH;
@@ -265,15 +265,16 @@ static void wait_for_room(unsigned card, int slot, uint64_t end)
     atomic_store_explicit(&own[card].ends[n % MAX_DEPTH], end, memory_order_relaxed);
 }
 
-static uint64_t submit_overlapping(unsigned card, int slot, uint64_t ns, uint64_t after)
+uint64_t timeline_submit_beside(unsigned card, int slot, uint64_t ns, uint64_t after)
 {
     struct machine_account *a = account_at(card, slot);
     card_lock(card);
     uint64_t now = machine_now();
     lane_advance(card, a->lane, now);
     uint64_t end = (after > a->served_ns ? after : a->served_ns) + ns;
-    if (end > RELAXED(&a->submitted_ns))
-        STORE(&a->submitted_ns, end);
+    for (uint64_t given = RELAXED(&a->submitted_ns); end > given;)
+        if (__atomic_compare_exchange_n(&a->submitted_ns, &given, end, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+            break;
     learn(card, slot, now);
     card_unlock(card);
     return end;
@@ -286,7 +287,7 @@ uint64_t timeline_submit(unsigned card, int slot, uint64_t ns, uint64_t after)
         return RELAXED(&the_machine->overlap) ? after : RELAXED(&a->submitted_ns);
     uint64_t end;
     if (RELAXED(&the_machine->overlap)) {
-        end = submit_overlapping(card, slot, ns, after);
+        end = timeline_submit_beside(card, slot, ns, after);
     } else {
         uint64_t now = machine_now(); /* one look at the clock: a lane that others have brought past it only begins this work later */
         if (now < atomic_load_explicit(&own[card].busy_until, memory_order_relaxed)) {
@@ -300,7 +301,7 @@ uint64_t timeline_submit(unsigned card, int slot, uint64_t ns, uint64_t after)
             card_unlock(card);
         }
     }
-    wait_for_room(card, slot, end);
+    timeline_wait_for_room(card, slot, end);
     return end;
 }
 

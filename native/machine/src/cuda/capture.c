@@ -71,6 +71,8 @@ CUresult capture_kernel(struct stream *s, const CUDA_KERNEL_NODE_PARAMS *params)
     struct node like = {0};
     struct context *context = context_of(s->context);
     CUresult rc = context ? node_set_kernel(&like, params, context->card) : CUDA_ERROR_INVALID_HANDLE;
+    if (rc == CUDA_SUCCESS && s->green)
+        like.ns = green_time(s, like.ns, (uint64_t)params->gridDimX * params->gridDimY * params->gridDimZ);
     return rc ? rc : capture_node(s, &like);
 }
 

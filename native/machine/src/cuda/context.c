@@ -9,7 +9,7 @@
 
 static _Thread_local struct { CUcontext contexts[STACK]; unsigned depth; } own;
 
-CUcontext context_current_handle(void)
+CUcontext context_on_top(void)
 {
     return own.depth ? own.contexts[own.depth - 1] : NULL;
 }
@@ -19,9 +19,21 @@ struct context *context_of(CUcontext handle)
     return handle_get(K_CONTEXT, handle);
 }
 
-struct context *context_current(void)
+struct context *context_chosen(void)
 {
     return own.depth ? handle_get(K_CONTEXT, own.contexts[own.depth - 1]) : NULL;
+}
+
+struct context *context_current(void)
+{
+    struct context *chosen = context_chosen();
+    return __builtin_expect(chosen && chosen->green, 0) ? handle_get(K_CONTEXT, chosen->parent) : chosen;
+}
+
+CUcontext context_current_handle(void)
+{
+    const struct context *chosen = context_chosen();
+    return chosen && chosen->green ? chosen->parent : context_on_top();
 }
 
 CUresult context_usable(const struct context *context)
@@ -144,10 +156,10 @@ EXPORT CUresult cuCtxDestroy_v2(CUcontext handle)
 {
     ENTER(cuCtxDestroy_v2);
     struct context *c = handle_get(K_CONTEXT, handle);
-    if (!c || c->primary)
+    if (!c || c->primary || c->green)
         return CUDA_ERROR_INVALID_CONTEXT;
     context_end(handle);
-    if (context_current_handle() == handle)
+    if (context_on_top() == handle)
         own.depth--;
     return CUDA_SUCCESS;
 }
@@ -164,7 +176,7 @@ EXPORT CUresult cuCtxAttach(CUcontext *out, unsigned int flags)
     if (!out || flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
     context->attached++;
-    *out = context_current_handle();
+    *out = context_on_top();
     return CUDA_SUCCESS;
 }
 
@@ -172,7 +184,7 @@ EXPORT CUresult cuCtxDetach(CUcontext handle)
 {
     ENTER(cuCtxDetach);
     struct context *c = handle_get(K_CONTEXT, handle);
-    if (!c || context_current_handle() != handle)
+    if (!c || context_on_top() != handle)
         return CUDA_ERROR_INVALID_CONTEXT;
     if (c->attached > 0) {
         c->attached--;
@@ -235,7 +247,7 @@ EXPORT CUresult cuCtxGetCurrent(CUcontext *out)
     ENTER(cuCtxGetCurrent);
     if (!out)
         return CUDA_ERROR_INVALID_VALUE;
-    *out = context_current_handle();
+    *out = context_on_top();
     return CUDA_SUCCESS;
 }
 
@@ -264,13 +276,14 @@ EXPORT CUresult cuCtxSynchronize(void)
 {
     ENTER_CONTEXT(cuCtxSynchronize, context);
     CUresult forbidden = capture_forbids();
-    return forbidden ? forbidden : context_wait(context);
+    (void)context;
+    return forbidden ? forbidden : context_wait(context_chosen());
 }
 
 EXPORT CUresult cuCtxSynchronize_v2(CUcontext handle)
 {
     ENTER(cuCtxSynchronize_v2);
-    struct context *c = handle ? handle_get(K_CONTEXT, handle) : context_current();
+    struct context *c = handle ? handle_get(K_CONTEXT, handle) : context_chosen();
     if (!c)
         return CUDA_ERROR_INVALID_CONTEXT;
     return context_wait(c);

@@ -101,7 +101,7 @@ EXPORT CUresult cuCtxGetApiVersion(CUcontext handle, unsigned int *version)
 EXPORT CUresult cuCtxGetId(CUcontext handle, unsigned long long *id)
 {
     ENTER(cuCtxGetId);
-    struct context *c = handle ? handle_get(K_CONTEXT, handle) : context_current();
+    struct context *c = handle ? handle_get(K_CONTEXT, handle) : context_chosen();
     if (!c)
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     if (!id)

@@ -172,7 +172,7 @@ static CUresult in_stream(struct context *context, CUstream stream, uint64_t byt
 {
     struct stream *s = stream_of(stream, context);
     if (!s)
-        return CUDA_ERROR_INVALID_HANDLE;
+        return stream_missing(stream);
     if (atomic_load(&s->capture)) {
         if (wait) {
             atomic_store(&s->capture, 2);

@@ -9,7 +9,7 @@
 
 /* ---- handles.c: opaque handles that are checked, never followed ---- */
 enum kind { K_CONTEXT = 1, K_STREAM, K_EVENT, K_MODULE, K_FUNCTION, K_LIBRARY, K_ARRAY, K_MIPMAP, K_POOL, K_GRAPH, K_NODE,
-            K_EXEC, K_PHYSICAL, K_LINK, K_EXTERNAL, K_USER_OBJECT, KINDS };
+            K_EXEC, K_PHYSICAL, K_LINK, K_EXTERNAL, K_USER_OBJECT, K_GREEN, K_RESOURCES, KINDS };
 struct object {
     _Atomic uint32_t generation; /* odd: alive */
     uint32_t index;
@@ -88,6 +88,7 @@ struct stream {
     CUcontext context;
     unsigned flags;
     int priority;
+    bool green;                  /* of a green context, and of none when that has ended */
     uint64_t id;
     _Atomic uint64_t tail;       /* position of its last work */
     _Atomic uint32_t callbacks;  /* host functions not yet run */
@@ -98,7 +99,9 @@ struct context {
     struct object o;
     CUdevice device;
     unsigned card;
-    bool primary, green;
+    bool primary;
+    CUgreenCtx green;        /* a part of the card's processors; all else is its parent's, the primary context */
+    CUcontext parent;
     bool legacy_busy;
     unsigned attached;       /* users beyond the first */
     unsigned flags, api_version;
@@ -111,8 +114,10 @@ struct context {
     struct stream *legacy;
 };
 extern const size_t context_default_limits[16];
-struct context *context_current(void);
+struct context *context_current(void);   /* where memory and code lie: of a green context the primary one */
 CUcontext context_current_handle(void);
+CUcontext context_on_top(void);          /* what the program made current */
+struct context *context_chosen(void);    /* that, green or not */
 CUresult context_usable(const struct context *context); /* INVALID_CONTEXT, CONTEXT_IS_DESTROYED, UNKNOWN (lost) or success */
 struct context *context_of(CUcontext handle);
 CUresult context_make(CUdevice device, unsigned flags, unsigned api, bool is_primary, CUcontext *out);
@@ -121,11 +126,16 @@ struct context *primary_of(CUdevice device); /* NULL: not active; primary_contex
 
 /* ---- stream.c, event.c ---- */
 struct stream *stream_of(CUstream handle, struct context *context); /* 0, legacy, per-thread or a handle; NULL: invalid */
+CUresult stream_missing(CUstream handle); /* why there is none: no handle, or its green context has ended */
+CUresult stream_make(CUstream *out, CUcontext context, unsigned flags, int priority);
 CUresult stream_wait(struct stream *stream);
 uint64_t stream_submit(struct stream *stream, unsigned card, uint64_t ns); /* position of its end */
 CUresult stream_drain_callbacks(struct stream *stream);
 CUresult context_wait(struct context *context);
 void streams_of_context_end(CUcontext context);
+void streams_of_green_end(CUcontext context); /* they stay, and serve no more */
+void streams_of_context_wait_for(CUcontext context, uint64_t position);
+bool streams_of_context_captured(CUcontext context); /* which ends the captures */
 struct event;
 void event_harvest(unsigned card, uint32_t mark);
 
@@ -187,6 +197,12 @@ struct function {
 };
 uint64_t function_time(const struct function *f, uint64_t blocks, void **params, void **extra, unsigned card);
 void modules_of_context_end(CUcontext context);
+
+/* ---- green_time.c ---- */
+uint64_t green_time(const struct stream *stream, uint64_t ns, uint64_t blocks); /* of a kernel that takes ns on the whole card */
+uint64_t green_submit(const struct stream *stream, unsigned card, uint64_t ns, uint64_t after);
+uint64_t green_end_of(CUgreenCtx green); /* position of the end of all that it was given */
+void green_wait_for(CUcontext context, uint64_t position); /* what that is green, or the green ones of it, will be given */
 
 /* ---- proc_address.c ---- */
 CUresult symbol_look_up(const char *name, void **out, int version, uint64_t flags, int *status);

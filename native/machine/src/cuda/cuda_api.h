@@ -61,6 +61,9 @@ enum {
     CUDA_ERROR_STREAM_CAPTURE_IMPLICIT = 906,
     CUDA_ERROR_CAPTURED_EVENT = 907,
     CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD = 908,
+    CUDA_ERROR_INVALID_RESOURCE_TYPE = 914,
+    CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION = 915,
+    CUDA_ERROR_STREAM_DETACHED = 917,
     CUDA_ERROR_UNKNOWN = 999,
 };
 
@@ -112,6 +115,19 @@ typedef struct {
     unsigned short usage;
     unsigned char reserved[54];
 } CUmemPoolProps;
+
+enum { DEV_RESOURCE_SM = 1, DEV_RESOURCE_QUEUES_WANTED = 1000, DEV_RESOURCE_QUEUES = 10000 };
+typedef struct CUdevResource_st {
+    int type;
+    unsigned char internal[92]; /* the driver's own */
+    union {
+        struct { unsigned int smCount, minSmPartitionSize, smCoscheduledAlignment, flags; } sm;
+        struct { CUdevice device; unsigned int wqConcurrencyLimit; int sharingScope; } queues_wanted;
+        unsigned char room[40];
+    } of;
+    struct CUdevResource_st *nextResource;
+} CUdevResource;
+_Static_assert(sizeof(CUdevResource) == 144, "as cuda.h has it");
 
 typedef struct { size_t Width, Height; int Format; unsigned int NumChannels; } CUDA_ARRAY_DESCRIPTOR;
 typedef struct { size_t Width, Height, Depth; int Format; unsigned int NumChannels, Flags; } CUDA_ARRAY3D_DESCRIPTOR;

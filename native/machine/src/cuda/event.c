@@ -57,9 +57,8 @@ static bool place_mark(struct event *e, unsigned card)
     return true;
 }
 
-static CUresult record(struct event *e, struct stream *s, struct context *context)
+static CUresult record_at(struct event *e, unsigned card, uint64_t position)
 {
-    unsigned card = context->card;
     pthread_mutex_lock(&marks[e->card].mutex);
     disown(e);
     pthread_mutex_unlock(&marks[e->card].mutex);
@@ -68,7 +67,7 @@ static CUresult record(struct event *e, struct stream *s, struct context *contex
     e->recorded = true;
     e->captured = false;
     e->time = 0;
-    e->position = s == context->legacy ? RELAXED(&account_at(card, cu.slot)->submitted_ns) : atomic_load(&s->tail);
+    e->position = position;
     while (!(e->flags & CU_EVENT_DISABLE_TIMING) && !place_mark(e, card)) {
         uint64_t oldest = oldest_pending(card);
         pthread_mutex_unlock(&marks[card].mutex);
@@ -81,6 +80,12 @@ static CUresult record(struct event *e, struct stream *s, struct context *contex
     if (e->note)
         event_note_write(e);
     return CUDA_SUCCESS;
+}
+
+static CUresult record(struct event *e, struct stream *s, struct context *context)
+{
+    bool all = s == context->legacy;
+    return record_at(e, context->card, all ? RELAXED(&account_at(context->card, cu.slot)->submitted_ns) : atomic_load(&s->tail));
 }
 
 CUresult event_record_in(CUevent event, struct stream *s, struct context *context)
@@ -155,7 +160,7 @@ EXPORT CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned 
     struct event *e = handle_get(K_EVENT, event);
     struct stream *s = stream_of(stream, context);
     if (!e || !s)
-        return CUDA_ERROR_INVALID_HANDLE;
+        return e ? stream_missing(stream) : CUDA_ERROR_INVALID_HANDLE;
     if (flags > 1)
         return CUDA_ERROR_INVALID_VALUE;
     struct context *of = s == context->legacy ? context : context_of(s->context);
@@ -237,7 +242,7 @@ EXPORT CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int f
     struct stream *s = stream_of(stream, context);
     struct event *e = handle_get(K_EVENT, event);
     if (!s || !e)
-        return CUDA_ERROR_INVALID_HANDLE;
+        return e ? stream_missing(stream) : CUDA_ERROR_INVALID_HANDLE;
     if (flags > 1)
         return CUDA_ERROR_INVALID_VALUE;
     if (capture_active(s) || e->captured)
@@ -254,4 +259,62 @@ EXPORT CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int f
     while (tail < e->position && !atomic_compare_exchange_weak(&s->tail, &tail, e->position))
         ;
     return CUDA_SUCCESS;
+}
+
+/* ---- of a whole context ---- */
+
+static CUresult whole_context(CUcontext handle, CUevent event, struct context **context, struct event **e)
+{
+    *context = handle ? context_of(handle) : context_chosen();
+    *e = handle_get(K_EVENT, event);
+    if (!*context)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (!*e)
+        return CUDA_ERROR_INVALID_HANDLE;
+    return streams_of_context_captured(handle_of(K_CONTEXT, *context)) ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
+}
+
+CUresult event_record_context(CUcontext handle, CUevent event)
+{
+    struct context *context;
+    struct event *e;
+    CUresult rc = whole_context(handle, event, &context, &e);
+    if (rc == CUDA_SUCCESS && context->card != e->card)
+        rc = CUDA_ERROR_INVALID_HANDLE;
+    uint64_t all = rc || context->green ? 0 : RELAXED(&account_at(context->card, cu.slot)->submitted_ns);
+    return rc ? rc : record_at(e, context->card, context->green ? green_end_of(context->green) : all);
+}
+
+/* Work that is given to a whole card comes behind all that it was given. */
+CUresult event_wait_context(CUcontext handle, CUevent event)
+{
+    struct context *context;
+    struct event *e;
+    struct event_moment moment;
+    CUresult rc = whole_context(handle, event, &context, &e);
+    if (rc)
+        return rc;
+    if (e->captured)
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (recorded_elsewhere(e, &moment))
+        return wait_elsewhere(&moment);
+    if (!e->recorded)
+        return CUDA_SUCCESS;
+    if (context->card != e->card)
+        return timeline_wait(e->card, cu.slot, e->position) ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+    streams_of_context_wait_for(handle_of(K_CONTEXT, context), e->position);
+    green_wait_for(handle_of(K_CONTEXT, context), e->position);
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxRecordEvent(CUcontext handle, CUevent event)
+{
+    ENTER(cuCtxRecordEvent);
+    return event_record_context(handle, event);
+}
+
+EXPORT CUresult cuCtxWaitEvent(CUcontext handle, CUevent event)
+{
+    ENTER(cuCtxWaitEvent);
+    return event_wait_context(handle, event);
 }

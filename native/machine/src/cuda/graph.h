@@ -10,6 +10,8 @@ CUresult graph_add(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, si
 CUresult node_set_kernel(struct node *n, const CUDA_KERNEL_NODE_PARAMS *p, unsigned card);
 CUresult stream_enqueue_host(struct stream *s, CUhostFn function, void *data);
 CUresult event_record_in(CUevent event, struct stream *s, struct context *context);
+CUresult event_record_context(CUcontext handle, CUevent event); /* all that the context was given */
+CUresult event_wait_context(CUcontext handle, CUevent event);
 unsigned graph_card(void); /* of the current context, else the first */
 CUresult graph_do_copy(const struct node *n);
 CUresult graph_clone(CUgraph *out, CUgraph original);

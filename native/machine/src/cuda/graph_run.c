@@ -283,7 +283,7 @@ EXPORT CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
     struct graph_exec *e = handle_get(K_EXEC, exec);
     struct stream *s = stream_of(stream, context);
     if (!e || !s)
-        return e ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
+        return e ? stream_missing(stream) : CUDA_ERROR_INVALID_VALUE;
     if (capture_active(s)) { /* as a child graph: here one piece of the same length */
         return capture_node(s, &(struct node){.type = N_KERNEL, .ns = e->ns});
     }

@@ -2,7 +2,7 @@
  * of a kind are recycled among themselves and never unmapped, so a racing look-up reads an old object, not foreign memory. */
 #define _GNU_SOURCE
 #include "cuda.h"
-#include "objects.h"
+#include "green.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@ const size_t handle_sizes[KINDS] = {
     [K_ARRAY] = sizeof(struct array), [K_MIPMAP] = sizeof(struct array), [K_POOL] = sizeof(struct pool),
     [K_GRAPH] = sizeof(struct graph), [K_NODE] = sizeof(struct node), [K_EXEC] = sizeof(struct graph_exec),
     [K_PHYSICAL] = sizeof(struct physical), [K_LINK] = sizeof(struct link), [K_EXTERNAL] = sizeof(struct external),
-    [K_USER_OBJECT] = sizeof(struct user_object),
+    [K_USER_OBJECT] = sizeof(struct user_object), [K_GREEN] = sizeof(struct green), [K_RESOURCES] = sizeof(struct resources),
 };
 
 struct handle_table handle_tables[KINDS] = {[0 ... KINDS - 1] = {.mutex = PTHREAD_MUTEX_INITIALIZER}};

@@ -40,6 +40,8 @@ CUresult launch(const struct function *f, struct stream *stream, unsigned card, 
 {
     struct machine_account *a = account_at(card, cu.slot);
     uint64_t ns = function_time(f, blocks, params, extra, card);
+    if (__builtin_expect(stream->green, 0))
+        ns = green_time(stream, ns, blocks);
     ADD(&a->launches, 1);
     stream_submit(stream, card, ns < LONGEST_KERNEL_NS ? ns : LONGEST_KERNEL_NS);
     return CUDA_SUCCESS;
@@ -58,7 +60,7 @@ static CUresult launch_in(struct context *context, const CUDA_KERNEL_NODE_PARAMS
     struct function *f = handle_get(K_FUNCTION, p->func);
     struct stream *s = stream_of(stream, context);
     if (__builtin_expect(!f || !s, 0))
-        return CUDA_ERROR_INVALID_HANDLE;
+        return f ? stream_missing(stream) : CUDA_ERROR_INVALID_HANDLE;
     if (__builtin_expect(!shape_ok(p, context->card) || (p->kernelParams && p->extra), 0))
         return CUDA_ERROR_INVALID_VALUE;
     if (__builtin_expect(atomic_load_explicit(&s->capture, memory_order_relaxed) != 0, 0))

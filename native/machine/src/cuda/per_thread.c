@@ -93,6 +93,7 @@ PTSZ(cuStreamGetAttribute, (CUstream stream, int attribute, void *value), (PER_T
 PTSZ(cuStreamSetAttribute, (CUstream stream, int attribute, const void *value), (PER_THREAD(stream), attribute, value))
 PTSZ(cuStreamGetCtx, (CUstream stream, CUcontext *out), (PER_THREAD(stream), out))
 PTSZ(cuStreamGetCtx_v2, (CUstream stream, CUcontext *out, CUgreenCtx *green), (PER_THREAD(stream), out, green))
+PTSZ(cuStreamGetDevResource, (CUstream stream, CUdevResource *out, int type), (PER_THREAD(stream), out, type))
 PTSZ(cuStreamGetDevice, (CUstream stream, CUdevice *device), (PER_THREAD(stream), device))
 PTSZ(cuStreamGetFlags, (CUstream stream, unsigned int *flags), (PER_THREAD(stream), flags))
 PTSZ(cuStreamGetId, (CUstream stream, unsigned long long *id), (PER_THREAD(stream), id))

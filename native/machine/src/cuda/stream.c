@@ -15,6 +15,8 @@ static void stream_init(struct stream *s, CUcontext context, unsigned flags, int
     s->context = context;
     s->flags = flags;
     s->priority = priority;
+    struct context *of = handle_get(K_CONTEXT, context);
+    s->green = of && of->green;
     s->id = atomic_fetch_add(&ids, 1) + 1;
 }
 
@@ -70,11 +72,19 @@ static struct stream *per_thread_stream(CUcontext context)
 
 struct stream *stream_of(CUstream handle, struct context *context)
 {
-    if (handle == NULL || handle == CU_STREAM_LEGACY)
-        return context->legacy;
-    if (handle == CU_STREAM_PER_THREAD)
-        return per_thread_stream(handle_of(K_CONTEXT, context));
-    return handle_get(K_STREAM, handle);
+    if ((uint64_t)handle <= (uint64_t)CU_STREAM_PER_THREAD) {
+        struct context *chosen = context_chosen();
+        if (chosen && chosen->green && handle_get(K_CONTEXT, chosen->parent) == context)
+            context = chosen;
+        return handle == CU_STREAM_PER_THREAD ? per_thread_stream(handle_of(K_CONTEXT, context)) : context->legacy;
+    }
+    struct stream *s = handle_get(K_STREAM, handle);
+    return s && __builtin_expect(s->green, 0) && !handle_get(K_CONTEXT, s->context) ? NULL : s;
+}
+
+CUresult stream_missing(CUstream handle)
+{
+    return handle_get(K_STREAM, handle) ? CUDA_ERROR_STREAM_DETACHED : CUDA_ERROR_INVALID_HANDLE;
 }
 
 static unsigned card_of(const struct stream *s)
@@ -98,7 +108,7 @@ uint64_t stream_submit(struct stream *s, unsigned card, uint64_t ns)
         uint64_t all = RELAXED(&account_at(card, cu.slot)->submitted_ns);
         after = all > after ? all : after;
     }
-    uint64_t end = timeline_submit(card, cu.slot, ns, after);
+    uint64_t end = __builtin_expect(s->green, 0) ? green_submit(s, card, ns, after) : timeline_submit(card, cu.slot, ns, after);
     if (ns)
         while (after < end && !atomic_compare_exchange_weak_explicit(&s->tail, &after, end, memory_order_relaxed,
                                                                      memory_order_relaxed))
@@ -127,7 +137,8 @@ CUresult stream_wait(struct stream *s)
 static void drain_if_of(void *object, void *arg)
 {
     struct stream *s = object;
-    if (s->context == arg && atomic_load(&s->callbacks))
+    const struct context *of = handle_get(K_CONTEXT, s->context);
+    if ((s->context == arg || (of && of->green && of->parent == arg)) && atomic_load(&s->callbacks))
         stream_drain_callbacks(s);
 }
 
@@ -135,7 +146,8 @@ static _Atomic uint64_t callbacks_ever;
 
 CUresult context_wait(struct context *context)
 {
-    if (!timeline_wait(context->card, cu.slot, RELAXED(&account_at(context->card, cu.slot)->submitted_ns)))
+    uint64_t position = context->green ? green_end_of(context->green) : RELAXED(&account_at(context->card, cu.slot)->submitted_ns);
+    if (!timeline_wait(context->card, cu.slot, position))
         return CUDA_ERROR_UNKNOWN;
     pools_settle();
     if (atomic_load_explicit(&callbacks_ever, memory_order_relaxed))
@@ -155,19 +167,73 @@ void streams_of_context_end(CUcontext context)
     handle_each(K_STREAM, end_if_of, context);
 }
 
+static bool capture_ended(struct stream *s)
+{
+    int active = 1;
+    return atomic_compare_exchange_strong(&s->capture, &active, 2);
+}
+
+static void detach_if_of(void *object, void *arg)
+{
+    struct stream *s = object;
+    if (s->context == arg)
+        capture_ended(s);
+}
+
+void streams_of_green_end(CUcontext context)
+{
+    handle_each(K_STREAM, detach_if_of, context);
+}
+
+struct wait_for { CUcontext context; uint64_t position; bool captured; };
+
+static void wait_if_of(void *object, void *arg)
+{
+    struct stream *s = object;
+    const struct wait_for *what = arg;
+    uint64_t tail = atomic_load(&s->tail);
+    while (s->context == what->context && tail < what->position && !atomic_compare_exchange_weak(&s->tail, &tail, what->position))
+        ;
+}
+
+void streams_of_context_wait_for(CUcontext context, uint64_t position)
+{
+    struct wait_for what = {context, position, false};
+    handle_each(K_STREAM, wait_if_of, &what);
+}
+
+static void look_if_of(void *object, void *arg)
+{
+    struct stream *s = object;
+    struct wait_for *what = arg;
+    if (s->context == what->context && capture_ended(s))
+        what->captured = true;
+}
+
+bool streams_of_context_captured(CUcontext context)
+{
+    struct wait_for what = {context, 0, false};
+    handle_each(K_STREAM, look_if_of, &what);
+    return what.captured;
+}
+
+CUresult stream_make(CUstream *out, CUcontext context, unsigned flags, int priority)
+{
+    struct stream *s = handle_new(K_STREAM);
+    if (!s)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    stream_init(s, context, flags, priority > 0 ? 0 : priority < -5 ? -5 : priority);
+    *out = handle_of(K_STREAM, s);
+    return CUDA_SUCCESS;
+}
+
 /* ---- the calls ---- */
 
 EXPORT CUresult cuStreamCreateWithPriority(CUstream *out, unsigned int flags, int priority)
 {
     ENTER_CONTEXT(cuStreamCreateWithPriority, context);
-    if (!out || flags > 1)
-        return CUDA_ERROR_INVALID_VALUE;
-    struct stream *s = handle_new(K_STREAM);
-    if (!s)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    stream_init(s, context_current_handle(), flags, priority > 0 ? 0 : priority < -5 ? -5 : priority);
-    *out = handle_of(K_STREAM, s);
-    return CUDA_SUCCESS;
+    (void)context;
+    return out && flags <= 1 ? stream_make(out, context_on_top(), flags, priority) : CUDA_ERROR_INVALID_VALUE;
 }
 
 EXPORT CUresult cuStreamCreate(CUstream *out, unsigned int flags)
@@ -196,7 +262,7 @@ EXPORT CUresult cuStreamDestroy(CUstream stream)
     ENTER_CONTEXT(function, context); \
     struct stream *s = stream_of(handle, context); \
     if (!s) \
-        return CUDA_ERROR_INVALID_HANDLE;
+        return stream_missing(handle);
 
 EXPORT CUresult cuStreamSynchronize(CUstream stream)
 {
@@ -256,15 +322,26 @@ EXPORT CUresult cuStreamGetCtx(CUstream stream, CUcontext *out)
     return CUDA_SUCCESS;
 }
 
-/* Streams of green contexts, which the second form tells apart, are not to be had here. */
+/* Of a stream of a green context the second form tells that, and the primary context. */
 EXPORT CUresult cuStreamGetCtx_v2(CUstream stream, CUcontext *out, CUgreenCtx *green)
 {
     WITH_STREAM(cuStreamGetCtx_v2, stream, s);
     if (!out)
         return CUDA_ERROR_INVALID_VALUE;
-    *out = s->context;
+    const struct context *of = handle_get(K_CONTEXT, s->context);
+    *out = s->green && of ? of->parent : s->context;
     if (green)
-        *green = NULL;
+        *green = of ? of->green : NULL;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuStreamGetGreenCtx(CUstream stream, CUgreenCtx *out)
+{
+    WITH_STREAM(cuStreamGetGreenCtx, stream, s);
+    const struct context *of = handle_get(K_CONTEXT, s->context);
+    if (!out || !of)
+        return CUDA_ERROR_INVALID_VALUE;
+    *out = of->green;
     return CUDA_SUCCESS;
 }
 

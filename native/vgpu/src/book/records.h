@@ -17,6 +17,7 @@ enum record_kind {
     RECORD_HANDLE,  /* key: VMM handle; references and mappings count */
     RECORD_MAPPING, /* key: mapped address; owner: the handle */
     RECORD_CONTEXT, /* key: context handle */
+    RECORD_GREEN,   /* key: context of a green one; owner: the primary context, whose its memory is */
     RECORD_EXEC,    /* key: executable graph x REGION_DEVICES + device; bytes its launches may take there */
     RECORD_MODULE,  /* key: module or library; bytes as NVML measured its load */
     RECORD_POOL,    /* key: memory pool; bytes: where it is described */

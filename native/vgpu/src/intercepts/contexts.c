@@ -1,5 +1,6 @@
 /* Entries that make and end contexts; what they cost is in services/contexts.h. */
 #include "services/contexts.h"
+#include "services/greens.h"
 #include "services/guest.h"
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordinal)
@@ -111,27 +112,42 @@ CUresult cuCtxDetach(CUcontext context)
     return over ? after_destroy(rc, context) : rc;
 }
 
-/* A part of the card's processors with a context of its own, which allocations in it are not told apart by. */
+/* A part of the card's processors (services/greens.h): the first on a device may make its primary context. */
 CUresult cuGreenCtxCreate(CUgreenCtx *green, void *resources, CUdevice ordinal, unsigned flags)
 {
     const struct real *real = real_cuda();
-    struct context_request request;
-    if (!contexts_begin(&request, guest_serves() ? guest_device(ordinal) : -1))
+    int device = guest_serves() ? guest_device(ordinal) : -1;
+    struct context_request request = {.device = -1};
+    bool first = device >= 0 && !contexts_primary_known(device);
+    if (first && !contexts_begin(&request, device))
         return CUDA_ERROR_OUT_OF_MEMORY;
+    greens_begin(first ? -1 : device);
     CUresult rc = INSIDE(real->cuGreenCtxCreate(green, resources, ordinal, flags));
-    if (request.device >= 0 && rc != CUDA_SUCCESS) {
+    greens_end(first ? -1 : device);
+    CUcontext primary = rc == CUDA_SUCCESS && device >= 0 ? greens_primary(real, ordinal) : NULL;
+    if (first && rc != CUDA_SUCCESS) {
         contexts_failed(&request);
-    } else if (request.device >= 0 && !contexts_made(&request, (CUcontext)(void *)*green)) {
+    } else if (first && !contexts_primary_began(&request, primary)) {
         INSIDE(real->cuGreenCtxDestroy(*green));
         rc = CUDA_ERROR_OUT_OF_MEMORY;
+    } else if (primary != NULL) {
+        greens_made(real, *green, device, primary);
     }
     return rc;
 }
 
+/* With the last of them, where nobody else retained it, the primary context ends. */
 CUresult cuGreenCtxDestroy(CUgreenCtx green)
 {
     const struct real *real = real_cuda();
-    return after_destroy(INSIDE(real->cuGreenCtxDestroy(green)), (CUcontext)(void *)green);
+    CUcontext context = NULL;
+    int device = guest_serves() ? greens_device(real, green, &context) : -1;
+    greens_begin(device);
+    CUresult rc = INSIDE(real->cuGreenCtxDestroy(green));
+    greens_end(device);
+    if (device >= 0 && rc == CUDA_SUCCESS)
+        greens_gone(context, device);
+    return rc;
 }
 
 CUresult cuCtxDestroy(CUcontext context)

@@ -8,6 +8,7 @@
 #include "core/waits.h"
 #include "services/blocks.h"
 #include "services/contexts.h"
+#include "services/greens.h"
 #include "services/joint_memory.h"
 #include "services/launching.h"
 #include "services/own_nvml.h"
@@ -57,6 +58,7 @@ static void forget_parent(void)
     own_nvml_after_fork();
     pools_after_fork();
     contexts_after_fork();
+    greens_after_fork();
     reconcile_after_fork(true);
     launching_after_fork();
     if (guest_attached)
@@ -140,7 +142,7 @@ uint64_t guest_current_context(void)
     CUcontext context = NULL;
     if (real_table.cuCtxGetCurrent == NULL || INSIDE(real_table.cuCtxGetCurrent(&context)) != CUDA_SUCCESS)
         return 0;
-    return (uint64_t)(uintptr_t)context;
+    return greens_owner((uint64_t)(uintptr_t)context);
 }
 
 void guest_note(enum record_kind kind, uint64_t key, int device, uint64_t bytes, bool charged)
