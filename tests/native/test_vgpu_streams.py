@@ -50,6 +50,17 @@ def test_streams_whose_kernels_fill_the_card_do_not_exceed_the_limit(
     assert busy(worker, 1000, 3990) == pytest.approx(limit, abs=1.0)
 
 
+@pytest.mark.parametrize("limit", [30, 70])
+@pytest.mark.parametrize("kernel_ns", [100 * US, 10 * MS])
+def test_green_contexts_on_parts_of_a_card_do_the_limits_share_of_what_they_do_natively(
+    machines: dict[bool, Path], tmp_path: Path, kernel_ns: int, limit: int
+) -> None:
+    """Kernels of one stream fill the card of this machine, and those of contexts that share no processor run side by side."""
+    (worker,) = conduct(machines[False], tmp_path, 4000, f"limit={limit},kernel={kernel_ns},streams=4,shape=green")
+    assert busy(worker, 1000, 3990) == pytest.approx(limit, abs=1.0)
+    assert worker["launches"] * kernel_ns / (4000 * MS * 4) >= 0.98 * limit / 100
+
+
 def test_a_process_of_many_streams_and_one_of_one_share_the_containers_budget(
     machines: dict[bool, Path], tmp_path: Path
 ) -> None:

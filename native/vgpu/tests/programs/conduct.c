@@ -2,8 +2,9 @@
  * Runs workers under the library on an emulated machine and writes down what the machine saw.
  *
  *     conduct LIBRARY DIRECTORY MILLISECONDS WORKER...
- *     WORKER   tenant=NAME,limit=PERCENT,kernel=NS[,shape=async|sync|graph|cooperative|mixed][,policy=force|default|disable]
- *              [,start=MS][,arbiter=1][,streams=N][,pause=NS]  launches go round the streams; pause: after each, for the program itself
+ *     WORKER   tenant=NAME,limit=PERCENT,kernel=NS[,shape=async|sync|graph|cooperative|green][,policy=force|default|disable]
+ *              [,start=MS][,arbiter=1][,streams=N][,pause=NS]  launches go round the streams, which in shape green are of a part of
+ *              the card each; pause: after each launch, for the program itself
  *     also     change=TENANT:MS:PERCENT (live), switch=TENANT:MS:VALUE, recent=TENANT:MS:VALUE, pulse=TENANT:MS:EVERY_MS (one beat)
  *
  * Workers of one tenant share a region, as processes of one container do. Output: one JSON object with, for each worker, the
@@ -86,7 +87,27 @@ static void make_graph(struct gpu *gpu, void *cuda, int nodes)
     must(instantiate(&gpu->graph, graph, 0), "cuGraphInstantiateWithFlags");
 }
 
-static struct gpu open_gpu(void *cuda, const char *kernel, bool graph, int streams)
+/* Each stream in a green context of its own, with its part of the card. */
+static void make_parts(struct gpu *gpu, void *cuda)
+{
+    struct resource { int type; unsigned char internal[92]; unsigned sms, rest[11]; } all, parts[STREAMS];
+    _Static_assert(sizeof all == 144, "as cuda.h has it");
+    unsigned count = (unsigned)gpu->count;
+    must(((int (*)(int, void *, int))need(cuda, "cuDeviceGetDevResource"))(0, &all, 1), "cuDeviceGetDevResource");
+    must(((int (*)(void *, unsigned *, void *, void *, unsigned, unsigned))need(cuda, "cuDevSmResourceSplitByCount"))(
+             parts, &count, &all, NULL, 0, all.sms / count / 2 * 2),
+         "cuDevSmResourceSplitByCount");
+    for (unsigned i = 0; i < count; i++) {
+        void *described, *green;
+        must(((int (*)(void **, void *, unsigned))need(cuda, "cuDevResourceGenerateDesc"))(&described, &parts[i], 1),
+             "cuDevResourceGenerateDesc");
+        must(((int (*)(void **, void *, int, unsigned))need(cuda, "cuGreenCtxCreate"))(&green, described, 0, 1), "cuGreenCtxCreate");
+        must(((int (*)(void **, void *, unsigned, int))need(cuda, "cuGreenCtxStreamCreate"))(&gpu->streams[i], green, 1, 0),
+             "cuGreenCtxStreamCreate");
+    }
+}
+
+static struct gpu open_gpu(void *cuda, const char *kernel, const char *shape, int streams)
 {
     struct gpu gpu = {0};
     void *context = NULL, *module = NULL;
@@ -99,13 +120,16 @@ static struct gpu open_gpu(void *cuda, const char *kernel, bool graph, int strea
     must(((int (*)(void **, void *, const char *))need(cuda, "cuModuleGetFunction"))(&gpu.function, module, "k"),
          "cuModuleGetFunction");
     gpu.count = streams < 1 ? 1 : streams > STREAMS ? STREAMS : streams;
-    for (int i = 0; i < gpu.count; i++)
+    bool parts = strcmp(shape, "green") == 0;
+    if (parts)
+        make_parts(&gpu, cuda);
+    for (int i = 0; i < gpu.count && !parts; i++)
         must(((int (*)(void **, unsigned))need(cuda, "cuStreamCreate"))(&gpu.streams[i], 1), "cuStreamCreate");
     gpu.stream = gpu.streams[0];
     gpu.launch = (launch_fn)need(cuda, "cuLaunchKernel");
     gpu.cooperative = (cooperative_fn)need(cuda, "cuLaunchCooperativeKernel");
     gpu.synchronize = (int (*)(void *))need(cuda, "cuStreamSynchronize");
-    if (graph)
+    if (strcmp(shape, "graph") == 0)
         make_graph(&gpu, cuda, 10);
     return gpu;
 }
@@ -118,7 +142,7 @@ static int worker(char **argv)
     if (cuda == NULL)
         return 2;
     load_machine(cuda);
-    struct gpu gpu = open_gpu(cuda, argv[2], strcmp(shape, "graph") == 0, atoi(argv[8]));
+    struct gpu gpu = open_gpu(cuda, argv[2], shape, atoi(argv[8]));
     join_time();
     char byte = 'r';
     uint64_t begin = 0;
