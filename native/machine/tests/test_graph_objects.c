@@ -12,7 +12,7 @@ typedef struct {
     long long reserved2;
 } Params;
 _Static_assert(sizeof(Params) == 256, "as cuda.h has it");
-enum { KERNEL = 0, FILL = 2, RECORD = 7, ALLOC = 10, FREE = 11, CONDITION = 13 };
+enum { KERNEL = 0, FILL = 2, RECORD = 7, ALLOC = 10, FREE = 11, BATCH = 12 };
 
 CUresult cuGraphCreate(CUgraph *, unsigned);
 CUresult cuGraphClone(CUgraph *, CUgraph);
@@ -66,7 +66,7 @@ static void one_call_adds_nodes_of_every_kind(void)
     OK(cuGraphAddNode(&nodes[3], g, &nodes[2], 1, &alloc));
     CHECK(alloc.memory.dptr != 0);
     OK(cuGraphAddNode(&nodes[4], g, &nodes[3], 1, &(Params){.type = FREE, .freed = alloc.memory.dptr}));
-    EQUAL(cuGraphAddNode(&nodes[4], g, NULL, 0, &(Params){.type = CONDITION}), 801);
+    EQUAL(cuGraphAddNode(&nodes[4], g, NULL, 0, &(Params){.type = BATCH}), 801);
     EQUAL(cuGraphAddNode(&nodes[4], g, NULL, 0, &(Params){.type = KERNEL}), 400);
 
     OK(cuGraphInstantiateWithFlags(&e, g, 0));

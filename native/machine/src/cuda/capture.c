@@ -91,7 +91,7 @@ CUresult capture_join(struct stream *s, CUevent event)
 
 /* ---- the calls ---- */
 
-static CUresult begin(CUstream stream, CUgraph into, int mode)
+static CUresult begin(CUstream stream, CUgraph into, CUgraphNode after, int mode)
 {
     struct context *context = context_current();
     CUresult usable = context_usable(context);
@@ -107,7 +107,8 @@ static CUresult begin(CUstream stream, CUgraph into, int mode)
     if (capture_active(s))
         return CUDA_ERROR_ILLEGAL_STATE;
     struct capture *c = calloc(1, sizeof *c);
-    if (!c || (!into && !graph_new(&into))) {
+    bool made = !into;
+    if (!c || (made && !graph_new(&into))) {
         free(c);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -116,14 +117,15 @@ static CUresult begin(CUstream stream, CUgraph into, int mode)
     for (int i = 0; i < CAPTURES && rc; i++) {
         if (captures.active[i])
             continue;
-        *c = (struct capture){.graph = into, .origin = s, .mode = mode, .id = ++captures.ids, .thread = pthread_self()};
+        *c = (struct capture){.graph = into, .made = made, .last = after, .origin = s, .mode = mode, .id = ++captures.ids, .thread = pthread_self()};
         captures.active[i] = c;
         atomic_fetch_add(&capture_count, 1);
         rc = CUDA_SUCCESS;
     }
     pthread_mutex_unlock(&captures.mutex);
     if (rc) {
-        graph_end(into);
+        if (made)
+            graph_end(into);
         free(c);
         return rc;
     }
@@ -135,21 +137,23 @@ static CUresult begin(CUstream stream, CUgraph into, int mode)
 EXPORT CUresult cuStreamBeginCapture(CUstream stream)
 {
     ENTER(cuStreamBeginCapture);
-    return begin(stream, NULL, GLOBAL);
+    return begin(stream, NULL, NULL, GLOBAL);
 }
 
 EXPORT CUresult cuStreamBeginCapture_v2(CUstream stream, int mode)
 {
     ENTER(cuStreamBeginCapture_v2);
-    return begin(stream, NULL, mode);
+    return begin(stream, NULL, NULL, mode);
 }
 
 EXPORT CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode *after, const void *data, size_t count,
                                             int mode)
 {
     ENTER(cuStreamBeginCaptureToGraph);
-    (void)after, (void)data, (void)count;
-    return handle_get(K_GRAPH, graph) ? begin(stream, graph, mode) : CUDA_ERROR_INVALID_VALUE;
+    (void)data;
+    if (!handle_get(K_GRAPH, graph) || (count && !after))
+        return CUDA_ERROR_INVALID_VALUE;
+    return begin(stream, graph, count ? after[count - 1] : NULL, mode);
 }
 
 static void release_streams(void *object, void *arg)
@@ -193,7 +197,7 @@ EXPORT CUresult cuStreamEndCapture(CUstream stream, CUgraph *out)
     handle_each(K_STREAM, release_streams, c);
     handle_each(K_EVENT, release_events, c);
     *out = spoiled ? NULL : c->graph;
-    if (spoiled)
+    if (spoiled && c->made)
         graph_end(c->graph);
     free(c);
     return spoiled ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
@@ -247,9 +251,10 @@ EXPORT CUresult cuStreamGetCaptureInfo_v2(CUstream stream, int *status, unsigned
 EXPORT CUresult cuStreamGetCaptureInfo_v3(CUstream stream, int *status, unsigned long long *id, CUgraph *graph,
                                           const CUgraphNode **after, const void **data, size_t *count)
 {
+    static const char plain[8]; /* what the one edge to the next node carries */
     ENTER(cuStreamGetCaptureInfo_v3);
     if (data)
-        *data = NULL;
+        *data = plain;
     return info(stream, status, id, graph, after, count);
 }
 

@@ -9,7 +9,7 @@
 
 /* ---- handles.c: opaque handles that are checked, never followed ---- */
 enum kind { K_CONTEXT = 1, K_STREAM, K_EVENT, K_MODULE, K_FUNCTION, K_LIBRARY, K_ARRAY, K_MIPMAP, K_POOL, K_GRAPH, K_NODE,
-            K_EXEC, K_PHYSICAL, K_LINK, K_EXTERNAL, K_USER_OBJECT, K_GREEN, K_RESOURCES, KINDS };
+            K_EXEC, K_PHYSICAL, K_LINK, K_EXTERNAL, K_USER_OBJECT, K_GREEN, K_RESOURCES, K_CONDITION, KINDS };
 struct object {
     _Atomic uint32_t generation; /* odd: alive */
     uint32_t index;

@@ -11,7 +11,7 @@ typedef unsigned long long CUdeviceptr;
 typedef void *CUcontext, *CUmodule, *CUfunction, *CUstream, *CUevent, *CUarray, *CUmipmappedArray, *CUmemoryPool;
 typedef void *CUgraph, *CUgraphNode, *CUgraphExec, *CUlibrary, *CUkernel, *CUlinkState, *CUtexref, *CUsurfref, *CUgreenCtx,
     *CUuserObject;
-typedef unsigned long long CUmemGenericAllocationHandle;
+typedef unsigned long long CUmemGenericAllocationHandle, CUgraphConditionalHandle;
 typedef void (*CUhostFn)(void *);
 typedef void (*CUstreamCallback)(CUstream, CUresult, void *);
 typedef struct { char bytes[16]; } CUuuid;

@@ -24,6 +24,10 @@ static void node_end(CUgraphNode handle)
     n->after = NULL;
     if (n->child)
         graph_end(n->child);
+    for (unsigned i = 0; n->condition.bodies && i < n->condition.size; i++)
+        graph_end(n->condition.bodies[i]);
+    free(n->condition.bodies);
+    n->condition.bodies = NULL;
 }
 
 void graph_end(CUgraph graph)
@@ -36,6 +40,7 @@ void graph_end(CUgraph graph)
         next = n ? n->next : NULL;
         node_end(i);
     }
+    conditions_end(g);
     struct held *held = g->held;
     g->held = NULL;
     handle_drop(K_GRAPH, graph);
@@ -48,6 +53,11 @@ static struct node *member(CUgraph graph, CUgraphNode node)
     return n && n->graph == graph ? n : NULL;
 }
 
+/* The kinds of nodes that the graph behind a condition may have. */
+static const bool in_a_body[N_CONDITION + 1] = {
+    [N_KERNEL] = true, [N_EMPTY] = true, [N_GRAPH] = true, [N_MEMSET] = true, [N_MEMCPY] = true, [N_CONDITION] = true,
+};
+
 CUresult graph_add(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, size_t count, const struct node *like)
 {
     struct graph *g = handle_get(K_GRAPH, graph);
@@ -58,6 +68,8 @@ CUresult graph_add(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, si
     for (size_t i = 0; i < count; i++)
         if (!member(graph, after[i]))
             return CUDA_ERROR_INVALID_VALUE;
+    if (g->body && !in_a_body[like->type])
+        return CUDA_ERROR_NOT_SUPPORTED;
     struct node *n = handle_new(K_NODE);
     CUgraphNode *copy = n && count ? malloc(count * sizeof *copy) : NULL;
     if (!n || (count && !copy)) {
@@ -80,6 +92,9 @@ CUresult graph_add(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, si
         g->first = handle;
     g->last = handle;
     g->count++;
+    struct graph *child = handle_get(K_GRAPH, n->child);
+    if (child)
+        child->parent = graph;
     *out = handle;
     return CUDA_SUCCESS;
 }
@@ -95,10 +110,21 @@ EXPORT CUresult cuGraphCreate(CUgraph *out, unsigned int flags)
 EXPORT CUresult cuGraphDestroy(CUgraph graph)
 {
     ENTER(cuGraphDestroy);
-    if (!handle_get(K_GRAPH, graph))
+    struct graph *g = handle_get(K_GRAPH, graph);
+    if (!g || g->parent)
         return CUDA_ERROR_INVALID_VALUE;
     graph_end(graph);
     return CUDA_SUCCESS;
+}
+
+bool node_forget(struct node *n, CUgraphNode before)
+{
+    for (size_t i = 0; i < n->after_count; i++)
+        if (n->after[i] == before) {
+            memmove(&n->after[i], &n->after[i + 1], (--n->after_count - i) * sizeof *n->after);
+            return true;
+        }
+    return false;
 }
 
 EXPORT CUresult cuGraphDestroyNode(CUgraphNode node)
@@ -111,6 +137,8 @@ EXPORT CUresult cuGraphDestroyNode(CUgraphNode node)
     CUgraphNode before = NULL;
     for (CUgraphNode i = g->first; i && i != node; i = ((struct node *)handle_get(K_NODE, i))->next)
         before = i;
+    for (struct node *i = handle_get(K_NODE, g->first); i; i = handle_get(K_NODE, i->next))
+        node_forget(i, node);
     struct node *previous = handle_get(K_NODE, before);
     if (previous)
         previous->next = n->next;
@@ -120,6 +148,28 @@ EXPORT CUresult cuGraphDestroyNode(CUgraphNode node)
         g->last = before;
     g->count--;
     node_end(node);
+    return CUDA_SUCCESS;
+}
+
+/* With the originals' dependencies for now, which the caller replaces. A condition cannot be cloned. */
+static CUresult clone_node(CUgraph into, struct node *n)
+{
+    struct node like = *n;
+    if (n->type == N_CONDITION)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    CUresult rc = n->child ? graph_clone(&like.child, n->child) : CUDA_SUCCESS;
+    if (rc)
+        return rc;
+    if ((rc = graph_add(&n->twin, into, NULL, 0, &like))) {
+        if (like.child)
+            graph_end(like.child);
+        return rc;
+    }
+    struct node *twin = handle_get(K_NODE, n->twin);
+    twin->after = n->after_count ? calloc(n->after_count, sizeof *twin->after) : NULL;
+    if (n->after_count && !twin->after)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    twin->after_count = n->after_count;
     return CUDA_SUCCESS;
 }
 
@@ -135,19 +185,19 @@ CUresult graph_clone(CUgraph *out, CUgraph original)
         graph_end(copy);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    CUgraphNode last = NULL;
     for (CUgraphNode i = from->first; i;) {
         struct node *n = handle_get(K_NODE, i);
-        struct node like = *n;
-        like.after = NULL;
-        CUresult rc = n->child ? graph_clone(&like.child, n->child) : CUDA_SUCCESS;
-        if (rc == CUDA_SUCCESS) /* the copy keeps the order, which is all that running it needs */
-            rc = graph_add(&last, copy, last ? &last : NULL, last ? 1 : 0, &like);
+        CUresult rc = clone_node(copy, n);
         if (rc) {
             graph_end(copy);
             return rc;
         }
         i = n->next;
+    }
+    for (struct node *n = handle_get(K_NODE, from->first); n; n = handle_get(K_NODE, n->next)) {
+        struct node *twin = handle_get(K_NODE, n->twin);
+        for (size_t i = 0; i < n->after_count; i++)
+            twin->after[i] = ((struct node *)handle_get(K_NODE, n->after[i]))->twin;
     }
     *out = copy;
     return CUDA_SUCCESS;

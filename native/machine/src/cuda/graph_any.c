@@ -14,11 +14,12 @@ struct node_params {
         CUevent event;
         CUDA_MEM_ALLOC_NODE_PARAMS alloc;
         CUdeviceptr freed;
+        struct condition_params condition;
         char bytes[232];
     };
     long long reserved2;
 };
-enum { OWNED_CLONE = 0 };
+enum { OWNED_CLONE = 0, OWNED_MOVE = 1, OWNED_INVALID = -1 };
 
 /* What the parameters say of a node, but for child graphs and memory, which are made and not set. */
 static CUresult describe(struct node *n, const struct node_params *p)
@@ -47,8 +48,17 @@ static CUresult describe(struct node *n, const struct node_params *p)
     case N_EMPTY:
         return CUDA_SUCCESS;
     default:
-        return CUDA_ERROR_NOT_SUPPORTED; /* semaphores, conditions, batches */
+        return CUDA_ERROR_NOT_SUPPORTED; /* semaphores, batches */
     }
+}
+
+/* The graph itself becomes the node's, with memory and conditions, and is nobody else's from then on. */
+static CUresult move_child(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, size_t count, CUgraph child)
+{
+    const struct graph *c = handle_get(K_GRAPH, child);
+    if (!c || c->parent || child == graph)
+        return CUDA_ERROR_INVALID_VALUE;
+    return graph_add(out, graph, after, count, &(struct node){.type = N_GRAPH, .child = child});
 }
 
 static CUresult add(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, size_t count, struct node_params *p)
@@ -58,11 +68,15 @@ static CUresult add(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, s
         return CUDA_ERROR_INVALID_VALUE;
     switch (p->type) {
     case N_GRAPH:
-        return p->child.ownership == OWNED_CLONE ? cuGraphAddChildGraphNode(out, graph, after, count, p->child.graph) : CUDA_ERROR_NOT_SUPPORTED;
+        return p->child.ownership == OWNED_CLONE  ? cuGraphAddChildGraphNode(out, graph, after, count, p->child.graph)
+               : p->child.ownership == OWNED_MOVE ? move_child(out, graph, after, count, p->child.graph)
+                                                  : CUDA_ERROR_INVALID_VALUE;
     case N_ALLOC:
         return cuGraphAddMemAllocNode(out, graph, after, count, &p->alloc);
     case N_FREE:
         return cuGraphAddMemFreeNode(out, graph, after, count, p->freed);
+    case N_CONDITION:
+        return condition_add(out, graph, after, count, &p->condition);
     default:
         break;
     }
@@ -123,7 +137,8 @@ EXPORT CUresult cuGraphNodeGetParams(CUgraphNode node, struct node_params *p)
     case N_MEMCPY: p->memcpy.copy = n->copy; break;
     case N_MEMSET: p->memset.v1 = n->memset; break;
     case N_HOST: p->host = n->host; break;
-    case N_GRAPH: p->child.graph = n->child; break;
+    case N_GRAPH: p->child.graph = n->child, p->child.ownership = OWNED_INVALID; break;
+    case N_CONDITION: p->condition = n->condition; break;
     case N_WAIT: case N_RECORD: p->event = n->event; break;
     case N_ALLOC: p->alloc = n->alloc; break;
     case N_FREE: p->freed = n->freed; break;

@@ -148,13 +148,7 @@ static CUresult disconnect(CUgraph graph, const CUgraphNode *from, const CUgraph
         return CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < count; i++) {
         struct node *b = handle_get(K_NODE, to[i]);
-        bool found = false;
-        for (size_t j = 0; b && j < b->after_count && !found; j++) {
-            found = b->after[j] == from[i];
-            if (found)
-                memmove(&b->after[j], &b->after[j + 1], (--b->after_count - j) * sizeof *b->after);
-        }
-        if (!found)
+        if (!b || !node_forget(b, from[i]))
             return CUDA_ERROR_INVALID_VALUE;
     }
     return CUDA_SUCCESS;

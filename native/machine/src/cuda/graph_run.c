@@ -15,11 +15,13 @@ static CUresult flatten(struct graph_exec *e, CUgraph graph)
         return CUDA_ERROR_OUT_OF_MEMORY;
     for (CUgraphNode i = g->first; i;) {
         struct node *n = handle_get(K_NODE, i);
-        if (n->type == N_GRAPH) {
-            CUresult rc = flatten(e, n->child);
-            if (rc)
-                return rc;
-        } else if (n->type != N_EMPTY) {
+        CUgraph within = n->child;
+        CUresult rc = n->type == N_CONDITION ? condition_taken(&n->condition, &within) : CUDA_SUCCESS;
+        if (rc == CUDA_SUCCESS && within)
+            rc = flatten(e, within);
+        if (rc)
+            return rc;
+        if (n->type != N_GRAPH && n->type != N_CONDITION && n->type != N_EMPTY) {
             struct step *more = realloc(e->steps, (e->count + 1) * sizeof *more);
             if (!more)
                 return CUDA_ERROR_OUT_OF_MEMORY;

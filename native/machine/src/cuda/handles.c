@@ -14,6 +14,7 @@ const size_t handle_sizes[KINDS] = {
     [K_GRAPH] = sizeof(struct graph), [K_NODE] = sizeof(struct node), [K_EXEC] = sizeof(struct graph_exec),
     [K_PHYSICAL] = sizeof(struct physical), [K_LINK] = sizeof(struct link), [K_EXTERNAL] = sizeof(struct external),
     [K_USER_OBJECT] = sizeof(struct user_object), [K_GREEN] = sizeof(struct green), [K_RESOURCES] = sizeof(struct resources),
+    [K_CONDITION] = sizeof(struct condition),
 };
 
 struct handle_table handle_tables[KINDS] = {[0 ... KINDS - 1] = {.mutex = PTHREAD_MUTEX_INITIALIZER}};

@@ -82,7 +82,10 @@ struct physical {
 };
 
 enum node_type { N_KERNEL = 0, N_MEMCPY = 1, N_MEMSET = 2, N_HOST = 3, N_GRAPH = 4, N_EMPTY = 5, N_WAIT = 6, N_RECORD = 7,
-                 N_ALLOC = 10, N_FREE = 11 };
+                 N_ALLOC = 10, N_FREE = 11, N_CONDITION = 13 };
+/* What a condition is worth is set by a kernel; here it is worth what it begins with (graph_condition.c). */
+struct condition { struct object o; CUgraph graph; CUcontext context; unsigned initial; CUgraphConditionalHandle next; };
+struct condition_params { CUgraphConditionalHandle condition; int type; unsigned size; CUgraph *bodies; CUcontext context; };
 struct node {
     struct object o;
     CUgraph graph;
@@ -99,7 +102,8 @@ struct node {
     CUdeviceptr freed;
     CUgraph child;
     CUevent event;
-    unsigned char params[256]; /* a copy of the first kernel parameter's value lives here */
+    struct condition_params condition;
+    CUgraphNode twin;        /* while its graph is cloned */
 };
 struct user_object { struct object o; _Atomic uint64_t references; CUhostFn destroy; void *data; };
 struct held { struct held *next; CUuserObject object; uint64_t count; };
@@ -111,6 +115,9 @@ struct graph {
     CUcontext context;
     uint64_t version;
     struct held *held;       /* user objects, with references of its own */
+    CUgraph parent;          /* of a node's graph: nobody else ends it */
+    bool body;               /* of a condition */
+    CUgraphConditionalHandle conditions;
 };
 struct step { int type; uint64_t ns; bool launch; CUDA_HOST_NODE_PARAMS host; CUDA_MEMSET_NODE_PARAMS memset; CUDA_MEMCPY3D copy;
               CUevent event; CUgraphNode node; CUdeviceptr address; };
@@ -129,6 +136,7 @@ struct graph_exec {
 
 struct capture {
     CUgraph graph;
+    bool made;               /* by the capture, not the program's */
     CUgraphNode last;
     struct stream *origin;
     int mode;                /* 0 global, 1 thread-local, 2 relaxed */
