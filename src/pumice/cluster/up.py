@@ -42,6 +42,7 @@ from pumice.cluster.network.choosing import choose_network
 from pumice.cluster.network.names import PodNames
 from pumice.cluster.network.pod_network import RoutedNetwork
 from pumice.cluster.pki import Pki, ensure_pki, issue
+from pumice.cluster.service_proxy import ServiceProxy
 from pumice.cluster.spec import ClusterSpec, NodeSpec
 from pumice.cluster.supervised import supervised
 from pumice.model.errors import Unavailable
@@ -89,7 +90,7 @@ class Cluster:
             self._default_scheduler(kube)
         else:
             self._own_daemons(kube)
-        await self._pod_network()
+        await self._pod_network(kube)
         nodes_ready = [await self._node(index, node) for index, node in enumerate(self.spec.nodes, start=1)]
         self._describe()
         await self._until_ready(kube, nodes_ready, stop)
@@ -188,12 +189,14 @@ class Cluster:
 
         self._daemon("webhook", decide)
 
-    async def _pod_network(self) -> None:
+    async def _pod_network(self, kube: KubeClient) -> None:
         assert self._plane is not None
         self._network, self.facts["pod_network"] = await choose_network(self.spec.pod_network, str(self.data.root))
         if network := self._network:
             server = self._plane.server.removeprefix("https://")
             self._daemon("relay of the pods' network", lambda: run_until(self._stop, network.serve(server)))
+        self._daemon("services", lambda: run_until(
+            self._stop, ServiceProxy(kube, self.clock, self.dice, self._names, self._network).run()))
 
     async def _node(self, index: int, node: NodeSpec) -> asyncio.Event:
         """Start one node; the event says that its cards are known."""

@@ -1,20 +1,19 @@
 """Cluster IPs and node ports of services.
 
-Nothing in the embedded cluster forwards these addresses; they are given out because clients count on a service having one.
+Where they lead is the service proxy's; nothing forwards node ports, which are given out because clients count on them.
 """
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterator
 from typing import Any
 
 from pumice.cluster.apiserver.errors import FieldProblem, invalid_value
 from pumice.cluster.apiserver.storage import Storage
+from pumice.cluster.network.services import SERVICES
 
 Json = dict[str, Any]
 
-RANGE = ipaddress.IPv4Network("10.96.0.0/16")
 NODE_PORTS = range(30000, 32768)
 
 
@@ -44,13 +43,13 @@ def _cluster_ip(spec: Json, taken: set[str]) -> list[FieldProblem]:
     if not asked:
         asked = next((ip for ip in _free() if ip not in taken), "")
         if not asked:
-            return [invalid_value("spec.clusterIPs", [], f"failed to allocate IP: range {RANGE} is full")]
+            return [invalid_value("spec.clusterIPs", [], f"failed to allocate IP: range {SERVICES} is full")]
     spec["clusterIP"], spec["clusterIPs"] = asked, [asked]
     return []
 
 
 def _free() -> Iterator[str]:
-    hosts = RANGE.hosts()
+    hosts = SERVICES.hosts()
     for _ in range(10):  # the first few are for well-known services, as in Kubernetes
         next(hosts)
     return (str(ip) for ip in hosts)

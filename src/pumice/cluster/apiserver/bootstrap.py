@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from pumice.cluster.apiserver.addresses import RANGE
 from pumice.cluster.apiserver.component_roles import component_roles
 from pumice.cluster.apiserver.default_roles import BOUND_TO, GATHERED, GATHERING, ROLES, TOWARDS
 from pumice.cluster.apiserver.objects import Objects
 from pumice.cluster.apiserver.write_options import WriteOptions
+from pumice.cluster.network.services import SERVICES
 
 Json = dict[str, Any]
 
@@ -29,7 +29,7 @@ def ensure(objects: Objects) -> None:
         _make(objects, "", "v1", "namespaces", {"metadata": {"name": name}})
     _make(objects, "", "v1", "services", KUBERNETES, "default")
     _make(objects, "networking.k8s.io", "v1", "servicecidrs", {
-        "metadata": {"name": "kubernetes"}, "spec": {"cidrs": [str(RANGE)]},
+        "metadata": {"name": "kubernetes"}, "spec": {"cidrs": [str(SERVICES)]},
     })  # fmt: skip
     for name, priority in _SYSTEM.items():
         _make(objects, "scheduling.k8s.io", "v1", "priorityclasses", {

@@ -50,9 +50,10 @@ class Assembly:
         settings, meta = self.settings, pod["metadata"]
         shared = bool(pod["spec"].get("hostNetwork"))
         maps, secrets = await self._references(container)
+        services = self.names.links(meta.get("namespace", "default")) if pod["spec"].get("enableServiceLinks", True) else {}
+        base = command.base_environment(settings, pod, container, self.facts.pod_ip, None if shared else self.network.api)
         env = build_environment(
-            container, pod, facts=self.downward, base=command.base_environment(settings, pod, container, self.facts.pod_ip,
-                                                                               None if shared else self.network.api),
+            container, pod, facts=self.downward, base=services | base,
             plugins=[answer.envs for answer in answers], maps=maps, secrets=secrets)
         mounts = [*self.volumes.mounts(container)]
         mounts += self._answered(answers, {mount.target for mount in mounts})

@@ -7,7 +7,8 @@ import os
 from pumice.cluster.network.pod_network import RoutedNetwork
 from pumice.model.errors import Unavailable
 
-SHARED = "pods share this machine's network (two that listen on all addresses of one port collide)"
+SHARED = ("pods share this machine's network (two that listen on all addresses of one port collide, and cluster addresses of "
+          "Services lead nowhere)")
 
 
 async def choose_network(wanted: str, name: str) -> tuple[RoutedNetwork | None, str]:

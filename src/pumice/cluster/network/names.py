@@ -1,8 +1,9 @@
 """The names by which pods find each other: /etc/hosts of each container, kept up to date.
 
 As in the DNS specification of Kubernetes (dns/specification.md, 2.4 headless Services): ``<hostname>.<subdomain>`` is a pod,
-``<subdomain>`` all pods of it, both also with ``.<namespace>.svc.cluster.local``. No Service is asked for: the pods say it
-themselves, and ``hostname`` and ``subdomain`` are what a Job's plugin svc gives them. Names of other namespaces are not there.
+``<subdomain>`` all pods of it, both also with ``.<namespace>.svc.cluster.local``. No Service is asked for these: the pods
+say it themselves, and ``hostname`` and ``subdomain`` are what a Job's plugin svc gives them. Names of pods of other namespaces
+are not there. Services are told from outside (service_proxy.py), those of all namespaces.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-DOMAIN = "svc.cluster.local"
+from pumice.cluster.network.services import ServiceName, forms, host_lines, links
+
 SOONEST = 0.05
 _SHARE = 0.05  # of one processor, at most, for writing: a Job of a thousand pods has a thousand files of a thousand lines
 Json = Mapping[str, Any]
@@ -41,6 +43,7 @@ class PodNames:
 
     def __init__(self) -> None:
         self._pods: dict[str, Named] = {}
+        self._services: tuple[ServiceName, ...] = ()
         self._files: dict[str, _File] = {}
         self._changed: set[str] = set()
         self._pause = SOONEST
@@ -63,8 +66,19 @@ class PodNames:
         path.parent.mkdir(parents=True, exist_ok=True)
         _overwrite(path, head + self._others(namespace))
 
+    def serve(self, services: Iterable[ServiceName]) -> None:
+        """These are the cluster's Services from now on."""
+        before, self._services = self._services, tuple(services)
+        for namespace in {file.namespace for file in self._files.values()} if self._services != before else ():
+            self._tell(namespace)
+
+    def links(self, namespace: str) -> dict[str, str]:
+        return links(self._services, namespace)
+
     def _others(self, namespace: str) -> str:
-        return hosts_lines([pod for pod in self._pods.values() if pod.namespace == namespace])
+        pods = hosts_lines([pod for pod in self._pods.values() if pod.namespace == namespace])
+        services = host_lines(self._services, namespace).splitlines(keepends=True)
+        return pods + "".join(line for line in services if line not in pods)  # a headless Service's pods often say it themselves
 
     def _tell(self, namespace: str) -> None:
         self._changed.add(namespace)
@@ -90,13 +104,9 @@ def hosts_lines(pods: list[Named]) -> str:
     """The lines of /etc/hosts for pods of one namespace."""
     lines = []
     for pod in sorted(pods, key=lambda pod: (pod.subdomain, pod.host)):
-        lines.append(f"{pod.address}\t{_forms(f'{pod.host}.{pod.subdomain}', pod.namespace)}")
-        lines.append(f"{pod.address}\t{_forms(pod.subdomain, pod.namespace)}")
+        lines.append(f"{pod.address}\t{forms(f'{pod.host}.{pod.subdomain}', pod.namespace)}")
+        lines.append(f"{pod.address}\t{forms(pod.subdomain, pod.namespace)}")
     return "".join(f"{line}\n" for line in lines)
-
-
-def _forms(name: str, namespace: str) -> str:
-    return f"{name}.{namespace}.{DOMAIN} {name}.{namespace}.svc {name}.{namespace} {name}"
 
 
 def _overwrite_all(work: list[tuple[Path, str]]) -> float:

@@ -10,20 +10,22 @@ import os
 import socket
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import pumice
 from pumice.cluster.network.addresses import Addresses, loopback_addresses
 from pumice.cluster.network.netlink import Netlink, Network
 from pumice.cluster.network.relay import servers
 from pumice.cluster.network.router import API, NAMES, Router, free_network
+from pumice.cluster.network.services import Door, doors, tables
 
 _BOOT = "import sys; sys.path[:0] = [{src!r}]; from pumice.cluster.network import relay; relay.main()"
 ROUTES = Path("/proc/net/route")
 API_PORT, NAMES_PORT, OUT_PORT = 443, 53, 15001
 T = TypeVar("T")
+Json = Mapping[str, Any]
 
 
 class PodNetwork(Protocol):
@@ -97,7 +99,15 @@ class RoutedNetwork:
         listen = self._router.listen
         self._sockets = {"api": listen(API, API_PORT), "names": listen(NAMES, NAMES_PORT), "out": listen(NAMES, OUT_PORT),
                          "questions": listen(NAMES, NAMES_PORT, socket.SOCK_DGRAM)}  # fmt: skip
-        self.no_way_out = self._router.way_out(OUT_PORT)
+        self.no_way_out = self._router.program(self._tables([]))
+
+    def _tables(self, doors: Sequence[Door]) -> str:
+        return tables(doors, self.range, (NAMES, OUT_PORT))
+
+    async def lead(self, services: Sequence[Json], slices: Sequence[Json]) -> str:
+        """Connections to cluster addresses to where they belong from now on. Says why not, or nothing."""
+        wanted = self._tables(doors(services, slices, self.range, (API, NAMES)))
+        return await self._in(lambda: self._router.program(wanted))
 
     async def _in(self, work: Callable[[], T]) -> T:
         return await _in(self._thread, work)

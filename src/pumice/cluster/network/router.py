@@ -22,13 +22,13 @@ import subprocess
 from collections.abc import Iterator, Sequence
 
 from pumice.cluster.network.netlink import Address, Netlink, Network
+from pumice.cluster.network.services import SERVICES
 from pumice.cluster.runtime.rootfs import CLONE_NEWNET, setns, unshare
 
 _OWN = "/proc/thread-self/ns/net"
 _ANYWHERE = Network("0.0.0.0/0")
 GATEWAY = Address("169.254.1.1")  # link-local, the same for every pod: it is seen by nobody else
 API, NAMES = Address("10.96.0.1"), Address("10.96.0.10")  # where pods look for the API server and for names in Kubernetes
-SERVICES = Network("10.96.0.0/16")
 
 
 class Router:
@@ -59,6 +59,7 @@ class Router:
             link.add_address("machine", there)
             link.set_up("machine")
             link.add_route(_only(here), "machine")
+            link.add_route(SERVICES, "machine")  # so that what no rule leads on is refused on its way there, and not lost
         with self._in(self._home), Netlink() as link:
             link.add_address(self.interface, here)
             link.set_up(self.interface)
@@ -115,18 +116,15 @@ class Router:
             made.listen(128)
         return made
 
-    def way_out(self, port: int) -> str:
-        """Lead what pods send beyond their network to ``port`` of NAMES. Says why not, or nothing."""
-        program = shutil.which("iptables") or "/usr/sbin/iptables"
-        rules = (["-d", str(SERVICES), "-j", "RETURN"],
-                 ["-p", "tcp", "!", "-d", str(self.network), "-j", "DNAT", "--to-destination", f"{NAMES}:{port}"])
-        for rule in rules:
-            try:
-                done = subprocess.run([program, "-w", "-t", "nat", "-A", "PREROUTING", *rule], capture_output=True, text=True)
-            except OSError as error:
-                return f"{program}: {error.strerror}"
-            if done.returncode:
-                return done.stderr.strip().splitlines()[0] if done.stderr.strip() else f"{program}: exit code {done.returncode}"
+    def program(self, tables: str) -> str:
+        """Put rules for packets in place of all that are here, all or none. Says why not, or nothing."""
+        program = shutil.which("iptables-restore") or "/usr/sbin/iptables-restore"
+        try:
+            done = subprocess.run([program, "-w"], input=tables, capture_output=True, text=True)
+        except OSError as error:
+            return f"{program}: {error.strerror}"
+        if done.returncode:
+            return done.stderr.strip().splitlines()[0] if done.stderr.strip() else f"{program}: exit code {done.returncode}"
         return ""
 
     def close(self) -> None:
