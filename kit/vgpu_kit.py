@@ -27,9 +27,9 @@ MIXES = (
     "linear managed pitched physical stream-ordered own_pool graph context exported described passed_on",
     "managed physical stream-ordered own_pool graph module context",
     "managed physical module heap",
+    "linear pitched array mipmapped module",
 )
-"""Paths to device memory that programs/mill takes at once. Small modules lie in blocks with small arrays and linear memory, and
-whose a block is then is known a second later: they are apart (docs/known-weaknesses.md)."""
+"""Paths to device memory that programs/mill takes at once."""
 DEVICES, SLOTS = 16, 1024
 
 

@@ -7,8 +7,9 @@ import sys
 
 sys.path.insert(0, os.path.dirname(__file__))
 from driver import alloc, call, free, hear, info, must, ptr, say, size_t, start
+from structures import Array3D
 
-held, modules = [], []
+held, modules, arrays = [], [], []
 
 
 class Memory(c.Structure):
@@ -56,6 +57,14 @@ def obey(words):
             while held:
                 free(held.pop())
             return 0
+        case ["array", rows]:  # of 4 KiB each
+            array = ptr()
+            rc = call("cuArray3DCreate_v2", c.byref(array), c.byref(Array3D(1024, int(rows), 0, 0x20, 1, 0)))
+            if rc == 0:
+                arrays.append(array)
+            return rc
+        case ["arrays_end"]:
+            return max(call("cuArrayDestroy", arrays.pop()) for _ in [*arrays])
         case ["info"]:
             return info()
         case ["total", device]:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from kit.vgpu_kit import LIMIT as LIMIT_AT
 from kit.vgpu_kit import MIB, Container, build, patch_region, read_region
+from kit.vgpu_modules import booked, seen_by_machine, silent_variable, variable
 from kit.vgpu_talk import Holder
 
 from pumice import machine
@@ -39,17 +40,6 @@ def container(card: Path, tmp_path: Path) -> Container:
     return Container(card, tmp_path, {"CUDA_DEVICE_MEMORY_LIMIT": f"{LIMIT}m"})
 
 
-def booked(container: Container) -> tuple[int, int, int]:
-    """Context, modules and data of the container's processes, in bytes."""
-    used = [slot.used[0] for slot in read_region(container.region).live]
-    return sum(one[0] for one in used), sum(one[1] for one in used), sum(one[2] for one in used)
-
-
-def seen_by_machine(container: Container, *holders: Holder) -> int:
-    shares = [machine.open_machine(container.machine).witness().of(holder.pid) for holder in holders]
-    return sum(share.bytes for share in shares if share is not None)
-
-
 def eventually(true: Callable[[], bool], patience: float = 20.0) -> bool:
     end = time.monotonic() + patience
     while not true():
@@ -57,15 +47,6 @@ def eventually(true: Callable[[], bool], patience: float = 20.0) -> bool:
             return False
         time.sleep(0.01)
     return True
-
-
-def variable(size: int) -> str:
-    return f".version,8.0,.target,sm_80,.address_size,64,.visible,.global,.align,16,.b8,g[{size}];"
-
-
-def silent_variable(size: int) -> str:
-    """An image of a format that the library does not know."""
-    return f"pumice-global,name=g,bytes={size}"
 
 
 def peak(container: Container, holder: Holder) -> int:

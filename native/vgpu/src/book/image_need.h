@@ -8,6 +8,7 @@
 
 struct image_need {
     uint64_t variables; /* in global memory */
+    uint64_t pieces;    /* how many those are; 0: nobody knows, or none */
     uint64_t code;      /* and constants; of PTX: at most about so much, once it is translated */
     bool translated;    /* it is PTX */
     bool known;         /* false: it says nothing */

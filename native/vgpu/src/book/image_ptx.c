@@ -62,14 +62,14 @@ static bool next_word(const char **at, char *word, size_t bytes)
 }
 
 /* Every comma outside of brackets begins another variable of the same type. */
-static uint64_t bytes_declared(const char *at)
+static void declare(struct image_need *need, const char *at)
 {
     char word[64];
-    uint64_t width = 0, vector = 1, count = 1, sum = 0;
+    uint64_t width = 0, vector = 1, count = 1, sum = 0, pieces = 0;
     bool global = false, named = false;
     while (next_word(&at, word, sizeof word)) {
         if (strcmp(word, ".extern") == 0)
-            return 0;
+            return;
         global |= strcmp(word, ".global") == 0;
         if (strcmp(word, ".v2") == 0 || strcmp(word, ".v4") == 0) {
             vector = (uint64_t)(word[2] - '0');
@@ -80,6 +80,7 @@ static uint64_t bytes_declared(const char *at)
             at += strcspn(at, "]");
         } else if (word[0] == ',') {
             sum += named ? product(product(width, vector), count) : 0;
+            pieces += named;
             named = false;
             count = 1;
         } else if (word[0] == '.') {
@@ -89,13 +90,16 @@ static uint64_t bytes_declared(const char *at)
         }
     }
     sum += named ? product(product(width, vector), count) : 0;
-    return global && width != 0 && sum < 1ull << 50 ? sum : 0;
+    if (!global || width == 0 || sum >= 1ull << 50)
+        return;
+    need->variables += sum;
+    need->pieces += pieces + named;
 }
 
 static void end_of_statement(struct reader *reader)
 {
     reader->statement[reader->length] = '\0';
-    reader->need.variables += bytes_declared(reader->statement);
+    declare(&reader->need, reader->statement);
     reader->length = 0;
     reader->initializer = false;
 }

@@ -19,7 +19,7 @@ enum record_kind {
     RECORD_CONTEXT, /* key: context handle */
     RECORD_GREEN,   /* key: context of a green one; owner: the primary context, whose its memory is */
     RECORD_EXEC,    /* key: executable graph x REGION_DEVICES + device; bytes its launches may take there */
-    RECORD_MODULE,  /* key: module or library; bytes as NVML measured its load */
+    RECORD_MODULE,  /* key: module or library; bytes as NVML measured its load, mappings: blocks that it may have with data */
     RECORD_POOL,    /* key: memory pool; bytes: where it is described */
     RECORD_EXTERNAL, /* key: memory of another interface */
     RECORD_POOLED,  /* key: device pointer into a pool; owner: where the pool is described */

@@ -2,6 +2,7 @@
 #include "services/array_bytes.h"
 #include "services/blocks.h"
 #include "services/guest.h"
+#include "services/lodging.h"
 #include "services/underway.h"
 
 static struct array3d_descriptor flat(size_t width, size_t height, int format, unsigned channels)
@@ -29,6 +30,8 @@ static int booking(const struct real *real, const void *out, const struct array3
     if (guest_reserve(device, bytes)) { \
         rc = INSIDE(call); \
         guest_settle(rc, RECORD_ARRAY, (uint64_t)(uintptr_t)*(out), device, bytes); \
+        if (rc == CUDA_SUCCESS) \
+            lodging_paid(device, (int64_t)bytes); \
     } \
     underway_end(device); \
     return rc

@@ -8,7 +8,7 @@
     struct module_loading loading; \
     if (!module_load_begin(real, &loading, &of)) \
         return CUDA_ERROR_OUT_OF_MEMORY; \
-    return module_loaded(real, INSIDE(call), handle, &loading, unload)
+    return module_loaded(INSIDE(call), handle, &loading, unload)
 
 #define IMAGE_AT(address) {.data = (address)}
 #define IMAGE_IN(file) {.path = (file)}

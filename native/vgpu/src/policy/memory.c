@@ -201,6 +201,15 @@ void memory_release(struct region_map *map, int device, enum memory_type type, u
         shared_set(&own->monitorused[device], total);
 }
 
+void memory_rename(struct region_map *map, int device, enum memory_type from, enum memory_type to, uint64_t bytes)
+{
+    if (!region_has_books(map))
+        return;
+    struct region_slot *own = &map->region->procs[map->slot];
+    shared_add(field_of(&own->used[device], to), take(field_of(&own->used[device], from), bytes));
+    shared_add(&own->seqlock, 2);
+}
+
 uint64_t memory_used(const struct region_map *map, int device)
 {
     return sum_slots(map, device).granted;

@@ -22,6 +22,9 @@ void memory_charge(struct region_map *map, int device, enum memory_type type, ui
 /* Gives back at most what is booked; a larger amount is a bug of ours, logged once and clipped. */
 void memory_release(struct region_map *map, int device, enum memory_type type, uint64_t bytes);
 
+/* What is booked as one type is of another from now on; the sum is the same all the while. */
+void memory_rename(struct region_map *map, int device, enum memory_type from, enum memory_type to, uint64_t bytes);
+
 /* Bytes booked by all live slots of the container. */
 uint64_t memory_used(const struct region_map *map, int device);
 

@@ -1,6 +1,7 @@
 #include "services/blocks.h"
 
 #include "services/guest.h"
+#include "services/lodging.h"
 #include "services/underway.h"
 
 #include <string.h>
@@ -92,8 +93,11 @@ static bool share(const struct block_request *request, CUdeviceptr pointer)
     more_room(request->device, class, there ? -1 : places(class) - 1);
     if (there && request->booked > 0)
         guest_release(request->device, request->booked);
-    if (there || request->booked > 0 || guest_reserve(request->device, BLOCK))
+    if (there || request->booked > 0 || guest_reserve(request->device, BLOCK)) {
+        if (!there)
+            lodging_paid(request->device, BLOCK);
         return true;
+    }
     more_room(request->device, class, 1 - places(class));
     records_count(RECORD_BLOCK, block.key, -1, 0, &block);
     return false;
@@ -121,12 +125,13 @@ void blocks_left(int device, CUdeviceptr pointer, uint64_t bytes)
     more_room(device, class, 1);
     if (records_count(RECORD_BLOCK, pointer / BLOCK * BLOCK, -1, 0, &ended)) {
         more_room(device, class, -places(class));
-        guest_release(device, BLOCK);
+        lodging_released(device, BLOCK);
     }
 }
 
 void blocks_dropped(const struct record *block)
 {
     more_room(block->device, (int)block->bytes, (int64_t)block->references - places((int)block->bytes));
+    lodging_paid(block->device, -(int64_t)BLOCK);
     guest_release(block->device, BLOCK);
 }

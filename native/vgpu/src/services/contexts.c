@@ -7,6 +7,8 @@
 #include "services/guest.h"
 #include "services/joint_memory.h"
 #include "services/launching.h"
+#include "services/lodging.h"
+#include "services/module_memory.h"
 #include "services/pools.h"
 #include "services/reconcile.h"
 
@@ -185,8 +187,10 @@ bool contexts_primary_began(const struct context_request *request, CUcontext con
 
 static void drop_allocation(const struct record *record)
 {
+    if (record->kind == RECORD_ARRAY)
+        lodging_paid(record->device, -(int64_t)record->bytes);
     if (record->kind == RECORD_MODULE)
-        reconcile_return(record->device, record->bytes);
+        module_dropped(record);
     else if (record->kind == RECORD_BLOCK)
         blocks_dropped(record);
     else if (record->joint != 0)

@@ -11,6 +11,7 @@
 #include "services/greens.h"
 #include "services/joint_memory.h"
 #include "services/launching.h"
+#include "services/lodging.h"
 #include "services/own_nvml.h"
 #include "services/pools.h"
 #include "services/reconcile.h"
@@ -53,6 +54,7 @@ static void forget_parent(void)
     slots_after_fork();
     records_after_fork();
     blocks_after_fork();
+    lodging_after_fork();
     underway_after_fork();
     joint_after_fork();
     own_nvml_after_fork();
@@ -118,7 +120,7 @@ bool guest_reserve_silently(int device, uint64_t bytes)
     int saved = errno;
     contexts_notice(device);
     enum grant grant = backend->reserve(&guest.map, device, MEMORY_DATA, bytes);
-    if (grant == REFUSED && pools_settle(device, true))
+    if (grant == REFUSED && (pools_settle(device, true) | reconcile_gives_back(device)))
         grant = backend->reserve(&guest.map, device, MEMORY_DATA, bytes);
     errno = saved;
     return grant == GRANTED;
@@ -168,6 +170,8 @@ void guest_gone(const struct record *record)
         joint_let_go(record->joint);
     if (record->kind == RECORD_LINEAR && !record->charged)
         blocks_left(record->device, record->key, record->bytes);
+    else if (record->kind == RECORD_ARRAY)
+        lodging_released(record->device, record->bytes);
     else if (record->charged && record->joint == 0)
         guest_release(record->device, record->bytes);
 }

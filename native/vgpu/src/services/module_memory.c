@@ -3,6 +3,7 @@
 #include "book/image.h"
 #include "services/blocks.h"
 #include "services/guest.h"
+#include "services/lodging.h"
 #include "services/pools.h"
 #include "services/reconcile.h"
 
@@ -46,13 +47,16 @@ static void expect(const struct real *real, struct module_loading *loading, cons
 {
     int of_card = capability(real, loading->device);
     struct image_need need = image->path != NULL ? image_need_in_file(image->path, of_card) : image_need_in_memory(image->data, of_card);
-    loading->most = UINT64_MAX;
+    loading->most = loading->holds = INT64_MAX;
+    loading->silent = !need.known && (image->data != NULL || image->path != NULL);
     if (!need.known)
         return;
     uint64_t code = !loads_code_at_once(real) ? 0 : need.translated ? 1 : need.code;
     loading->least = need.variables;
     loading->expected = blocks(need.variables + code);
     loading->most = blocks(need.variables) + blocks(need.code) + BLOCK;
+    if (need.variables == 0 || need.pieces > 0) /* each in a block of its own, at most; of a cubin nobody knows how many there are */
+        loading->holds = (need.variables + need.pieces * (BLOCK - 1)) / BLOCK * BLOCK + (code > 0 ? blocks(need.code) : 0);
 }
 
 /* False when there is no room for what the image says. */
@@ -81,35 +85,38 @@ static uint64_t within(int64_t taken, uint64_t least, uint64_t most)
     return bytes < least ? least : bytes < most ? bytes : most;
 }
 
-static bool claim(const struct module_loading *loading, uint64_t taken, uint64_t *bytes)
+static bool claim(const struct module_loading *loading, uint64_t taken, struct claim *claimed)
 {
-    return reconcile_claim(loading->device, loading->expected, taken, bytes) ||
-           (pools_settle(loading->device, true) && reconcile_claim(loading->device, loading->expected, taken, bytes));
+    return reconcile_claim(loading->device, loading->expected, taken, loading->holds, claimed) ||
+           (pools_settle(loading->device, true) && reconcile_claim(loading->device, loading->expected, taken, loading->holds, claimed));
 }
 
-static void keep(const struct real *real, void *handle, int device, uint64_t bytes)
+static void keep(void *handle, int device, const struct claim *claim)
 {
-    CUcontext context = NULL;
-    if (real->cuCtxGetCurrent != NULL)
-        INSIDE(real->cuCtxGetCurrent(&context));
-    struct record record = {.key = (uint64_t)(uintptr_t)handle, .bytes = bytes, .owner = (uint64_t)(uintptr_t)context,
-                            .device = (int16_t)device, .kind = RECORD_MODULE, .charged = 1, .references = 1};
-    if (bytes > 0)
+    struct record record = {.key = (uint64_t)(uintptr_t)handle, .bytes = claim->bytes, .owner = guest_current_context(),
+                            .device = (int16_t)device, .kind = RECORD_MODULE, .charged = 1, .references = 1,
+                            .mappings = (uint32_t)(claim->lodges / BLOCK)};
+    if (claim->bytes > 0 || claim->lodges > 0)
         records_insert(&record);
 }
 
-CUresult module_loaded(const struct real *real, CUresult rc, void **handle, const struct module_loading *loading, CUresult (*unload)(void *))
+static struct claim claim_of(const struct record *module)
+{
+    return (struct claim){module->bytes, module->mappings * BLOCK};
+}
+
+CUresult module_loaded(CUresult rc, void **handle, const struct module_loading *loading, CUresult (*unload)(void *))
 {
     if (loading->device < 0)
         return rc;
     int saved = errno;
-    uint64_t bytes;
+    struct claim claimed;
     if (rc != CUDA_SUCCESS) {
         reconcile_expected(loading->device, loading->expected);
-    } else if (loading->expected > 0 || free_delta_less(&loading->before)) {
+    } else if (loading->expected > 0 || loading->silent || free_delta_less(&loading->before)) {
         uint64_t taken = within(free_delta_taken(&loading->before), loading->least, loading->most);
-        if (claim(loading, taken, &bytes)) {
-            keep(real, *handle, loading->device, bytes);
+        if (claim(loading, taken, &claimed)) {
+            keep(*handle, loading->device, &claimed);
         } else {
             INSIDE(unload(*handle));
             reconcile_expected(loading->device, loading->expected);
@@ -129,6 +136,7 @@ CUresult module_unload(CUresult (*unload)(void *), void *handle)
         return INSIDE(unload(handle));
     struct parting parting = guest_part(RECORD_MODULE, (uint64_t)(uintptr_t)handle);
     int device = parting.known ? parting.record.device : measured_device(real_cuda());
+    struct claim claimed = parting.known ? claim_of(&parting.record) : (struct claim){0, 0};
     struct free_delta before = {.device = -1};
     if (device >= 0) {
         reconcile_begin(device);
@@ -140,11 +148,17 @@ CUresult module_unload(CUresult (*unload)(void *), void *handle)
     if (rc != CUDA_SUCCESS && parting.known)
         records_insert(&parting.record);
     if (device >= 0 && rc == CUDA_SUCCESS && (parting.known || before.device >= 0))
-        reconcile_unloaded(device, parting.known ? parting.record.bytes : 0, free_delta_taken(&before));
+        reconcile_unloaded(device, &claimed, free_delta_taken(&before));
     else if (device >= 0)
         reconcile_end(device);
     errno = saved;
     return rc;
+}
+
+void module_dropped(const struct record *module)
+{
+    struct claim claimed = claim_of(module);
+    reconcile_return(module->device, &claimed);
 }
 
 /* After an entry that may have loaded code which was put off. */

@@ -20,15 +20,19 @@ struct module_image { /* neither: a library, which takes what it needs where som
 struct module_loading {
     int device;
     uint64_t expected, least, most;
+    uint64_t holds; /* at most, blocks that others pay for among them */
+    bool silent;    /* the image says nothing */
     struct free_delta before;
 };
 
 /* False when there is no room for what the image says. */
 bool module_load_begin(const struct real *real, struct module_loading *loading, const struct module_image *image);
 /* After the driver loaded it: the driver's answer, or out of memory where it took more than there is; then it is unloaded again. */
-CUresult module_loaded(const struct real *real, CUresult rc, void **handle, const struct module_loading *loading,
+CUresult module_loaded(CUresult rc, void **handle, const struct module_loading *loading,
                        CUresult (*unload)(void *));
 CUresult module_unload(CUresult (*unload)(void *), void *handle);
+struct record;
+void module_dropped(const struct record *module); /* with its context */
 
 /* Around an entry that may load code which was put off. */
 struct free_delta module_look_up_begin(const struct real *real);

@@ -6,6 +6,7 @@
 #include "services/guest.h"
 #include "services/joint_memory.h"
 #include "services/listed.h"
+#include "services/lodging.h"
 #include "services/pools.h"
 #include "services/underway.h"
 
@@ -23,7 +24,10 @@ static struct {
     uint64_t modules;  /* claimed by modules */
     uint64_t residue;
     uint64_t settled;  /* the slot's seqlock at the last settling */
-    uint64_t unnamed;  /* of those for whom the lock was not to be had: residue from the next settling on */
+    uint64_t unnamed;  /* residue from the next settling on: of those for whom the lock was not to be had, and of data that went */
+    uint64_t kept;     /* of data that went, since the last exact look */
+    uint64_t most;     /* at the last look: what is not certain to be data */
+    uint64_t lent;     /* residue that a look may take away, and that a module may hold in blocks that data pay for */
 } unbooked[REGION_DEVICES];
 
 /* Entries on their way that change what no hook books, and what is reserved for them. Not under the lock: they begin without it. */
@@ -120,6 +124,7 @@ static bool difference(int device, struct region_slot *own, int looks, uint64_t 
         if (measured == 0)
             return false;
         uint64_t after = above(booked_otherwise(used), besides), more = above(measured, larger(before, after));
+        unbooked[device].most = above(measured, above(before, lodging_paid_for(device)));
         *exact = quiet && underway_nobody_else(device) && shared_get(&own->seqlock) == stamp;
         least = more < least || *exact ? more : least;
         shared_set(&unbooked[device].settled, *exact ? stamp : UINT64_MAX); /* what was not exact is looked at again */
@@ -141,6 +146,7 @@ static bool difference(int device, struct region_slot *own, int looks, uint64_t 
 static bool look(int device, struct region_slot *own, enum asking asking, uint64_t besides, uint64_t *beyond, bool *exact)
 {
     unbooked[device].residue += __atomic_exchange_n(&unbooked[device].unnamed, 0, __ATOMIC_SEQ_CST);
+    unbooked[device].lent = lodging_begins(device, unbooked[device].residue); /* before the look: who gives back after it is kept to it */
     uint64_t begun = shared_get(&moves[device].begun);
     bool asks = asking != BY_THE_WATCH, told = false, current = asks || !pools_any();
     *exact = false;
@@ -152,9 +158,20 @@ static bool look(int device, struct region_slot *own, enum asking asking, uint64
         pools_go_on();
     }
     *exact = *exact && current && nothing_moves(device, begun, asking == AFTER_A_MOVE) && !(asks && pools_settle(device, false));
-    if (!*exact)
+    if (*exact)
+        shared_set(&unbooked[device].kept, 0);
+    else
         shared_set(&unbooked[device].settled, UINT64_MAX);
     return told;
+}
+
+/* Under the lock, after each look and what was made of it. What the residue lost may be a module's in a block that data pay for. */
+static void looked(int device, bool exact, uint64_t lost)
+{
+    lodging_ends(device, above(unbooked[device].lent, lost));
+    unbooked[device].lent = 0;
+    if (exact)
+        lodging_at_most(device, above(unbooked[device].most, unbooked[device].modules + unbooked[device].residue));
 }
 
 enum reconcile_answer reconcile_new_context(int device, uint64_t reserved, uint64_t *bytes)
@@ -168,6 +185,7 @@ enum reconcile_answer reconcile_new_context(int device, uint64_t reserved, uint6
         uint64_t beyond = 0;
         if (look(device, own, BY_A_CALL, reserved, &beyond, &exact))
             *bytes = above(beyond, unbooked[device].modules + unbooked[device].residue);
+        looked(device, false, 0);
     }
     return exact ? RECONCILE_EXACT : RECONCILE_AT_LEAST;
 }
@@ -180,12 +198,13 @@ static void changed(int device, struct region_slot *own, uint64_t stamp)
 }
 
 /* The residue, in exchange for what was booked for it under another name: the books change by the difference alone. */
-static void set_residue(int device, struct region_slot *own, uint64_t residue, uint64_t instead_of)
+static void set_residue(int device, struct region_slot *own, bool exact, uint64_t residue, uint64_t instead_of)
 {
-    uint64_t had = unbooked[device].residue + instead_of, stamp = shared_get(&own->seqlock);
+    uint64_t had = unbooked[device].residue + instead_of, lost = above(unbooked[device].residue, residue), stamp = shared_get(&own->seqlock);
     if (residue != unbooked[device].residue)
         log_debug("device %d: %llu bytes that no hook saw", device, (unsigned long long)residue);
     __atomic_store_n(&unbooked[device].residue, residue, __ATOMIC_RELAXED);
+    looked(device, exact, lost);
     if (residue > had)
         backend->charge(&guest.map, device, MEMORY_MODULE, residue - had);
     else if (residue < had)
@@ -205,7 +224,9 @@ void reconcile_settle(int device, bool by_the_watch)
     if (look(device, own, by_the_watch ? BY_THE_WATCH : BY_A_CALL, 0, &beyond, &exact)) {
         uint64_t coming = exact ? 0 : shared_get(&moves[device].expected);
         uint64_t residue = above(beyond, unbooked[device].modules + coming);
-        set_residue(device, own, exact ? residue : larger(residue, unbooked[device].residue), 0);
+        set_residue(device, own, exact, exact ? residue : larger(residue, unbooked[device].residue), 0);
+    } else {
+        looked(device, false, 0);
     }
     reconcile_unlock();
 }
@@ -228,13 +249,30 @@ static void settle_moved(int device, struct region_slot *own, int64_t among_othe
     bool exact, told = look(device, own, AFTER_A_MOVE, 0, &beyond, &exact);
     uint64_t least = told ? above(beyond, unbooked[device].modules + (exact ? 0 : of_others(device, expected))) : 0;
     uint64_t residue = plus(unbooked[device].residue, told ? among_others : untold);
-    set_residue(device, own, exact ? least : larger(residue, least), instead_of); /* each can only be too small while others move */
+    set_residue(device, own, exact, exact ? least : larger(residue, least), instead_of); /* each can only be too small while others move */
 }
 
 static void leave_unnamed(int device, uint64_t bytes)
 {
     shared_add(&unbooked[device].unnamed, bytes);
     shared_set(&unbooked[device].settled, UINT64_MAX);
+}
+
+void reconcile_keep(int device, uint64_t bytes)
+{
+    memory_rename(&guest.map, device, MEMORY_DATA, MEMORY_MODULE, bytes);
+    shared_add(&unbooked[device].kept, bytes);
+    leave_unnamed(device, bytes);
+}
+
+bool reconcile_gives_back(int device)
+{
+    struct region_slot *own = own_slot();
+    if (shared_get(&unbooked[device].kept) == 0 || own == NULL)
+        return false;
+    uint64_t before = shared_get(&own->used[device].total);
+    reconcile_settle(device, false);
+    return shared_get(&own->used[device].total) < before;
 }
 
 void reconcile_changed(int device, int64_t by, uint64_t expected)
@@ -269,7 +307,8 @@ static bool reserve(int device, uint64_t bytes)
 bool reconcile_expect(int device, uint64_t bytes)
 {
     reconcile_begin(device);
-    bool fits = bytes == 0 || reserve(device, bytes) || (pools_settle(device, true) && reserve(device, bytes));
+    bool fits = bytes == 0 || reserve(device, bytes) ||
+                ((pools_settle(device, true) | reconcile_gives_back(device)) && reserve(device, bytes));
     if (fits)
         shared_add(&moves[device].expected, bytes);
     else
@@ -294,17 +333,18 @@ static bool adjust(int device, uint64_t reserved, uint64_t actual)
     return true;
 }
 
-bool reconcile_claim(int device, uint64_t expected, uint64_t taken, uint64_t *bytes)
+bool reconcile_claim(int device, uint64_t expected, uint64_t taken, uint64_t most, struct claim *claim)
 {
     struct region_slot *own = own_slot();
     uint64_t beyond, stamp, known;
     bool exact;
-    *bytes = 0;
+    *claim = (struct claim){0, 0};
     if (own == NULL) {
         reconcile_expected(device, expected);
         return true;
     }
     if (!reconcile_lock()) {
+        claim->lodges = lodging_begins(device, above(most, expected));
         leave_unnamed(device, expected);
         no_longer_expected(device, expected);
         return true;
@@ -313,14 +353,20 @@ bool reconcile_claim(int device, uint64_t expected, uint64_t taken, uint64_t *by
     known = unbooked[device].modules + unbooked[device].residue;
     if (told)
         taken = exact ? above(beyond, known) : larger(taken, above(beyond, known + of_others(device, expected)));
+    uint64_t booked = exact ? taken : larger(taken, expected); /* it may have taken no more than it shares with others */
     stamp = shared_get(&own->seqlock);
-    bool fits = adjust(device, expected, taken);
+    bool fits = adjust(device, expected, booked);
     if (fits) {
-        *bytes = taken;
-        shared_add(&unbooked[device].modules, taken);
-        changed(device, own, stamp);
+        claim->bytes = told ? taken : booked;
+        claim->lodges = lodging_begins(device, above(most, claim->bytes));
+        shared_add(&unbooked[device].modules, claim->bytes);
+        if (exact)
+            changed(device, own, stamp);
+        if (booked > claim->bytes)
+            leave_unnamed(device, booked - claim->bytes);
         no_longer_expected(device, expected);
     }
+    looked(device, exact, 0);
     reconcile_unlock();
     return fits;
 }
@@ -334,8 +380,10 @@ static uint64_t no_longer_of_modules(int device, uint64_t bytes)
     return held;
 }
 
-void reconcile_return(int device, uint64_t bytes)
+void reconcile_return(int device, const struct claim *claim)
 {
+    uint64_t bytes = claim->bytes;
+    lodging_ends(device, claim->lodges);
     if (bytes == 0)
         return;
     if (reconcile_lock()) {
@@ -346,9 +394,10 @@ void reconcile_return(int device, uint64_t bytes)
     }
 }
 
-void reconcile_unloaded(int device, uint64_t bytes, int64_t by)
+void reconcile_unloaded(int device, const struct claim *claim, int64_t by)
 {
     struct region_slot *own = own_slot();
+    uint64_t bytes = claim->bytes;
     if (own != NULL && reconcile_lock()) {
         uint64_t held = no_longer_of_modules(device, bytes);
         int64_t more = by + (int64_t)held;
@@ -357,6 +406,7 @@ void reconcile_unloaded(int device, uint64_t bytes, int64_t by)
     } else {
         leave_unnamed(device, no_longer_of_modules(device, bytes));
     }
+    lodging_ends(device, claim->lodges);
     reconcile_end(device);
 }
 
@@ -365,6 +415,7 @@ void reconcile_forget(int device)
     if (!reconcile_lock())
         return;
     backend->release(&guest.map, device, MEMORY_MODULE, unbooked[device].modules + unbooked[device].residue + unbooked[device].unnamed);
+    lodging_at_most(device, 0);
     memset(&unbooked[device], 0, sizeof unbooked[device]);
     reconcile_unlock();
 }

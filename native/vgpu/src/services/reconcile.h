@@ -34,20 +34,31 @@ bool reconcile_has_residue(int device);
 bool reconcile_expect(int device, uint64_t bytes);
 void reconcile_expected(int device, uint64_t bytes);
 
+/* What a module is booked with, and what it may hold besides in blocks that data pay for (services/lodging.h). */
+struct claim {
+    uint64_t bytes, lodges;
+};
+
 /*
  * What slipped past since the last time belongs to a module, for which so much was expected; where NVML does not tell, it took
- * so much. False when the limit has no room for it, what was expected stays reserved, and it has not ended.
+ * so much. It may hold the most. False when the limit has no room for it, what was expected stays reserved, and it has not ended.
  */
-bool reconcile_claim(int device, uint64_t expected, uint64_t taken, uint64_t *bytes);
+bool reconcile_claim(int device, uint64_t expected, uint64_t taken, uint64_t most, struct claim *claim);
 
 /*
  * A module with this claim was unloaded; where NVML does not tell, the card has so much more by it. Blocks that it shared with others stay, as
  * residue.
  */
-void reconcile_unloaded(int device, uint64_t bytes, int64_t by);
+void reconcile_unloaded(int device, const struct claim *claim, int64_t by);
 
 /* The claim of a module that went with its context. */
-void reconcile_return(int device, uint64_t bytes);
+void reconcile_return(int device, const struct claim *claim);
+
+/* Data that were booked with so much are gone; it stays booked until a look shows that it is free. */
+void reconcile_keep(int device, uint64_t bytes);
+
+/* There is no room: looks whether what was kept is free by now. True when something is. */
+bool reconcile_gives_back(int device);
 
 /* No context is left on the device, and nothing that lived in one. */
 void reconcile_forget(int device);

@@ -1,0 +1,64 @@
+#include "services/lodging.h"
+
+#include "services/guest.h"
+#include "services/reconcile.h"
+
+#include <string.h>
+
+static struct {
+    uint64_t paid;   /* by data, for blocks where others may lie */
+    uint64_t lodged; /* at most, by modules */
+} blocks[REGION_DEVICES];
+
+void lodging_after_fork(void)
+{
+    memset(blocks, 0, sizeof blocks);
+}
+
+void lodging_paid(int device, int64_t by)
+{
+    shared_add(&blocks[device].paid, (uint64_t)by);
+}
+
+uint64_t lodging_paid_for(int device)
+{
+    return shared_get(&blocks[device].paid);
+}
+
+uint64_t lodging_begins(int device, uint64_t most)
+{
+    uint64_t paid = lodging_paid_for(device), bytes = most < paid ? most : paid;
+    shared_add(&blocks[device].lodged, bytes);
+    return bytes;
+}
+
+static uint64_t take(int device, uint64_t bytes)
+{
+    uint64_t had = shared_get(&blocks[device].lodged), taken;
+    do
+        taken = bytes < had ? bytes : had;
+    while (taken > 0 && !shared_swap_if(&blocks[device].lodged, &had, had - taken));
+    return taken;
+}
+
+void lodging_ends(int device, uint64_t bytes)
+{
+    take(device, bytes);
+}
+
+void lodging_at_most(int device, uint64_t bytes)
+{
+    uint64_t had = shared_get(&blocks[device].lodged);
+    if (had > bytes)
+        take(device, had - bytes);
+}
+
+void lodging_released(int device, uint64_t bytes)
+{
+    uint64_t kept = shared_peek(&blocks[device].lodged) == 0 ? 0 : take(device, bytes);
+    if (kept > 0)
+        reconcile_keep(device, kept);
+    lodging_paid(device, -(int64_t)bytes);
+    if (bytes > kept)
+        guest_release(device, bytes - kept);
+}

@@ -1,0 +1,28 @@
+/*
+ * Modules that lodge in blocks which data pay for. Small linear memory, small arrays and the variables of modules share blocks of 2 MiB, and
+ * nothing tells in whose block a variable lies: what NVML measures is the same with it and without. When the data go, the block
+ * stays on the card for the module's sake. So what modules may hold in such blocks is counted, and as much of what data give back stays
+ * booked, as theirs, until a look at NVML shows that it went (docs/adr/0104).
+ */
+#ifndef VGPU_LODGING_H
+#define VGPU_LODGING_H
+
+#include <stdint.h>
+
+/* Data pay for so much more, or less, in blocks where others may lie. */
+void lodging_paid(int device, int64_t by);
+uint64_t lodging_paid_for(int device);
+
+/* Data that paid for so much have gone: it is given back, but for what a module may still hold. */
+void lodging_released(int device, uint64_t bytes);
+
+/* A module may hold up to so much of what data pay for: as much as is counted. It is gone again: no longer. */
+uint64_t lodging_begins(int device, uint64_t most);
+void lodging_ends(int device, uint64_t bytes);
+
+/* All modules together hold no more than so much there. */
+void lodging_at_most(int device, uint64_t bytes);
+
+void lodging_after_fork(void);
+
+#endif
