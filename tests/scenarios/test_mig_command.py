@@ -61,6 +61,12 @@ def test_what_is_applied_is_what_is_exported_and_asserted(run: Run) -> None:
     assert sorted(line.split()[1] for line in run.programs.smi("-L").splitlines() if "MIG" in line) == ["2g.10gb", "3g.20gb"]
 
 
+def test_an_emulated_machine_is_cut_where_nothing_but_its_name_is_given(run: Run) -> None:
+    del run.programs.environment["LD_LIBRARY_PATH"]
+    run("apply", "-f", run.file(wanted("3g.20gb: 1")))
+    assert "mig-devices: {3g.20gb: 1}" in run("export")
+
+
 def test_a_slice_in_use_stays_and_nothing_else_is_touched_where_it_would_have_to_go(run: Run) -> None:
     run("apply", "-f", run.file(wanted("3g.20gb: 1, 1g.5gb: 1")))
     uuid = next(line.split()[-1].rstrip(")") for line in run.programs.smi("-L").splitlines() if "3g.20gb" in line)

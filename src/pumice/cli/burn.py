@@ -15,10 +15,10 @@ from typing import Annotated
 
 from pumice.adapters.load import Got, Load, perform
 from pumice.cli import flags
+from pumice.cli.emulated import driver
 from pumice.cli.reading import Mistake
 from pumice.model.amount import mebibytes
 from pumice.model.errors import BadInput, PumiceError
-from pumice.wire import variables
 
 app = flags.App()
 INTERRUPTED = 130
@@ -129,23 +129,13 @@ def _tell_done(got: Got) -> None:
         print(f"refused: {got.error['name']} ({got.error['code']}) by {got.error['call']}")
 
 
-def _library(name: str) -> str:
-    """The emulated machine's driver when PUMICE_MACHINE names one and LD_LIBRARY_PATH does not lead there already."""
-    folders = os.environ.get("LD_LIBRARY_PATH", "").split(":")
-    if variables.MACHINE in os.environ and not any(os.path.exists(f"{folder}/{name}") for folder in folders):
-        from pumice.machine.native import library_dir
-
-        return str(library_dir() / name)
-    return name
-
-
 def carry_out(load: Load, as_json: bool) -> int:
     """0, or 1 when the driver refused something, or 2 when there is no driver to ask."""
     lacking, name = "no CUDA driver on this machine ({}); without a card: pumice run --emulated -- pumice burn", "libcuda.so.1"
     try:
         if load.npu:
             lacking, name = "no emulated NPU ({}); pumice machine npus DIRECTORY --make 310P3 makes one", "libascendcl.so"
-        got = perform(load, _library(name), (lambda got: None) if as_json else _tell_taken)
+        got = perform(load, driver(name, os.environ), (lambda got: None) if as_json else _tell_taken)
     except OSError as error:
         print(f"pumice burn: {lacking.format(error)}", file=sys.stderr)
         return 2

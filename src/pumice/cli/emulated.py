@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from pumice.machine.native import MachineError
+from pumice.machine.native import MachineError, library_dir
 from pumice.wire import variables
 
 DEFAULT = "2xGeForce-GTX-1080-Ti"
@@ -62,10 +62,18 @@ def machine_environment(directory: Path, present: Mapping[str, str]) -> dict[str
     return {**present, **front, **joined}
 
 
+def driver(name: str, present: Mapping[str, str]) -> str:
+    """The library ``name`` of the emulated machine, where PUMICE_MACHINE names one and LD_LIBRARY_PATH does not lead there
+    already, else whichever the loader finds."""
+    folders = present.get("LD_LIBRARY_PATH", "").split(":")
+    if present.get(variables.MACHINE) and not any(os.path.exists(f"{folder}/{name}") for folder in folders):
+        return str(library_dir() / name)
+    return name
+
+
 def driver_of_machines() -> Path:
     """The folder with their NVML. In front of it in a program's path there may be one with an older CUDA alone."""
     from pumice.adapters.native import loadable
-    from pumice.machine.native import library_dir
 
     return loadable(library_dir())
 

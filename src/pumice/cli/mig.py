@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pumice.adapters.journal import FileJournal
 from pumice.cli import flags
+from pumice.cli.emulated import driver
 from pumice.cli.streams import read
 from pumice.model.errors import BadInput
 from pumice.node.cutting.cutter import act
@@ -108,7 +110,7 @@ def _machine(nvml: str) -> Iterator[tuple[tuple[CardFacts, ...], NvmlSlices]]:
     from pumice.adapters.nvml import NvmlCards
     from pumice.adapters.nvml.slices import NvmlSlices
 
-    cards = NvmlCards(nvml)
+    cards = NvmlCards(nvml or driver("libnvidia-ml.so.1", os.environ))
     try:
         yield cards.facts(), NvmlSlices()
     finally:
