@@ -13,7 +13,7 @@ from pumice.families.lint.finding import Finding
 from pumice.families.lint.objects import asked, unserved
 from pumice.families.protocol import Family, Tunables
 from pumice.model.refusal import Refusal
-from pumice.wire import names
+from pumice.wire import elsewhere, names
 from pumice.wire.nearest import nearest
 from pumice.wire.objects import Pod, convert
 from pumice.wire.quantity import parse_quantity, round_up
@@ -102,6 +102,8 @@ def _annotations(path: Path, notes: Any, families: Families) -> Iterator[tuple[P
             yield here, f"{key}: {value!r} {'matches no card' if key in modes else 'does nothing'}; write {allowed}"
         elif key in written:
             yield here, f"{key} is written by the scheduler; a manifest must not carry it"
+        elif key in elsewhere.ANNOTATIONS:
+            yield here, f"{key} is HAMi's name; here it is {elsewhere.ANNOTATIONS[key]}"
         elif key not in read and not isinstance(value, dict | list):
             cutoff = 0.8 if str(key).split("/")[0] in (names.DOMAIN, names.NVIDIA_DOMAIN, names.OUR_DOMAIN, "nvidia.sh") else 0.9
             for close in difflib.get_close_matches(str(key), (*read, *GROUP_KEYS), n=1, cutoff=cutoff):

@@ -10,7 +10,7 @@ import pytest
 from pumice.cli import main as cli
 from pumice.families.lint import lint_files
 from pumice.families.settings import ALIASES, ARGUMENTS
-from pumice.wire import names
+from pumice.wire import elsewhere, names
 from pumice.wire.device_config_text import KEYS
 
 SCHEDULER = """\
@@ -260,6 +260,13 @@ def test_every_misspelt_resource_is_named_with_its_line(key: str) -> None:
 def test_annotations_that_are_somebody_elses_are_left_alone(key: str) -> None:
     text = TEMPLATE % (lines([key], 4, '"spread"'), lines([names.VGPU_NUMBER], 8, "1"))
     assert not [finding for finding in lint_files({"p.yaml": text}) if finding.line == 6]
+
+
+@pytest.mark.parametrize(("key", "ours"), elsewhere.ANNOTATIONS.items())
+def test_an_annotation_of_hamis_is_named_as_it_is_called_here(key: str, ours: str) -> None:
+    text = TEMPLATE % (lines([key], 4, '"spread"'), lines([names.VGPU_NUMBER], 8, "1"))
+    (found,) = [str(finding) for finding in lint_files({"p.yaml": text}) if finding.line == 6]
+    assert found.endswith(f"{key} is HAMi's name; here it is {ours}")
 
 
 def test_templates_of_npus_that_a_card_has_not_enough_for_are_found_at_their_line():
