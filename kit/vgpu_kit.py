@@ -22,14 +22,28 @@ LIBRARY = NATIVE / "build/vgpu/libvgpu.so"
 PROGRAMS = NATIVE / "build/vgpu/programs"
 CHILDREN = Path(__file__).parent / "vgpu_children"
 MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Mix:
+    """Paths to device memory that programs/mill takes at once, how much a request may be, and the limit of a dozen processes."""
+
+    paths: str
+    largest: int = 300 * MIB
+    limit: int = 8000 * MIB
+
+
 MIXES = (
-    "linear managed pitched array mipmapped physical stream-ordered own_pool graph exported described passed_on",
-    "linear managed pitched physical stream-ordered own_pool graph context exported described passed_on",
-    "managed physical stream-ordered own_pool graph module context",
-    "managed physical module heap",
-    "linear pitched array mipmapped module",
+    Mix(
+        "linear managed pitched array mipmapped physical stream-ordered own_pool graph heap context exported described "
+        "passed_on"
+    ),
+    Mix("managed physical stream-ordered own_pool graph module heap context"),
+    Mix("linear pitched array mipmapped module"),
+    Mix("array mipmapped heap context", 30 * MIB, 10000 * MIB),
+    Mix("stream-ordered own_pool context exported described passed_on", 30 * MIB, 10000 * MIB),
 )
-"""Paths to device memory that programs/mill takes at once."""
+"""In the last two it is contexts that meet the limit: many large requests leave no room for any."""
 DEVICES, SLOTS = 16, 1024
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 from types import TracebackType
 from typing import Any
@@ -25,6 +26,13 @@ class Holder:
     def ask(self, command: str) -> Any:
         self._say(command)
         return self._hear()
+
+    def tell(self, command: str) -> None:
+        """Its answer is to be heard later."""
+        self._say(command)
+
+    def has_answered(self) -> bool:
+        return bool(select.select([self.process.stdout], [], [], 0)[0])
 
     def hear(self) -> Any:
         return self._hear()

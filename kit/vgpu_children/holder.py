@@ -9,7 +9,7 @@ sys.path.insert(0, os.path.dirname(__file__))
 from driver import alloc, call, free, hear, info, must, ptr, say, size_t, start
 from structures import Array3D
 
-held, modules, arrays = [], [], []
+held, modules, arrays, contexts = [], [], [], []
 
 
 class Memory(c.Structure):
@@ -63,6 +63,8 @@ def obey(words):
             if rc == 0:
                 arrays.append(array)
             return rc
+        case ["array_end"]:
+            return call("cuArrayDestroy", arrays.pop())
         case ["arrays_end"]:
             return max(call("cuArrayDestroy", arrays.pop()) for _ in [*arrays])
         case ["info"]:
@@ -88,6 +90,14 @@ def obey(words):
             return call("cuModuleUnload", modules.pop())
         case ["setlimit", which, value]:
             return call("cuCtxSetLimit", int(which), size_t(int(value)))
+        case ["context"]:  # one more, which is not current
+            contexts.append(ptr())
+            rc = call("cuCtxCreate_v2", c.byref(contexts[-1]), 0, device_used)
+            return rc or call("cuCtxPopCurrent_v2", c.byref(ptr()))
+        case ["enter"]:
+            return call("cuCtxSetCurrent", contexts[-1])
+        case ["uncontext"]:
+            return call("cuCtxDestroy_v2", contexts.pop())
         case ["fork"]:
             pid = os.fork()
             if pid == 0:

@@ -55,6 +55,18 @@ static void one_number_may_be_a_pointer_and_a_handle(void)
     CHECK(records_remove(RECORD_HANDLE, 64, &found) && found.bytes == 2);
 }
 
+static void bytes_are_added_to_what_is_there_and_no_more_are_taken_than_that(void)
+{
+    struct record heap = {.key = 9, .bytes = 5, .kind = RECORD_LIMITS}, found;
+    CHECK(records_add(&heap) && records_add(&heap));
+    CHECK_EQUAL(records_take(RECORD_LIMITS, 9, 4), 4);
+    CHECK(records_find(RECORD_LIMITS, 9, &found) && found.bytes == 6);
+    CHECK_EQUAL(records_take(RECORD_LIMITS, 9, 7), 6);
+    CHECK_EQUAL(records_take(RECORD_LIMITS, 9, 1), 0);
+    CHECK(records_remove(RECORD_LIMITS, 9, &found));
+    CHECK_EQUAL(records_take(RECORD_LIMITS, 9, 1), 0);
+}
+
 static void a_handle_ends_when_it_is_neither_referred_to_nor_mapped(void)
 {
     struct record handle = {.key = 7, .bytes = 2, .kind = RECORD_HANDLE, .references = 1}, ended;
@@ -135,6 +147,7 @@ int main(void)
 {
     random_operations_agree_with_an_array();
     one_number_may_be_a_pointer_and_a_handle();
+    bytes_are_added_to_what_is_there_and_no_more_are_taken_than_that();
     a_handle_ends_when_it_is_neither_referred_to_nor_mapped();
     a_context_takes_its_allocations_with_it();
     threads_do_not_lose_each_others_records();

@@ -104,20 +104,53 @@ bool records_insert(const struct record *record)
     return roomy;
 }
 
+/* The shard's lock held. */
+static bool enter(struct shard *shard, const struct record *record, uint64_t hash)
+{
+    if ((shard->count + 1) * 3 > shard->capacity * 2 && !grow(shard))
+        return false;
+    *place_of(shard, record->kind, record->key, hash) = *record;
+    shard->count++;
+    return true;
+}
+
 bool records_join(const struct record *record)
 {
     uint64_t hash = mix(record->kind, record->key);
     struct shard *shard = lock_shard(hash);
     struct record *place = find_in(shard, record->kind, record->key, hash);
     bool there = place != NULL;
-    if (there) {
+    if (there)
         place->references++;
-    } else if ((shard->count + 1) * 3 <= shard->capacity * 2 || grow(shard)) {
-        *place_of(shard, record->kind, record->key, hash) = *record;
-        shard->count++;
-    }
+    else
+        enter(shard, record, hash);
     unlock_shard(shard);
     return there;
+}
+
+bool records_add(const struct record *record)
+{
+    uint64_t hash = mix(record->kind, record->key);
+    struct shard *shard = lock_shard(hash);
+    struct record *place = find_in(shard, record->kind, record->key, hash);
+    if (place != NULL)
+        place->bytes += record->bytes;
+    bool kept = place != NULL || enter(shard, record, hash);
+    unlock_shard(shard);
+    return kept;
+}
+
+uint64_t records_take(enum record_kind kind, uint64_t key, uint64_t bytes)
+{
+    uint64_t hash = mix(kind, key), taken = 0;
+    struct shard *shard = lock_shard(hash);
+    struct record *place = find_in(shard, kind, key, hash);
+    if (place != NULL) {
+        taken = bytes < place->bytes ? bytes : place->bytes;
+        place->bytes -= taken;
+    }
+    unlock_shard(shard);
+    return taken;
 }
 
 bool records_remove(enum record_kind kind, uint64_t key, struct record *removed)

@@ -20,6 +20,7 @@ enum record_kind {
     RECORD_GREEN,   /* key: context of a green one; owner: the primary context, whose its memory is */
     RECORD_EXEC,    /* key: executable graph x REGION_DEVICES + device; bytes its launches may take there */
     RECORD_MODULE,  /* key: module or library; bytes as NVML measured its load, mappings: blocks that it may have with data */
+    RECORD_LIMITS,  /* key: context, whose stacks, buffers and heaps have grown by so many bytes */
     RECORD_POOL,    /* key: memory pool; bytes: where it is described */
     RECORD_EXTERNAL, /* key: memory of another interface */
     RECORD_POOLED,  /* key: device pointer into a pool; owner: where the pool is described */
@@ -44,6 +45,11 @@ bool records_find(enum record_kind kind, uint64_t key, struct record *found);
 
 /* One reference more to what is there, or the record as it is given: true when it was there. */
 bool records_join(const struct record *record);
+
+/* Bytes more for what is there, or the record as it is given; false without memory for it. */
+bool records_add(const struct record *record);
+/* At most so many bytes fewer: how many. */
+uint64_t records_take(enum record_kind kind, uint64_t key, uint64_t bytes);
 
 /* Adds to references and mappings; when both are zero the record is removed and handed out: true then. */
 bool records_count(enum record_kind kind, uint64_t key, int references, int mappings, struct record *ended);

@@ -1,6 +1,7 @@
 /*
  * cuCtxSetLimit: the stacks of all threads that fit on the card, the buffer of printf and the heap of malloc are device memory of the
- * context (spec hami-core 7.2). What a larger one can take at most is reserved before, and becomes what it took.
+ * context (spec hami-core 7.2). What a larger one can take at most is reserved before, and becomes what NVML's figure says it took, before
+ * and after; it is claimed in the context's name and ends with it.
  */
 #include "services/guest.h"
 #include "services/free_delta.h"
@@ -21,16 +22,48 @@ static uint64_t threads_of_card(const struct real *real, int ordinal)
     return (uint64_t)processors * (uint64_t)threads;
 }
 
-/* 0 when it becomes no larger, or is none of the three. */
-static uint64_t growth(const struct real *real, int device, int limit, size_t value)
+/* What the device has more or less of, at most, by the change of one of the three; 0 of others. */
+static uint64_t at_most(const struct real *real, int device, int limit, size_t value, bool *grows)
 {
     size_t before = 0;
     uint64_t each = limit == LIMIT_STACK_SIZE ? threads_of_card(real, guest.ordinal_of[device]) : 1, bytes;
-    if (limit < LIMIT_STACK_SIZE || limit > LIMIT_MALLOC_HEAP_SIZE || real->cuCtxGetLimit == NULL ||
-        INSIDE(real->cuCtxGetLimit(&before, limit)) != CUDA_SUCCESS || value <= before)
+    bool told = limit >= LIMIT_STACK_SIZE && limit <= LIMIT_MALLOC_HEAP_SIZE && real->cuCtxGetLimit != NULL &&
+                INSIDE(real->cuCtxGetLimit(&before, limit)) == CUDA_SUCCESS;
+    *grows = told && value > before;
+    if (!told)
         return 0;
-    return __builtin_mul_overflow(value - before, each, &bytes) || bytes > INT64_MAX - BLOCK ? INT64_MAX
-                                                                                             : (bytes + BLOCK - 1) / BLOCK * BLOCK;
+    return __builtin_mul_overflow(*grows ? value - before : before - value, each, &bytes) || bytes > INT64_MAX - BLOCK
+               ? INT64_MAX
+               : (bytes + BLOCK - 1) / BLOCK * BLOCK;
+}
+
+static int64_t clipped(int64_t bytes, uint64_t most)
+{
+    return bytes <= 0 ? 0 : (uint64_t)bytes < most ? bytes : (int64_t)most;
+}
+
+/* Where nobody can say, as others book meanwhile, it is all that was expected; and whether what was let go is gone, the next looks say. */
+static void settle(int device, bool grows, uint64_t most, const struct sighting *seen, const struct free_delta *before)
+{
+    struct sighting now;
+    int64_t grown;
+    uint64_t context = guest_current_context(), expected = grows ? most : 0;
+    reconcile_sight(device, true, &now);
+    enum reconcile_answer answer = reconcile_growth(seen, &now, &grown);
+    if (answer == RECONCILE_UNTOLD)
+        grown = clipped(free_delta_taken(before), expected) - (grows ? 0 : clipped(-free_delta_taken(before), INT64_MAX));
+    else if (answer == RECONCILE_AT_LEAST)
+        grown = grows ? (int64_t)most : -(int64_t)most;
+    uint64_t more = (uint64_t)clipped(grown, INT64_MAX), less = records_take(RECORD_LIMITS, context, (uint64_t)clipped(-grown, INT64_MAX));
+    struct record claimed = {.key = context, .bytes = more, .owner = context, .device = (int16_t)device, .kind = RECORD_LIMITS,
+                             .charged = 1, .references = 1};
+    if (more > 0)
+        records_add(&claimed);
+    if (answer == RECONCILE_AT_LEAST)
+        reconcile_doubt(device, less);
+    else
+        reconcile_return(device, &(struct claim){less, 0});
+    reconcile_took(device, expected, more);
 }
 
 CUresult cuCtxSetLimit(int limit, size_t value)
@@ -40,21 +73,22 @@ CUresult cuCtxSetLimit(int limit, size_t value)
     if (device < 0 || memory_limit(&guest.map, device) == 0)
         return INSIDE(real->cuCtxSetLimit(limit, value));
     int saved = errno;
-    uint64_t expected = growth(real, device, limit, value);
+    bool grows;
+    uint64_t most = at_most(real, device, limit, value, &grows), expected = grows ? most : 0;
     if (!reconcile_expect(device, expected)) {
         guest_tell_refusal(device, expected);
         errno = saved;
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    struct sighting seen;
+    reconcile_sight(device, true, &seen);
     struct free_delta before = free_delta_in_context(device);
     CUresult rc = INSIDE(real->cuCtxSetLimit(limit, value));
     saved = errno;
-    if (rc == CUDA_SUCCESS) {
-        int64_t taken = free_delta_taken(&before), most = (int64_t)expected;
-        reconcile_changed(device, expected == 0 ? (taken < 0 ? taken : 0) : taken < 0 ? 0 : taken < most ? taken : most, expected);
-    } else {
+    if (rc == CUDA_SUCCESS)
+        settle(device, grows, most, &seen, &before);
+    else
         reconcile_expected(device, expected);
-    }
     errno = saved;
     return rc;
 }

@@ -2,6 +2,7 @@
 #include "services/contexts.h"
 #include "services/greens.h"
 #include "services/guest.h"
+#include "services/underway.h"
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordinal)
 {
@@ -17,41 +18,41 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordinal)
         contexts_failed(&request);
     } else if (!contexts_primary_began(&request, *context)) {
         INSIDE(real->cuDevicePrimaryCtxRelease_v2(ordinal));
+        contexts_failed(&request);
         rc = CUDA_ERROR_OUT_OF_MEMORY;
     }
     return rc;
 }
 
-static CUresult after_primary(CUresult rc, CUdevice ordinal, void (*book)(int))
+/* The driver gives back before the books do: what a look at both sees meanwhile is nothing that slipped past. */
+#define END_PRIMARY(ordinal, call, book) \
+    const struct real *real = real_cuda(); \
+    int device = guest_serves() ? guest_device(ordinal) : -1; \
+    underway_begin(device); \
+    CUresult rc = INSIDE(real->call); \
+    if (rc == CUDA_SUCCESS && device >= 0) \
+        book(device); \
+    underway_end(device); \
+    return rc
+
+CUresult cuDevicePrimaryCtxRelease(CUdevice ordinal)
 {
-    int device = rc == CUDA_SUCCESS && guest_serves() ? guest_device(ordinal) : -1;
-    if (device >= 0)
-        book(device);
-    return rc;
+    END_PRIMARY(ordinal, cuDevicePrimaryCtxRelease(ordinal), contexts_primary_released);
 }
 
-CUresult cuDevicePrimaryCtxRelease(CUdevice device)
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice ordinal)
 {
-    const struct real *real = real_cuda();
-    return after_primary(INSIDE(real->cuDevicePrimaryCtxRelease(device)), device, contexts_primary_released);
+    END_PRIMARY(ordinal, cuDevicePrimaryCtxRelease_v2(ordinal), contexts_primary_released);
 }
 
-CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
+CUresult cuDevicePrimaryCtxReset(CUdevice ordinal)
 {
-    const struct real *real = real_cuda();
-    return after_primary(INSIDE(real->cuDevicePrimaryCtxRelease_v2(device)), device, contexts_primary_released);
+    END_PRIMARY(ordinal, cuDevicePrimaryCtxReset(ordinal), contexts_primary_reset);
 }
 
-CUresult cuDevicePrimaryCtxReset(CUdevice device)
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice ordinal)
 {
-    const struct real *real = real_cuda();
-    return after_primary(INSIDE(real->cuDevicePrimaryCtxReset(device)), device, contexts_primary_reset);
-}
-
-CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
-{
-    const struct real *real = real_cuda();
-    return after_primary(INSIDE(real->cuDevicePrimaryCtxReset_v2(device)), device, contexts_primary_reset);
+    END_PRIMARY(ordinal, cuDevicePrimaryCtxReset_v2(ordinal), contexts_primary_reset);
 }
 
 static CUresult after_create(const struct real *real, CUresult rc, const CUcontext *context, const struct context_request *request)
@@ -62,6 +63,7 @@ static CUresult after_create(const struct real *real, CUresult rc, const CUconte
         contexts_failed(request);
     } else if (!contexts_made(request, *context)) {
         INSIDE(real->cuCtxDestroy_v2(*context));
+        contexts_failed(request);
         rc = CUDA_ERROR_OUT_OF_MEMORY;
     }
     return rc;
@@ -94,22 +96,36 @@ CUresult cuCtxCreate_v4(CUcontext *context, void *parameters, unsigned flags, CU
     CREATE(context, ordinal, cuCtxCreate_v4(context, parameters, flags, ordinal));
 }
 
-static CUresult after_destroy(CUresult rc, CUcontext context)
+#define END(context, call, over) \
+    const struct real *real = real_cuda(); \
+    bool serves = guest_serves(); \
+    int device = serves ? contexts_ending(context) : -1; \
+    CUresult rc = INSIDE(real->call); \
+    if (serves && rc == CUDA_SUCCESS && (over)) \
+        contexts_destroyed(context); \
+    underway_end(device); \
+    return rc
+
+static bool is_over(const struct real *real, CUcontext context)
 {
-    if (rc == CUDA_SUCCESS && guest_serves())
-        contexts_destroyed(context);
-    return rc;
+    unsigned version;
+    return real->cuCtxGetApiVersion != NULL && context != NULL && INSIDE(real->cuCtxGetApiVersion(context, &version)) != CUDA_SUCCESS;
 }
 
 /* One user less: with the last of them it ends. */
 CUresult cuCtxDetach(CUcontext context)
 {
-    const struct real *real = real_cuda();
-    unsigned version;
-    CUresult rc = INSIDE(real->cuCtxDetach(context));
-    bool over = rc == CUDA_SUCCESS && real->cuCtxGetApiVersion != NULL && context != NULL &&
-                INSIDE(real->cuCtxGetApiVersion(context, &version)) != CUDA_SUCCESS;
-    return over ? after_destroy(rc, context) : rc;
+    END(context, cuCtxDetach(context), is_over(real, context));
+}
+
+CUresult cuCtxDestroy(CUcontext context)
+{
+    END(context, cuCtxDestroy(context), true);
+}
+
+CUresult cuCtxDestroy_v2(CUcontext context)
+{
+    END(context, cuCtxDestroy_v2(context), true);
 }
 
 /* A part of the card's processors (services/greens.h): the first on a device may make its primary context. */
@@ -129,6 +145,7 @@ CUresult cuGreenCtxCreate(CUgreenCtx *green, void *resources, CUdevice ordinal, 
         contexts_failed(&request);
     } else if (first && !contexts_primary_began(&request, primary)) {
         INSIDE(real->cuGreenCtxDestroy(*green));
+        contexts_failed(&request);
         rc = CUDA_ERROR_OUT_OF_MEMORY;
     } else if (primary != NULL) {
         greens_made(real, *green, device, primary);
@@ -144,20 +161,8 @@ CUresult cuGreenCtxDestroy(CUgreenCtx green)
     int device = guest_serves() ? greens_device(real, green, &context) : -1;
     greens_begin(device);
     CUresult rc = INSIDE(real->cuGreenCtxDestroy(green));
-    greens_end(device);
     if (device >= 0 && rc == CUDA_SUCCESS)
-        greens_gone(context, device);
+        greens_gone(context, device); /* before anybody compares: the primary context may have gone with it */
+    greens_end(device);
     return rc;
-}
-
-CUresult cuCtxDestroy(CUcontext context)
-{
-    const struct real *real = real_cuda();
-    return after_destroy(INSIDE(real->cuCtxDestroy(context)), context);
-}
-
-CUresult cuCtxDestroy_v2(CUcontext context)
-{
-    const struct real *real = real_cuda();
-    return after_destroy(INSIDE(real->cuCtxDestroy_v2(context)), context);
 }

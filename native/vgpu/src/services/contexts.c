@@ -11,6 +11,7 @@
 #include "services/module_memory.h"
 #include "services/pools.h"
 #include "services/reconcile.h"
+#include "services/underway.h"
 
 #include <errno.h>
 #include <string.h>
@@ -41,14 +42,17 @@ static uint64_t context_cost_by_card(const struct free_delta *before)
 }
 
 /* Where others allocate and free meanwhile, no less than the one before. */
-static uint64_t context_cost(int device, const struct free_delta *before, uint64_t reserved)
+static uint64_t context_cost(const struct context_request *request)
 {
-    uint64_t measured = 0;
-    enum reconcile_answer answer = reconcile_new_context(device, reserved, &measured);
+    struct sighting now;
+    int64_t grown;
+    reconcile_sight(request->device, false, &now);
+    enum reconcile_answer answer = reconcile_growth(&request->seen, &now, &grown);
     if (answer == RECONCILE_UNTOLD)
-        return context_cost_by_card(before);
-    if (answer == RECONCILE_AT_LEAST && measured < reserved)
-        measured = reserved;
+        return context_cost_by_card(&request->before);
+    uint64_t measured = grown > 0 ? (uint64_t)grown : 0;
+    if (answer == RECONCILE_AT_LEAST && measured < request->reserved)
+        measured = request->reserved;
     return measured < (uint64_t)MEASURED_MAX ? measured : (uint64_t)MEASURED_MAX;
 }
 
@@ -74,10 +78,11 @@ static bool await_first(int device)
     return false;
 }
 
-static void end_first(const struct context_request *request)
+static void end_request(const struct context_request *request)
 {
     if (request->first)
         turn_give(&guest.map.ext->devices[request->device].context_turn);
+    underway_end(request->device);
 }
 
 static bool reserve(int device, uint64_t bytes)
@@ -91,39 +96,42 @@ bool contexts_begin(struct context_request *request, int device)
     int saved = errno;
     *request = (struct context_request){.device = device, .before = {.device = -1}};
     request->listed.count = -1;
-    bool room = true;
+    underway_begin(device);
     if (device >= 0) {
         if (!contexts_any(device))
             listed_look(device, &request->listed);
         if (memory_limit(&guest.map, device) != 0) {
             request->first = region_has_books(&guest.map) && await_first(device);
             request->reserved = expected_cost(device);
-            room = reserve(device, request->reserved);
-            if (!room) {
+            if (!reserve(device, request->reserved)) {
                 guest_tell_refusal(device, request->reserved);
-                end_first(request);
+                end_request(request);
+                errno = saved;
+                return false;
             }
         }
+        reconcile_sight(device, false, &request->seen);
+        if (request->seen.answer == RECONCILE_UNTOLD)
+            request->seen.net = -(int64_t)request->reserved;
         request->before = free_delta_by_nvml(device);
     }
     errno = saved;
-    return room;
+    return true;
 }
 
 void contexts_failed(const struct context_request *request)
 {
     if (request->reserved > 0)
         backend->release(&guest.map, request->device, MEMORY_CONTEXT, request->reserved);
-    end_first(request);
+    end_request(request);
 }
 
-/* What it was expected to take becomes what it took; false when that does not fit, and nothing is booked any more. */
+/* What it was expected to take becomes what it took; false when that does not fit, and contexts_failed is to follow once it is gone. */
 static bool settle(const struct context_request *request, bool whatever, uint64_t *bytes)
 {
     int device = request->device;
     listed_learn(device, &request->listed);
-    bool alone = reconcile_lock(); /* what is measured here is not to be taken for something that no hook saw */
-    *bytes = context_cost(device, &request->before, request->reserved);
+    *bytes = context_cost(request);
     bool fits = true;
     if (*bytes > 0)
         shared_set(&guest.map.ext->devices[device].context_bytes, *bytes);
@@ -135,12 +143,8 @@ static bool settle(const struct context_request *request, bool whatever, uint64_
         fits = reserve(device, *bytes - request->reserved);
     if (fits) {
         __atomic_add_fetch(&context_count[device], 1, __ATOMIC_RELAXED);
-        end_first(request);
-    } else {
-        contexts_failed(request);
+        end_request(request);
     }
-    if (alone)
-        reconcile_unlock();
     if (fits && memory_limit(&guest.map, device) != 0)
         watch_start();
     if (fits)
@@ -191,6 +195,8 @@ static void drop_allocation(const struct record *record)
         lodging_paid(record->device, -(int64_t)record->bytes);
     if (record->kind == RECORD_MODULE)
         module_dropped(record);
+    else if (record->kind == RECORD_LIMITS)
+        reconcile_return(record->device, &(struct claim){record->bytes, 0});
     else if (record->kind == RECORD_BLOCK)
         blocks_dropped(record);
     else if (record->joint != 0)
@@ -238,6 +244,7 @@ void contexts_notice(int device)
         INSIDE(real->cuCtxGetCurrent(&current));
     struct context_request unseen = {.device = device, .before = {.device = -1}};
     unseen.listed.count = -1;
+    underway_begin(device);
     primary_began(&unseen, current, true); /* it has been there for who knows how long */
 }
 
@@ -269,6 +276,14 @@ bool contexts_made(const struct context_request *request, CUcontext context)
         records_insert(&record);
     errno = saved;
     return fits;
+}
+
+int contexts_ending(CUcontext context)
+{
+    struct record record;
+    int device = records_find(RECORD_CONTEXT, (uint64_t)(uintptr_t)context, &record) ? record.device : -1;
+    underway_begin(device);
+    return device;
 }
 
 void contexts_destroyed(CUcontext context)

@@ -5,6 +5,7 @@
 #include "driver/real.h"
 #include "services/free_delta.h"
 #include "services/listed.h"
+#include "services/reconcile.h"
 
 #include <stdbool.h>
 
@@ -16,6 +17,7 @@ struct context_request {
     int device;        /* -1: not ours */
     uint64_t reserved;
     bool first; /* nobody knew what one takes */
+    struct sighting seen; /* with that booked, and nothing made */
     struct free_delta before;
     struct listing listed;
 };
@@ -24,7 +26,7 @@ struct context_request {
 bool contexts_begin(struct context_request *request, int device);
 void contexts_failed(const struct context_request *request);
 
-/* After it was made; false when it took more than there is, and has to go again. */
+/* After it was made; false when it took more than there is: it has to go again, and then contexts_failed is to be called. */
 bool contexts_made(const struct context_request *request, CUcontext context);
 bool contexts_primary_began(const struct context_request *request, CUcontext context);
 
@@ -32,6 +34,8 @@ bool contexts_primary_known(int device);
 void contexts_primary_released(int device); /* releases count references, so the driver is asked whether it is gone */
 void contexts_primary_reset(int device);    /* everything in it is gone, even while references keep it */
 
+/* Around the end of one: its device, for underway_end. */
+int contexts_ending(CUcontext context);
 void contexts_destroyed(CUcontext context);
 
 void contexts_after_fork(void);

@@ -21,13 +21,14 @@ enum asking { BY_THE_WATCH, BY_A_CALL, AFTER_A_MOVE };
 
 /* All parts are in the slot's module_size. The last is changed without the lock, too. */
 static struct {
-    uint64_t modules;  /* claimed by modules */
+    uint64_t modules;  /* claimed by modules, and by contexts for their heaps */
     uint64_t residue;
     uint64_t settled;  /* the slot's seqlock at the last settling */
     uint64_t unnamed;  /* residue from the next settling on: of those for whom the lock was not to be had, and of data that went */
     uint64_t kept;     /* of data that went, since the last exact look */
     uint64_t most;     /* at the last look: what is not certain to be data */
     uint64_t lent;     /* residue that a look may take away, and that a module may hold in blocks that data pay for */
+    int64_t net;       /* at the last look: NVML's figure less contexts and data */
 } unbooked[REGION_DEVICES];
 
 /* Entries on their way that change what no hook books, and what is reserved for them. Not under the lock: they begin without it. */
@@ -37,12 +38,13 @@ static struct {
 
 static pthread_mutex_t unbooked_mutex = PTHREAD_MUTEX_INITIALIZER;
 
-bool reconcile_lock(void)
+/* Never waited for longer than 50 ms; false: it was not to be had. */
+static bool reconcile_lock(void)
 {
     return mutex_take_in_time(&unbooked_mutex);
 }
 
-void reconcile_unlock(void)
+static void reconcile_unlock(void)
 {
     pthread_mutex_unlock(&unbooked_mutex);
 }
@@ -111,22 +113,26 @@ static uint64_t larger(uint64_t a, uint64_t b)
  * NVML's figure beyond contexts and data. Bookings go on meanwhile: allocations are booked before they happen and frees after, so
  * the larger of the sums before and after can only make the difference too small, unless something came and went in between.
  * Then it is looked at again, and the smallest of the differences counts: nothing is ever booked twice. It is exact where nobody was
- * between books and driver all the while; else what is there may be more. `besides`: what is booked of those and is to be found out.
+ * between books and driver all the while; else what is there may be more.
  */
-static bool difference(int device, struct region_slot *own, int looks, uint64_t besides, uint64_t *beyond, bool *exact)
+static bool difference(int device, struct region_slot *own, int looks, uint64_t *beyond, bool *exact)
 {
     struct device_memory *used = &own->used[device];
+    uint64_t besides = joint_beside_driver(device);
     uint64_t least = UINT64_MAX;
+    int64_t net = INT64_MAX;
     *exact = false;
     for (int look = 0; look < looks; look++) {
         bool quiet = underway_nobody_else(device);
         uint64_t stamp = shared_get(&own->seqlock), before = above(booked_otherwise(used), besides), measured = listed_bytes(device);
         if (measured == 0)
             return false;
-        uint64_t after = above(booked_otherwise(used), besides), more = above(measured, larger(before, after));
+        uint64_t after = above(booked_otherwise(used), besides), booked = larger(before, after), more = above(measured, booked);
+        int64_t signed_more = (int64_t)(measured - booked);
         unbooked[device].most = above(measured, above(before, lodging_paid_for(device)));
         *exact = quiet && underway_nobody_else(device) && shared_get(&own->seqlock) == stamp;
         least = more < least || *exact ? more : least;
+        net = signed_more < net || *exact ? signed_more : net;
         shared_set(&unbooked[device].settled, *exact ? stamp : UINT64_MAX); /* what was not exact is looked at again */
         shared_set(&own->monitorused[device], measured);
         if (*exact || (looks == LOOKS && shared_get(&own->seqlock) == stamp))
@@ -134,6 +140,7 @@ static bool difference(int device, struct region_slot *own, int looks, uint64_t 
         if (looks > LOOKS)
             quiet_sleep(PAUSE_NS);
     }
+    unbooked[device].net = net;
     *beyond = least;
     return true;
 }
@@ -143,7 +150,7 @@ static bool difference(int device, struct region_slot *own, int looks, uint64_t 
  * another thread loads or unloads it; nor where a pool may have given back what is still booked, at a synchronisation of the
  * program: whoever may call the driver asks, before and after.
  */
-static bool look(int device, struct region_slot *own, enum asking asking, uint64_t besides, uint64_t *beyond, bool *exact)
+static bool look(int device, struct region_slot *own, enum asking asking, uint64_t *beyond, bool *exact)
 {
     unbooked[device].residue += __atomic_exchange_n(&unbooked[device].unnamed, 0, __ATOMIC_SEQ_CST);
     unbooked[device].lent = lodging_begins(device, unbooked[device].residue); /* before the look: who gives back after it is kept to it */
@@ -153,8 +160,7 @@ static bool look(int device, struct region_slot *own, enum asking asking, uint64
     if (asks)
         pools_settle(device, false);
     if (pools_pause()) { /* none is between the growth of its reserve and its booking */
-        told = difference(device, own, asking == AFTER_A_MOVE ? PATIENT_LOOKS : LOOKS, besides + joint_beside_driver(device), beyond,
-                          exact);
+        told = difference(device, own, asking == AFTER_A_MOVE ? PATIENT_LOOKS : LOOKS, beyond, exact);
         pools_go_on();
     }
     *exact = *exact && current && nothing_moves(device, begun, asking == AFTER_A_MOVE) && !(asks && pools_settle(device, false));
@@ -174,20 +180,30 @@ static void looked(int device, bool exact, uint64_t lost)
         lodging_at_most(device, above(unbooked[device].most, unbooked[device].modules + unbooked[device].residue));
 }
 
-enum reconcile_answer reconcile_new_context(int device, uint64_t reserved, uint64_t *bytes)
+void reconcile_sight(int device, bool moving, struct sighting *seen)
 {
     struct region_slot *own = own_slot();
+    uint64_t beyond;
     bool exact = false;
-    if (own == NULL || listed_bytes(device) == 0)
-        return RECONCILE_UNTOLD;
-    *bytes = 0;
-    for (int attempt = 0; attempt < LOOKS && !exact; attempt++) {
-        uint64_t beyond = 0;
-        if (look(device, own, BY_A_CALL, reserved, &beyond, &exact))
-            *bytes = above(beyond, unbooked[device].modules + unbooked[device].residue);
+    *seen = (struct sighting){.answer = RECONCILE_UNTOLD};
+    for (int attempt = 0; attempt < LOOKS && own != NULL && !exact && reconcile_lock(); attempt++) {
+        bool told = look(device, own, moving ? AFTER_A_MOVE : BY_A_CALL, &beyond, &exact);
         looked(device, false, 0);
+        if (told)
+            *seen = (struct sighting){exact ? RECONCILE_EXACT : RECONCILE_AT_LEAST, unbooked[device].net, unbooked[device].settled};
+        reconcile_unlock();
+        if (!told && listed_bytes(device) == 0) /* else a pool was growing */
+            return;
     }
-    return exact ? RECONCILE_EXACT : RECONCILE_AT_LEAST;
+}
+
+enum reconcile_answer reconcile_growth(const struct sighting *before, const struct sighting *after, int64_t *by)
+{
+    bool first = before->answer == RECONCILE_UNTOLD; /* nobody named a process that had no context */
+    *by = after->net - before->net;
+    if (after->answer != RECONCILE_EXACT || (!first && (before->answer != RECONCILE_EXACT || before->stamp != after->stamp)))
+        return after->answer == RECONCILE_UNTOLD ? RECONCILE_UNTOLD : RECONCILE_AT_LEAST;
+    return RECONCILE_EXACT;
 }
 
 /* Our own booking is no reason to look again. */
@@ -221,7 +237,7 @@ void reconcile_settle(int device, bool by_the_watch)
     bool exact;
     if (own == NULL || (!by_the_watch && shared_peek(&unbooked[device].settled) == shared_get(&own->seqlock)) || !reconcile_lock())
         return;
-    if (look(device, own, by_the_watch ? BY_THE_WATCH : BY_A_CALL, 0, &beyond, &exact)) {
+    if (look(device, own, by_the_watch ? BY_THE_WATCH : BY_A_CALL, &beyond, &exact)) {
         uint64_t coming = exact ? 0 : shared_get(&moves[device].expected);
         uint64_t residue = above(beyond, unbooked[device].modules + coming);
         set_residue(device, own, exact, exact ? residue : larger(residue, unbooked[device].residue), 0);
@@ -246,7 +262,7 @@ static uint64_t of_others(int device, uint64_t own)
 static void settle_moved(int device, struct region_slot *own, int64_t among_others, int64_t untold, uint64_t expected, uint64_t instead_of)
 {
     uint64_t beyond = 0;
-    bool exact, told = look(device, own, AFTER_A_MOVE, 0, &beyond, &exact);
+    bool exact, told = look(device, own, AFTER_A_MOVE, &beyond, &exact);
     uint64_t least = told ? above(beyond, unbooked[device].modules + (exact ? 0 : of_others(device, expected))) : 0;
     uint64_t residue = plus(unbooked[device].residue, told ? among_others : untold);
     set_residue(device, own, exact, exact ? least : larger(residue, least), instead_of); /* each can only be too small while others move */
@@ -349,7 +365,7 @@ bool reconcile_claim(int device, uint64_t expected, uint64_t taken, uint64_t mos
         no_longer_expected(device, expected);
         return true;
     }
-    bool told = look(device, own, AFTER_A_MOVE, 0, &beyond, &exact);
+    bool told = look(device, own, AFTER_A_MOVE, &beyond, &exact);
     known = unbooked[device].modules + unbooked[device].residue;
     if (told)
         taken = exact ? above(beyond, known) : larger(taken, above(beyond, known + of_others(device, expected)));
@@ -369,6 +385,16 @@ bool reconcile_claim(int device, uint64_t expected, uint64_t taken, uint64_t mos
     looked(device, exact, 0);
     reconcile_unlock();
     return fits;
+}
+
+void reconcile_took(int device, uint64_t expected, uint64_t bytes)
+{
+    if (bytes > expected)
+        backend->charge(&guest.map, device, MEMORY_MODULE, bytes - expected);
+    else if (bytes < expected)
+        backend->release(&guest.map, device, MEMORY_MODULE, expected - bytes);
+    shared_add(&unbooked[device].modules, bytes);
+    no_longer_expected(device, expected);
 }
 
 static uint64_t no_longer_of_modules(int device, uint64_t bytes)
@@ -392,6 +418,11 @@ void reconcile_return(int device, const struct claim *claim)
     } else {
         leave_unnamed(device, no_longer_of_modules(device, bytes));
     }
+}
+
+void reconcile_doubt(int device, uint64_t bytes)
+{
+    leave_unnamed(device, no_longer_of_modules(device, bytes));
 }
 
 void reconcile_unloaded(int device, const struct claim *claim, int64_t by)

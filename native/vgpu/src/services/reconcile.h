@@ -63,13 +63,25 @@ bool reconcile_gives_back(int device);
 /* No context is left on the device, and nothing that lived in one. */
 void reconcile_forget(int device);
 
-/* What a new context took, for which so much is booked. Under the lock. */
+/*
+ * What one call took, by NVML's figure before and after it. What else is booked and not on the card, or the other way round, is on both
+ * sides and goes out: small arrays are booked by whole blocks and lie in one, and whoever took that for room was wrong as soon as they
+ * were gone. `moving`: between reconcile_begin and its end. Exact where nobody else booked anything in between.
+ */
 enum reconcile_answer { RECONCILE_UNTOLD, RECONCILE_AT_LEAST, RECONCILE_EXACT };
-enum reconcile_answer reconcile_new_context(int device, uint64_t reserved, uint64_t *bytes);
+struct sighting {
+    enum reconcile_answer answer;
+    int64_t net; /* NVML's figure less contexts and data */
+    uint64_t stamp;
+};
+void reconcile_sight(int device, bool moving, struct sighting *seen);
+enum reconcile_answer reconcile_growth(const struct sighting *before, const struct sighting *after, int64_t *by);
 
-/* Contexts are measured while nobody settles. The lock is never waited for longer than 50 ms; false: it was not to be had. */
-bool reconcile_lock(void);
-void reconcile_unlock(void);
+/* Ends: what was expected is so much, and stays claimed until reconcile_return or reconcile_doubt. */
+void reconcile_took(int device, uint64_t expected, uint64_t bytes);
+
+/* Whether so much of a claim is still there is for the next looks to say. */
+void reconcile_doubt(int device, uint64_t bytes);
 
 void reconcile_before_fork(void); /* no thread is inside NVML while the process forks */
 void reconcile_after_fork(bool child);

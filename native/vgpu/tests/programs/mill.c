@@ -27,6 +27,7 @@ static struct {
 #include "hooks.def"
 #undef HOOK
     CUresult (*cuCtxSetCurrent)(CUcontext);
+    CUresult (*cuCtxPopCurrent)(CUcontext *);
     CUresult (*cuCtxSynchronize)(void);
     CUresult (*cuMemAddressReserve)(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long);
     CUresult (*cuMemAddressFree)(CUdeviceptr, size_t);
@@ -45,7 +46,7 @@ static const struct {
 #include "hooks.def"
 #undef HOOK
 #define ALSO(name) {#name, &cu.name}
-    ALSO(cuCtxSetCurrent), ALSO(cuCtxSynchronize), ALSO(cuMemAddressReserve), ALSO(cuMemAddressFree), ALSO(cuMemPrefetchAsync),
+    ALSO(cuCtxSetCurrent), ALSO(cuCtxPopCurrent), ALSO(cuCtxSynchronize), ALSO(cuMemAddressReserve), ALSO(cuMemAddressFree), ALSO(cuMemPrefetchAsync),
     ALSO(cuGraphCreate), ALSO(cuGraphDestroy), ALSO(cuGraphAddMemAllocNode), ALSO(cuGraphAddMemFreeNode),
 };
 
@@ -267,16 +268,14 @@ static CUresult module_unload(struct held *held)
 
 static CUresult context(struct held *held)
 {
+    CUcontext popped;
     CUresult rc = cu.cuCtxCreate_v2((CUcontext *)&held->object, 0, 0);
-    cu.cuCtxSetCurrent(primary);
-    return rc;
+    return rc == CUDA_SUCCESS ? cu.cuCtxPopCurrent(&popped) : rc; /* or the thread's stack of contexts is full after a while */
 }
 
 static CUresult context_destroy(struct held *held)
 {
-    CUresult rc = cu.cuCtxDestroy_v2(held->object);
-    cu.cuCtxSetCurrent(primary);
-    return rc;
+    return cu.cuCtxDestroy_v2(held->object);
 }
 
 static CUresult heap(struct held *held)

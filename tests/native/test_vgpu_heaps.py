@@ -1,0 +1,113 @@
+"""What heaps and contexts are charged is what they took, whatever else is booked and not on the card, or the other way round.
+
+Small arrays are booked by whole blocks and lie in one; a context is booked before it is made and given back after it is
+gone. Whoever takes the difference between books and card for room has too little booked once the one or the other is over.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kit.vgpu_kit import MIB, Container, build, read_region
+from kit.vgpu_talk import Holder
+
+from pumice import machine
+from pumice.machine.model import FaultModel
+
+CONTEXT, CODE = 414, 6
+MALLOC_HEAP, DEFAULT_HEAP = 2, 8 * MIB
+LATE_CODE = f"module pumice-kernel,name=k,ns=1000,code={5 * MIB}"
+OFTEN = {"PUMICE_VGPU_RECONCILE_MS": "20"}
+NEVER = {"PUMICE_VGPU_RECONCILE_MS": "0"}
+
+
+@pytest.fixture
+def container(tmp_path: Path) -> Container:
+    build()
+    machine.create(machine.machine_of("A100-SXM4-40GB"), tmp_path / "m")
+    return Container(tmp_path / "m", tmp_path, {"CUDA_DEVICE_MEMORY_LIMIT": "6000m"})
+
+
+def slow(container: Container, function: str) -> None:
+    with machine.open_machine(container.machine) as emulated:
+        emulated.set_fault(FaultModel(function, 0, 1, 1, 1_000_000_000))
+
+
+def mib_on_card(container: Container, holder: Holder) -> int:
+    share = machine.open_machine(container.machine).witness().of(holder.pid)
+    return 0 if share is None else share.bytes // MIB
+
+
+def mib_booked(container: Container) -> int:
+    return read_region(container.region).total() // MIB
+
+
+def lowest_booked_while(container: Container, holder: Holder, command: str, *, since: int) -> int:
+    """From when it was as much as that on, until the answer."""
+    holder.tell(command)
+    least = 0
+    while True:
+        booked = mib_booked(container)
+        if holder.has_answered():
+            break
+        least = min(least, booked) if least else booked if booked >= since else 0
+    assert holder.hear() == 0
+    return least
+
+
+@pytest.mark.parametrize("watch", [OFTEN, NEVER])
+def test_a_heap_stays_booked_when_the_small_arrays_beside_it_go(container: Container, watch: dict[str, str]) -> None:
+    with Holder(container, **watch) as holder:
+        for _ in range(5):
+            assert holder.ask("array 16") == 0
+        assert holder.ask(f"setlimit {MALLOC_HEAP} {DEFAULT_HEAP + 100 * MIB}") == 0
+        assert mib_booked(container) == CONTEXT + 100 + 5 * 2
+        for _ in range(5):
+            assert holder.ask("array_end") == 0
+            assert mib_booked(container) >= mib_on_card(container, holder)
+        assert mib_booked(container) == mib_on_card(container, holder) == CONTEXT + 100
+
+
+def test_a_context_that_was_made_beside_small_arrays_is_booked_as_large_as_any(container: Container) -> None:
+    with Holder(container, **NEVER) as holder:
+        for _ in range(5):
+            assert holder.ask("array 16") == 0
+        assert holder.ask("context") == 0
+        for _ in range(5):
+            assert holder.ask("array_end") == 0
+        assert mib_booked(container) == mib_on_card(container, holder) == 2 * CONTEXT
+        assert holder.ask("uncontext") == 0
+        assert mib_booked(container) == CONTEXT
+
+
+def test_code_stays_booked_while_a_context_is_being_made(container: Container) -> None:
+    with Holder(container, **OFTEN) as holder:
+        assert holder.ask(LATE_CODE) == holder.ask("function k") == 0
+        slow(container, "cuCtxCreate_v2")
+        made = 2 * CONTEXT + CODE
+        assert lowest_booked_while(container, holder, "context", since=made) == made
+        assert mib_booked(container) == mib_on_card(container, holder) == made
+
+
+def test_code_stays_booked_between_the_end_of_a_context_and_its_booking(container: Container) -> None:
+    """The driver has the primary context back, and is slow to say whether it was the last hold of it."""
+    with Holder(container, **OFTEN) as holder:
+        assert holder.ask("context") == holder.ask("enter") == 0
+        assert holder.ask(LATE_CODE) == holder.ask("function k") == 0
+        slow(container, "cuDevicePrimaryCtxGetState")
+        both = 2 * CONTEXT + CODE
+        assert lowest_booked_while(container, holder, "release", since=both) == both
+        assert mib_booked(container) == mib_on_card(container, holder) == CONTEXT + CODE
+
+
+def test_heaps_end_with_their_contexts_each_with_its_own(container: Container) -> None:
+    with Holder(container, **NEVER) as holder:
+        assert holder.ask(f"setlimit {MALLOC_HEAP} {DEFAULT_HEAP + 100 * MIB}") == 0
+        assert holder.ask("context") == holder.ask("enter") == 0
+        assert holder.ask(f"setlimit {MALLOC_HEAP} {DEFAULT_HEAP + 300 * MIB}") == 0
+        assert mib_booked(container) == mib_on_card(container, holder) == 2 * CONTEXT + 400
+        assert holder.ask("uncontext") == 0
+        assert mib_booked(container) == mib_on_card(container, holder) == CONTEXT + 100
+        assert holder.ask("release") == 0
+        assert mib_booked(container) == 0
