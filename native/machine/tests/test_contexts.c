@@ -8,6 +8,13 @@ CUresult cuCtxPopCurrent_v2(CUcontext *);
 CUresult cuDevicePrimaryCtxGetState(CUdevice, unsigned *, int *);
 CUresult cuDeviceGetPCIBusId(char *, int, CUdevice);
 CUresult cuDeviceGetByPCIBusId(CUdevice *, const char *);
+CUresult cuDeviceCanAccessPeer(int *, CUdevice, CUdevice);
+CUresult cuDeviceGetP2PAttribute(int *, int, CUdevice, CUdevice);
+CUresult cuCtxEnablePeerAccess(CUcontext, unsigned);
+CUresult cuCtxDisablePeerAccess(CUcontext);
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *, CUdevice);
+typedef struct { int type, device, flags; } Access;
+CUresult cuMemPoolSetAccess(CUmemoryPool, const Access *, size_t);
 
 static void contexts_cost_memory_and_stack_up(void)
 {
@@ -119,6 +126,47 @@ static void an_exclusive_card_serves_one_process(void)
     drop_machine();
 }
 
+static void cards_without_a_way_to_each_other_refuse_peer_access(void)
+{
+    fresh_machine("cards=3");
+    OK(cuInit(0));
+    struct machine_card *card = pumice_machine_state()->card;
+    int can, atomics;
+    CUcontext first, second;
+    CUmemoryPool pool;
+    OK(cuCtxCreate_v2(&second, 0, 1));
+    OK(cuCtxCreate_v2(&first, 0, 0));
+    OK(cuDeviceGetDefaultMemPool(&pool, 1));
+    OK(cuDeviceCanAccessPeer(&can, 0, 1));
+    EQUAL(can, 1);
+    OK(cuDeviceCanAccessPeer(&can, 0, 0));
+    EQUAL(can, 0);
+    OK(cuDeviceGetP2PAttribute(&atomics, 3, 0, 1));
+    EQUAL(atomics, 1);
+    for (int i = 0; i < 3; i++)
+        card[i].link_count = 0;
+    OK(cuDeviceGetP2PAttribute(&atomics, 3, 0, 1)); /* over PCIe */
+    EQUAL(atomics, 0);
+    EQUAL(cuCtxDisablePeerAccess(second), 705);
+    OK(cuCtxEnablePeerAccess(second, 0));
+    EQUAL(cuCtxEnablePeerAccess(second, 0), 704);
+    EQUAL(cuCtxEnablePeerAccess(first, 0), 201); /* itself */
+    OK(cuCtxDisablePeerAccess(second));
+    OK(cuMemPoolSetAccess(pool, &(Access){1, 0, 3}, 1));
+    for (int i = 0; i < 2; i++)
+        card[i].brand = 5, card[i].cc_minor = 9; /* GeForce of Ada */
+    OK(cuDeviceCanAccessPeer(&can, 0, 1));
+    EQUAL(can, 0);
+    EQUAL(cuCtxEnablePeerAccess(second, 0), 217);
+    EQUAL(cuMemPoolSetAccess(pool, &(Access){1, 0, 3}, 1), 101);
+    OK(cuMemPoolSetAccess(pool, &(Access){1, 0, 0}, 1)); /* what nobody has is taken from everybody */
+    card[1].cc_minor = 0, card[1].brand = 0, card[1].architecture = 9;
+    card[0].cc_minor = 0, card[0].brand = 0;
+    OK(cuDeviceCanAccessPeer(&can, 0, 1)); /* another generation */
+    EQUAL(can, 0);
+    drop_machine();
+}
+
 static void no_machine_is_no_device(void)
 {
     setenv("PUMICE_MACHINE", "/nonexistent", 1);
@@ -166,6 +214,7 @@ int main(void)
     apart(devices_are_those_that_the_environment_names);
     apart(the_fastest_card_comes_first_unless_the_bus_is_asked_for);
     apart(an_exclusive_card_serves_one_process);
+    apart(cards_without_a_way_to_each_other_refuse_peer_access);
     apart(no_machine_is_no_device);
     apart(errors_have_names_and_texts);
     apart(no_function_has_no_name);

@@ -67,6 +67,11 @@ bool share_join(uint32_t share, uint64_t id, int slot);                    /* fa
 bool share_leave(uint32_t share, int slot); /* false: it was the last, and gives the bytes back itself */
 void shares_end_of(unsigned slot);          /* machine lock held */
 
+/* ---- links.c ---- */
+bool card_on_switch(unsigned card);
+bool cards_linked(unsigned one, unsigned other);
+bool cards_peers(unsigned one, unsigned other); /* either can reach the other's memory */
+
 /* ---- visible.c: the cards that this process is shown, numbered as it sees them ---- */
 void visible_look(const struct machine_state *m); /* at attach */
 unsigned visible_count(void);

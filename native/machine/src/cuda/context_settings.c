@@ -125,18 +125,3 @@ EXPORT CUresult cuCtxResetPersistingL2Cache(void)
     ENTER_CONTEXT(cuCtxResetPersistingL2Cache, context);
     return CUDA_SUCCESS;
 }
-
-EXPORT CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
-{
-    ENTER_CONTEXT(cuCtxEnablePeerAccess, context);
-    struct context *other = handle_get(K_CONTEXT, peer);
-    if (!other || flags != 0)
-        return other ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_CONTEXT;
-    return other->card == context->card ? 217 : CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuCtxDisablePeerAccess(CUcontext peer)
-{
-    ENTER_CONTEXT(cuCtxDisablePeerAccess, context);
-    return handle_get(K_CONTEXT, peer) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
-}

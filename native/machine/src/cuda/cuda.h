@@ -104,6 +104,7 @@ struct context {
     CUcontext parent;
     bool legacy_busy;
     unsigned attached;       /* users beyond the first */
+    uint32_t peers;          /* cards whose memory its kernels reach, as bits */
     unsigned flags, api_version;
     uint64_t id;
     uint64_t charged;
@@ -197,6 +198,9 @@ struct function {
 };
 uint64_t function_time(const struct function *f, uint64_t blocks, void **params, void **extra, unsigned card);
 void modules_of_context_end(CUcontext context);
+
+/* ---- peer.c ---- */
+bool devices_peers(CUdevice one, CUdevice other); /* either could reach the other's memory */
 
 /* ---- green_time.c ---- */
 uint64_t green_time(const struct stream *stream, uint64_t ns, uint64_t blocks); /* of a kernel that takes ns on the whole card */

@@ -1,6 +1,6 @@
 /* Devices: what cuInit listed. */
 #define _GNU_SOURCE
-#include "cuda.h"
+#include "vmm.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -181,7 +181,7 @@ static bool attribute(const struct device *d, int number, int *value)
     case 111: *value = 1024; break;                  /* reserved shared memory of a block */
     case 115: *value = (int)c->pool_capable; break;
     case 119: *value = c->pool_capable ? 1 : 0; break; /* pool handle types */
-    case 132: *value = 0; break;                     /* multicast */
+    case 132: *value = multicast_device((int)(d - cu.devices)); break;
     case 134: *value = 1; break;                     /* host numa */
     default:
         *value = 0;
@@ -243,35 +243,6 @@ EXPORT CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *text)
         }
     }
     return CUDA_ERROR_INVALID_DEVICE;
-}
-
-static bool peers(CUdevice a, CUdevice b)
-{
-    const struct machine_card *one = card_at(cu.devices[a].card), *other = card_at(cu.devices[b].card);
-    return a != b && cu.devices[a].lane == 0 && cu.devices[b].lane == 0 && one->cc_major >= 6 && other->cc_major >= 6 &&
-           one->architecture == other->architecture;
-}
-
-EXPORT CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer)
-{
-    DEVICE(cuDeviceCanAccessPeer, device);
-    if (!can)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!valid(peer))
-        return CUDA_ERROR_INVALID_DEVICE;
-    *can = peers(device, peer);
-    return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuDeviceGetP2PAttribute(int *value, int number, CUdevice source, CUdevice destination)
-{
-    DEVICE(cuDeviceGetP2PAttribute, source);
-    if (!value || number < 1 || number > 4)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!valid(destination) || source == destination)
-        return CUDA_ERROR_INVALID_DEVICE;
-    *value = number == 1 ? 0 : peers(source, destination);
-    return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuDeviceGetTexture1DLinearMaxWidth(size_t *width, int format, unsigned channels, CUdevice device)

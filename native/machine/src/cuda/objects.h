@@ -79,6 +79,8 @@ struct physical {
     bool imported, on_device;
     int import_fd;
     char *import_data;
+    struct team *team;       /* a multicast object, which is no memory; multicast.c */
+    struct binding *bindings;
 };
 
 enum node_type { N_KERNEL = 0, N_MEMCPY = 1, N_MEMSET = 2, N_HOST = 3, N_GRAPH = 4, N_EMPTY = 5, N_WAIT = 6, N_RECORD = 7,

@@ -168,6 +168,8 @@ EXPORT CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map
             return CUDA_ERROR_INVALID_DEVICE;
         if (map[i].location.id == p->device && map[i].flags != 3)
             return CUDA_ERROR_NOT_SUPPORTED;
+        if (!p->host && map[i].location.id != p->device && map[i].flags != 0 && !devices_peers(p->device, map[i].location.id))
+            return CUDA_ERROR_INVALID_DEVICE;
         p->access[map[i].location.id] = map[i].flags;
     }
     return CUDA_SUCCESS;

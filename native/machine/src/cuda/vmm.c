@@ -2,8 +2,8 @@
  *
  * Physical memory is given back when the handle is released and no mapping of it is left, here and in whoever imported it. */
 #define _GNU_SOURCE
-#include "objects.h"
 #include "old_calls.h"
+#include "vmm.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,6 +13,16 @@
 #include <unistd.h>
 
 static pthread_mutex_t physicals = PTHREAD_MUTEX_INITIALIZER;
+
+void vmm_lock(void)
+{
+    pthread_mutex_lock(&physicals);
+}
+
+void vmm_unlock(void)
+{
+    pthread_mutex_unlock(&physicals);
+}
 
 static bool valid_location(const CUmemLocation *l)
 {
@@ -65,11 +75,15 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size, cons
     return CUDA_SUCCESS;
 }
 
-/* physicals mutex held */
-static void end_if_unused(struct physical *p, CUmemGenericAllocationHandle handle)
+void physical_end_if_unused(struct physical *p, CUmemGenericAllocationHandle handle)
 {
     if (p->references || p->mappings)
         return;
+    if (p->team) {
+        multicast_end(p);
+        handle_drop(K_PHYSICAL, (void *)handle);
+        return;
+    }
     bool others = p->share && share_leave(p->share, cu.slot); /* then its bytes stay where they lie, and somebody else pays */
     if (p->imported) {
         munmap(p->import_data, p->size);
@@ -82,7 +96,7 @@ static void end_if_unused(struct physical *p, CUmemGenericAllocationHandle handl
     handle_drop(K_PHYSICAL, (void *)handle);
 }
 
-static struct physical *physical_of(CUmemGenericAllocationHandle handle)
+struct physical *physical_of(CUmemGenericAllocationHandle handle)
 {
     struct physical *p = handle_get(K_PHYSICAL, (void *)handle);
     return p && p->references ? p : NULL;
@@ -91,13 +105,13 @@ static struct physical *physical_of(CUmemGenericAllocationHandle handle)
 EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 {
     ENTER(cuMemRelease);
-    pthread_mutex_lock(&physicals);
+    vmm_lock();
     struct physical *p = physical_of(handle);
     if (p) {
         p->references--;
-        end_if_unused(p, handle);
+        physical_end_if_unused(p, handle);
     }
-    pthread_mutex_unlock(&physicals);
+    vmm_unlock();
     return p ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -107,11 +121,11 @@ EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, v
     struct block b;
     if (!out || !heap_find((uint64_t)address, &b) || b.kind != M_MAPPED)
         return CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_lock(&physicals);
+    vmm_lock();
     struct physical *p = handle_get(K_PHYSICAL, b.owner);
     if (p)
         p->references++;
-    pthread_mutex_unlock(&physicals);
+    vmm_unlock();
     *out = (CUmemGenericAllocationHandle)b.owner;
     return p ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -120,7 +134,7 @@ EXPORT CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop
 {
     ENTER(cuMemGetAllocationPropertiesFromHandle);
     struct physical *p = physical_of(handle);
-    if (!prop || !p)
+    if (!prop || !p || p->team)
         return CUDA_ERROR_INVALID_VALUE;
     *prop = p->props;
     return CUDA_SUCCESS;
@@ -174,7 +188,10 @@ EXPORT CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemG
     struct block b;
     if (size == 0 || size % BLOCK || address % BLOCK || offset != 0 || flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_lock(&physicals);
+    CUresult complete = multicast_await(handle);
+    if (complete)
+        return complete;
+    vmm_lock();
     CUresult rc = CUDA_ERROR_INVALID_VALUE;
     struct physical *p = physical_of(handle);
     if (p && size <= p->size && heap_covers(address, size, &b)) {
@@ -183,12 +200,12 @@ EXPORT CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemG
             enter_rest(b.address, address - b.address);
             enter_rest(address + size, b.address + b.size - address - size);
             struct block mapped = {.address = address, .size = size, .kind = M_MAPPED, .card = p->card, .owner = (void *)handle,
-                                   .data = p->imported ? p->import_data : extent_data(p->extent)};
+                                   .data = p->team ? NULL : p->imported ? p->import_data : extent_data(p->extent)};
             rc = heap_enter(mapped) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
             p->mappings += rc == CUDA_SUCCESS;
         }
     }
-    pthread_mutex_unlock(&physicals);
+    vmm_unlock();
     return rc;
 }
 
@@ -211,7 +228,7 @@ EXPORT CUresult cuMemUnmap(CUdeviceptr address, size_t size)
     struct block b;
     if (size == 0 || size % BLOCK)
         return CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_lock(&physicals);
+    vmm_lock();
     bool whole = true;
     for (uint64_t at = address; at < address + size && whole; at += b.size)
         whole = heap_find(at, &b) && b.kind == M_MAPPED && b.address == at && at + b.size <= address + size;
@@ -220,13 +237,21 @@ EXPORT CUresult cuMemUnmap(CUdeviceptr address, size_t size)
         struct physical *p = handle_get(K_PHYSICAL, b.owner);
         if (p) {
             p->mappings--;
-            end_if_unused(p, (CUmemGenericAllocationHandle)b.owner);
+            physical_end_if_unused(p, (CUmemGenericAllocationHandle)b.owner);
         }
     }
     if (whole)
         rejoin(address, size);
-    pthread_mutex_unlock(&physicals);
+    vmm_unlock();
     return whole ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* A card reaches its own memory, the host's, and that of its peers. */
+static bool reaches(const CUmemLocation *from, const struct block *b)
+{
+    const struct physical *p = handle_get(K_PHYSICAL, b->owner);
+    const struct device *d = &cu.devices[from->type == 1 ? from->id : 0];
+    return from->type != 1 || !p || !p->on_device || d->card == b->card || (d->lane == 0 && cards_peers(d->card, b->card));
 }
 
 static void set_access(struct block *b, void *arg)
@@ -246,6 +271,10 @@ EXPORT CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAcce
     for (uint64_t at = address; at < address + size; at = b.address + b.size)
         if (!heap_find(at, &b) || b.kind != M_MAPPED)
             return CUDA_ERROR_INVALID_VALUE;
+        else
+            for (size_t i = 0; i < count; i++)
+                if (desc[i].flags != 0 && !reaches(&desc[i].location, &b))
+                    return CUDA_ERROR_INVALID_DEVICE;
     int flags = desc[0].flags;
     for (uint64_t at = address; at < address + size; at = b.address + b.size) {
         heap_find(at, &b);
@@ -276,12 +305,14 @@ EXPORT CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHa
         return CUDA_ERROR_INVALID_VALUE;
     if (type != 1)
         return CUDA_ERROR_NOT_SUPPORTED;
+    if (p->team)
+        return multicast_export(p, out);
     if (!(p->props.requestedHandleTypes & 1) || p->imported)
         return CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_lock(&physicals);
+    vmm_lock();
     if (p->on_device && !p->share)
         p->share = share_new(p->card, cu.slot, p->size, &p->share_id);
-    pthread_mutex_unlock(&physicals);
+    vmm_unlock();
     if (p->on_device && !p->share)
         return CUDA_ERROR_OPERATING_SYSTEM;
     struct note n = {"pumice-shared", p->size, (uint32_t)getpid(), arena_descriptor(), p->extent, p->props, p->card, p->share, p->share_id};
@@ -301,8 +332,10 @@ EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out
     struct note n;
     char path[64];
     int fd = (int)(intptr_t)shared;
-    if (!out || type != 1 || pread(fd, &n, sizeof n, 0) != (ssize_t)sizeof n || memcmp(n.magic, "pumice-shared", 14) != 0)
+    if (!out || type != 1)
         return CUDA_ERROR_INVALID_VALUE;
+    if (pread(fd, &n, sizeof n, 0) != (ssize_t)sizeof n || memcmp(n.magic, "pumice-shared", 14) != 0)
+        return multicast_import(out, fd);
     if (n.share && !share_join(n.share, n.share_id, cu.slot))
         return CUDA_ERROR_INVALID_VALUE; /* nobody holds it any more: here descriptors keep nothing alive */
     snprintf(path, sizeof path, "/proc/%u/fd/%d", n.pid, n.arena);

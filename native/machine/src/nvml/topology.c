@@ -108,21 +108,13 @@ EXPORT nvmlReturn_t nvmlDeviceOnSameBoard(nvmlDevice_t one, nvmlDevice_t other, 
     return NVML_SUCCESS;
 }
 
-static bool linked(const struct machine_card *c, unsigned card)
-{
-    for (unsigned l = 0; l < c->link_count && l < MACHINE_LINKS; l++)
-        if (c->links[l].version && RELAXED(&c->links[l].up) && c->links[l].remote_card == card)
-            return true;
-    return false;
-}
-
 /* Capabilities: 0 read, 1 write, 2 NVLink, 3 atomics, 4 PCI. Status: 0 ok, 4 chip set not supported, 5 no such way … */
 EXPORT nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t one, nvmlDevice_t other, unsigned int capability, unsigned int *status)
 {
     TWO(nvmlDeviceGetP2PStatus, one, other);
     NEED(status && capability < 6);
-    bool alike = c->architecture == card_at(u.card)->architecture && t.card != u.card && !c->mig_mode && !card_at(u.card)->mig_mode;
-    bool yes = alike && (capability == 2 || capability == 3 ? linked(c, u.card) : c->cc_major >= 6);
+    (void)c;
+    bool yes = cards_peers(t.card, u.card) && ((capability != 2 && capability != 3) || cards_linked(t.card, u.card));
     *status = yes ? 0 : 5;
     return NVML_SUCCESS;
 }
