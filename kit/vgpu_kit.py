@@ -9,7 +9,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,16 +35,22 @@ class Mix:
 
 MIXES = (
     Mix(
-        "linear managed pitched array mipmapped physical stream-ordered own_pool graph heap context exported described "
-        "passed_on"
+        "linear managed pitched array mipmapped physical multicast stream-ordered own_pool graph heap context green exported "
+        "described passed_on"
     ),
-    Mix("managed physical stream-ordered own_pool graph module heap context"),
+    Mix("managed physical multicast stream-ordered own_pool graph module heap context green"),
     Mix("linear pitched array mipmapped module"),
     Mix("array mipmapped heap context", 30 * MIB, 10000 * MIB),
     Mix("stream-ordered own_pool context exported described passed_on", 30 * MIB, 10000 * MIB),
 )
 """In the last two it is contexts that meet the limit: many large requests leave no room for any."""
 DEVICES, SLOTS = 16, 1024
+
+
+def on_a_switch(cards: str) -> machine.MachineModel:
+    """A machine of which every card has its links to one switch."""
+    model = machine.machine_of(cards)
+    return replace(model, cards=tuple(replace(card, nvlinks=(-1,) * 12) for card in model.cards))
 
 
 def build() -> None:

@@ -9,8 +9,8 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(__file__))
-from books import BLOCK, begin, in_use, used
-from driver import alloc, call, must, ptr, say, size_t, start, u64
+from books import begin, in_use
+from driver import alloc, must, ptr, say, size_t, start, u64
 from effects_of_code import CODE, VARIABLE, function_asked_for, heap_resized, library, module_unloaded
 from effects_of_contexts import context, detached, green, green_alone, primary
 from effects_of_graphs import Parameters, graph_memory_trimmed, instantiated, updated
@@ -26,6 +26,7 @@ from effects_of_memory import (
     pool_told_to_keep_nothing,
     pool_trimmed,
 )
+from effects_of_multicast import ended_with_what_is_bound, unbound, unbound_address
 from effects_of_sharing import (
     of_another_interface,
     opened,
@@ -33,16 +34,6 @@ from effects_of_sharing import (
     pointer_of_anothers_pool,
     told_to_another,
 )
-
-
-def not_there(name, *arguments):
-    """The machine has none of it: nothing is booked."""
-
-    def steps():
-        yield call(name, *arguments) != 0
-        yield used()
-
-    return steps
 
 
 def shut_down():
@@ -119,10 +110,12 @@ ENTRIES = {
     "cuGreenCtxDestroy": green,
     "cuImportExternalMemory": of_another_interface,
     "cuDestroyExternalMemory": of_another_interface,
-    "cuMulticastBindMem": not_there("cuMulticastBindMem", u64(1), size_t(0), u64(1), size_t(0), size_t(BLOCK), u64(0)),
-    "cuMulticastBindMem_v2": not_there("cuMulticastBindMem_v2", u64(1), 0, size_t(0), u64(1), size_t(0), size_t(BLOCK), u64(0)),
-    "cuMulticastBindAddr": not_there("cuMulticastBindAddr", u64(1), size_t(0), u64(1), size_t(BLOCK), u64(0)),
-    "cuMulticastBindAddr_v2": not_there("cuMulticastBindAddr_v2", u64(1), 0, size_t(0), u64(1), size_t(BLOCK), u64(0)),
+    "cuMulticastCreate": ended_with_what_is_bound,
+    "cuMulticastUnbind": unbound("cuMulticastBindMem"),
+    "cuMulticastBindMem": unbound("cuMulticastBindMem"),
+    "cuMulticastBindMem_v2": unbound("cuMulticastBindMem_v2", 0),
+    "cuMulticastBindAddr": unbound_address("cuMulticastBindAddr"),
+    "cuMulticastBindAddr_v2": unbound_address("cuMulticastBindAddr_v2", 0),
     "nvmlShutdown": shut_down,
     "cuModuleUnload": module_unloaded,
     "cuCtxSetLimit": heap_resized,

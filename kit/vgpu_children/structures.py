@@ -29,6 +29,12 @@ class PoolProps(c.Structure):
     ]
 
 
+class Team(c.Structure):
+    """What a multicast object is made from."""
+
+    _fields_ = [("devices", c.c_uint), ("size", size_t), ("handles", u64), ("flags", u64)]
+
+
 class Bytes(c.Structure):
     """A handle of memory for other processes, or whatever else is not looked into."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.vgpu_kit import MIB, Container, Hook, build, hooks, read_region
+from kit.vgpu_kit import MIB, Container, Hook, build, hooks, on_a_switch, read_region
 
 from pumice import machine
 
@@ -56,10 +56,12 @@ BOOKS: dict[str, list[Any]] = {
     "cuGreenCtxDestroy": [0, 64 * MIB, 0],
     "cuImportExternalMemory": [OUT_OF_MEMORY, BLOCK, 0],
     "cuDestroyExternalMemory": [OUT_OF_MEMORY, BLOCK, 0],
-    "cuMulticastBindMem": [True, 0],
-    "cuMulticastBindMem_v2": [True, 0],
-    "cuMulticastBindAddr": [True, 0],
-    "cuMulticastBindAddr_v2": [True, 0],
+    "cuMulticastCreate": [0, BLOCK, 0],  # it takes nothing, and what is bound goes with it
+    "cuMulticastUnbind": [2 * BLOCK, BLOCK, 0],
+    "cuMulticastBindMem": [2 * BLOCK, BLOCK, 0],
+    "cuMulticastBindMem_v2": [2 * BLOCK, BLOCK, 0],
+    "cuMulticastBindAddr": GIVEN_BACK,
+    "cuMulticastBindAddr_v2": GIVEN_BACK,
     "nvmlShutdown": [[0, 0], [0, UNINITIALIZED, UNINITIALIZED], [UNINITIALIZED, 0, 0]],
     "cuCtxSetLimit": GIVEN_BACK,
     "cuModuleUnload": GIVEN_BACK,
@@ -95,7 +97,7 @@ def of_kind(*kinds: str, library: str = "CUDA") -> list[str]:
 def books(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     build()
     folder = tmp_path_factory.mktemp("books")
-    machine.create(machine.machine_of("2xA100-SXM4-40GB"), folder / "m")
+    machine.create(on_a_switch("2xH100-SXM5-80GB"), folder / "m")
     found = Container(folder / "m", folder, LIMIT).child("hook_effects.py").json()
     assert isinstance(found, dict)
     return found

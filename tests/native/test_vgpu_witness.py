@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from kit.vgpu_kit import MIB, MIXES, PROGRAMS, Container, Mix, build, python, read_region
+from kit.vgpu_kit import MIB, MIXES, PROGRAMS, Container, Mix, build, on_a_switch, python, read_region
 from kit.vgpu_talk import Holder
 
 from pumice import machine
@@ -22,6 +22,14 @@ OUT_OF_MEMORY = 2
 def card(tmp_path: Path) -> Path:
     build()
     machine.create(machine.machine_of("2xA100-SXM4-40GB"), tmp_path / "m")
+    return tmp_path / "m"
+
+
+@pytest.fixture
+def switched(tmp_path: Path) -> Path:
+    """Multicast needs a switch."""
+    build()
+    machine.create(on_a_switch("H100-SXM5-80GB"), tmp_path / "m")
     return tmp_path / "m"
 
 
@@ -135,14 +143,14 @@ def test_code_that_is_loaded_while_another_thread_allocates_is_booked_at_once(ca
 
 
 @pytest.mark.parametrize("mix", MIXES, ids=lambda mix: mix.paths)
-def test_twelve_processes_by_many_paths_at_once_never_exceed_the_limit(card: Path, tmp_path: Path, mix: Mix) -> None:
+def test_twelve_processes_by_many_paths_at_once_never_exceed_the_limit(switched: Path, tmp_path: Path, mix: Mix) -> None:
     """Pools that shrank by themselves, contexts that came and went, and the library's own look made the books too low."""
     limits = {"CUDA_DEVICE_MEMORY_LIMIT": str(mix.limit), "PUMICE_VGPU_RECONCILE_MS": "20", "LIBCUDA_LOG_LEVEL": "0"}
-    container = Container(card, tmp_path, limits)
+    container = Container(switched, tmp_path, limits)
     ran = container.run(PROGRAMS / "mill", "12", "20000", str(mix.largest), *mix.paths.split())
     assert ran.err == ""
     counts = ran.json()
     assert all(sum(counts[path]) > 0 for path in mix.paths.split())
     assert sum(refused for _, refused in counts.values()) > 0
-    assert machine.open_machine(card).peak(0) <= mix.limit
+    assert machine.open_machine(switched).peak(0) <= mix.limit
     assert read_region(container.region).slots == ()

@@ -2,26 +2,46 @@
  * What holds device memory that was allocated otherwise: multicast objects, memory of other interfaces, and what is refused, for nobody
  * would tell when it lets go.
  */
+#include "services/bindings.h"
 #include "services/blocks.h"
 #include "services/guest.h"
 #include "services/underway.h"
 
-/* Bound memory lives on without its handle. It stays booked until the process ends: which binding an unbind undoes is not followed. */
-static CUresult bound(CUresult rc, CUmemHandle handle)
+/* A multicast object is a handle like those of memory, and takes none (services/bindings.h). */
+CUresult cuMulticastCreate(CUmemHandle *multicast, const void *prop)
 {
-    struct record ended;
-    if (rc == CUDA_SUCCESS && guest_serves())
-        records_count(RECORD_HANDLE, handle, 0, 1, &ended);
+    const struct real *real = real_cuda();
+    CUresult rc = INSIDE(real->cuMulticastCreate(multicast, prop));
+    struct record made = {.device = -1, .kind = RECORD_HANDLE, .references = 1};
+    if (rc == CUDA_SUCCESS && guest_serves()) {
+        made.key = *multicast;
+        records_insert(&made);
+    }
     return rc;
 }
 
-static CUresult bound_address(const struct real *real, CUresult rc, CUdeviceptr address)
+/* Which device's part of the object it is: the memory's own, where the call does not say. */
+static CUdevice device_of(CUmemHandle memory)
 {
-    CUmemHandle handle;
+    struct record record;
+    bool ours = records_find(RECORD_HANDLE, memory, &record) && record.device >= 0;
+    return ours ? guest.ordinal_of[record.device] : -1;
+}
+
+static CUresult bound(CUresult rc, CUmemHandle multicast, CUdevice device, size_t at, CUmemHandle memory)
+{
+    if (rc == CUDA_SUCCESS && guest_serves())
+        bindings_made(multicast, device >= 0 ? device : device_of(memory), at, memory);
+    return rc;
+}
+
+static CUresult bound_address(const struct real *real, CUresult rc, CUmemHandle multicast, CUdevice device, size_t at, CUdeviceptr address)
+{
+    CUmemHandle memory;
     if (rc == CUDA_SUCCESS && guest_serves() &&
-        INSIDE(real->cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)address)) == CUDA_SUCCESS) {
-        bound(rc, handle);
-        INSIDE(real->cuMemRelease(handle));
+        INSIDE(real->cuMemRetainAllocationHandle(&memory, (void *)(uintptr_t)address)) == CUDA_SUCCESS) {
+        bound(rc, multicast, device, at, memory);
+        INSIDE(real->cuMemRelease(memory));
     }
     return rc;
 }
@@ -29,26 +49,36 @@ static CUresult bound_address(const struct real *real, CUresult rc, CUdeviceptr 
 CUresult cuMulticastBindMem(CUmemHandle multicast, size_t at, CUmemHandle handle, size_t offset, size_t bytes, uint64_t flags)
 {
     const struct real *real = real_cuda();
-    return bound(INSIDE(real->cuMulticastBindMem(multicast, at, handle, offset, bytes, flags)), handle);
+    return bound(INSIDE(real->cuMulticastBindMem(multicast, at, handle, offset, bytes, flags)), multicast, -1, at, handle);
 }
 
 CUresult cuMulticastBindMem_v2(CUmemHandle multicast, CUdevice device, size_t at, CUmemHandle handle, size_t offset, size_t bytes,
                                uint64_t flags)
 {
     const struct real *real = real_cuda();
-    return bound(INSIDE(real->cuMulticastBindMem_v2(multicast, device, at, handle, offset, bytes, flags)), handle);
+    return bound(INSIDE(real->cuMulticastBindMem_v2(multicast, device, at, handle, offset, bytes, flags)), multicast, device, at, handle);
 }
 
 CUresult cuMulticastBindAddr(CUmemHandle multicast, size_t at, CUdeviceptr address, size_t bytes, uint64_t flags)
 {
     const struct real *real = real_cuda();
-    return bound_address(real, INSIDE(real->cuMulticastBindAddr(multicast, at, address, bytes, flags)), address);
+    return bound_address(real, INSIDE(real->cuMulticastBindAddr(multicast, at, address, bytes, flags)), multicast, -1, at, address);
 }
 
 CUresult cuMulticastBindAddr_v2(CUmemHandle multicast, CUdevice device, size_t at, CUdeviceptr address, size_t bytes, uint64_t flags)
 {
     const struct real *real = real_cuda();
-    return bound_address(real, INSIDE(real->cuMulticastBindAddr_v2(multicast, device, at, address, bytes, flags)), address);
+    return bound_address(real, INSIDE(real->cuMulticastBindAddr_v2(multicast, device, at, address, bytes, flags)), multicast, device, at,
+                         address);
+}
+
+CUresult cuMulticastUnbind(CUmemHandle multicast, CUdevice device, size_t at, size_t bytes)
+{
+    const struct real *real = real_cuda();
+    CUresult rc = INSIDE(real->cuMulticastUnbind(multicast, device, at, bytes));
+    if (rc == CUDA_SUCCESS && guest_serves())
+        bindings_undone(multicast, device, at);
+    return rc;
 }
 
 /* Memory of Vulkan, DMA buffers and the like: whoever made it is not limited here, so who imports it pays. */

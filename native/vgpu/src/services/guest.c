@@ -6,6 +6,7 @@
 #include "core/log.h"
 #include "core/slots.h"
 #include "core/waits.h"
+#include "services/bindings.h"
 #include "services/blocks.h"
 #include "services/contexts.h"
 #include "services/greens.h"
@@ -61,6 +62,7 @@ static void forget_parent(void)
     pools_after_fork();
     contexts_after_fork();
     greens_after_fork();
+    bindings_after_fork();
     reconcile_after_fork(true);
     launching_after_fork();
     if (guest_attached)
@@ -166,6 +168,8 @@ CUresult guest_settle(CUresult rc, enum record_kind kind, uint64_t key, int devi
 
 void guest_gone(const struct record *record)
 {
+    if (record->kind == RECORD_HANDLE && record->device < 0)
+        bindings_ended(record->key); /* a multicast object, for all that is known */
     if (record->joint != 0)
         joint_let_go(record->joint);
     if (record->kind == RECORD_LINEAR && !record->charged)

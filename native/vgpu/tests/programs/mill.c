@@ -32,6 +32,10 @@ static struct {
     CUresult (*cuMemAddressReserve)(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long);
     CUresult (*cuMemAddressFree)(CUdeviceptr, size_t);
     CUresult (*cuMemPrefetchAsync)(CUdeviceptr, size_t, CUdevice, CUstream);
+    CUresult (*cuMulticastAddDevice)(CUmemHandle, CUdevice);
+    CUresult (*cuDeviceGetDevResource)(CUdevice, void *, int);
+    CUresult (*cuDevResourceGenerateDesc)(void **, void *, unsigned);
+    CUresult (*cuCtxFromGreenCtx)(CUcontext *, CUgreenCtx);
     CUresult (*cuGraphCreate)(CUgraph *, unsigned);
     CUresult (*cuGraphDestroy)(CUgraph);
     CUresult (*cuGraphAddMemAllocNode)(CUgraphNode *, CUgraph, const CUgraphNode *, size_t, struct mem_alloc_node *);
@@ -47,6 +51,7 @@ static const struct {
 #undef HOOK
 #define ALSO(name) {#name, &cu.name}
     ALSO(cuCtxSetCurrent), ALSO(cuCtxPopCurrent), ALSO(cuCtxSynchronize), ALSO(cuMemAddressReserve), ALSO(cuMemAddressFree), ALSO(cuMemPrefetchAsync),
+    ALSO(cuMulticastAddDevice), ALSO(cuDeviceGetDevResource), ALSO(cuDevResourceGenerateDesc), ALSO(cuCtxFromGreenCtx),
     ALSO(cuGraphCreate), ALSO(cuGraphDestroy), ALSO(cuGraphAddMemAllocNode), ALSO(cuGraphAddMemFreeNode),
 };
 
@@ -183,6 +188,34 @@ static CUresult let_physical_go(struct held *held)
     return first ? rc : rc | cu.cuMemRelease(held->handle);
 }
 
+/* Bound to a multicast object of this card alone, which may be all that holds it. */
+static CUresult multicast(struct held *held)
+{
+    struct mem_prop prop = {.type = 1, .handle_types = HANDLE_TYPE_DESCRIPTOR, .location = {LOCATION_DEVICE, 0}};
+    CUmemHandle team;
+    held->bytes = whole(some_size());
+    const struct { unsigned devices; size_t bytes; unsigned long long types, flags; } wish = {1, held->bytes, 0, 0};
+    CUresult rc = cu.cuMemCreate(&held->handle, held->bytes, &prop, 0);
+    if (rc != CUDA_SUCCESS)
+        return rc;
+    rc = cu.cuMulticastCreate(&team, &wish);
+    if (rc == CUDA_SUCCESS)
+        rc = cu.cuMulticastAddDevice(team, 0) | cu.cuMulticastBindMem(team, 0, held->handle, 0, held->bytes, 0);
+    held->address = team;
+    held->retained = dice(2) != 0;
+    return held->retained ? rc : rc | cu.cuMemRelease(held->handle);
+}
+
+static CUresult end_multicast(struct held *held)
+{
+    CUresult rc = dice(2) != 0 ? cu.cuMulticastUnbind(held->address, 0, 0, held->bytes) : CUDA_SUCCESS;
+    bool first = held->retained && dice(2) != 0;
+    if (first)
+        rc |= cu.cuMemRelease(held->handle);
+    rc |= cu.cuMemRelease(held->address);
+    return held->retained && !first ? rc | cu.cuMemRelease(held->handle) : rc;
+}
+
 static CUresult stream_ordered(struct held *held)
 {
     return cu.cuMemAllocAsync(&held->address, some_size(), NULL);
@@ -276,6 +309,36 @@ static CUresult context(struct held *held)
 static CUresult context_destroy(struct held *held)
 {
     return cu.cuCtxDestroy_v2(held->object);
+}
+
+/* Memory that was taken while a green context was current: it may outlive that. */
+static CUresult green(struct held *held)
+{
+    unsigned char all[144];
+    void *described;
+    CUgreenCtx part = NULL;
+    CUcontext context;
+    CUresult rc = cu.cuDeviceGetDevResource(0, all, 1) | cu.cuDevResourceGenerateDesc(&described, all, 1);
+    if (rc != CUDA_SUCCESS || (rc = cu.cuGreenCtxCreate(&part, described, 0, 1)) != CUDA_SUCCESS)
+        return rc;
+    if (cu.cuCtxFromGreenCtx(&context, part) == CUDA_SUCCESS && cu.cuCtxSetCurrent(context) == CUDA_SUCCESS)
+        rc = cu.cuMemAlloc_v2(&held->address, some_size());
+    cu.cuCtxSetCurrent(primary);
+    if (rc != CUDA_SUCCESS || dice(2) != 0)
+        rc |= cu.cuGreenCtxDestroy(part);
+    else
+        held->object = part;
+    return rc;
+}
+
+/* What it was current for and the green context itself, in any order. */
+static CUresult end_green(struct held *held)
+{
+    bool first = dice(2) != 0;
+    CUresult rc = first ? cu.cuMemFree_v2(held->address) : CUDA_SUCCESS;
+    if (held->object != NULL)
+        rc |= cu.cuGreenCtxDestroy(held->object);
+    return first ? rc : rc | cu.cuMemFree_v2(held->address);
 }
 
 static CUresult heap(struct held *held)
@@ -385,12 +448,14 @@ static const struct path paths[] = {
     {"array", array, array_destroy, false},
     {"mipmapped", mipmapped, mipmapped_destroy, false},
     {"physical", physical, let_physical_go, false},
+    {"multicast", multicast, end_multicast, false},
     {"stream-ordered", stream_ordered, free_ordered, false},
     {"own_pool", own_pool, end_pool, false},
     {"graph", graph, end_graph, false},
     {"module", module, module_unload, false},
     {"heap", heap, heap_back, false},
     {"context", context, context_destroy, false},
+    {"green", green, end_green, false},
     {"exported", exported, free_linear, false},
     {"described", described, let_physical_go, false},
     {"passed_on", passed_on, NULL, true},

@@ -1,0 +1,81 @@
+#include "services/bindings.h"
+
+#include "book/records.h"
+#include "core/log.h"
+#include "core/waits.h"
+#include "services/guest.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+struct binding {
+    struct binding *next;
+    CUmemHandle multicast, memory;
+    CUdevice device;
+    size_t at;
+};
+
+static struct binding *bindings;
+static pthread_mutex_t bindings_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+void bindings_after_fork(void)
+{
+    bindings = NULL; /* the parent's; a thread of it may have been half-way through a change */
+    bindings_mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+}
+
+void bindings_made(CUmemHandle multicast, CUdevice device, size_t at, CUmemHandle memory)
+{
+    int saved = errno;
+    struct record ended;
+    struct binding *binding = malloc(sizeof *binding);
+    records_count(RECORD_HANDLE, memory, 0, 1, &ended);
+    if (binding == NULL) {
+        log_error("no memory for what is bound to a multicast object: it stays booked until the process ends");
+    } else {
+        mutex_take(&bindings_mutex);
+        *binding = (struct binding){bindings, multicast, memory, device, at};
+        bindings = binding;
+        pthread_mutex_unlock(&bindings_mutex);
+    }
+    errno = saved;
+}
+
+/* device -1: whatever is bound. False: nothing is. */
+static bool take(CUmemHandle multicast, CUdevice device, size_t at, CUmemHandle *memory)
+{
+    mutex_take(&bindings_mutex);
+    struct binding **place = &bindings, *found;
+    while ((found = *place) != NULL && (found->multicast != multicast || (device >= 0 && (found->device != device || found->at != at))))
+        place = &found->next;
+    if (found != NULL) {
+        *place = found->next;
+        *memory = found->memory;
+    }
+    pthread_mutex_unlock(&bindings_mutex);
+    free(found);
+    return found != NULL;
+}
+
+static bool undo(CUmemHandle multicast, CUdevice device, size_t at)
+{
+    CUmemHandle memory;
+    struct record ended;
+    if (!take(multicast, device, at, &memory))
+        return false;
+    if (records_count(RECORD_HANDLE, memory, 0, -1, &ended))
+        guest_gone(&ended);
+    return true;
+}
+
+void bindings_undone(CUmemHandle multicast, CUdevice device, size_t at)
+{
+    undo(multicast, device, at);
+}
+
+void bindings_ended(CUmemHandle multicast)
+{
+    while (undo(multicast, -1, 0))
+        ;
+}
