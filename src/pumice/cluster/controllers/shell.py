@@ -24,7 +24,9 @@ from pumice.cluster.controllers import (
     namespaces,
     nodes,
     replicaset,
+    revisions,
     roles,
+    statefulset,
     storage,
     unserved,
 )
@@ -148,6 +150,9 @@ class Controllers:
             kinds.REPLICATION_CONTROLLERS: lambda: replicaset.reconcile(obj, self._claimed(controller, uid), now, controller),
             kinds.DEPLOYMENTS: lambda: deployment.reconcile(obj, caches.owned(kinds.REPLICA_SETS, uid), now),
             kinds.DAEMON_SETS: lambda: daemonset.reconcile(obj, caches.every(kinds.NODES), caches.owned(kinds.PODS, uid), now),
+            kinds.STATEFUL_SETS: lambda: statefulset.reconcile(
+                obj, self._claimed(controller, uid), caches.owned(revisions.REVISIONS, uid),
+                self._claims_in(obj["metadata"]["namespace"]), now),
             kinds.CLUSTER_ROLES: lambda: roles.reconcile(obj, caches.every(kinds.CLUSTER_ROLES)),
             kinds.CRON_JOBS: lambda: cronjob.reconcile(obj, caches.owned(kinds.JOBS, uid), now),
             kinds.JOBS: lambda: job.reconcile(obj, caches.owned(kinds.PODS, uid), now),
@@ -181,10 +186,14 @@ class Controllers:
         found = [*self.caches.owned(kinds.PODS, uid), *self._selected(resource, uid)]
         return list({pod["metadata"]["uid"]: pod for pod in found}.values())
 
+    def _claims_in(self, namespace: str) -> dict[str, dict[str, Any]]:
+        every = self.caches.every(storage.CLAIMS)
+        return {claim["metadata"]["name"]: claim for claim in every if claim["metadata"]["namespace"] == namespace}
+
     def _scale(self, pod: Mapping[str, Any]) -> tuple[str, int] | None:
         """How many pods the Deployment wants that made this one, or the ReplicaSet or -Controller where none did."""
         found, owner = None, controller_of(pod)
-        for kind in (kinds.REPLICA_SETS, kinds.REPLICATION_CONTROLLERS, kinds.DEPLOYMENTS):
+        for kind in (kinds.REPLICA_SETS, kinds.REPLICATION_CONTROLLERS, kinds.STATEFUL_SETS, kinds.DEPLOYMENTS):
             above = self.caches.get(kind, owner["uid"]) if owner else None
             if above is not None:
                 found, owner = (above["metadata"]["uid"], int(above["spec"].get("replicas", 1))), controller_of(above)

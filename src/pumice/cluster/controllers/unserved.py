@@ -7,7 +7,6 @@ from pumice.ports.cluster import Resource
 from pumice.wire import kinds
 
 KINDS = {
-    kinds.STATEFUL_SETS: ("StatefulSet", "no pods are made of it"),
     Resource("autoscaling", "v2", "horizontalpodautoscalers"): ("HorizontalPodAutoscaler", "nothing is scaled by it"),
     Resource("networking.k8s.io", "v1", "ingresses"): ("Ingress", "nothing is let in by it"),
     kinds.NETWORK_POLICIES: ("NetworkPolicy", "nobody is kept from any pod by it"),

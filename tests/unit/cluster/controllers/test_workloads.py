@@ -25,11 +25,11 @@ from pumice.wire.kinds import (
     PODS,
     REPLICA_SETS,
     REPLICATION_CONTROLLERS,
-    STATEFUL_SETS,
 )
 
 With = Callable[[Callable[[Cluster], Coroutine[Any, Any, None]]], None]
 SELECTOR = {"matchLabels": {"app": "x"}}
+INGRESSES = Resource("networking.k8s.io", "v1", "ingresses")
 
 
 async def deployment(cluster: Cluster, replicas: int = 3, **more: Any) -> None:
@@ -363,7 +363,7 @@ def test_a_cron_job_makes_a_job_at_each_time_and_keeps_so_many(with_controllers:
     (Resource("autoscaling", "v2", "horizontalpodautoscalers"), "HorizontalPodAutoscaler",
      {"maxReplicas": 2, "scaleTargetRef": {"kind": "Deployment", "name": "d", "apiVersion": "apps/v1"}}),
     (NETWORK_POLICIES, "NetworkPolicy", {"podSelector": {}}),
-    (STATEFUL_SETS, "StatefulSet", {"serviceName": "s", "selector": SELECTOR, "template": template()}),
+    (INGRESSES, "Ingress", {"defaultBackend": {"service": {"name": "s", "port": {"number": 80}}}}),
 ])
 def test_what_has_no_effect_says_so(with_controllers: With, resource: Resource, kind: str, spec: Json) -> None:
     async def work(cluster: Cluster) -> None:
