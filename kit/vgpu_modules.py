@@ -25,3 +25,8 @@ def variable(size: int) -> str:
 def silent_variable(size: int) -> str:
     """An image of a format that the library does not know."""
     return f"pumice-global,name=g,bytes={size}"
+
+
+def unbooked(container: Container, *holders: Holder) -> int:
+    """What the card gave to them beyond the books."""
+    return seen_by_machine(container, *holders) - read_region(container.region).total()

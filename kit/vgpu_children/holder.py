@@ -9,7 +9,7 @@ sys.path.insert(0, os.path.dirname(__file__))
 from driver import alloc, call, free, hear, info, must, ptr, say, size_t, start
 from structures import Array3D
 
-held, modules, arrays, contexts = [], [], [], []
+held, modules, libraries, arrays, contexts = [], [], [], [], []
 
 
 class Memory(c.Structure):
@@ -86,6 +86,15 @@ def obey(words):
         case ["function", name]:
             function = ptr()
             return call("cuModuleGetFunction", c.byref(function), modules[-1], name.encode())
+        case ["library", image]:
+            libraries.append(ptr())
+            return call(
+                "cuLibraryLoadData", c.byref(libraries[-1]), image.replace(",", " ").encode(), None, None, 0, None, None, 0
+            )
+        case ["variable", name]:
+            return call("cuLibraryGetGlobal", c.byref(ptr()), c.byref(size_t()), libraries[-1], name.encode())
+        case ["unload_library"]:
+            return call("cuLibraryUnload", libraries.pop())
         case ["unload"]:
             return call("cuModuleUnload", modules.pop())
         case ["setlimit", which, value]:

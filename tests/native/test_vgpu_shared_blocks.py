@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from kit.vgpu_kit import MIB, Container, build, read_region
-from kit.vgpu_modules import booked, seen_by_machine, silent_variable, variable
+from kit.vgpu_modules import booked, silent_variable, unbooked, variable
 from kit.vgpu_talk import Holder
 
 from pumice import machine
@@ -30,11 +30,6 @@ def container(tmp_path: Path) -> Container:
     build()
     machine.create(machine.machine_of("2xA100-SXM4-40GB"), tmp_path / "m")
     return Container(tmp_path / "m", tmp_path, {"CUDA_DEVICE_MEMORY_LIMIT": f"{LIMIT}m", **NEVER})
-
-
-def unbooked(container: Container, *holders: Holder) -> int:
-    """What the card gave to them beyond the books."""
-    return seen_by_machine(container, *holders) - read_region(container.region).total()
 
 
 @IMAGES

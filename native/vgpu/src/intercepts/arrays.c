@@ -31,7 +31,7 @@ static int booking(const struct real *real, const void *out, const struct array3
         rc = INSIDE(call); \
         guest_settle(rc, RECORD_ARRAY, (uint64_t)(uintptr_t)*(out), device, bytes); \
         if (rc == CUDA_SUCCESS) \
-            lodging_paid(device, (int64_t)bytes); \
+            lodging_paid(device, WITH_ARRAYS, (int64_t)bytes); \
     } \
     underway_end(device); \
     return rc

@@ -1,4 +1,5 @@
 /* Entries that load modules and libraries, and that look things up in them; what that takes is in services/module_memory.h. */
+#include "services/late_loading.h"
 #include "services/module_memory.h"
 
 #define LOAD(real, handle, unload, told, call) \
@@ -64,30 +65,27 @@ CUresult cuLibraryUnload(void *library)
     return module_unload(real_cuda()->cuLibraryUnload, library);
 }
 
+#define LOOK_UP(kind, of, name, call) \
+    const struct real *real = real_cuda(); \
+    struct late_loading loading = late_loading_begin(real, kind, of, name); \
+    return late_loading_end(INSIDE(real->call), &loading)
+
 CUresult cuModuleGetFunction(CUfunction *function, void *module, const char *name)
 {
-    const struct real *real = real_cuda();
-    struct free_delta before = module_look_up_begin(real);
-    return module_looked_up(INSIDE(real->cuModuleGetFunction(function, module, name)), &before);
+    LOOK_UP(LATE_CODE, module, name, cuModuleGetFunction(function, module, name));
 }
 
 CUresult cuLibraryGetModule(void **module, void *library)
 {
-    const struct real *real = real_cuda();
-    struct free_delta before = module_look_up_begin(real);
-    return module_looked_up(INSIDE(real->cuLibraryGetModule(module, library)), &before);
+    LOOK_UP(LATE_VARIABLES, library, NULL, cuLibraryGetModule(module, library));
 }
 
 CUresult cuLibraryGetGlobal(CUdeviceptr *address, size_t *bytes, void *library, const char *name)
 {
-    const struct real *real = real_cuda();
-    struct free_delta before = module_look_up_begin(real);
-    return module_looked_up(INSIDE(real->cuLibraryGetGlobal(address, bytes, library, name)), &before);
+    LOOK_UP(LATE_VARIABLES, library, name, cuLibraryGetGlobal(address, bytes, library, name));
 }
 
 CUresult cuKernelGetFunction(CUfunction *function, void *kernel)
 {
-    const struct real *real = real_cuda();
-    struct free_delta before = module_look_up_begin(real);
-    return module_looked_up(INSIDE(real->cuKernelGetFunction(function, kernel)), &before);
+    LOOK_UP(LATE_CODE, kernel, NULL, cuKernelGetFunction(function, kernel));
 }

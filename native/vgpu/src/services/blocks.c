@@ -95,7 +95,7 @@ static bool share(const struct block_request *request, CUdeviceptr pointer)
         guest_release(request->device, request->booked);
     if (there || request->booked > 0 || guest_reserve(request->device, BLOCK)) {
         if (!there)
-            lodging_paid(request->device, BLOCK);
+            lodging_paid(request->device, WITH_LINEAR, BLOCK);
         return true;
     }
     more_room(request->device, class, 1 - places(class));
@@ -125,13 +125,13 @@ void blocks_left(int device, CUdeviceptr pointer, uint64_t bytes)
     more_room(device, class, 1);
     if (records_count(RECORD_BLOCK, pointer / BLOCK * BLOCK, -1, 0, &ended)) {
         more_room(device, class, -places(class));
-        lodging_released(device, BLOCK);
+        lodging_released(device, WITH_LINEAR, BLOCK);
     }
 }
 
 void blocks_dropped(const struct record *block)
 {
     more_room(block->device, (int)block->bytes, (int64_t)block->references - places((int)block->bytes));
-    lodging_paid(block->device, -(int64_t)BLOCK);
+    lodging_paid(block->device, WITH_LINEAR, -(int64_t)BLOCK);
     guest_release(block->device, BLOCK);
 }

@@ -6,6 +6,7 @@
 #include "services/blocks.h"
 #include "services/guest.h"
 #include "services/joint_memory.h"
+#include "services/late_loading.h"
 #include "services/launching.h"
 #include "services/lodging.h"
 #include "services/module_memory.h"
@@ -192,7 +193,7 @@ bool contexts_primary_began(const struct context_request *request, CUcontext con
 static void drop_allocation(const struct record *record)
 {
     if (record->kind == RECORD_ARRAY)
-        lodging_paid(record->device, -(int64_t)record->bytes);
+        lodging_paid(record->device, WITH_ARRAYS, -(int64_t)record->bytes);
     if (record->kind == RECORD_MODULE)
         module_dropped(record);
     else if (record->kind == RECORD_LIMITS)
@@ -211,6 +212,7 @@ static void context_ended(uint64_t context)
     if (context != 0)
         records_drop_owner(context, drop_allocation);
     launching_context_ended((CUcontext)(uintptr_t)context);
+    late_loading_forget();
 }
 
 static void primary_ended(int device)

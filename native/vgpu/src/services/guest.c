@@ -175,7 +175,7 @@ void guest_gone(const struct record *record)
     if (record->kind == RECORD_LINEAR && !record->charged)
         blocks_left(record->device, record->key, record->bytes);
     else if (record->kind == RECORD_ARRAY)
-        lodging_released(record->device, record->bytes);
+        lodging_released(record->device, WITH_ARRAYS, record->bytes);
     else if (record->charged && record->joint == 0)
         guest_release(record->device, record->bytes);
 }

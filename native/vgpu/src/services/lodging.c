@@ -6,8 +6,8 @@
 #include <string.h>
 
 static struct {
-    uint64_t paid;   /* by data, for blocks where others may lie */
-    uint64_t lodged; /* at most, by modules */
+    uint64_t paid[2]; /* by data, for blocks where others may lie */
+    uint64_t lodged;  /* at most, by modules */
 } blocks[REGION_DEVICES];
 
 void lodging_after_fork(void)
@@ -15,21 +15,31 @@ void lodging_after_fork(void)
     memset(blocks, 0, sizeof blocks);
 }
 
-void lodging_paid(int device, int64_t by)
+void lodging_paid(int device, enum lodging with, int64_t by)
 {
-    shared_add(&blocks[device].paid, (uint64_t)by);
+    shared_add(&blocks[device].paid[with], (uint64_t)by);
 }
 
 uint64_t lodging_paid_for(int device)
 {
-    return shared_get(&blocks[device].paid);
+    return shared_get(&blocks[device].paid[WITH_LINEAR]) + shared_get(&blocks[device].paid[WITH_ARRAYS]);
+}
+
+static uint64_t begin(int device, uint64_t most, uint64_t paid)
+{
+    uint64_t bytes = most < paid ? most : paid;
+    shared_add(&blocks[device].lodged, bytes);
+    return bytes;
 }
 
 uint64_t lodging_begins(int device, uint64_t most)
 {
-    uint64_t paid = lodging_paid_for(device), bytes = most < paid ? most : paid;
-    shared_add(&blocks[device].lodged, bytes);
-    return bytes;
+    return begin(device, most, lodging_paid_for(device));
+}
+
+void lodging_behind_arrays(int device, uint64_t most)
+{
+    begin(device, most, shared_get(&blocks[device].paid[WITH_ARRAYS]));
 }
 
 static uint64_t take(int device, uint64_t bytes)
@@ -53,12 +63,12 @@ void lodging_at_most(int device, uint64_t bytes)
         take(device, had - bytes);
 }
 
-void lodging_released(int device, uint64_t bytes)
+void lodging_released(int device, enum lodging with, uint64_t bytes)
 {
     uint64_t kept = shared_peek(&blocks[device].lodged) == 0 ? 0 : take(device, bytes);
     if (kept > 0)
         reconcile_keep(device, kept);
-    lodging_paid(device, -(int64_t)bytes);
+    lodging_paid(device, with, -(int64_t)bytes);
     if (bytes > kept)
         guest_release(device, bytes - kept);
 }

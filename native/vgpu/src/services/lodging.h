@@ -9,16 +9,20 @@
 
 #include <stdint.h>
 
-/* Data pay for so much more, or less, in blocks where others may lie. */
-void lodging_paid(int device, int64_t by);
+/* Data pay for so much more, or less, in blocks where others may lie; arrays for whole blocks, of which they take a part. */
+enum lodging { WITH_LINEAR, WITH_ARRAYS };
+void lodging_paid(int device, enum lodging with, int64_t by);
 uint64_t lodging_paid_for(int device);
 
 /* Data that paid for so much have gone: it is given back, but for what a module may still hold. */
-void lodging_released(int device, uint64_t bytes);
+void lodging_released(int device, enum lodging with, uint64_t bytes);
 
 /* A module may hold up to so much of what data pay for: as much as is counted. It is gone again: no longer. */
 uint64_t lodging_begins(int device, uint64_t most);
 void lodging_ends(int device, uint64_t bytes);
+
+/* Code lies in blocks of its own, and looks paid for where arrays are booked with more than they take. */
+void lodging_behind_arrays(int device, uint64_t most);
 
 /* All modules together hold no more than so much there. */
 void lodging_at_most(int device, uint64_t bytes);

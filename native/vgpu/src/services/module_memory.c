@@ -3,6 +3,7 @@
 #include "book/image.h"
 #include "services/blocks.h"
 #include "services/guest.h"
+#include "services/late_loading.h"
 #include "services/lodging.h"
 #include "services/pools.h"
 #include "services/reconcile.h"
@@ -10,11 +11,9 @@
 #include <errno.h>
 
 #define BLOCK (2ull << 20)         /* the driver takes memory from the card in blocks of this size */
-#define FUNCTION_MOST (32ull << 20) /* no function's code is larger: the rest was somebody else's */
 enum { LOADING_LAZY = 2 };
 
-/* The device of the current context when it has a memory limit; -1: nothing to measure. */
-static int measured_device(const struct real *real)
+int module_device(const struct real *real)
 {
     int device = guest_serves() ? guest_current_device(real) : -1;
     return device >= 0 && memory_limit(&guest.map, device) != 0 ? device : -1;
@@ -63,7 +62,7 @@ static void expect(const struct real *real, struct module_loading *loading, cons
 bool module_load_begin(const struct real *real, struct module_loading *loading, const struct module_image *image)
 {
     int saved = errno;
-    *loading = (struct module_loading){.device = measured_device(real), .before = {.device = -1}};
+    *loading = (struct module_loading){.device = module_device(real), .before = {.device = -1}};
     bool room = true;
     if (loading->device >= 0) {
         blocks_mingle(loading->device);
@@ -135,7 +134,7 @@ CUresult module_unload(CUresult (*unload)(void *), void *handle)
     if (!guest_serves())
         return INSIDE(unload(handle));
     struct parting parting = guest_part(RECORD_MODULE, (uint64_t)(uintptr_t)handle);
-    int device = parting.known ? parting.record.device : measured_device(real_cuda());
+    int device = parting.known ? parting.record.device : module_device(real_cuda());
     struct claim claimed = parting.known ? claim_of(&parting.record) : (struct claim){0, 0};
     struct free_delta before = {.device = -1};
     if (device >= 0) {
@@ -143,7 +142,9 @@ CUresult module_unload(CUresult (*unload)(void *), void *handle)
         if (reconcile_has_residue(device))
             before = free_delta_in_context(device); /* code that was loaded later goes with it */
     }
+    late_loading_ending();
     CUresult rc = INSIDE(unload(handle));
+    late_loading_ended();
     int saved = errno;
     if (rc != CUDA_SUCCESS && parting.known)
         records_insert(&parting.record);
@@ -159,27 +160,4 @@ void module_dropped(const struct record *module)
 {
     struct claim claimed = claim_of(module);
     reconcile_return(module->device, &claimed);
-}
-
-/* After an entry that may have loaded code which was put off. */
-CUresult module_looked_up(CUresult rc, const struct free_delta *before)
-{
-    int saved = errno;
-    if (rc == CUDA_SUCCESS && free_delta_less(before))
-        reconcile_changed(before->device, (int64_t)within(free_delta_taken(before), 0, FUNCTION_MOST), 0);
-    else if (before->device >= 0)
-        reconcile_end(before->device);
-    errno = saved;
-    return rc;
-}
-
-/* A look-up that has been made before takes nothing: only a new answer is worth the questions. */
-struct free_delta module_look_up_begin(const struct real *real)
-{
-    int saved = errno;
-    struct free_delta before = free_delta_in_context(measured_device(real));
-    if (before.device >= 0)
-        reconcile_begin(before.device);
-    errno = saved;
-    return before;
 }

@@ -3,8 +3,6 @@
  * the driver is asked, so a module that cannot fit is never loaded. What it took in truth is measured afterwards, by NVML's
  * figure for the process or, where NVML does not tell, by what the card lost within the bounds of what the image can take; should the
  * limit have no room for the rest, which can only be translated or unknown code, the module is unloaded and refused.
- *
- * Drivers load code lazily, when a function is first asked for. That cannot be undone, so it is charged whatever the limit says.
  */
 #ifndef VGPU_MODULE_MEMORY_H
 #define VGPU_MODULE_MEMORY_H
@@ -34,8 +32,7 @@ CUresult module_unload(CUresult (*unload)(void *), void *handle);
 struct record;
 void module_dropped(const struct record *module); /* with its context */
 
-/* Around an entry that may load code which was put off. */
-struct free_delta module_look_up_begin(const struct real *real);
-CUresult module_looked_up(CUresult rc, const struct free_delta *before);
+/* The device of the current context when it has a memory limit; -1: nothing to measure. */
+int module_device(const struct real *real);
 
 #endif

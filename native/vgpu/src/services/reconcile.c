@@ -164,9 +164,7 @@ static bool look(int device, struct region_slot *own, enum asking asking, uint64
         pools_go_on();
     }
     *exact = *exact && current && nothing_moves(device, begun, asking == AFTER_A_MOVE) && !(asks && pools_settle(device, false));
-    if (*exact)
-        shared_set(&unbooked[device].kept, 0);
-    else
+    if (!*exact)
         shared_set(&unbooked[device].settled, UINT64_MAX);
     return told;
 }
@@ -176,8 +174,10 @@ static void looked(int device, bool exact, uint64_t lost)
 {
     lodging_ends(device, above(unbooked[device].lent, lost));
     unbooked[device].lent = 0;
-    if (exact)
-        lodging_at_most(device, above(unbooked[device].most, unbooked[device].modules + unbooked[device].residue));
+    if (!exact)
+        return;
+    shared_set(&unbooked[device].kept, 0);
+    lodging_at_most(device, above(unbooked[device].most, unbooked[device].modules + unbooked[device].residue));
 }
 
 void reconcile_sight(int device, bool moving, struct sighting *seen)
@@ -191,6 +191,7 @@ void reconcile_sight(int device, bool moving, struct sighting *seen)
         looked(device, false, 0);
         if (told)
             *seen = (struct sighting){exact ? RECONCILE_EXACT : RECONCILE_AT_LEAST, unbooked[device].net, unbooked[device].settled};
+        shared_set(&unbooked[device].settled, UINT64_MAX); /* nothing was made of it */
         reconcile_unlock();
         if (!told && listed_bytes(device) == 0) /* else a pool was growing */
             return;
@@ -312,7 +313,7 @@ void reconcile_changed(int device, int64_t by, uint64_t expected)
 
 bool reconcile_has_residue(int device)
 {
-    return __atomic_load_n(&unbooked[device].residue, __ATOMIC_RELAXED) > 0;
+    return __atomic_load_n(&unbooked[device].residue, __ATOMIC_RELAXED) > 0 || shared_get(&unbooked[device].unnamed) > 0;
 }
 
 static bool reserve(int device, uint64_t bytes)
