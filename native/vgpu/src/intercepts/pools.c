@@ -111,6 +111,6 @@ CUresult cuDeviceGraphMemTrim(CUdevice ordinal)
     CUresult rc = INSIDE(real->cuDeviceGraphMemTrim(ordinal));
     int device = rc == CUDA_SUCCESS && guest_serves() ? guest_device(ordinal) : -1;
     if (device >= 0)
-        pools_graph_began(device);
+        pools_settle(device, false);
     return rc;
 }

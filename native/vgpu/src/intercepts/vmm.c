@@ -34,7 +34,9 @@ CUresult cuMemRelease(CUmemHandle handle)
     if (!guest_serves())
         return INSIDE(real->cuMemRelease(handle));
     struct record ended, before;
-    bool last = records_find(RECORD_HANDLE, handle, &before) && before.references == 1 && before.mappings == 0;
+    bool known = records_find(RECORD_HANDLE, handle, &before), last = known && before.references == 1 && before.mappings == 0;
+    int device = known ? before.device : -1;
+    underway_begin(device);
     /* The last hold: take the record first, for the number may be reused the moment the driver is done. */
     bool taken = last && records_count(RECORD_HANDLE, handle, -1, 0, &ended);
     CUresult rc = INSIDE(real->cuMemRelease(handle));
@@ -42,6 +44,7 @@ CUresult cuMemRelease(CUmemHandle handle)
         records_insert(&before);
     else if (taken || (rc == CUDA_SUCCESS && records_count(RECORD_HANDLE, handle, -1, 0, &ended)))
         guest_gone(&ended);
+    underway_end(device);
     return rc;
 }
 
@@ -135,16 +138,25 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemHandle 
     return rc;
 }
 
+static int device_at(CUdeviceptr address)
+{
+    struct record mapping, handle;
+    bool known = guest_serves() && records_find(RECORD_MAPPING, address, &mapping) && records_find(RECORD_HANDLE, mapping.owner, &handle);
+    return known ? handle.device : -1;
+}
+
 /* One call may undo several mappings that lie side by side. */
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes)
 {
     const struct real *real = real_cuda();
-    CUresult rc = INSIDE(real->cuMemUnmap(address, bytes));
-    if (rc != CUDA_SUCCESS || !guest_serves())
-        return rc;
     struct record mapping, ended;
-    for (CUdeviceptr at = address; at < address + bytes && records_remove(RECORD_MAPPING, at, &mapping); at += mapping.bytes)
+    int device = device_at(address);
+    underway_begin(device);
+    CUresult rc = INSIDE(real->cuMemUnmap(address, bytes));
+    bool undone = rc == CUDA_SUCCESS && guest_serves();
+    for (CUdeviceptr at = address; undone && at < address + bytes && records_remove(RECORD_MAPPING, at, &mapping); at += mapping.bytes)
         if (records_count(RECORD_HANDLE, mapping.owner, 0, -1, &ended))
             guest_gone(&ended);
+    underway_end(device);
     return rc;
 }

@@ -6,6 +6,7 @@
 #include "services/blocks.h"
 #include "services/guest.h"
 #include "services/contexts.h"
+#include "services/underway.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -22,6 +23,7 @@ struct pool {
     int16_t device;   /* region index; -1 = host memory: not charged */
     uint64_t charged;
     uint64_t reserved; /* by the driver, as last seen */
+    uint32_t launching; /* graphs that count on what is charged, and may not have taken it yet */
     uint64_t settled_ns;
     struct holes holes;
 };
@@ -137,7 +139,7 @@ static uint64_t attribute(const struct real *real, const struct pool *pool, int 
 static bool charge_growth(const struct real *real, struct pool *pool)
 {
     uint64_t reserved = attribute(real, pool, POOL_RESERVED_CURRENT);
-    if (reserved < pool->charged) {
+    if (reserved < pool->charged && pool->launching == 0) {
         backend->release(&guest.map, pool->device, MEMORY_DATA, pool->charged - reserved);
         pool->charged = reserved;
     }
@@ -153,13 +155,15 @@ static bool charge_growth(const struct real *real, struct pool *pool)
     return true;
 }
 
+/* What a graph that is about to run finds again from its last run is not taken from it. */
 static void trim(const struct real *real, struct pool *pool)
 {
-    if (pool->graph) {
+    if (!pool->graph) {
+        INSIDE(real->cuMemPoolTrimTo(pool->handle, 0));
+    } else if (pool->launching == 0) {
         pools_graph_trimmed();
         INSIDE(real->cuDeviceGraphMemTrim(guest.ordinal_of[pool->device]));
-    } else
-        INSIDE(real->cuMemPoolTrimTo(pool->handle, 0));
+    }
 }
 
 static bool settle_locked(const struct real *real, int device, bool with_trim)
@@ -320,12 +324,14 @@ bool pools_graph_begins(int device, uint64_t bytes, bool first)
     bool fits = pool != NULL;
     if (pool != NULL) {
         charge_growth(real, pool);
+        underway_begin(device);
         uint64_t growth = graph_growth(pool, bytes, first);
         fits = growth == 0 || backend->reserve(&guest.map, device, MEMORY_DATA, growth) == GRANTED;
         if (!fits && settle_locked(real, device, true)) {
             growth = graph_growth(pool, bytes, true);
             fits = backend->reserve(&guest.map, device, MEMORY_DATA, growth) == GRANTED;
         }
+        pool->launching++;
         if (fits)
             pool->charged += growth;
         else
@@ -340,8 +346,11 @@ void pools_graph_began(int device)
 {
     mutex_take(&pools_lock);
     struct pool *pool = graph_pool(device);
-    if (pool != NULL)
+    if (pool != NULL && pool->launching > 0) {
+        pool->launching--;
         charge_growth(real_cuda(), pool);
+        underway_end(device);
+    }
     pthread_mutex_unlock(&pools_lock);
 }
 
