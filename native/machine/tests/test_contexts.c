@@ -207,6 +207,39 @@ static void no_function_has_no_name(void)
     drop_machine();
 }
 
+CUresult cuCoredumpSetAttributeGlobal(int, const void *, const size_t *);
+CUresult cuCoredumpGetAttributeGlobal(int, void *, size_t *);
+
+static void settings_of_core_dumps_are_read_back(void)
+{
+    enum { TRIGGER_HOST = 2, LIGHTWEIGHT, USER_TRIGGER, FILE_NAME, PIPE_NAME, FLAGS };
+    fresh_machine("memory_mib=8192");
+    OK(cuInit(0));
+    bool on = false;
+    size_t one = 1, four = 4, size = 0;
+    unsigned flags = 0, unknown = 1 << 20;
+    char name[1024];
+    OK(cuCoredumpGetAttributeGlobal(FILE_NAME, NULL, &size));
+    OK(cuCoredumpGetAttributeGlobal(FILE_NAME, name, &size));
+    CHECK(strncmp(name, "core.cuda.", 10) == 0 && size == strlen(name) + 1);
+    size = 8;
+    OK(cuCoredumpSetAttributeGlobal(PIPE_NAME, "corepipe", &size));
+    EQUAL(cuCoredumpGetAttributeGlobal(PIPE_NAME, name, &size), 1);
+    size = sizeof name;
+    OK(cuCoredumpGetAttributeGlobal(PIPE_NAME, name, &size));
+    CHECK(strcmp(name, "corepipe") == 0);
+    OK(cuCoredumpGetAttributeGlobal(TRIGGER_HOST, &on, &one));
+    CHECK(on);
+    on = true;
+    OK(cuCoredumpSetAttributeGlobal(LIGHTWEIGHT, &on, &one));
+    OK(cuCoredumpGetAttributeGlobal(FLAGS, &flags, &four));
+    EQUAL(flags, 0x4f);
+    EQUAL(cuCoredumpSetAttributeGlobal(FLAGS, &unknown, &four), 1);
+    OK(cuCoredumpSetAttributeGlobal(USER_TRIGGER, &on, &one));
+    EQUAL(cuCoredumpSetAttributeGlobal(PIPE_NAME, "elsewhere", &size), 800);
+    drop_machine();
+}
+
 int main(void)
 {
     apart(contexts_cost_memory_and_stack_up);
@@ -218,5 +251,6 @@ int main(void)
     apart(no_machine_is_no_device);
     apart(errors_have_names_and_texts);
     apart(no_function_has_no_name);
+    apart(settings_of_core_dumps_are_read_back);
     return 0;
 }

@@ -1,5 +1,5 @@
 /* What this machine has no part of: memory and semaphores of graphics interfaces, texture references,
- * checkpoints, memory operations in streams, addresses of 32 bits. Each answers as a driver does on a system without it. */
+ * checkpoints, core dumps of one context, memory operations in streams, addresses of 32 bits. Each answers as a driver does on a system without it. */
 #include "cuda.h"
 
 #define SYMBOL(base, version, thread, name)
