@@ -186,11 +186,52 @@ static void memory_is_unregistered_where_it_begins(void)
     drop_machine();
 }
 
+CUresult cuGraphGetId(CUgraph, unsigned *);
+CUresult cuGraphExecGetId(CUgraphExec, unsigned *);
+CUresult cuGraphNodeGetLocalId(void *, unsigned *);
+CUresult cuGraphNodeGetToolsId(void *, unsigned long long *);
+CUresult cuGraphNodeGetContainingGraph(void *, CUgraph *);
+CUresult cuGraphAddEmptyNode(void **, CUgraph, void *const *, size_t);
+CUresult cuGraphDestroyNode(void *);
+
+static void tools_tell_graphs_and_nodes_apart_by_number(void)
+{
+    fresh_machine("memory_mib=8192");
+    begin(0);
+    CUgraph one, other, seen;
+    CUgraphExec exec;
+    void *first, *second, *elsewhere;
+    unsigned a, b, c;
+    unsigned long long x, y;
+    OK(cuGraphCreate(&one, 0));
+    OK(cuGraphCreate(&other, 0));
+    OK(cuGraphAddEmptyNode(&first, one, NULL, 0));
+    OK(cuGraphAddEmptyNode(&elsewhere, other, NULL, 0));
+    OK(cuGraphInstantiateWithFlags(&exec, one, 0));
+    OK(cuGraphGetId(one, &a));
+    OK(cuGraphGetId(other, &b));
+    OK(cuGraphExecGetId(exec, &c));
+    CHECK(a && b && c && a != b && b != c && a != c);
+    OK(cuGraphNodeGetToolsId(first, &x));
+    OK(cuGraphNodeGetToolsId(elsewhere, &y));
+    CHECK(x != y);
+    OK(cuGraphNodeGetContainingGraph(elsewhere, &seen));
+    CHECK(seen == other);
+    OK(cuGraphNodeGetLocalId(first, &a));
+    OK(cuGraphDestroyNode(first));
+    OK(cuGraphAddEmptyNode(&second, one, NULL, 0));
+    OK(cuGraphNodeGetLocalId(second, &b));
+    CHECK(a != b);
+    EQUAL(cuGraphNodeGetLocalId(first, &b), 1);
+    drop_machine();
+}
+
 int main(void)
 {
     apart(one_call_adds_nodes_of_every_kind);
     apart(an_object_lives_as_long_as_a_graph_or_anybody_wants_it);
     apart(advice_on_managed_memory_is_told_again);
     apart(memory_is_unregistered_where_it_begins);
+    apart(tools_tell_graphs_and_nodes_apart_by_number);
     return 0;
 }

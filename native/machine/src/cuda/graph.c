@@ -10,8 +10,10 @@
 struct graph *graph_new(CUgraph *out)
 {
     struct graph *g = handle_new(K_GRAPH);
-    if (g)
+    if (g) {
+        g->number = graph_number();
         *out = handle_of(K_GRAPH, g);
+    }
     return g;
 }
 
@@ -81,6 +83,7 @@ CUresult graph_add(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, si
     if (count)
         memcpy(copy, after, count * sizeof *copy);
     n->graph = graph;
+    n->number = g->nodes_made++;
     n->next = NULL;
     n->after = copy;
     n->after_count = count;

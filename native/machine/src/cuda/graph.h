@@ -4,6 +4,7 @@
 #include "objects.h"
 
 struct graph *graph_new(CUgraph *out);
+unsigned graph_number(void); /* the next one */
 void graph_end(CUgraph graph);
 CUresult graph_add(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, size_t count, const struct node *like);
 bool node_forget(struct node *n, CUgraphNode before); /* takes a dependency away; false: there was none */

@@ -9,20 +9,19 @@ static const char *const kinds[N_CONDITION + 1] = {
     [N_CONDITION] = "CONDITIONAL",
 };
 
-static void print_graph(FILE *file, CUgraph graph, unsigned *drawn)
+static void print_graph(FILE *file, CUgraph graph)
 {
     const struct graph *g = handle_get(K_GRAPH, graph);
-    unsigned number = (*drawn)++;
-    fprintf(file, "subgraph cluster_%u {\nlabel=\"graph_%u\"\n", number, number);
+    fprintf(file, "subgraph cluster_%u {\nlabel=\"graph_%u\"\n", g->number, g->number);
     for (CUgraphNode i = g->first; i;) {
         const struct node *n = handle_get(K_NODE, i);
-        fprintf(file, "\"%p\" [label=\"%s\"];\n", i, kinds[n->type]);
+        fprintf(file, "\"%p\" [label=\"%u: %s\"];\n", i, n->number, kinds[n->type]);
         for (size_t j = 0; j < n->after_count; j++)
             fprintf(file, "\"%p\" -> \"%p\";\n", n->after[j], i);
         if (n->child)
-            print_graph(file, n->child, drawn);
+            print_graph(file, n->child);
         for (unsigned j = 0; n->condition.bodies && j < n->condition.size; j++)
-            print_graph(file, n->condition.bodies[j], drawn);
+            print_graph(file, n->condition.bodies[j]);
         i = n->next;
     }
     fputs("}\n", file);
@@ -37,9 +36,8 @@ EXPORT CUresult cuGraphDebugDotPrint(CUgraph graph, const char *path, unsigned i
     FILE *file = fopen(path, "w");
     if (!file)
         return CUDA_ERROR_OPERATING_SYSTEM;
-    unsigned drawn = 0;
     fputs("digraph dot {\n", file);
-    print_graph(file, graph, &drawn);
+    print_graph(file, graph);
     fputs("}\n", file);
     return fclose(file) ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS;
 }

@@ -47,6 +47,7 @@ static CUresult instantiate(CUgraphExec *out, CUgraph graph, unsigned long long 
     struct graph_exec *e = handle_new(K_EXEC);
     if (!e)
         return CUDA_ERROR_OUT_OF_MEMORY;
+    e->number = graph_number();
     e->flags = (unsigned)flags;
     e->context = context ? context_current_handle() : NULL;
     CUresult rc = flatten(e, graph);

@@ -92,6 +92,7 @@ struct node {
     struct object o;
     CUgraph graph;
     CUgraphNode next;        /* in the graph, in order of creation */
+    unsigned number;         /* in its graph, from 0, and never given again */
     int type;
     CUgraphNode *after;
     size_t after_count;
@@ -115,7 +116,8 @@ struct graph {
     size_t count;
     unsigned card;
     CUcontext context;
-    uint64_t version;
+    unsigned number;         /* of all graphs of the process, executable ones among them */
+    unsigned nodes_made;
     struct held *held;       /* user objects, with references of its own */
     CUgraph parent;          /* of a node's graph: nobody else ends it */
     bool body;               /* of a condition */
@@ -131,6 +133,7 @@ struct graph_exec {
     uint64_t ns;
     uint64_t *alloc_addresses;
     size_t alloc_count;
+    unsigned number;
     unsigned flags;
     CUcontext context;
     struct held *held;
