@@ -19,7 +19,7 @@ from pumice.node.pods import Held, NodePod
 from pumice.node.protocol import Allocator, Conflict, Cut, Decision, Outdated, Refuse, Repeat, Serve
 from pumice.node.vgpu import mps
 from pumice.node.vgpu.advertise import Handshake, advertisement
-from pumice.node.vgpu.answer import ResponseOptions, build, places, refusal, sliced
+from pumice.node.vgpu.answer import ResponseOptions, build, opened, places, refusal
 from pumice.node.vgpu.inventory import SharedCard, core_list, memory_list, share, share_list
 from pumice.node.vgpu.matching import FAILED, INIT, Broken, Matcher, Unclear, Work, done, leftovers
 from pumice.node.vgpu.record import Record
@@ -188,7 +188,7 @@ class VgpuAllocator(Allocator):
         if isinstance(found, str):
             return found
         minors = [self._minors.get(slice_.place.card, -1) for slice_ in found]
-        return sliced(found, minors, self._sharing, self._response_options, self._dice)
+        return opened((), found, minors, self._sharing, self._response_options, self._dice)
 
     def daemons(self, pods: Sequence[NodePod]) -> Mapping[str, Bounds]:
         """Those of every card that is shared by MPS."""

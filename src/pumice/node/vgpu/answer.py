@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -19,6 +19,7 @@ from pumice.ports.slices import Place, Slice
 from pumice.wire import cdi, limits_page, variables
 from pumice.wire.device_lists import CDI_ANNOTATIONS, CDI_FIELD
 from pumice.wire.limits_page import GrantedCard, LimitsPage
+from pumice.wire.nvidia_vgpu import PodDevice
 
 LIBRARY: Final = "/usr/local/vgpu/libvgpu.so"
 PRELOAD: Final = "/etc/ld.so.preload"
@@ -112,32 +113,39 @@ def build(
     """
     devices = sorted((device for device in work.devices if device.slot < 0), key=lambda device: cards[device.uuid].index)
     chosen = list(dict.fromkeys(cards[device.uuid] for device in devices))
-    env, mounts = _visible(chosen, slices, response_options)
     minors = [card.minor for card in chosen] + [cards[slice_.place.card].minor for slice_ in slices]
-    if not devices:
-        return sliced(slices, minors, sharing, response_options, dice)
-    if sharing.mps:
-        bare = _bare(chosen, slices, minors, sharing, response_options, dice)
-        bound, shared = mps.told(devices[0], sharing, response_options.mps_root)
-        note = response_options.page(work.pod.uid, work.container.name, limits_page.MPS_NOTE)
-        return replace(
-            bare, env={**bare.env, **bound}, mounts=(*bare.mounts, *shared),
-            directories=(MakeDirectory(f"{response_options.mps_root}/shm"),),
-            files=(InstallFile(note, b"", 0o644, durable=False),),
-        )  # fmt: skip
-    env |= {variables.memory_limit_of(i): f"{d.memory * sharing.factor}m" for i, d in enumerate(devices)}
-    env[variables.SM_LIMIT] = str(next(device.cores for device in work.devices if device.slot < 0))
     region = f"{_uuid4(dice)}.cache"
-    env[variables.SHARED_CACHE] = f"{CACHE}/{region}"
-    if sharing.oversubscribed:
-        env[variables.OVERSUBSCRIBE] = "true"
-    if not sharing.limit_cores:
-        env[variables.CORE_POLICY] = "disable"
-    if response_options.log_level:
-        env[variables.LIBRARY_LOG_LEVEL] = response_options.log_level
+    bare = opened(chosen, slices, minors, sharing, response_options, dice)
+    if not devices:
+        return bare
+    if sharing.mps:
+        return _bound_by_mps(bare, work, devices[0], sharing, response_options)
+    return _limited(bare, work, devices, slices, region, sharing, response_options)
+
+
+def _bound_by_mps(
+    bare: Answer, work: Work, device: PodDevice, sharing: Sharing, response_options: ResponseOptions
+) -> Answer:
+    """On a card shared by MPS its daemon bounds the container, and no library does."""
+    bound, shared = mps.told(device, sharing, response_options.mps_root)
+    note = response_options.page(work.pod.uid, work.container.name, limits_page.MPS_NOTE)
+    return replace(
+        bare, env={**bare.env, **bound}, mounts=(*bare.mounts, *shared),
+        directories=(MakeDirectory(f"{response_options.mps_root}/shm"),),
+        files=(InstallFile(note, b"", 0o644, durable=False),),
+    )  # fmt: skip
+
+
+def _limited(
+    bare: Answer, work: Work, devices: Sequence[PodDevice], slices: Sequence[Slice], region: str,
+    sharing: Sharing, response_options: ResponseOptions,
+) -> Answer:  # fmt: skip
+    """With the library, its region and the limits that it obeys."""
+    env = {**bare.env, **_limits(work, devices, region, sharing, response_options)}
     directory = response_options.directory(work.pod.uid, work.container.name)
     page = response_options.page(work.pod.uid, work.container.name)
-    mounts += [
+    mounts = [
+        *bare.mounts,
         Mount(LIBRARY, f"{response_options.hook}/libvgpu.so", read_only=True),
         Mount(limits_page.PATH, page, read_only=True),
         Mount(CACHE, directory),
@@ -151,33 +159,38 @@ def build(
     granted = [GrantedCard(d.uuid, (d.memory * sharing.factor) << 20, d.cores) for d in devices]
     granted += [GrantedCard(slice_.uuid) for slice_ in slices]
     limits = LimitsPage(tuple(granted), env[variables.SHARED_CACHE], sharing.oversubscribed, sharing.limit_cores)
-    asked, annotations = _cdi(chosen, slices, response_options, dice)
-    return Answer(
-        env=env,
-        mounts=tuple(mounts),
-        nodes=_nodes(minors, slices, sharing, response_options),
-        cdi=asked,
-        annotations=annotations,
+    return replace(
+        bare, env=env, mounts=tuple(mounts),
         directories=(MakeDirectory(directory, fresh=fresh), MakeDirectory(response_options.lock)),
         files=(
             InstallFile(page, limits_page.render(limits), 0o644, keep=not fresh, durable=False),
             InstallFile(f"{directory}/{region}", b"", 0o666, durable=False),
         ),
-    )
+    )  # fmt: skip
 
 
-def sliced(
-    slices: Sequence[Slice], minors: Sequence[int], sharing: Sharing, response_options: ResponseOptions, dice: random.Random
-) -> Answer:
-    """The answer for a container that gets slices and nothing else; ``minors`` are their cards'."""
-    return _bare((), slices, minors, sharing, response_options, dice)
+def _limits(
+    work: Work, devices: Sequence[PodDevice], region: str, sharing: Sharing, response_options: ResponseOptions
+) -> dict[str, str]:
+    """What the environment says of the limits; ``devices`` in the order in which the container counts its cards."""
+    env = {variables.memory_limit_of(i): f"{d.memory * sharing.factor}m" for i, d in enumerate(devices)}
+    env[variables.SM_LIMIT] = str(next(device.cores for device in work.devices if device.slot < 0))
+    env[variables.SHARED_CACHE] = f"{CACHE}/{region}"
+    if sharing.oversubscribed:
+        env[variables.OVERSUBSCRIBE] = "true"
+    if not sharing.limit_cores:
+        env[variables.CORE_POLICY] = "disable"
+    if response_options.log_level:
+        env[variables.LIBRARY_LOG_LEVEL] = response_options.log_level
+    return env
 
 
-def _bare(
+def opened(
     cards: Sequence[SharedCard], slices: Sequence[Slice], minors: Sequence[int], sharing: Sharing,
     response_options: ResponseOptions, dice: random.Random,
 ) -> Answer:  # fmt: skip
-    """What opens cards and slices, and bounds nobody."""
+    """What opens cards and slices, and bounds nobody: the answer for a container that gets slices and nothing else. ``minors``
+    are the cards'."""
     env, mounts = _visible(cards, slices, response_options)
     asked, annotations = _cdi(cards, slices, response_options, dice)
     nodes = _nodes(minors, slices, sharing, response_options)
@@ -229,14 +242,10 @@ def _nodes(
 ) -> tuple[DeviceNode, ...]:
     if not (response_options.device_specs or sharing.pass_device_specs):
         return ()
-    paths = [path for path in CONTROL_NODES if _present(path, response_options.present)]
+    paths: list[str] = [path for path in CONTROL_NODES if path in response_options.present]
     paths += [f"/dev/nvidia{minor}" for minor in minors if minor >= 0]
     paths += [node for slice_ in slices for node in slice_.nodes]
     return tuple(DeviceNode(path, response_options.dev_root.rstrip("/") + path) for path in dict.fromkeys(paths))
-
-
-def _present(path: str, present: Collection[str]) -> bool:
-    return path in present
 
 
 def _disabled(work: Work, response_options: ResponseOptions) -> bool:
