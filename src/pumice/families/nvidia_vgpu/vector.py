@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +15,7 @@ from numpy.typing import NDArray
 from pumice.families.card_policies import FOR_SLOTS, POLICIES, TIE
 from pumice.families.nvidia_vgpu.ask import UNSET, ContainerAsk, VgpuAsk
 from pumice.families.nvidia_vgpu.mig import STATES, Geometry
+from pumice.families.nvidia_vgpu.mig_answers import Answers, answers_of
 from pumice.families.nvidia_vgpu.mig_catalogue import Catalogue
 from pumice.families.nvidia_vgpu.mig_policy import Chooser
 from pumice.families.nvidia_vgpu.rows import needed, type_allowed
@@ -140,14 +139,9 @@ def _rank_slots(ask: VgpuAsk, columns: Columns, catalogue: Catalogue, choose: Ch
             need = _slot_need(container, columns.total[here], geometry)
             if need is None:
                 return None
-            tables.append((here, need, _answers(geometry, need * geometry.factor, choose)))
+            tables.append((here, need, answers_of(geometry, need * geometry.factor, choose)))
         if picks > 1:  # where the walk fails all the same, fit may yet find a way (search.py)
-            room = np.zeros((nodes, width), np.int64)
-            for here, _, answers in tables:
-                local = np.where(here, columns.state % STATES, 0)
-                answers.prepare(local)
-                np.copyto(room, answers.room.take(local), where=here)
-            enough &= room.sum(axis=1) >= _larger(ask, container)[1]
+            enough &= _room_for_slots(tables, columns.state) >= _larger(ask, container)[1]
         order = _order(ask.card_policy, now.memory, now.shares, reverse)
         taken = np.zeros((nodes, width), bool)
         for _ in range(container.count):
@@ -216,7 +210,21 @@ class _Offer:
     after: NDArray[np.int32]
 
 
-def _offers(tables: Sequence[tuple[Bools, int, Answers]], columns: Columns, now: _Cards, cores: int) -> _Offer:
+Tables = Sequence[tuple[Bools, int, Answers]]
+"""The cards of a geometry, what a slot of them must have, and what each state of theirs answers."""
+
+
+def _room_for_slots(tables: Tables, state: NDArray[np.int32]) -> Ints:
+    """How many slots each node's cards have room for."""
+    room = np.zeros(state.shape, np.int64)
+    for here, _, answers in tables:
+        local = np.where(here, state % STATES, 0)
+        answers.prepare(local)
+        np.copyto(room, answers.room.take(local), where=here)
+    return np.asarray(room.sum(axis=1))
+
+
+def _offers(tables: Tables, columns: Columns, now: _Cards, cores: int) -> _Offer:
     shape = columns.total.shape
     offer = _Offer(np.zeros(shape, bool), np.zeros(shape, np.int64), np.zeros(shape), np.zeros(shape),
                    np.zeros(shape, np.int32))  # fmt: skip
@@ -240,42 +248,6 @@ def _slot_need(container: ContainerAsk, totals: Ints, geometry: Geometry) -> int
         return container.memory
     needs = {needed(container, int(total), geometry) for total in np.unique(totals)}
     return needs.pop() if len(needs) == 1 else None
-
-
-class Answers:
-    """Per state of a geometry: whether a slot of ``need`` MiB is free, what it charges, and what it costs. Worked out for
-    the states that occur: a card whose slices may lie anywhere has more than a thousand."""
-
-    def __init__(self, geometry: Geometry, need: int, choose: Chooser | None) -> None:
-        self.geometry, self.need, self.choose = geometry, need, choose
-        self.fits, self.known = np.zeros(geometry.states, bool), np.zeros(geometry.states, bool)
-        self.charge, self.cost = np.zeros(geometry.states, np.int64), np.zeros(geometry.states)
-        self.after = np.full(geometry.states, -2, np.int32)
-        self.room = np.zeros(geometry.states, np.int64)
-
-    def prepare(self, states: NDArray[Any]) -> None:
-        """Answer for all of these."""
-        seen = np.zeros(len(self.known), bool)
-        seen[states] = True
-        for number in np.flatnonzero(seen & ~self.known).tolist():
-            self.known[number] = True
-            active, used = self.geometry.state_of(number)
-            self.room[number] = self.geometry.room(active, used, self.need)
-            if self.choose is None:
-                choice = self.geometry.first_fit(active, used, self.need)
-                offer = None if choice is None else (0.0, *choice)
-            else:
-                offer = self.choose(self.geometry, active, used, self.need)
-            if offer is not None:
-                self.fits[number], self.cost[number] = True, offer[0]
-                self.charge[number] = self.geometry.slot(offer[1], offer[2]).memory
-                after = self.geometry.number_of(*self.geometry.taken(active, used, offer[1], offer[2]))
-                self.after[number] = self.geometry.number * STATES + after
-
-
-@lru_cache(maxsize=1024)
-def _answers(geometry: Geometry, need: int, choose: Chooser | None) -> Answers:
-    return Answers(geometry, need, choose)
 
 
 def _order(policy: str, memory: Ints, shares: Ints, reverse: Ints) -> Ints:
