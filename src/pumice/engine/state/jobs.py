@@ -1,7 +1,7 @@
 """Pods, jobs (PodGroups) and queues as they know each other, with counts and sums kept up to date.
 
 A queue owns its jobs, a job its tasks; each knows its owner again. What is to be said of a pod or a queue alone stands in
-``tasks`` and ``queues``, which know nothing of jobs.
+``tasks`` and ``queues``, which know nothing of jobs; whether a job's pods are enough, in ``gang``.
 
 ``Job.move`` and ``Job.join``/``leave`` are the only places where a task's status and the sums of job and queue change. Most of
 tens of thousands of jobs are one running pod, alike: what jobs hold is therefore shared between equal ones, replaced and
@@ -10,15 +10,14 @@ never changed in place (``allocated``, ``inqueue``, ``elastic``, ``counts``, and
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from pumice.engine.state.classes import PodClass
-from pumice.engine.state.interning import NO_COUNTS, NOTHING, changed, counted, nothing, spare
+from pumice.engine.state.gang import Gang
+from pumice.engine.state.interning import NOTHING, changed, counted, nothing, spare
 from pumice.engine.state.line import ActiveJobs
 from pumice.engine.state.queues import QueueRecord
 from pumice.engine.state.resources import Vector, add, exceeded, shared, subtract
@@ -34,8 +33,6 @@ from pumice.engine.state.statuses import (
 from pumice.engine.state.tasks import IllegalMove, TaskRecord, name_index
 from pumice.wire.names import SCHEDULER_NAME
 from pumice.wire.volcano import INQUEUE, OPEN, PENDING, RUNNING, UNKNOWN, PodGroup, PodGroupCondition
-
-_ROLE_VALID = READY_STATUSES | {Status.PIPELINED, Status.PENDING}
 
 
 class Task(TaskRecord):
@@ -75,7 +72,7 @@ class QueueState(QueueRecord):
         self.stirred[self] = None
 
 
-class Job(Struct, eq=False):
+class Job(Gang[Task], eq=False):
     """One PodGroup with its tasks. ``group`` is None while only its pods are known; then it counts as a group of one
     when ``implicit`` (bare pods) and does not take part otherwise."""
 
@@ -90,17 +87,10 @@ class Job(Struct, eq=False):
     wait_until: float = 0.0
     """An owned bare pod waits this long for the PodGroup that the controller makes for its owner."""
     priority: int = 0
-    min_available: int = 1
-    role_minimum: dict[str, int] = msgspec.field(default_factory=nothing)
     min_resources: Vector | None = None
     phase: str = ""
     conditions: dict[str, PodGroupCondition] = msgspec.field(default_factory=nothing)
-    tasks: dict[str, Task] = msgspec.field(default_factory=dict)
     pending: dict[str, Task] = msgspec.field(default_factory=nothing)
-    counts: tuple[int, ...] = NO_COUNTS
-    """Tasks by status."""
-    ready_count: int = 0
-    """Tasks that are bound, on their way, or have succeeded (spec 4.4)."""
     pending_best_effort: int = 0
     runnable: int = 0
     """Pending tasks that are not aside."""
@@ -326,31 +316,6 @@ class Job(Struct, eq=False):
         """Whether it is a job still: it has pods or a PodGroup."""
         return self in self.queue.jobs
 
-    # -- counts (spec 4.4, but a best-effort member counts when it has a place like any other: upstream counts it while it
-    #    is pending, and so binds a gang by halves where no node has room for one pod more) ----------------------------
-
-    def count(self, *statuses: Status) -> int:
-        return sum(self.counts[s] for s in statuses)
-
-    @property
-    def allocated_count(self) -> int:
-        return self.count(*ALLOCATED_STATUSES)
-
-    @property
-    def firm_count(self) -> int:
-        """Those of its ready tasks that no refused Binding takes away any more."""
-        return self.ready_count - self.counts[Status.BINDING] - self.counts[Status.ALLOCATED]
-
-    @property
-    def valid_count(self) -> int:
-        return self.ready_count + self.counts[Status.PIPELINED] + self.counts[Status.PENDING]
-
-    def is_ready(self) -> bool:
-        return self.ready_count >= self.min_available
-
-    def is_pipelined(self) -> bool:
-        return self.counts[Status.PIPELINED] + self.ready_count >= self.min_available
-
     def unit(self) -> Vector:
         """What its queue is charged when it goes on: its gang as far as it lacks members, else one pod."""
         lacking = max(1, self.min_available - self.ready_count)
@@ -372,31 +337,6 @@ class Job(Struct, eq=False):
 
     def is_pending(self) -> bool:
         return self.phase in ("", PENDING)
-
-    # -- role minimums ------------------------------------------------------------------------------------------
-
-    def role_counts(self, statuses: Iterable[Status], without: Collection[Task] = ()) -> dict[str, int]:
-        wanted = frozenset(statuses)
-        found: dict[str, int] = {}
-        for task in self.tasks.values():
-            if task.status in wanted and task not in without:
-                found[task.role] = found.get(task.role, 0) + 1
-        return found
-
-    def _roles_hold(self, statuses: Iterable[Status], without: Collection[Task] = ()) -> bool:
-        if not self.role_minimum or self.min_available < sum(self.role_minimum.values()):
-            return True
-        have = self.role_counts(statuses, without)
-        return all(have.get(role, 0) >= least for role, least in self.role_minimum.items())
-
-    def role_valid(self) -> bool:
-        return self._roles_hold(_ROLE_VALID)
-
-    def role_ready(self, without: Collection[Task] = ()) -> bool:
-        return self._roles_hold(READY_STATUSES, without)
-
-    def role_pipelined(self) -> bool:
-        return self._roles_hold(READY_STATUSES | {Status.PIPELINED})
 
     def order(self) -> tuple[float, int, str]:
         """Fall-back order: age in whole seconds, then class, then uid. Jobs of one second count as of one age; putting
