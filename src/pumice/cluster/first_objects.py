@@ -9,12 +9,13 @@ import asyncio
 import json
 from importlib.resources import files
 
+from pumice.cluster.controllers.folders import standard_class
 from pumice.cluster.spec import ClusterSpec
 from pumice.model.errors import Unavailable
 from pumice.ports.cluster import ApiError, Cluster, Json, Resource
 from pumice.wire import names, volcano
 from pumice.wire.conditions import holds
-from pumice.wire.kinds import CONFIGMAPS, CRDS, NAMESPACES
+from pumice.wire.kinds import CONFIGMAPS, CRDS, NAMESPACES, STORAGE_CLASSES
 from pumice.wire.kubernetes import LAST_APPLIED
 from pumice.wire.yaml_text import safe_load
 
@@ -45,6 +46,8 @@ async def ensure(kube: Cluster, spec: ClusterSpec) -> None:
     kinds = volcano_kinds()
     for kind in kinds:
         await _create(kube, CRDS, kind)
+    if spec.control_plane == "embedded":  # its controllers make the volumes
+        await _create(kube, STORAGE_CLASSES, standard_class())
     if not spec.bare:
         await _configuration(kube)
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
+from pumice.cluster.controllers import folders
 from pumice.cluster.controllers.actions import Action, Json, Patch, RemoveFolder, Tell, View
 from pumice.cluster.controllers.actions import Delete as DeleteObject
 from pumice.cluster.controllers.common import is_deleting, status_patch, timestamp
@@ -43,8 +44,11 @@ def reconcile_claim(claim: View, volumes: Iterable[View], classes: Iterable[View
         found = sorted((v for v in known if _suits(v, claim)), key=lambda v: (_size(v), v["metadata"]["name"]))
     if found:
         return _bind(claim, found[0], now)
-    why = _why_unbound(str(spec.get("storageClassName") or ""), class_, waits=waits)
-    return [*status_patch(CLAIMS, claim, {"phase": "Pending"}), Tell(_about(claim), *why)]
+    pending: list[Action] = [*status_patch(CLAIMS, claim, {"phase": "Pending"})]
+    ours = class_ is not None and class_.get("provisioner") == folders.PROVISIONER
+    if class_ is not None and ours and (made := folders.make(claim, class_, _about(claim))):
+        return [*pending, *made]
+    return [*pending, Tell(_about(claim), *_why_unbound(str(spec.get("storageClassName") or ""), class_, waits=waits))]
 
 
 def reconcile_volume(volume: View, claim: View | None, now: float) -> list[Action]:

@@ -14,10 +14,12 @@ import pytest
 from tests.unit.cluster.controllers.conftest import Cluster, template
 
 from pumice.cluster.controllers.caches import Caches
+from pumice.cluster.controllers.folders import standard_class
 from pumice.cluster.controllers.shell import _remove
 from pumice.cluster.controllers.storage import CLAIMS, CLASSES, VOLUMES
 from pumice.ports.cluster import Json, Resource
 from pumice.wire.kinds import EVENTS, PODS
+from pumice.wire.kubernetes import SELECTED_NODE
 
 With = Callable[[Callable[[Cluster], Coroutine[Any, Any, None]]], None]
 
@@ -301,3 +303,45 @@ def test_a_folder_that_is_exchanged_for_a_link_while_it_is_removed_leads_nowhere
     _remove([root], "/tmp/a/v")
     assert machines.is_dir()
     assert not (root / "tmp" / "b" / "v").exists()
+
+
+async def _chosen(cluster: Cluster, name: str, node: str = "n1") -> None:
+    await cluster.kube.patch(CLAIMS, name, {"metadata": {"annotations": {SELECTED_NODE: node}}}, "default")
+    await cluster.settle()
+
+
+def test_a_folder_is_made_for_a_claim_once_its_node_is_chosen_and_goes_with_it(with_controllers: With) -> None:
+    async def work(cluster: Cluster) -> None:
+        await cluster.kube.create(CLASSES, standard_class())
+        await cluster.make(CLAIMS, "PersistentVolumeClaim", "c", {
+            "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}})  # fmt: skip
+        await cluster.settle()
+        assert await cluster.names(VOLUMES, "") == []
+        assert [reason for _, reason, _ in await told(cluster, "c")] == ["WaitForFirstConsumer"]
+        await _chosen(cluster, "c")
+        mine = await see(cluster, CLAIMS, "c")
+        assert (mine["status"]["phase"], mine["spec"]["storageClassName"]) == ("Bound", "standard")
+        spec = (await see(cluster, VOLUMES, mine["spec"]["volumeName"]))["spec"]
+        assert spec["nodeAffinity"]["required"]["nodeSelectorTerms"][0]["matchExpressions"][0]["values"] == ["n1"]
+        assert spec["hostPath"]["path"] == f"/tmp/pumice-volumes/pvc-{mine['metadata']['uid']}"
+        await cluster.kube.delete(CLAIMS, "c", "default")
+        await cluster.settle()
+        assert await cluster.names(VOLUMES, "") == []
+
+    with_controllers(work)
+
+
+@pytest.mark.parametrize(("class_", "spec", "why"), [
+    ({"volumeBindingMode": "Immediate"}, {}, "must have volumeBindingMode WaitForFirstConsumer"),
+    ({}, {"volumeMode": "Block"}, "no block devices"),
+    ({}, {"selector": {"matchLabels": {"a": "b"}}}, "a selector is for volumes that are there"),
+])  # fmt: skip
+def test_what_is_no_folder_is_not_made_and_the_claim_says_why(with_controllers: With, class_: Json, spec: Json, why: str) -> None:
+    async def work(cluster: Cluster) -> None:
+        await cluster.kube.create(CLASSES, standard_class() | class_)
+        await claim(cluster, "c", "standard", **spec)
+        await _chosen(cluster, "c")
+        assert await cluster.names(VOLUMES, "") == []
+        assert any(reason == "ProvisioningFailed" and why in text for _, reason, text in await told(cluster, "c"))
+
+    with_controllers(work)
