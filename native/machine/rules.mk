@@ -74,6 +74,16 @@ $(MB)/runtime/libcudart.so.$(1): $(MB)/obj/runtime-$(1)/exports.map $(patsubst $
 endef
 $(foreach name,$(M_RUNTIME_NAMES),$(eval $(call M_RUNTIME,$(name))))
 
+# CUPTI, which traces nothing, beside it.
+M_CUPTI := $(patsubst $(M)/src/%.c,$(MB)/obj/%.o,$(wildcard $(M)/src/cupti/*.c))
+$(MB)/obj/cupti/exports.map:
+	@mkdir -p $(@D)
+	@echo 'libcupti.so.13 { global: cupti*; local: *; };' > $@
+$(MB)/runtime/libcupti.so.13: $(MB)/obj/cupti/exports.map $(M_CUPTI)
+	@mkdir -p $(@D)
+	@echo LD $@ && $(CC) $(M_LDFLAGS) -Wl,-soname,$(@F) -Wl,--version-script=$< -o $@ $(M_CUPTI)
+M_RUNTIMES += $(MB)/runtime/libcupti.so.13
+
 M_LIBS := $(MB)/libcuda.so.1 $(MB)/libnvidia-ml.so.1 $(MB)/libdcmi.so $(MB)/libascendcl.so $(MB)/nvidia-cuda-mps-control
 ALL += $(M_OLDER) $(M_RUNTIMES)
 ALL += $(M_LIBS)
@@ -86,7 +96,7 @@ machine-install: $(M_LIBS) $(M_OLDER) $(M_RUNTIMES)
 	@for d in $(M_GENERATIONS:%=driver-%); do mkdir -p $(PREFIX)/machine/$$d && install -m 755 $(MB)/$$d/libcuda.so.1 $(PREFIX)/machine/$$d/; done
 INSTALL += machine-install
 
--include $(wildcard $(MB)/obj/runtime-*/*.d) $(M_CORE:.o=.d) $(M_CUDA:.o=.d) $(M_NVML:.o=.d) $(M_MPS:.o=.d) $(M_NPU:.o=.d) $(M_DCMI:.o=.d) $(M_ACL:.o=.d)
+-include $(wildcard $(MB)/obj/runtime-*/*.d) $(M_CORE:.o=.d) $(M_CUDA:.o=.d) $(M_NVML:.o=.d) $(M_MPS:.o=.d) $(M_CUPTI:.o=.d) $(M_NPU:.o=.d) $(M_DCMI:.o=.d) $(M_ACL:.o=.d)
 
 # ---- tests: C programs against their own prototypes, run by a small driver ----
 

@@ -125,6 +125,13 @@ for card in (0, 1):
         full[card] = str(error)
 print(json.dumps({"moved": moved, "count": torch.cuda.device_count(), "full": full}))
 """
+PROFILES = """
+import torch
+with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]) as traced:
+    torch.ones(1000, device="cuda").add_(1)
+    torch.cuda.synchronize()
+print("aten::add_" in {event.key for event in traced.key_averages()})
+"""
 REFUSED = """
 import torch
 ones = torch.ones(4, 4, device="cuda")
@@ -188,7 +195,7 @@ def test_two_programs_share_a_card_and_each_is_shown_its_share(one_card: OneMach
     assert one_card.machine.peak(0) <= 2 * LIMIT * MIB
     outside = subprocess.run([str(one_card.directory / "bin/nvidia-smi")], capture_output=True, text=True, check=True,
                              env=one_card.environment | {"PUMICE_MACHINE": str(one_card.directory)}).stdout  # fmt: skip
-    assert outside.count("python") == 2
+    assert all(f" {program.pid} " in outside for program in programs)
 
 
 @pytest.mark.parametrize("allocator", ALLOCATORS)
@@ -234,6 +241,11 @@ def test_its_kernels_keep_to_a_part_of_the_cards_time(one_card: OneMachine, torc
     assert program.stdout is not None
     assert program.stdout.readline() == "begun\n"
     assert 0 < one_card.busy_share(program.pid, 4.0) < 0.08
+
+
+def test_the_profiler_traces_what_the_processor_does(one_card: OneMachine, torch_python: str) -> None:
+    """It asks CUPTI for the card's part, which some of NVIDIA's end over."""
+    assert _said(one_card, torch_python, PROFILES).splitlines()[-1] == "True"
 
 
 def test_what_has_nvidias_runtime_inside_refuses_in_its_own_words(one_card: OneMachine, torch_python: str) -> None:

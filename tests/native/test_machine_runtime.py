@@ -15,6 +15,7 @@ from kit.one_machine import OneMachine
 from pumice.machine import MachineError, library_dir
 
 RUNTIMES = ["libcudart.so.11.0", "libcudart.so.12", "libcudart.so.13"]
+CUPTI = "libcupti.so.13"
 ALLOCATES = """
 import ctypes, sys
 runtime = ctypes.CDLL(sys.argv[1])
@@ -24,6 +25,16 @@ assert runtime.cudaMemGetInfo(ctypes.byref(free), ctypes.byref(total)) == 0
 while not (error := runtime.cudaMalloc(ctypes.byref(ctypes.c_void_p()), ctypes.c_size_t(10 << 20))):
     held += 10
 print(total.value >> 20, (free.value >> 20) - held < 10, runtime.cudaGetErrorString(error).decode())
+"""
+TRACES = """
+import ctypes
+driver, tools = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL("libcupti.so.13")
+assert driver.cuInit(0) == 0
+version, text = ctypes.c_uint32(), ctypes.c_char_p()
+assert tools.cuptiGetVersion(ctypes.byref(version)) == 0
+refused = tools.cuptiSubscribe(ctypes.byref(ctypes.c_void_p()), None, None)
+assert tools.cuptiGetResultString(refused, ctypes.byref(text)) == 0
+print(version.value // 10000, text.value.decode())
 """
 
 VENDOR = """
@@ -74,15 +85,20 @@ def test_a_library_that_names_nvidias_runtime_by_rpath_finds_the_machines(one_ca
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
-@pytest.mark.parametrize("name", RUNTIMES)
-def test_every_name_of_nvidias_runtime_is_there(name: str) -> None:
+def test_a_program_that_loads_cupti_by_name_is_told_that_nothing_is_traced(one_card: OneMachine) -> None:
+    done = one_card.run("--memory", "3000", "--", sys.executable, "-c", TRACES)
+    assert (done.returncode, done.stdout) == (0, "13 CUPTI_ERROR_NOT_SUPPORTED\n"), done.stderr
+
+
+@pytest.mark.parametrize("name", [*RUNTIMES, CUPTI])
+def test_every_name_of_nvidias_library_is_there(name: str) -> None:
     """The refused ones, too: a program that names one that it never calls is not to fail before it begins."""
-    generation = int(name.removeprefix("libcudart.so.").split(".")[0])
-    package = "nvidia-cuda-runtime" + (f"-cu{generation}" if generation < 13 else "")
+    generation = int(name.partition(".so.")[2].split(".")[0])
+    package = "nvidia-cuda-" + ("cupti" if name == CUPTI else "runtime") + (f"-cu{generation}" if generation < 13 else "")
     try:
         listed = [Path(str(path.locate())) for path in files(package) or []]
     except PackageNotFoundError:
-        pytest.skip(f"NVIDIA's runtime is not installed: pip install {package}")
+        pytest.skip(f"NVIDIA's library is not installed: pip install {package}")
     theirs, ours = _names(next(path for path in listed if path.name == name)), _names(_folder() / name)
     assert theirs - ours <= {"__cudaGetProcAddress"}
 
@@ -97,9 +113,9 @@ def test_a_preload_of_ones_own_stays_behind_the_library_and_the_runtime(one_card
     one_card.environment["LD_PRELOAD"] = "libm.so.6"
     done = one_card.run("--", sys.executable, "-c", "import os; print(os.environ['LD_PRELOAD'])")
     names = [Path(path).name for path in done.stdout.strip().split(":")]
-    assert names == ["libvgpu.so", *RUNTIMES, "libm.so.6"]
+    assert names == ["libvgpu.so", *RUNTIMES, CUPTI, "libm.so.6"]
 
 
 def _names(library: Path) -> set[str]:
     said = subprocess.run(["nm", "-D", "--defined-only", str(library)], check=True, capture_output=True, text=True, timeout=60)
-    return set(re.findall(r" T ((?:__)?cuda\w+)", said.stdout))
+    return set(re.findall(r" T ((?:__)?cu(?:da|pti)\w+)", said.stdout))

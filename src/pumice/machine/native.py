@@ -53,12 +53,12 @@ def library_path(cuda: int) -> str:
 
 
 def runtime_libraries() -> str:
-    """What stands in ``LD_PRELOAD`` of a program on a machine, so that the machine's CUDA runtime is what it loads by name.
+    """What stands in ``LD_PRELOAD`` of a program on a machine, so that it loads the machine's CUDA runtime and CUPTI by name.
 
-    NVIDIA's would refuse the machine's driver, and wheels as PyTorch's name its folder by an RPATH, which comes before
+    NVIDIA's would refuse the machine's driver, and wheels as PyTorch's name their folder by an RPATH, which comes before
     ``LD_LIBRARY_PATH``; but the loader opens no library whose SONAME is there already.
     """
-    return ":".join(str(loadable(found)) for found in sorted((library_dir() / "runtime").glob("libcudart.so.*")))
+    return ":".join(str(loadable(found)) for found in sorted((library_dir() / "runtime").glob("lib*.so.*")))
 
 
 @cache
