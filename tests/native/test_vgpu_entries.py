@@ -39,7 +39,7 @@ BOOKS: dict[str, list[Any]] = {
     "cuIpcOpenMemHandle": [0, 0, -BLOCK],  # paid for by who made it, then by who opened it
     "cuIpcOpenMemHandle_v2": [0, 0, -BLOCK],
     "cuIpcCloseMemHandle": [0, 0, -BLOCK],
-    "cuMemPoolImportPointer": [True, 0],  # the machine's pools are not passed on
+    "cuMemPoolImportPointer": [True, 0],  # of a pool that was not imported
     "cuCtxCreate": CHARGED_AND_GONE,
     "cuCtxCreate_v2": CHARGED_AND_GONE,
     "cuCtxCreate_v3": CHARGED_AND_GONE,

@@ -142,7 +142,7 @@ void event_harvest(unsigned card, uint32_t mark);
 
 /* ---- heap.c: device memory ---- */
 enum memory_kind { M_DEVICE = 1, M_MANAGED, M_HOST, M_REGISTERED, M_RESERVED, M_MAPPED, M_POOL, M_IMPORTED };
-struct advice { bool read_mostly; int8_t preferred, prefetched; uint32_t accessed_by; }; /* managed.c */
+struct advice { bool read_mostly; CUmemLocation preferred, prefetched; uint32_t accessed_by; }; /* managed.c */
 struct block {
     struct advice advice;
     uint64_t address, size;   /* as the program sees it */
@@ -155,6 +155,7 @@ struct block {
     uint64_t id;
     uint64_t position;        /* freed asynchronously: when its stream is there */
     bool small;
+    bool managed, on_host;    /* of a pool of such memory */
     struct chunk *chunk;      /* of a small one */
     uint32_t share;           /* several processes hold it; of a small one the chunk is shared */
     uint64_t share_id;
@@ -168,6 +169,7 @@ bool heap_covers(uint64_t address, uint64_t size, struct block *out);
 struct block *heap_enter(struct block block);                /* a record of memory that others own; NULL: overlaps */
 bool heap_leave(uint64_t address, enum memory_kind kind, struct block *out);
 bool heap_change(uint64_t address, void (*change)(struct block *, void *), void *arg);
+static inline bool block_managed(const struct block *b) { return b->kind == M_MANAGED || b->managed; }
 void heap_each(void (*visit)(struct block *, void *), void *arg);
 void heap_end_context(CUcontext context);
 bool heap_share(uint64_t address, struct block *out);        /* share, share_id and physical are what others may join; false: no room */

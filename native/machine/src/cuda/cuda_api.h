@@ -95,7 +95,9 @@ typedef struct {
     void **kernelParams;
 } CUDA_LAUNCH_PARAMS;
 
-typedef struct { int type, id; } CUmemLocation; /* type 1: device, 2: host, 3: host NUMA, 4: current NUMA */
+typedef struct { int type, id; } CUmemLocation;
+enum { LOCATION_NONE = 0, LOCATION_DEVICE = 1, LOCATION_HOST = 2, LOCATION_NUMA = 3, LOCATION_NUMA_CURRENT = 4 }; /* its types */
+enum { ALLOCATION_PINNED = 1, ALLOCATION_MANAGED = 2 };
 typedef struct {
     int type;                 /* 1: pinned */
     int requestedHandleTypes; /* 1: POSIX file descriptor, 8: fabric */

@@ -181,8 +181,12 @@ static bool attribute(const struct device *d, int number, int *value)
     case 111: *value = 1024; break;                  /* reserved shared memory of a block */
     case 115: *value = (int)c->pool_capable; break;
     case 119: *value = c->pool_capable ? 1 : 0; break; /* pool handle types */
+    case 120: *value = c->cc_major >= 9; break;      /* clusters of blocks */
+    case 125: *value = (int)c->ipc_capable; break;   /* events of other processes */
+    case 127: *value = c->cc_major >= 9; break;      /* tensor maps */
     case 132: *value = multicast_device((int)(d - cu.devices)); break;
     case 134: *value = 1; break;                     /* host numa */
+    case 142: case 144: *value = (int)c->pool_capable; break; /* pools on the host, by its NUMA nodes too */
     default:
         *value = 0;
         return number > 0 && number < 152;

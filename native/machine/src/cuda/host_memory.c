@@ -83,16 +83,16 @@ EXPORT CUresult cuMemHostUnregister(void *address)
     return inside ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
 }
 
-static bool on_host(enum memory_kind kind)
+static bool on_host(const struct block *b)
 {
-    return kind == M_HOST || kind == M_REGISTERED;
+    return b->kind == M_HOST || b->kind == M_REGISTERED || b->on_host;
 }
 
 EXPORT CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *out, void *address, unsigned int flags)
 {
     ENTER_CONTEXT(cuMemHostGetDevicePointer_v2, context);
     struct block b;
-    if (!out || flags != 0 || !heap_find((uint64_t)address, &b) || !on_host(b.kind))
+    if (!out || flags != 0 || !heap_find((uint64_t)address, &b) || !on_host(&b))
         return CUDA_ERROR_INVALID_VALUE;
     *out = (uint64_t)address; /* one address space */
     return CUDA_SUCCESS;
@@ -126,18 +126,18 @@ static int ordinal_of(unsigned card)
 
 static CUresult attribute_of(void *out, int attribute, CUdeviceptr address, const struct block *b)
 {
-    bool host = on_host(b->kind);
+    bool host = on_host(b);
     switch (attribute) {
     case CONTEXT: PUT(CUcontext, b->context);
     case MEMORY_TYPE: PUT(unsigned, host ? 1 : 2);
     case DEVICE_POINTER: PUT(CUdeviceptr, address);
     case HOST_POINTER:
-        if (!host && b->kind != M_MANAGED)
+        if (!host && !block_managed(b))
             return CUDA_ERROR_INVALID_VALUE;
         PUT(void *, address);
     case SYNC_MEMOPS: PUT(int, b->flags >> 31);
     case BUFFER_ID: PUT(unsigned long long, b->id);
-    case IS_MANAGED: PUT(int, b->kind == M_MANAGED);
+    case IS_MANAGED: PUT(int, block_managed(b));
     case DEVICE_ORDINAL: PUT(int, ordinal_of(b->card));
     case IPC_CAPABLE: PUT(int, b->kind == M_DEVICE && card_at(b->card)->ipc_capable);
     case RANGE_START: PUT(CUdeviceptr, b->address);

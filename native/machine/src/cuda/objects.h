@@ -59,13 +59,15 @@ struct pool {
     struct object o;
     unsigned card;
     CUdevice device;
-    bool built_in, imported, host;
+    bool built_in, imported, host, managed;
     uint64_t reserved, reserved_high, used, used_high, threshold, max_size;
     uint64_t reuse[3];
     CUmemPoolProps props;
     int access[MACHINE_CARDS];
     pthread_mutex_t mutex;
     struct pool_free *free;
+    uint32_t exporter;       /* of an imported one: whose it is, and what it is there */
+    CUmemoryPool exported;
 };
 
 struct physical {

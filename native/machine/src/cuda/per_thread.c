@@ -42,10 +42,20 @@ PTSZ(cuMemAllocAsync, (CUdeviceptr *out, size_t bytes, CUstream stream), (out, b
 PTSZ(cuMemAllocFromPoolAsync, (CUdeviceptr *out, size_t bytes, CUmemoryPool pool, CUstream stream),
      (out, bytes, pool, PER_THREAD(stream)))
 PTSZ(cuMemFreeAsync, (CUdeviceptr address, CUstream stream), (address, PER_THREAD(stream)))
+PTSZ(cuMemDiscardAndPrefetchBatchAsync,
+     (CUdeviceptr *addresses, size_t *bytes, size_t count, CUmemLocation *places, size_t *first, size_t place_count, unsigned long long flags,
+      CUstream stream),
+     (addresses, bytes, count, places, first, place_count, flags, PER_THREAD(stream)))
+PTSZ(cuMemDiscardBatchAsync, (CUdeviceptr *addresses, size_t *bytes, size_t count, unsigned long long flags, CUstream stream),
+     (addresses, bytes, count, flags, PER_THREAD(stream)))
 PTSZ(cuMemPrefetchAsync, (CUdeviceptr address, size_t bytes, CUdevice device, CUstream stream),
      (address, bytes, device, PER_THREAD(stream)))
 PTSZ(cuMemPrefetchAsync_v2, (CUdeviceptr address, size_t bytes, CUmemLocation location, unsigned flags, CUstream stream),
      (address, bytes, location, flags, PER_THREAD(stream)))
+PTSZ(cuMemPrefetchBatchAsync,
+     (CUdeviceptr *addresses, size_t *bytes, size_t count, CUmemLocation *places, size_t *first, size_t place_count, unsigned long long flags,
+      CUstream stream),
+     (addresses, bytes, count, places, first, place_count, flags, PER_THREAD(stream)))
 PTSZ(cuMemcpy2DAsync_v2, (const CUDA_MEMCPY2D *c, CUstream stream), (c, PER_THREAD(stream)))
 PTSZ(cuMemcpy3DAsync_v2, (const CUDA_MEMCPY3D *c, CUstream stream), (c, PER_THREAD(stream)))
 PTSZ(cuMemcpy3DPeerAsync, (const CUDA_MEMCPY3D_PEER *c, CUstream stream), (c, PER_THREAD(stream)))

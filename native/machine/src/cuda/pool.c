@@ -18,9 +18,6 @@ struct pool_free {
     uint64_t piece, piece_bytes;
 };
 
-static struct { pthread_mutex_t mutex; CUmemoryPool built_in[MACHINE_CARDS], current[MACHINE_CARDS]; } pools =
-    {.mutex = PTHREAD_MUTEX_INITIALIZER};
-
 /* ---- inside a pool; its mutex held ---- */
 
 static void join_neighbours(struct pool_free *f)
@@ -136,7 +133,7 @@ CUresult pool_alloc(struct pool *p, uint64_t bytes, CUcontext context, CUdevicep
     if (bytes > 1ull << 60)
         return CUDA_ERROR_OUT_OF_MEMORY;
     uint64_t room = (bytes + GRAIN - 1) & ~(GRAIN - 1);
-    struct block b = {.size = bytes, .kind = M_POOL, .card = p->card, .context = context};
+    struct block b = {.size = bytes, .kind = M_POOL, .card = p->card, .context = context, .managed = p->managed, .on_host = p->host};
     pthread_mutex_lock(&p->mutex);
     bool got = take_free(p, room, &b) || (grow(p, room) && take_free(p, room, &b));
     if (!got) { /* other pools of the process may hold what is missing */
@@ -149,7 +146,7 @@ CUresult pool_alloc(struct pool *p, uint64_t bytes, CUcontext context, CUdevicep
     struct block *kept = NULL;
     if (got) {
         b.data = extent_data(b.extent);
-        b.address = extent_address(b.extent);
+        b.address = p->host || p->managed ? (uint64_t)b.data : extent_address(b.extent); /* who may follow it on the host */
         kept = heap_enter(b);
         if (!kept)
             put_free(p, b.extent, room, b.physical, b.position);
@@ -182,46 +179,23 @@ CUresult pool_free_now(uint64_t address)
     return CUDA_SUCCESS;
 }
 
-struct pool *pool_new(CUdevice device)
+struct pool *pool_new(const CUmemPoolProps *props)
 {
+    const struct context *context = context_current();
+    CUdevice device = props->location.type == LOCATION_DEVICE ? props->location.id : context ? context->device : 0;
     struct pool *p = handle_new(K_POOL);
     if (!p)
         return NULL;
     pthread_mutex_init(&p->mutex, NULL);
+    p->props = *props;
+    p->managed = props->allocType == ALLOCATION_MANAGED;
+    p->host = !p->managed && props->location.type != LOCATION_DEVICE;
     p->device = device;
     p->card = cu.devices[device].card;
+    p->max_size = (props->maxSize + BLOCK - 1) & ~(BLOCK - 1);
     p->reuse[0] = p->reuse[1] = p->reuse[2] = 1;
-    p->access[device] = 3;
+    for (int i = 0; i < cu.device_count; i++)
+        p->access[i] = p->managed || (i == device && !p->host) ? 3 : 0;
     atomic_store(&any_pool, true);
     return p;
-}
-
-CUmemoryPool pool_built_in(CUdevice device)
-{
-    pthread_mutex_lock(&pools.mutex);
-    if (!handle_get(K_POOL, pools.built_in[device])) {
-        struct pool *p = pool_new(device);
-        if (p) {
-            p->built_in = true;
-            pools.built_in[device] = handle_of(K_POOL, p);
-            pools.current[device] = pools.built_in[device];
-        }
-    }
-    CUmemoryPool pool = pools.built_in[device];
-    pthread_mutex_unlock(&pools.mutex);
-    return pool;
-}
-
-CUmemoryPool pool_current(CUdevice device)
-{
-    CUmemoryPool built_in = pool_built_in(device);
-    return handle_get(K_POOL, pools.current[device]) ? pools.current[device] : built_in;
-}
-
-void pool_set_current(CUdevice device, CUmemoryPool pool)
-{
-    pool_built_in(device);
-    pthread_mutex_lock(&pools.mutex);
-    pools.current[device] = pool;
-    pthread_mutex_unlock(&pools.mutex);
 }

@@ -8,10 +8,14 @@ static CUresult alloc_async(struct context *context, CUdeviceptr *out, size_t by
     struct pool *p = handle_get(K_POOL, pool);
     if (!s || !p)
         return CUDA_ERROR_INVALID_HANDLE;
-    if (!out || bytes == 0 || p->imported)
+    if (!out || p->imported)
         return CUDA_ERROR_INVALID_VALUE;
+    if (bytes == 0) { /* nothing, and freeing it is no mistake */
+        *out = 0;
+        return CUDA_SUCCESS;
+    }
     if (atomic_load(&s->capture)) {
-        struct node what = {.type = N_ALLOC, .alloc = {.bytesize = bytes, .poolProps = {.location = {1, p->device}}}};
+        struct node what = {.type = N_ALLOC, .alloc = {.bytesize = bytes, .poolProps = {.location = {LOCATION_DEVICE, p->device}}}};
         CUresult rc = graph_memory_reserve(&what.alloc, p->card);
         if (rc == CUDA_SUCCESS)
             rc = capture_node(s, &what);
@@ -29,7 +33,7 @@ EXPORT CUresult cuMemAllocAsync(CUdeviceptr *out, size_t bytes, CUstream stream)
         return CUDA_ERROR_NOT_SUPPORTED;
     struct stream *s = stream_of(stream, context);
     struct context *of = s ? context_of(s->context) : NULL;
-    return of ? alloc_async(of, out, bytes, pool_current(of->device), stream) : CUDA_ERROR_INVALID_HANDLE;
+    return of ? alloc_async(of, out, bytes, pool_current((CUmemLocation){LOCATION_DEVICE, of->device}, ALLOCATION_PINNED), stream) : CUDA_ERROR_INVALID_HANDLE;
 }
 
 EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, CUstream stream)
@@ -57,27 +61,20 @@ EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream)
     }
     if (b.kind == M_POOL)
         return pool_free_now(address);
-    return b.kind == M_DEVICE ? heap_free(address, M_DEVICE) : CUDA_ERROR_INVALID_VALUE;
+    return b.kind == M_DEVICE || b.kind == M_IMPORTED ? heap_free(address, b.kind) : CUDA_ERROR_INVALID_VALUE;
 }
 
 EXPORT CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
 {
     ENTER(cuMemPoolCreate);
-    if (!out || !props || props->allocType != 1)
+    if (!out || !props)
         return CUDA_ERROR_INVALID_VALUE;
-    bool host = props->location.type == 2 || props->location.type == 3 || props->location.type == 4;
-    if (!host && props->location.type != 1)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!host && (props->location.id < 0 || props->location.id >= cu.device_count))
-        return CUDA_ERROR_INVALID_DEVICE;
-    if (!host && !card_at(cu.devices[props->location.id].card)->pool_capable)
-        return CUDA_ERROR_NOT_SUPPORTED;
-    struct pool *p = pool_new(host ? 0 : props->location.id);
+    CUresult rc = pool_props_right(props);
+    if (rc)
+        return rc;
+    struct pool *p = pool_new(props);
     if (!p)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    p->props = *props;
-    p->host = host;
-    p->max_size = props->maxSize;
     *out = handle_of(K_POOL, p);
     return CUDA_SUCCESS;
 }
@@ -166,7 +163,7 @@ EXPORT CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map
             return CUDA_ERROR_INVALID_VALUE;
         if (map[i].location.id < 0 || map[i].location.id >= cu.device_count)
             return CUDA_ERROR_INVALID_DEVICE;
-        if (map[i].location.id == p->device && map[i].flags != 3)
+        if (map[i].location.id == p->device && !p->host && map[i].flags != 3)
             return CUDA_ERROR_NOT_SUPPORTED;
         if (!p->host && map[i].location.id != p->device && map[i].flags != 0 && !devices_peers(p->device, map[i].location.id))
             return CUDA_ERROR_INVALID_DEVICE;
@@ -181,77 +178,14 @@ EXPORT CUresult cuMemPoolGetAccess(int *flags, CUmemoryPool pool, CUmemLocation 
     struct pool *p = handle_get(K_POOL, pool);
     if (!p)
         return CUDA_ERROR_INVALID_HANDLE;
-    if (!flags || !location || location->type != 1)
+    if (!flags || !location || location->type < LOCATION_DEVICE || location->type > LOCATION_NUMA_CURRENT)
         return CUDA_ERROR_INVALID_VALUE;
+    if (location->type != LOCATION_DEVICE) {
+        *flags = p->host || p->managed ? 3 : 0;
+        return CUDA_SUCCESS;
+    }
     if (location->id < 0 || location->id >= cu.device_count)
         return CUDA_ERROR_INVALID_DEVICE;
     *flags = p->access[location->id];
     return CUDA_SUCCESS;
 }
-
-EXPORT CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *out, CUdevice device)
-{
-    ENTER_DEVICE(cuDeviceGetDefaultMemPool, device);
-    if (!out)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!card_at(cu.devices[device].card)->pool_capable)
-        return CUDA_ERROR_NOT_SUPPORTED;
-    *out = pool_built_in(device);
-    return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-EXPORT CUresult cuDeviceGetMemPool(CUmemoryPool *out, CUdevice device)
-{
-    ENTER_DEVICE(cuDeviceGetMemPool, device);
-    if (!out)
-        return CUDA_ERROR_INVALID_VALUE;
-    *out = pool_current(device);
-    return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool)
-{
-    ENTER_DEVICE(cuDeviceSetMemPool, device);
-    struct pool *p = handle_get(K_POOL, pool);
-    if (!p || p->device != device || p->host)
-        return CUDA_ERROR_INVALID_VALUE;
-    pool_set_current(device, pool);
-    return CUDA_SUCCESS;
-}
-
-/* The forms of 13.0: by location. */
-EXPORT CUresult cuMemGetDefaultMemPool(CUmemoryPool *out, CUmemLocation *location, int type)
-{
-    ENTER(cuMemGetDefaultMemPool);
-    if (!out || !location || location->type != 1 || type != 1)
-        return CUDA_ERROR_INVALID_VALUE;
-    return cuDeviceGetDefaultMemPool(out, location->id);
-}
-
-EXPORT CUresult cuMemGetMemPool(CUmemoryPool *out, CUmemLocation *location, int type)
-{
-    ENTER(cuMemGetMemPool);
-    if (!out || !location || location->type != 1 || type != 1)
-        return CUDA_ERROR_INVALID_VALUE;
-    return cuDeviceGetMemPool(out, location->id);
-}
-
-EXPORT CUresult cuMemSetMemPool(CUmemLocation *location, int type, CUmemoryPool pool)
-{
-    ENTER(cuMemSetMemPool);
-    if (!location || location->type != 1 || type != 1)
-        return CUDA_ERROR_INVALID_VALUE;
-    return cuDeviceSetMemPool(location->id, pool);
-}
-
-/* Pools are not shared between processes here. */
-#define NOT_SHARED(name, ...) \
-    EXPORT CUresult name(__VA_ARGS__) \
-    { \
-        ENTER(name); \
-        return CUDA_ERROR_NOT_SUPPORTED; \
-    }
-NOT_SHARED(cuMemPoolExportToShareableHandle, void)
-NOT_SHARED(cuMemPoolImportFromShareableHandle, void)
-NOT_SHARED(cuMemPoolExportPointer, void)
-NOT_SHARED(cuMemPoolImportPointer, void)

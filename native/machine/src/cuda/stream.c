@@ -360,7 +360,7 @@ EXPORT CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr address, siz
     WITH_STREAM(cuStreamAttachMemAsync, stream, s);
     struct block b;
     (void)length;
-    return heap_find(address, &b) && b.kind == M_MANAGED && flags <= 4 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return heap_find(address, &b) && block_managed(&b) && flags <= 4 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* ---- host functions ---- */

@@ -86,7 +86,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *ou
     NEED(uuid && out);
     for (unsigned card = 0; card < the_machine->cards; card++) {
         const struct machine_card *c = card_at(card);
-        if (strcmp(c->uuid, uuid) == 0)
+        if (strcmp(c->uuid, uuid) == 0 || strcmp(c->uuid + strlen("GPU-"), uuid) == 0) /* as CUDA's programs write it, too */
             return card_found(card, out);
         for (unsigned g = 0; visible_index(card) >= 0 && g < MACHINE_INSTANCES; g++)
             for (unsigned i = 0; LOAD(&c->instances[g].used) && i < MACHINE_INSTANCES; i++)
