@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from kit.vgpu_kit import MIB, Container, build, read_region
+from kit.vgpu_kit import MIB, Container, build, on_a_switch, read_region
 from kit.vgpu_talk import Holder
 
 from pumice import machine
@@ -240,3 +240,58 @@ def test_any_order_of_passing_on_letting_go_and_dying_leaves_books_and_card_agre
             assert [holder.ask("close") for _ in range(opened[holder.pid])] == [0] * opened[holder.pid]
         live[0].ask("info")
         assert card_used(container) == sum(booked(container).values()) == len(live) * CONTEXT
+
+
+@pytest.fixture
+def switched(tmp_path: Path) -> Container:
+    """With multicast, and nobody looks at NVML but where something is asked for."""
+    build()
+    machine.create(on_a_switch("2xH100-SXM5-80GB"), tmp_path / "m")
+    limits = {"CUDA_DEVICE_MEMORY_LIMIT": str(LIMIT), "LIBCUDA_LOG_LEVEL": "0", "PUMICE_VGPU_RECONCILE_MS": "0"}
+    return Container(tmp_path / "m", tmp_path, limits)
+
+
+def test_what_another_made_and_this_one_bound_is_paid_for_by_this_one_when_the_other_let_go(switched: Container) -> None:
+    with Holder(switched, script="sharer.py") as maker, Holder(switched, script="sharer.py") as taker:
+        context = booked(switched)[maker.pid]
+        assert maker.ask(f"create {PIECE}") == taker.ask(f"team {PIECE} 1") == taker.ask("join") == 0
+        assert ByDescriptor.hand_over(maker, taker) == 0
+        assert taker.ask(f"bind {PIECE}") == taker.ask("release") == maker.ask("release") == 0
+        assert booked(switched) == {maker.pid: context, taker.pid: context + PIECE}
+        assert card_used(switched) == 2 * context + PIECE
+        assert taker.ask("release_team") == 0
+        assert booked(switched) == {maker.pid: context, taker.pid: context}
+        assert card_used(switched) == 2 * context
+
+
+@pytest.mark.parametrize("end", ["unbind", "release_team", "kill"])
+def test_each_process_of_a_multicast_object_pays_for_what_it_bound_until_it_lets_go(
+    switched: Container, end: str
+) -> None:
+    container = switched
+    with Holder(container, 0, script="sharer.py") as first, Holder(container, 1, script="sharer.py") as second:
+        assert first.ask(f"team {PIECE} 2") == 0
+        pid, descriptor = first.ask("export_team")
+        assert second.ask(f"import_team {pid} {descriptor}") == 0
+        assert first.ask(f"create {PIECE}") == second.ask(f"create {PIECE}") == first.ask("join") == 0
+        first.tell(f"bind {PIECE}")  # waits for the other card
+        time.sleep(0.2)
+        assert not first.has_answered()
+        assert second.ask("join") == first.hear() == second.ask(f"bind {PIECE}") == 0
+        assert first.ask("release") == second.ask("release") == 0
+        booked = [sum(slot.used[card][4] for slot in read_region(container.region).live) for card in (0, 1)]
+        witness = machine.open_machine(container.machine).witness
+        assert booked == [witness().bytes(0), witness().bytes(1)]
+        assert min(booked) > PIECE
+        assert second.ask("fill 2097152") == (LIMIT - booked[1]) // (2 * MIB)  # it is still counted
+        if end == "kill":
+            second.kill()
+            first.ask("info")
+        else:
+            assert second.ask(f"{end} {PIECE}" if end == "unbind" else end) == 0
+        told = [sum(slot.used[card][4] for slot in read_region(container.region).live) for card in (0, 1)]
+        assert told == [witness().bytes(0), witness().bytes(1)]
+        assert told == [booked[0], 0 if end == "kill" else LIMIT - PIECE]
+        assert first.ask("release_team") == 0
+        assert witness().bytes(0) == booked[0] - PIECE
+        assert machine.open_machine(container.machine).peak(1) <= LIMIT
