@@ -347,6 +347,65 @@ static void the_drivers_own_functions_are_handed_out(void)
     drop_machine();
 }
 
+#if RUNTIME == 13
+typedef struct { int type; unsigned char internal[92]; unsigned processors, rest[11]; } Resource;
+int cudaDeviceGetDevResource(int, Resource *, int);
+int cudaDevSmResourceSplitByCount(Resource *, unsigned *, const Resource *, Resource *, unsigned, unsigned);
+int cudaDevResourceGenerateDesc(void **, Resource *, unsigned);
+int cudaGreenCtxCreate(void **, void *, int, unsigned);
+int cudaDeviceGetExecutionCtx(void **, int);
+int cudaExecutionCtxDestroy(void *);
+int cudaExecutionCtxStreamCreate(void **, void *, unsigned, int);
+int cudaExecutionCtxGetDevResource(void *, Resource *, int);
+int cudaExecutionCtxGetDevice(int *, void *);
+int cudaExecutionCtxGetId(void *, unsigned long long *);
+int cudaExecutionCtxSynchronize(void *);
+int cudaExecutionCtxRecordEvent(void *, void *);
+int cudaExecutionCtxWaitEvent(void *, void *);
+
+static void execution_contexts_are_the_device_or_a_part_of_it(void)
+{
+    fresh_machine("cuda=13010 cards=2 memory_mib=8192");
+    Resource all, parts[2], told;
+    void *described, *green, *whole, *stream, *plain, *event;
+    unsigned count = 2;
+    OK(cudaSetDevice(1));
+    OK(cudaDeviceGetDevResource(1, &all, 1));
+    EQUAL(all.processors, 108);
+    OK(cudaDevSmResourceSplitByCount(parts, &count, &all, NULL, 0, 40));
+    OK(cudaDevResourceGenerateDesc(&described, &parts[1], 1));
+    EQUAL(cudaGreenCtxCreate(&green, described, 1, 1), 1);
+    OK(cudaGreenCtxCreate(&green, described, 1, 0));
+    OK(cudaDeviceGetExecutionCtx(&whole, 1));
+    OK(cudaExecutionCtxGetDevResource(green, &told, 1));
+    EQUAL(told.processors, 40);
+    OK(cudaExecutionCtxGetDevResource(whole, &told, 1));
+    EQUAL(told.processors, 108);
+    OK(cudaSetDevice(0));
+    OK(cudaExecutionCtxStreamCreate(&stream, green, 0, 0));
+    OK(cudaExecutionCtxStreamCreate(&plain, whole, 1, 0));
+    int devices[3];
+    OK(cudaExecutionCtxGetDevice(&devices[0], green));
+    OK(cudaExecutionCtxGetDevice(&devices[1], whole));
+    OK(cudaGetDevice(&devices[2]));
+    CHECK(devices[0] == 1 && devices[1] == 1 && devices[2] == 0);
+    unsigned long long one, other;
+    OK(cudaExecutionCtxGetId(green, &one));
+    OK(cudaExecutionCtxGetId(whole, &other));
+    OK(cudaSetDevice(1));
+    OK(cudaEventCreate(&event));
+    OK(cudaExecutionCtxRecordEvent(green, event));
+    OK(cudaExecutionCtxWaitEvent(whole, event));
+    OK(cudaExecutionCtxSynchronize(green));
+    OK(cudaExecutionCtxSynchronize(whole));
+    OK(cudaExecutionCtxDestroy(green));
+    EQUAL(cudaStreamQuery(stream), 917);
+    OK(cudaStreamQuery(plain));
+    EQUAL(cudaExecutionCtxDestroy(whole), 201); /* it ends with the device's reset */
+    drop_machine();
+}
+#endif
+
 int main(void)
 {
     apart(the_first_call_makes_a_context_and_the_last_error_is_told_once);
@@ -356,5 +415,8 @@ int main(void)
     apart(graphs_are_captured_and_made);
     apart(the_drivers_own_functions_are_handed_out);
     apart(the_properties_of_a_device_are_as_long_as_the_caller_knows_them);
+#if RUNTIME == 13
+    apart(execution_contexts_are_the_device_or_a_part_of_it);
+#endif
     return 0;
 }
