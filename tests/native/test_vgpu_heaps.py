@@ -6,6 +6,7 @@ gone. Whoever takes the difference between books and card for room has too littl
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -29,9 +30,9 @@ def container(tmp_path: Path) -> Container:
     return Container(tmp_path / "m", tmp_path, {"CUDA_DEVICE_MEMORY_LIMIT": "6000m"})
 
 
-def slow(container: Container, function: str) -> None:
+def slow(container: Container, function: str, seconds: int = 1) -> None:
     with machine.open_machine(container.machine) as emulated:
-        emulated.set_fault(FaultModel(function, 0, 1, 1, 1_000_000_000))
+        emulated.set_fault(FaultModel(function, 0, 1, 1, seconds * 1_000_000_000))
 
 
 def mib_on_card(container: Container, holder: Holder) -> int:
@@ -111,3 +112,20 @@ def test_heaps_end_with_their_contexts_each_with_its_own(container: Container) -
         assert mib_booked(container) == mib_on_card(container, holder) == CONTEXT + 100
         assert holder.ask("release") == 0
         assert mib_booked(container) == 0
+
+
+@pytest.mark.parametrize("command", [f"setlimit {MALLOC_HEAP} {DEFAULT_HEAP + 100 * MIB}", "context"])
+def test_what_strangers_give_back_meanwhile_makes_nothing_cheaper_while_the_librarys_own_look_takes_long(
+    container: Container, command: str
+) -> None:
+    entry, mib = ("cuCtxCreate_v2", CONTEXT) if command == "context" else ("cuCtxSetLimit", 100)
+    with Holder(container, LD_PRELOAD="<unset>") as stranger, Holder(container, **OFTEN) as holder:
+        assert stranger.ask(f"alloc {64 * MIB}") == 0
+        slow(container, "nvmlDeviceGetComputeRunningProcesses_v3", 4)
+        time.sleep(0.3)  # the look is there
+        slow(container, entry, 2)
+        holder.tell(command)
+        time.sleep(1.5)
+        assert stranger.ask("free") == 0
+        assert holder.hear() == 0
+        assert mib_booked(container) == CONTEXT + mib

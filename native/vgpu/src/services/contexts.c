@@ -113,7 +113,7 @@ bool contexts_begin(struct context_request *request, int device)
         }
         reconcile_sight(device, false, &request->seen);
         if (request->seen.answer == RECONCILE_UNTOLD)
-            request->seen.net = -(int64_t)request->reserved;
+            request->seen = (struct sighting){RECONCILE_EXACT, true, -(int64_t)request->reserved, SIGHTED_BEFORE_ALL};
         request->before = free_delta_by_nvml(device);
     }
     errno = saved;
@@ -244,7 +244,7 @@ void contexts_notice(int device)
         return;
     if (real->cuCtxGetCurrent != NULL)
         INSIDE(real->cuCtxGetCurrent(&current));
-    struct context_request unseen = {.device = device, .before = {.device = -1}};
+    struct context_request unseen = {.device = device, .seen = {RECONCILE_EXACT, true, 0, SIGHTED_BEFORE_ALL}, .before = {.device = -1}};
     unseen.listed.count = -1;
     underway_begin(device);
     primary_began(&unseen, current, true); /* it has been there for who knows how long */

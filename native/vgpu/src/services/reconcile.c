@@ -180,31 +180,36 @@ static void looked(int device, bool exact, uint64_t lost)
     lodging_at_most(device, above(unbooked[device].most, unbooked[device].modules + unbooked[device].residue));
 }
 
+/* Who holds the lock may be without a processor: a context, which is made once, waits for him. */
 void reconcile_sight(int device, bool moving, struct sighting *seen)
 {
     struct region_slot *own = own_slot();
     uint64_t beyond;
-    bool exact = false;
+    bool exact = false, known = false;
     *seen = (struct sighting){.answer = RECONCILE_UNTOLD};
-    for (int attempt = 0; attempt < LOOKS && own != NULL && !exact && reconcile_lock(); attempt++) {
+    for (int attempt = 0; own != NULL && !exact && attempt < (known || moving ? LOOKS : PATIENT_LOOKS); attempt++) {
+        if (!reconcile_lock())
+            continue;
         bool told = look(device, own, moving ? AFTER_A_MOVE : BY_A_CALL, &beyond, &exact);
         looked(device, false, 0);
+        known |= told;
         if (told)
-            *seen = (struct sighting){exact ? RECONCILE_EXACT : RECONCILE_AT_LEAST, unbooked[device].net, unbooked[device].settled};
-        shared_set(&unbooked[device].settled, UINT64_MAX); /* nothing was made of it */
+            *seen = (struct sighting){exact ? RECONCILE_EXACT : RECONCILE_AT_LEAST, true, unbooked[device].net, unbooked[device].settled};
         reconcile_unlock();
-        if (!told && listed_bytes(device) == 0) /* else a pool was growing */
+        if (!known && listed_bytes(device) == 0) /* else a pool was growing */
             return;
     }
+    if (!known && own != NULL && listed_bytes(device) != 0)
+        seen->answer = RECONCILE_AT_LEAST;
 }
 
 enum reconcile_answer reconcile_growth(const struct sighting *before, const struct sighting *after, int64_t *by)
 {
-    bool first = before->answer == RECONCILE_UNTOLD; /* nobody named a process that had no context */
-    *by = after->net - before->net;
-    if (after->answer != RECONCILE_EXACT || (!first && (before->answer != RECONCILE_EXACT || before->stamp != after->stamp)))
-        return after->answer == RECONCILE_UNTOLD ? RECONCILE_UNTOLD : RECONCILE_AT_LEAST;
-    return RECONCILE_EXACT;
+    bool since = before->stamp == SIGHTED_BEFORE_ALL || before->stamp == after->stamp;
+    *by = before->known && after->known ? after->net - before->net : 0;
+    if (after->answer != RECONCILE_EXACT)
+        return after->answer;
+    return before->answer == RECONCILE_EXACT && since ? RECONCILE_EXACT : RECONCILE_AT_LEAST;
 }
 
 /* Our own booking is no reason to look again. */

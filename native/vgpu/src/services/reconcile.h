@@ -71,9 +71,11 @@ void reconcile_forget(int device);
 enum reconcile_answer { RECONCILE_UNTOLD, RECONCILE_AT_LEAST, RECONCILE_EXACT };
 struct sighting {
     enum reconcile_answer answer;
+    bool known;  /* else nothing is but that NVML would have told */
     int64_t net; /* NVML's figure less contexts and data */
     uint64_t stamp;
 };
+#define SIGHTED_BEFORE_ALL UINT64_MAX /* stamp of a process that had nothing, so that NVML did not name it */
 void reconcile_sight(int device, bool moving, struct sighting *seen);
 enum reconcile_answer reconcile_growth(const struct sighting *before, const struct sighting *after, int64_t *by);
 
