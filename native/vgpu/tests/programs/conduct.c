@@ -2,10 +2,14 @@
  * Runs workers under the library on an emulated machine and writes down what the machine saw.
  *
  *     conduct LIBRARY DIRECTORY MILLISECONDS WORKER...
- *     WORKER   tenant=NAME,limit=PERCENT,kernel=NS[,shape=async|sync|graph|cooperative|green][,policy=force|default|disable]
- *              [,start=MS][,arbiter=1][,streams=N][,pause=NS]  launches go round the streams, which in shape green are of a part of
- *              the card each; pause: after each launch, for the program itself
- *     also     change=TENANT:MS:PERCENT (live), switch=TENANT:MS:VALUE, recent=TENANT:MS:VALUE, pulse=TENANT:MS:EVERY_MS (one beat)
+ *     WORKER   tenant=NAME,limit=PERCENT,kernel=NS[,shape=async|sync|graph|cooperative|green|mixed|lognormal]
+ *              [,policy=force|default|disable][,start=MS][,arbiter=1][,streams=N][,pause=NS][,burst=N][,copy=BYTES][,fill=BYTES]
+ *              launches go round the streams, which in shape green are of a part of the card each; pause: after each launch, or after
+ *              each N, for the program itself; copy, fill: to the card and in it, before each launch.
+ *              mixed: kernels of a tenth, once and ten times the length in turn; lognormal: of lengths that are drawn, NS the median
+ *     also     change=TENANT:MS:PERCENT (live), switch=TENANT:MS:VALUE, recent=TENANT:MS:VALUE, pulse=TENANT:MS:EVERY_MS (one beat),
+ *              launches=PREFIX: each launch of worker N is written to PREFIX.N, as when it was asked for, when it returned and its
+ *              length, three words of ns from the start on; sample=MS
  *
  * Workers of one tenant share a region, as processes of one container do. Output: one JSON object with, for each worker, the
  * machine's served_ns at every 10 ms of machine time, and how many launches it made. The conductor itself runs without the library.
@@ -17,6 +21,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <math.h>
 #include <spawn.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -24,7 +29,7 @@
 #include <unistd.h>
 #include <stdbool.h>
 
-enum { WORKERS = 80, CHANGES = 32, SAMPLE_MS = 10, STREAMS = 16 };
+enum { WORKERS = 80, CHANGES = 32, SAMPLE_MS = 10, STREAMS = 16, THREADS = 32 };
 
 static uint64_t (*now_ns)(void);
 static int (*sleep_until)(uint64_t);
@@ -59,6 +64,15 @@ static void must(int rc, const char *what)
 
 /* ---- a worker ---------------------------------------------------------------------------------------------------- */
 
+/* How the conductor tells a worker what to do. */
+#define TASK_FORMAT "%15s %lu %lu %lu %lu %lu %lu %lu %lu"
+enum { TASK_WORDS = 9 };
+
+struct task {
+    char shape[16];
+    uint64_t kernel_ns, start_ms, pause_ns, streams, burst, copy_bytes, fill_bytes, number;
+};
+
 typedef int (*launch_fn)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
 typedef int (*cooperative_fn)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **);
 
@@ -67,12 +81,25 @@ struct gpu {
     cooperative_fn cooperative;
     int (*synchronize)(void *);
     int (*graph_launch)(void *, void *);
-    void *function, *stream, *graph;
+    int (*copy)(unsigned long long, const void *, size_t, void *);
+    int (*fill)(unsigned long long, unsigned char, size_t, void *);
+    void *function, *graph, *host;
+    unsigned long long memory;
     void *streams[STREAMS];
-    int count;
 };
 
-static void make_graph(struct gpu *gpu, void *cuda, int nodes)
+enum { GRAPH_NODES = 10 };
+
+/* Each number of threads is a kind of its own to the library. */
+static int launch(const struct gpu *gpu, bool cooperative, unsigned kind, uint64_t ns, void *stream)
+{
+    void *parameters[] = {&ns};
+    if (cooperative)
+        return gpu->cooperative(gpu->function, 1, 1, 1, THREADS, 1, 1, 0, stream, parameters);
+    return gpu->launch(gpu->function, 1, 1, 1, THREADS * (1 + kind), 1, 1, 0, stream, parameters, NULL);
+}
+
+static void make_graph(struct gpu *gpu, void *cuda, uint64_t ns)
 {
     int (*begin)(void *, int) = (int (*)(void *, int))need(cuda, "cuStreamBeginCapture_v2");
     int (*end)(void *, void **) = (int (*)(void *, void **))need(cuda, "cuStreamEndCapture");
@@ -80,19 +107,18 @@ static void make_graph(struct gpu *gpu, void *cuda, int nodes)
         (int (*)(void **, void *, unsigned long long))need(cuda, "cuGraphInstantiateWithFlags");
     gpu->graph_launch = (int (*)(void *, void *))need(cuda, "cuGraphLaunch");
     void *graph = NULL;
-    must(begin(gpu->stream, 0), "cuStreamBeginCapture");
-    for (int i = 0; i < nodes; i++)
-        must(gpu->launch(gpu->function, 1, 1, 1, 32, 1, 1, 0, gpu->stream, NULL, NULL), "captured launch");
-    must(end(gpu->stream, &graph), "cuStreamEndCapture");
+    must(begin(gpu->streams[0], 0), "cuStreamBeginCapture");
+    for (int i = 0; i < GRAPH_NODES; i++)
+        must(launch(gpu, false, 0, ns, gpu->streams[0]), "captured launch");
+    must(end(gpu->streams[0], &graph), "cuStreamEndCapture");
     must(instantiate(&gpu->graph, graph, 0), "cuGraphInstantiateWithFlags");
 }
 
 /* Each stream in a green context of its own, with its part of the card. */
-static void make_parts(struct gpu *gpu, void *cuda)
+static void make_parts(struct gpu *gpu, void *cuda, unsigned count)
 {
     struct resource { int type; unsigned char internal[92]; unsigned sms, rest[11]; } all, parts[STREAMS];
     _Static_assert(sizeof all == 144, "as cuda.h has it");
-    unsigned count = (unsigned)gpu->count;
     must(((int (*)(int, void *, int))need(cuda, "cuDeviceGetDevResource"))(0, &all, 1), "cuDeviceGetDevResource");
     must(((int (*)(void *, unsigned *, void *, void *, unsigned, unsigned))need(cuda, "cuDevSmResourceSplitByCount"))(
              parts, &count, &all, NULL, 0, all.sms / count / 2 * 2),
@@ -107,76 +133,117 @@ static void make_parts(struct gpu *gpu, void *cuda)
     }
 }
 
-static struct gpu open_gpu(void *cuda, const char *kernel, const char *shape, int streams)
+static struct gpu open_gpu(void *cuda, struct task *task)
 {
     struct gpu gpu = {0};
     void *context = NULL, *module = NULL;
-    char image[256];
     must(((int (*)(unsigned))need(cuda, "cuInit"))(0), "cuInit");
     must(((int (*)(void **, int))need(cuda, "cuDevicePrimaryCtxRetain"))(&context, 0), "cuDevicePrimaryCtxRetain");
     must(((int (*)(void *))need(cuda, "cuCtxSetCurrent"))(context), "cuCtxSetCurrent");
-    snprintf(image, sizeof image, "pumice-kernel name=k ns=%s\n", kernel);
-    must(((int (*)(void **, const void *))need(cuda, "cuModuleLoadData"))(&module, image), "cuModuleLoadData");
-    must(((int (*)(void **, void *, const char *))need(cuda, "cuModuleGetFunction"))(&gpu.function, module, "k"),
+    must(((int (*)(void **, const void *))need(cuda, "cuModuleLoadData"))(&module, "pumice-kernel name=pumice_spin_ns ns=1\n"),
+         "cuModuleLoadData");
+    must(((int (*)(void **, void *, const char *))need(cuda, "cuModuleGetFunction"))(&gpu.function, module, "pumice_spin_ns"),
          "cuModuleGetFunction");
-    gpu.count = streams < 1 ? 1 : streams > STREAMS ? STREAMS : streams;
-    bool parts = strcmp(shape, "green") == 0;
+    task->streams = task->streams < 1 ? 1 : task->streams > STREAMS ? STREAMS : task->streams;
+    bool parts = strcmp(task->shape, "green") == 0;
     if (parts)
-        make_parts(&gpu, cuda);
-    for (int i = 0; i < gpu.count && !parts; i++)
+        make_parts(&gpu, cuda, (unsigned)task->streams);
+    for (uint64_t i = 0; i < task->streams && !parts; i++)
         must(((int (*)(void **, unsigned))need(cuda, "cuStreamCreate"))(&gpu.streams[i], 1), "cuStreamCreate");
-    gpu.stream = gpu.streams[0];
     gpu.launch = (launch_fn)need(cuda, "cuLaunchKernel");
     gpu.cooperative = (cooperative_fn)need(cuda, "cuLaunchCooperativeKernel");
     gpu.synchronize = (int (*)(void *))need(cuda, "cuStreamSynchronize");
-    if (strcmp(shape, "graph") == 0)
-        make_graph(&gpu, cuda, 10);
+    gpu.copy = (int (*)(unsigned long long, const void *, size_t, void *))need(cuda, "cuMemcpyHtoDAsync_v2");
+    gpu.fill = (int (*)(unsigned long long, unsigned char, size_t, void *))need(cuda, "cuMemsetD8Async");
+    size_t bytes = task->copy_bytes > task->fill_bytes ? task->copy_bytes : task->fill_bytes;
+    if (bytes > 0)
+        must(((int (*)(unsigned long long *, size_t))need(cuda, "cuMemAlloc_v2"))(&gpu.memory, bytes), "cuMemAlloc_v2");
+    gpu.host = calloc(1, task->copy_bytes + 1);
+    if (strcmp(task->shape, "graph") == 0)
+        make_graph(&gpu, cuda, task->kernel_ns);
     return gpu;
 }
 
-/* worker KERNEL_NS SHAPE START_MS MILLISECONDS READY_FD GO_FD STREAMS PAUSE_NS */
+/* The sum of twelve even draws is near enough to a normal one. */
+static double normal(uint64_t *dice)
+{
+    double sum = -6;
+    for (int i = 0; i < 12; i++) {
+        *dice = *dice * 6364136223846793005ull + 1442695040888963407ull;
+        sum += (double)(*dice >> 11) / 9007199254740992.0;
+    }
+    return sum;
+}
+
+/* What launch number n of this shape does, and of which kind it is. */
+static uint64_t length_of(const struct task *task, uint64_t n, uint64_t *dice, unsigned *kind)
+{
+    static const uint64_t tenths[] = {1, 10, 100};
+    *kind = 0;
+    if (strcmp(task->shape, "lognormal") == 0)
+        return (uint64_t)((double)task->kernel_ns * exp(normal(dice)));
+    if (strcmp(task->shape, "mixed") != 0)
+        return task->kernel_ns;
+    *kind = (unsigned)(n % 3);
+    return task->kernel_ns * tenths[*kind] / 10;
+}
+
+/* One launch with what goes before and after it; its length. */
+static uint64_t one(const struct gpu *gpu, const struct task *task, uint64_t n, uint64_t *dice)
+{
+    void *stream = gpu->streams[n % task->streams];
+    unsigned kind;
+    uint64_t ns = length_of(task, n, dice, &kind);
+    if (gpu->graph != NULL) {
+        must(gpu->graph_launch(gpu->graph, stream), "cuGraphLaunch");
+        return ns * GRAPH_NODES;
+    }
+    must(launch(gpu, strcmp(task->shape, "cooperative") == 0, kind, ns, stream), "launch");
+    return ns;
+}
+
+/* worker TASK MILLISECONDS READY_FD GO_FD RECORD; RECORD: where launches are written, or nothing */
 static int worker(char **argv)
 {
-    const char *shape = argv[3];
+    struct task task;
     void *cuda = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (cuda == NULL)
+    if (cuda == NULL || sscanf(argv[2], TASK_FORMAT, task.shape, &task.kernel_ns, &task.start_ms, &task.pause_ns, &task.streams,
+                               &task.burst, &task.copy_bytes, &task.fill_bytes, &task.number) != TASK_WORDS)
         return 2;
     load_machine(cuda);
-    struct gpu gpu = open_gpu(cuda, argv[2], shape, atoi(argv[8]));
+    struct gpu gpu = open_gpu(cuda, &task);
+    FILE *record = argv[6][0] != '\0' ? fopen(argv[6], "w") : NULL;
     join_time();
     char byte = 'r';
-    uint64_t begin = 0;
-    if (write(atoi(argv[6]), &byte, 1) != 1 || read(atoi(argv[7]), &begin, sizeof begin) != (ssize_t)sizeof begin)
+    uint64_t begin = 0, dice = task.number;
+    if (write(atoi(argv[4]), &byte, 1) != 1 || read(atoi(argv[5]), &begin, sizeof begin) != (ssize_t)sizeof begin)
         return 2;
-    uint64_t end = begin + strtoull(argv[5], NULL, 10) * 1000000;
-    sleep_until(begin + strtoull(argv[4], NULL, 10) * 1000000);
-    uint64_t pause_ns = strtoull(argv[9], NULL, 10);
-    unsigned long launches = 0;
+    uint64_t end = begin + strtoull(argv[3], NULL, 10) * 1000000, launches = 0;
+    sleep_until(begin + task.start_ms * 1000000);
     for (; now_ns() < end; launches++) {
-        int rc;
-        gpu.stream = gpu.streams[launches % (unsigned)gpu.count];
-        if (gpu.graph != NULL)
-            rc = gpu.graph_launch(gpu.graph, gpu.stream);
-        else if (strcmp(shape, "cooperative") == 0)
-            rc = gpu.cooperative(gpu.function, 1, 1, 1, 32, 1, 1, 0, gpu.stream, NULL);
-        else
-            rc = gpu.launch(gpu.function, 1, 1, 1, 32, 1, 1, 0, gpu.stream, NULL, NULL);
-        must(rc, "launch");
-        if (strcmp(shape, "sync") == 0)
-            must(gpu.synchronize(gpu.stream), "cuStreamSynchronize");
-        if (pause_ns > 0)
-            sleep_until(now_ns() + pause_ns);
+        if (task.copy_bytes > 0)
+            must(gpu.copy(gpu.memory, gpu.host, task.copy_bytes, gpu.streams[launches % task.streams]), "cuMemcpyHtoDAsync");
+        if (task.fill_bytes > 0)
+            must(gpu.fill(gpu.memory, 1, task.fill_bytes, gpu.streams[launches % task.streams]), "cuMemsetD8Async");
+        uint64_t asked = now_ns(), ns = one(&gpu, &task, launches, &dice);
+        uint64_t row[] = {asked - begin, now_ns() - begin, ns};
+        if (record != NULL)
+            fwrite(row, sizeof row, 1, record);
+        if (strcmp(task.shape, "sync") == 0)
+            must(gpu.synchronize(gpu.streams[launches % task.streams]), "cuStreamSynchronize");
+        if (task.pause_ns > 0 && (launches + 1) % task.burst == 0)
+            sleep_until(now_ns() + task.pause_ns);
     }
     leave_time();
-    printf("%lu\n", launches);
-    fflush(stdout);
+    printf("%lu\n", (unsigned long)launches);
+    fflush(NULL);
     _exit(0); /* what is still queued is not waited for */
 }
 
 /* ---- the conductor ------------------------------------------------------------------------------------------------ */
 
 struct player {
-    char tenant[64], limit[16], kernel[32], shape[16], policy[16], start[16], arbiter[8], streams[8], pause[16];
+    char tenant[64], limit[16], policy[16], arbiter[8], task[256], record[4200];
     pid_t pid;
     int output;
 };
@@ -198,6 +265,21 @@ static void take(char *into, size_t bytes, const char *spec, const char *key, co
             return;
         }
     }
+}
+
+/* The worker's part of the specification, in the order of TASK_FORMAT. */
+static void take_task(char *into, size_t bytes, const char *spec, int number)
+{
+    static const char *const words[][2] = {{"shape", "async"}, {"kernel", "1000000"}, {"start", "0"}, {"pause", "0"},
+                                           {"streams", "1"},   {"burst", "1"},        {"copy", "0"},  {"fill", "0"}};
+    into[0] = '\0';
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        char word[32];
+        take(word, sizeof word, spec, words[i][0], words[i][1]);
+        size_t used = strlen(into);
+        snprintf(into + used, bytes - used, "%s ", word);
+    }
+    snprintf(into + strlen(into), bytes - strlen(into), "%d", number);
 }
 
 extern char **environ;
@@ -222,8 +304,7 @@ static void start(struct player *player, const char *self, const char *library, 
     char *env[used + inherited + 1]; /* the first of a name counts: own ones lead */
     memcpy(env, own, used * sizeof *env);
     memcpy(env + used, environ, (inherited + 1) * sizeof *env);
-    char *arguments[] = {(char *)self, "worker", player->kernel, player->shape, player->start, (char *)milliseconds,
-                         ready_text, go_text, player->streams, player->pause, NULL};
+    char *arguments[] = {(char *)self, "worker", player->task, (char *)milliseconds, ready_text, go_text, player->record, NULL};
     int ends[2];
     must(pipe(ends), "pipe");
     posix_spawn_file_actions_t actions;
@@ -260,6 +341,7 @@ static bool parse_change(const char *text, struct change *change)
                   &change->value) == 4;
 }
 
+/* Work done for the process: copies too, where they take time. */
 static uint64_t served(const struct machine_state *state, pid_t pid)
 {
     for (unsigned i = 0; i < state->process_high; i++)
@@ -295,7 +377,7 @@ static const struct machine_state *open_machine(void)
 
 int main(int argc, char **argv)
 {
-    if (argc > 7 && strcmp(argv[1], "worker") == 0)
+    if (argc == 7 && strcmp(argv[1], "worker") == 0)
         return worker(argv);
     if (argc < 5) {
         fprintf(stderr, "conduct LIBRARY DIRECTORY MILLISECONDS WORKER...\n");
@@ -303,6 +385,8 @@ int main(int argc, char **argv)
     }
     static struct player players[WORKERS];
     static struct change changes[CHANGES];
+    const char *prefix = NULL;
+    uint64_t every_ms = SAMPLE_MS;
     int count = 0, change_count = 0;
     const struct machine_state *state = open_machine();
     join_time();
@@ -313,17 +397,21 @@ int main(int argc, char **argv)
             change_count++;
             continue;
         }
+        if (sscanf(argv[i], "sample=%lu", (unsigned long *)&every_ms) == 1)
+            continue;
+        if (strncmp(argv[i], "launches=", 9) == 0) {
+            prefix = argv[i] + 9;
+            continue;
+        }
         must(count == WORKERS, "too many workers");
         struct player *player = &players[count++];
         take(player->tenant, sizeof player->tenant, argv[i], "tenant", "t");
         take(player->limit, sizeof player->limit, argv[i], "limit", "0");
-        take(player->kernel, sizeof player->kernel, argv[i], "kernel", "1000000");
-        take(player->shape, sizeof player->shape, argv[i], "shape", "async");
         take(player->policy, sizeof player->policy, argv[i], "policy", "force");
-        take(player->start, sizeof player->start, argv[i], "start", "0");
         take(player->arbiter, sizeof player->arbiter, argv[i], "arbiter", "0");
-        take(player->streams, sizeof player->streams, argv[i], "streams", "1");
-        take(player->pause, sizeof player->pause, argv[i], "pause", "0");
+        take_task(player->task, sizeof player->task, argv[i], count - 1);
+        if (prefix != NULL)
+            snprintf(player->record, sizeof player->record, "%s.%d", prefix, count - 1);
         start(player, argv[0], argv[1], argv[2], argv[3], ready[1], go[0]);
     }
     char byte;
@@ -334,22 +422,22 @@ int main(int argc, char **argv)
     for (int i = 0; i < count; i++)
         must(write(go[1], &begin, sizeof begin) != (ssize_t)sizeof begin, "go");
 
-    size_t samples = length_ms / SAMPLE_MS + 1;
+    size_t samples = length_ms / every_ms + 1;
     uint64_t *series = calloc(samples * (size_t)count, sizeof *series);
     for (size_t s = 0; s < samples; s++) {
         if (s + 1 == samples) /* a moment before the workers stop and disappear */
             sleep_until(begin + length_ms * 1000000 - 1000);
         else
-            sleep_until(begin + s * SAMPLE_MS * 1000000);
+            sleep_until(begin + s * every_ms * 1000000);
         look();
         for (int i = 0; i < count; i++)
             series[(size_t)i * samples + s] = served(state, players[i].pid);
         for (int i = 0; i < change_count; i++)
-            if (changes[i].at_ms == s * SAMPLE_MS)
+            if (changes[i].at_ms == s * every_ms)
                 apply(&changes[i], argv[2]);
     }
     leave_time();
-    printf("{\"sample_ms\": %d, \"workers\": [", SAMPLE_MS);
+    printf("{\"sample_ms\": %lu, \"workers\": [", (unsigned long)every_ms);
     int failed = 0;
     for (int i = 0; i < count; i++) {
         char launches[32] = "0";
