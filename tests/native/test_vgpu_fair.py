@@ -12,6 +12,9 @@ from pumice import machine
 
 ONE, MANY, SHORT, LONG = "kernel=1000000", "kernel=1000000,streams=8", "kernel=10000", "kernel=20000000"
 GRAPH, SYNCHRONOUS = "kernel=100000,shape=graph", "kernel=1000000,shape=sync"
+SHORT_MANY, MIXED = "kernel=50000,streams=8", "kernel=300000,shape=mixed,streams=4"
+DRAWN, SHORT_DRAWN = "kernel=200000,shape=lognormal", "kernel=20000,shape=lognormal"
+BURSTS, COPIES = "kernel=20000,burst=300,pause=5000000", f"{ONE},copy=65536,fill=65536"
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +47,7 @@ def test_processes_get_the_same_whatever_they_launch(card: Path, tmp_path: Path,
 
 @pytest.mark.parametrize("limit", [30, 80])
 @pytest.mark.parametrize("player", ["kernel=100000,pause=1900000", "kernel=1000000,pause=19000000"])
-def test_what_one_process_does_not_ask_for_is_the_others(
-    card: Path, tmp_path: Path, limit: int, player: str
-) -> None:
+def test_what_one_process_does_not_ask_for_is_the_others(card: Path, tmp_path: Path, limit: int, player: str) -> None:
     """Of a program that pauses after each kernel: it gets the 5 % that it asks for, and nothing of the limit is lost."""
     pausing, greedy = conduct(card, tmp_path, 5000, f"limit={limit},{player}", f"limit={limit},{ONE}")
     assert busy(pausing, 1500, 4900) == pytest.approx(5, abs=0.6)
@@ -57,3 +58,44 @@ def test_who_comes_late_takes_half_from_then_on_and_nothing_for_the_time_before(
     early, late = conduct(card, tmp_path, 5000, f"limit=30,{MANY}", f"limit=30,{ONE},start=2500")
     assert busy(early, 500, 2400) == pytest.approx(30, abs=1)
     assert [busy(worker, 2700, 4900) for worker in (early, late)] == pytest.approx([15, 15], abs=1)
+
+
+@pytest.mark.parametrize("limit", [30, 80])
+@pytest.mark.parametrize(
+    "players",
+    [
+        (MANY, MANY),
+        (DRAWN, DRAWN),
+        (DRAWN, ONE),
+        (SHORT_MANY, DRAWN),
+        (SHORT_DRAWN, SHORT_DRAWN),
+        (BURSTS, SHORT_DRAWN),
+        (BURSTS, MIXED),
+        (COPIES, DRAWN),
+        (GRAPH, DRAWN, MIXED),
+    ],
+)
+def test_with_the_arbiter_processes_take_turns_and_get_the_same_whatever_they_launch(
+    card: Path, tmp_path: Path, players: tuple[str, ...], limit: int
+) -> None:
+    """Side by side each would be measured with the time of the other; lengths that nobody can know beforehand most of all."""
+    workers = conduct(card, tmp_path, 5000, *(f"limit={limit},arbiter=1,{player}" for player in players))
+    for worker in workers:
+        assert busy(worker, 1500, 4900) == pytest.approx(limit / len(players), abs=1)
+
+
+@pytest.mark.parametrize(
+    "players",
+    [(SHORT, MANY), (DRAWN, MANY), (BURSTS, MANY), (BURSTS, MIXED), (COPIES, DRAWN), (SHORT_DRAWN, SYNCHRONOUS)],
+)
+def test_with_the_arbiter_tenants_get_their_limits_whatever_they_launch(
+    card: Path, tmp_path: Path, players: tuple[str, str]
+) -> None:
+    """What the smaller earns while the larger has its turn must not be lost."""
+    small, large = conduct(
+        card,
+        tmp_path,
+        5000,
+        *(f"tenant={limit},limit={limit},arbiter=1,{player}" for limit, player in zip((20, 70), players, strict=True)),
+    )
+    assert [busy(worker, 1500, 4900) for worker in (small, large)] == pytest.approx([20, 70], abs=1)

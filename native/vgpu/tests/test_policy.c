@@ -74,9 +74,9 @@ static void saved_time_is_bounded(void)
     budget_refill(&device, 50, time_ns);
     pass(10000 * MS);
     budget_refill(&device, 50, time_ns);
-    CHECK_EQUAL(device.credit_ns - device.charged_ns, 10 * MS);
-    CHECK_EQUAL(budget_cap(10), 2 * MS);
-    CHECK_EQUAL(budget_cap(90), 18 * MS);
+    CHECK_EQUAL(device.credit_ns - device.charged_ns, 20 * MS);
+    CHECK_EQUAL(budget_cap(10), 4 * MS);
+    CHECK_EQUAL(budget_cap(90), 36 * MS);
 }
 
 static void a_clock_that_begins_anew_stops_nobody(void)

@@ -178,7 +178,7 @@ static uint64_t window_ns(uint32_t weight)
 static void want(struct arbiter *arbiter, uint64_t now)
 {
     struct arbiter_entry *own = &arbiter->file->entry[arbiter->own];
-    __atomic_fetch_or(&own->flags, ARBITER_WANTS, __ATOMIC_SEQ_CST);
+    __atomic_fetch_or(&own->flags, ARBITER_WANTS | ARBITER_TAKES_PART, __ATOMIC_SEQ_CST);
     if (get(&own->wants_since_ns) == 0)
         set(&own->wants_since_ns, now);
     set(&own->heartbeat_ns, now);

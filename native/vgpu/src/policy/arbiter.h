@@ -1,6 +1,6 @@
 /*
  * What the containers of a node tell each other about one GPU, in a file of the host-wide directory (spec hami-core 11.5), and
- * the optional arbiter on it: a container that has work on the GPU is left alone until it is done or its window is over.
+ * the optional arbiter on it: a process that has work on the GPU is left alone until it is done or its window is over.
  *
  * The file is anybody's to write: every value read is clamped, nothing in it raises a container's own budget, no wait for it
  * is longer than ARBITER_PATIENCE_NS, and without it only the accuracy under contention is lost.
@@ -15,7 +15,7 @@
 enum { ARBITER_ENTRIES = 63, ARBITER_BYTES = 8192 };
 
 struct arbiter_entry {
-    uint64_t identity; /* of the container's region; 0 = free */
+    uint64_t identity; /* of a process of a container's region; 0 = free */
     uint64_t heartbeat_ns;
     uint64_t busy_until_ns; /* when its queued work is expected to be done */
     uint32_t weight;        /* its core limit */

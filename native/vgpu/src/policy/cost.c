@@ -16,6 +16,7 @@ enum { OTHERS_BITS = 40 };        /* 128 launches of MOST_CHARGED_NS fit */
 
 static struct cost table[ENTRIES];
 static uint32_t lots; /* drawn among several streams */
+uint64_t cost_long_ns = COST_LONG_NS;
 
 static uint64_t mix(uint64_t hash, uint64_t value)
 {
@@ -71,7 +72,7 @@ static uint32_t sample_rate(const struct cost *cost, enum cost_shape shape, uint
     uint32_t usual = shape == SHAPE_GRAPH ? GRAPH_RATE : samples < WELL_KNOWN ? COST_EARLY_RATE : COST_SAMPLE_RATE;
     if (!varied(cost))
         return usual;
-    uint64_t affordable = COST_LONG_NS / (cost_estimate(cost) + 1) + 1;
+    uint64_t affordable = cost_long_ns / (cost_estimate(cost) + 1) + 1;
     return affordable < usual ? (uint32_t)affordable : usual;
 }
 
@@ -97,7 +98,7 @@ bool cost_wants_sample(struct cost *cost, enum cost_shape shape, uint64_t now, u
 bool cost_wants_sample_anywhere(struct cost *cost)
 {
     uint32_t lot = __atomic_add_fetch(&lots, 1, __ATOMIC_RELAXED) * 2654435761u;
-    return cost_estimate(cost) >= COST_LONG_NS || __atomic_load_n(&cost->samples, __ATOMIC_RELAXED) < FIRST_KERNELS ||
+    return cost_estimate(cost) >= cost_long_ns || __atomic_load_n(&cost->samples, __ATOMIC_RELAXED) < FIRST_KERNELS ||
            lot < UINT32_MAX / COST_EARLY_RATE;
 }
 

@@ -72,7 +72,8 @@ uint64_t fair_wait_ns(struct region_map *map, int device, uint64_t percent, uint
         return 0;
     struct ext_device *budget = &map->ext->devices[device];
     struct fair_use *own = use_of(map, map->slot, device);
-    raise(&own->used_ns, shared_get(&budget->fair_ns));
+    if (!asks(own, now)) /* who has asked all the time keeps what measuring gives back */
+        raise(&own->used_ns, shared_get(&budget->fair_ns));
     int64_t used = shared_get(&own->used_ns), least = least_used(map, device, used, now), lead = used - least - AHEAD_NS;
     int64_t saves = room(budget, percent);
     bool goes = lead <= 0 || saves < 0;

@@ -12,14 +12,17 @@
 
 #define UNKNOWN_BUSY_NS 100000000ull /* what a launch of unknown length is taken to last, as seen by others */
 
-static uint64_t queue_end_ns;
+static uint64_t queue_end_ns[REGION_DEVICES], unmeasured_end_ns[REGION_DEVICES];
+#define SETTLE_NS 30000ull /* between looks at what is longer than it was expected to be */
+
 static struct arbiter arbiters[REGION_DEVICES];
 static uint8_t arbiter_state[REGION_DEVICES]; /* 0 untried, 1 open, 2 not available */
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 
 void activity_after_fork(void)
 {
-    queue_end_ns = 0;
+    memset(queue_end_ns, 0, sizeof queue_end_ns);
+    memset(unmeasured_end_ns, 0, sizeof unmeasured_end_ns);
     opening = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     for (int device = 0; device < REGION_DEVICES; device++)
         arbiter_close(&arbiters[device]);
@@ -36,7 +39,8 @@ static struct arbiter *node_file(int device)
             char uuid[REGION_UUID_BYTES];
             memcpy(uuid, guest.map.region->uuids[device], sizeof uuid);
             uuid[sizeof uuid - 1] = '\0';
-            uint64_t identity = ((uint64_t)guest.map.device << 48) ^ (uint64_t)guest.map.inode;
+            /* Of the process: the others of its container wait for its work and it for theirs, as for anybody's. */
+            uint64_t identity = (uint64_t)guest.map.device << 48 ^ (uint64_t)guest.map.slot << 32 ^ (uint64_t)guest.map.inode;
             bool open = guest.map.ext_shared && arbiter_open(&arbiters[device], guest.config.arbiter_directory, uuid, identity,
                                                              policy_clock.now());
             __atomic_store_n(&arbiter_state[device], open ? 1 : 2, __ATOMIC_RELEASE);
@@ -64,14 +68,13 @@ uint32_t activity_sharers(int device, uint64_t now, uint64_t since)
     if (!guest.map.ext_shared)
         return 1;
     struct arbiter *node = node_file(device);
-    return 1 + neighbours(device, since) + (node != NULL ? arbiter_others(node, now, since) : 0);
+    return 1 + (node != NULL ? arbiter_others(node, now, since) : neighbours(device, since));
 }
 
 uint64_t activity_clear_at(int device, uint64_t now)
 {
     struct arbiter *node = guest.map.ext_shared ? node_file(device) : NULL;
-    uint64_t others = node != NULL ? arbiter_clear_at(node, now) : now, here = activity_neighbours_clear_at(device, now);
-    return others > here ? others : here;
+    return node != NULL ? arbiter_clear_at(node, now) : activity_neighbours_clear_at(device, now);
 }
 
 uint64_t activity_neighbours_clear_at(int device, uint64_t now)
@@ -99,22 +102,45 @@ static void show(int device, uint64_t now, uint64_t until)
         arbiter_publish(node, now, until, (uint32_t)core_limit(&guest.map, device), guest.config.arbiter);
 }
 
-void activity_publish(int device, uint64_t now, uint64_t queued_ns, uint64_t ahead_ns, bool unknown)
+void activity_publish(int device, uint64_t now, struct queued queued)
 {
     if (!region_has_books(&guest.map))
         return;
-    uint64_t end = __atomic_load_n(&queue_end_ns, __ATOMIC_RELAXED);
+    uint64_t end = __atomic_load_n(&queue_end_ns[device], __ATOMIC_RELAXED);
     if (end < now)
         end = now;
     /* With others on the device it takes turns with them and ends later. */
-    end += queued_ns * activity_sharers(device, now, now);
-    __atomic_store_n(&queue_end_ns, end, __ATOMIC_RELAXED);
-    show(device, now, unknown && end < now + UNKNOWN_BUSY_NS ? now + UNKNOWN_BUSY_NS : end + ahead_ns);
+    end += queued.ns * activity_sharers(device, now, now);
+    __atomic_store_n(&queue_end_ns[device], end, __ATOMIC_RELAXED);
+    if (!queued.measured)
+        __atomic_store_n(&unmeasured_end_ns[device], end, __ATOMIC_RELAXED);
+    show(device, now, queued.unknown && end < now + UNKNOWN_BUSY_NS ? now + UNKNOWN_BUSY_NS : end + queued.ahead_ns);
+}
+
+/*
+ * Who takes turns has to know when the one before is done, not when it was expected to be. While a measured launch has not answered it
+ * goes on, and once all have, only what was not measured is still expected. It is told a look ahead, for who waits wakes at that moment.
+ */
+uint64_t activity_settle(int device, uint64_t now, bool awaits)
+{
+    struct arbiter *node = guest.config.arbiter && region_has_books(&guest.map) ? node_file(device) : NULL;
+    uint64_t end = __atomic_load_n(&queue_end_ns[device], __ATOMIC_RELAXED);
+    if (node == NULL || (!awaits && end <= now))
+        return 0;
+    if (!awaits)
+        end = __atomic_load_n(&unmeasured_end_ns[device], __ATOMIC_RELAXED);
+    else if (end < now + 2 * SETTLE_NS)
+        end = now + 2 * SETTLE_NS;
+    end = end > now ? end : now;
+    __atomic_store_n(&queue_end_ns[device], end, __ATOMIC_RELAXED);
+    __atomic_store_n(&guest.map.ext->slots[guest.map.slot].busy_until_ns, end, __ATOMIC_RELAXED);
+    arbiter_answered(node, end);
+    return awaits ? end - now - SETTLE_NS : end - now;
 }
 
 void activity_answered(int device, uint64_t now)
 {
-    uint64_t end = __atomic_load_n(&queue_end_ns, __ATOMIC_RELAXED);
+    uint64_t end = __atomic_load_n(&queue_end_ns[device], __ATOMIC_RELAXED);
     if (!region_has_books(&guest.map))
         return;
     end = end > now ? end : now;

@@ -59,6 +59,7 @@ void launch_tick(uint64_t now)
     if (!__atomic_exchange_n(&clock_chosen, 1, __ATOMIC_SEQ_CST)) {
         choose_clock();
         now = policy_clock.coarse();
+        cost_long_ns = guest.config.arbiter ? COST_TURNS_LONG_NS : COST_LONG_NS;
     }
     int any = 0;
     for (int device = 0; device < REGION_DEVICES; device++)
@@ -67,7 +68,7 @@ void launch_tick(uint64_t now)
     gate_record(&guest.map, guest.config.record_interval_s, now);
     int index = any ? -1 : device_of_launch();
     if (index >= 0) /* unlimited, but neighbours want to know when they were alone */
-        activity_publish(index, policy_clock.now(), 0, TICK_NS, false);
+        activity_publish(index, policy_clock.now(), (struct queued){.ahead_ns = TICK_NS});
     if (region_has_books(&guest.map))
         __atomic_store_n(&guest.map.ext->slots[guest.map.slot].heartbeat_ns, now, __ATOMIC_RELAXED);
     __atomic_store_n(&launch_next_tick_ns, now + TICK_NS, __ATOMIC_RELAXED);
@@ -94,7 +95,8 @@ static bool admit_carefully(struct launch *launch, const struct shape *shape, ui
         budget_probe_renew(&guest.map.ext->devices[launch->device], launch->sample != NULL ? now + PROBE_NS : 0);
     bool speaks_for_more = estimate < COST_LONG_NS && shape->kind == SHAPE_KERNEL && !guest.config.arbiter;
     uint64_t before = speaks_for_more ? launch->others.charged_ns : 0; /* else each has told of itself */
-    activity_publish(launch->device, now, before + estimate, speaks_for_more ? estimate * COST_SAMPLE_RATE : 0, unknown);
+    activity_publish(launch->device, now,
+                     (struct queued){before + estimate, speaks_for_more ? estimate * COST_SAMPLE_RATE : 0, unknown, launch->sample != NULL});
     watch_start();
     return true;
 }
@@ -147,7 +149,7 @@ bool launch_admit(struct launch *launch, const struct shape *shape, CUstream str
     if (multistream_applies(index, stream, per_thread, coarse) && !unknown) {
         if (!multistream_admit(launch, (uint64_t)estimate))
             return false;
-        launch->place.all_measured = estimate >= COST_LONG_NS;
+        launch->place.all_measured = (uint64_t)estimate >= cost_long_ns;
     } else if (!admit_alone(launch, estimate, limit, first)) {
         return false; /* never sleep on a thread that captures; the graph pays when it runs */
     }

@@ -60,6 +60,7 @@ struct sample *sampler_begin(struct launch *launch, uint64_t now, bool unknown);
 void sampler_launched(struct sample *sample, struct launch *launch);
 void sampler_abandon(struct sample *sample);
 void sampler_harvest(uint64_t now);
+bool sampler_awaits(int device); /* whether some have not answered yet */
 void sampler_context_ended(CUcontext context);
 void sampler_after_fork(void);
 
@@ -70,8 +71,13 @@ bool multistream_admit(struct launch *launch, uint64_t cost);
 int64_t multistream_measured(int device, const struct overlap_place *place, uint64_t duration, uint64_t end_ns);
 void multistream_after_fork(void);
 
-/* activity.c: who has work on the device. What has been queued since the last word, and what may come until the next. */
-void activity_publish(int device, uint64_t now, uint64_t queued_ns, uint64_t ahead_ns, bool unknown);
+/* activity.c: who has work on the device. */
+struct queued {
+    uint64_t ns, ahead_ns; /* what has been queued since the last word, and what may come until the next */
+    bool unknown, measured;
+};
+void activity_publish(int device, uint64_t now, struct queued queued);
+uint64_t activity_settle(int device, uint64_t now, bool awaits); /* by what has answered: when to look again, 0: done */
 void activity_answered(int device, uint64_t now); /* what was unknown is done: no longer busy on its account */
 uint32_t activity_sharers(int device, uint64_t now, uint64_t since); /* including ourselves */
 uint64_t activity_clear_at(int device, uint64_t now); /* when everybody else is expected to be done */

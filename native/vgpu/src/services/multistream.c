@@ -78,10 +78,7 @@ bool multistream_admit(struct launch *launch, uint64_t cost)
         case OVERLAP_WAIT:
             if (launch_capturing(launch->stream, launch->per_thread))
                 return false;
-            sampler_harvest(now);
-            nap(wait);
-            if (gate_closed(&guest.map))
-                gate_wait(&guest.map);
+            rest(launch->device, now, wait);
         }
     }
 }

@@ -37,7 +37,7 @@ struct moment {
 static struct moment moments[REGION_DEVICES]; /* the latest */
 static pthread_mutex_t samples_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct sample samples[SAMPLES];
-static uint32_t running;
+static uint32_t running, running_on[REGION_DEVICES];
 
 void sampler_after_fork(void)
 {
@@ -45,6 +45,7 @@ void sampler_after_fork(void)
     memset(samples, 0, sizeof samples);
     memset(moments, 0, sizeof moments);
     running = 0;
+    memset(running_on, 0, sizeof running_on);
 }
 
 /* Other threads may be capturing in global mode, where event calls of anybody would spoil their graph. */
@@ -135,6 +136,12 @@ struct sample *sampler_begin(struct launch *launch, uint64_t now, bool unknown)
     return sample;
 }
 
+static void count(int device, int by)
+{
+    __atomic_add_fetch(&running, (uint32_t)by, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&running_on[device], (uint32_t)by, __ATOMIC_RELAXED);
+}
+
 static void close_sample(struct sample *sample)
 {
     if (sample->unknown) {
@@ -143,7 +150,7 @@ static void close_sample(struct sample *sample)
         probe_answered(sample->device);
     }
     if (sample->state == SAMPLE_RUNNING)
-        __atomic_sub_fetch(&running, 1, __ATOMIC_RELAXED);
+        count(sample->device, -1);
     __atomic_sub_fetch(&sample->cost->outstanding, 1, __ATOMIC_RELAXED);
     sample->state = SAMPLE_IDLE;
 }
@@ -163,7 +170,7 @@ void sampler_launched(struct sample *sample, struct launch *launch)
     mutex_take(&samples_lock);
     if (sample->state == SAMPLE_OPEN && rc == CUDA_SUCCESS) {
         sample->state = SAMPLE_RUNNING;
-        __atomic_add_fetch(&running, 1, __ATOMIC_RELAXED);
+        count(sample->device, 1);
     } else if (sample->state == SAMPLE_OPEN) {
         close_sample(sample);
     }
@@ -233,6 +240,11 @@ static bool harvest_one(struct sample *sample, uint64_t now)
         account(sample, plausible(sample, milliseconds, now), now);
     close_sample(sample);
     return true;
+}
+
+bool sampler_awaits(int device)
+{
+    return __atomic_load_n(&running_on[device], __ATOMIC_RELAXED) > 0;
 }
 
 void sampler_harvest(uint64_t now)

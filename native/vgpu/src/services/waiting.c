@@ -38,6 +38,16 @@ uint64_t nap(uint64_t ns)
     return ns;
 }
 
+uint64_t rest(int index, uint64_t now, uint64_t wait)
+{
+    sampler_harvest(now);
+    uint64_t settles = activity_settle(index, now, sampler_awaits(index));
+    uint64_t slept = nap(settles > 0 && settles < wait ? settles : wait);
+    if (gate_closed(&guest.map))
+        gate_wait(&guest.map);
+    return slept;
+}
+
 int64_t launch_charge(int index, int64_t cost)
 {
     fair_used(&guest.map, index, cost);
@@ -64,10 +74,7 @@ bool await_fair(int index, const struct launch *launch)
             break;
         if (launch_capturing(launch->stream, launch->per_thread))
             return false;
-        sampler_harvest(now);
-        slept += nap(wait);
-        if (gate_closed(&guest.map))
-            gate_wait(&guest.map);
+        slept += rest(index, now, wait);
     }
     if (slept > 0)
         shared_add(&device->throttled_ns, slept);
@@ -157,13 +164,9 @@ void await_turn(struct ext_device *device, int index, int64_t ticket, bool first
         int64_t until = first ? ticket - (int64_t)limit * PROBE_CREDIT_NS : ticket + ahead;
         if (budget_allows(device, until))
             break;
-        sampler_harvest(now);
         uint64_t wait = budget_wait_ns(device, limit, until);
         fair_asks(&guest.map, index, now + (wait < LONGEST_NAP_NS ? wait : LONGEST_NAP_NS));
-        if (wait > 0)
-            slept += nap(wait);
-        if (gate_closed(&guest.map))
-            gate_wait(&guest.map);
+        slept += rest(index, now, wait);
     }
     if (slept > 0)
         shared_add(&device->throttled_ns, slept);
@@ -172,9 +175,9 @@ void await_turn(struct ext_device *device, int index, int64_t ticket, bool first
 /* Tenants whose limits fill the card take turns, where that is asked for. Patience is bounded: the file is anybody's. */
 void await_window(int index, uint64_t limit)
 {
-    uint64_t waited = 0, wait;
-    while (waited < ARBITER_PATIENCE_NS && (wait = activity_ask(index, policy_clock.now(), limit)) > 0)
-        waited += nap(wait);
+    uint64_t waited = 0, wait, now;
+    while (waited < ARBITER_PATIENCE_NS && (wait = activity_ask(index, now = policy_clock.now(), limit)) > 0)
+        waited += rest(index, now, wait);
 }
 
 /*

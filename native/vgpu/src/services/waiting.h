@@ -20,6 +20,9 @@ bool launch_capturing(CUstream stream, bool per_thread);
 
 uint64_t nap(uint64_t ns); /* how long it was meant to be: 50 ms at most */
 
+/* The same while others may wait for what this process has launched: it looks at its answers and tells when it is done. */
+uint64_t rest(int index, uint64_t now, uint64_t wait);
+
 /* The right to launch what nobody knows; false: meanwhile it is known, or patience ended. */
 bool await_probe(int index, struct cost *cost);
 void probe_answered(int index);
