@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from pumice.apps.controller.job_effects import lasting
+from pumice.apps.controller.job_refusals import lasting
 from pumice.apps.controller.moves import Moves
 from pumice.apps.service.watches import object_of
 from pumice.apps.service.work_queue import WorkQueue

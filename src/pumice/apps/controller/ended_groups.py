@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from pumice.apps.controller.job_effects import lasting
+from pumice.apps.controller.job_refusals import lasting
 from pumice.apps.controller.job_store import JobStore, Known
 from pumice.apps.service.work_queue import WorkQueue
 from pumice.controllers.job.effects import DropGroup

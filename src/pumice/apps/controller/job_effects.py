@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-import msgspec
-
+from pumice.apps.controller.job_refusals import GroupNotTaken, lasting, refused
 from pumice.apps.controller.job_store import JobStore, Known
+from pumice.apps.controller.job_telling import Telling
 from pumice.controllers.job.effects import (
     ChangeGroup,
     DeleteJob,
@@ -29,36 +28,18 @@ from pumice.controllers.job.effects import (
 from pumice.controllers.job.group import owner
 from pumice.controllers.job.phases import FINISHED
 from pumice.controllers.job.plugins.ssh import with_keys
-from pumice.controllers.job.status import begun
 from pumice.metrics.text import Histogram
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Resource
 from pumice.wire import kinds, volcano
-from pumice.wire.batch import JOB_API, JOB_KIND, Job, JobPod, WrittenJob
-from pumice.wire.names import CONTROLLER_NAME, OUT_OF_SYNC
+from pumice.wire.batch import Job, JobPod
+from pumice.wire.names import OUT_OF_SYNC
 from pumice.wire.objects import convert
 from pumice.wire.volcano import PodGroup
-
-log = logging.getLogger("pumice.controller")
 
 Json = dict[str, Any]
 AT_ONCE = 64
 """Pods of one Job that are made or deleted at the same time."""
-
-
-class NotTaken(ApiError):
-    """An answer that will not change by waiting alone: the object is invalid, or forbidden."""
-
-    action = "SyncJob"
-
-
-class GroupNotTaken(NotTaken):
-    """That answer to its PodGroup."""
-
-
-def lasting(error: ApiError) -> bool:
-    """Whether an error is such an answer; conflicts, outages and overload are not."""
-    return 400 <= error.code < 500 and error.code not in (401, 404, 408, 409, 410, 429)
 
 
 @dataclass(slots=True)
@@ -66,6 +47,7 @@ class Effects:
     cluster: Cluster
     clock: Clock
     store: JobStore
+    telling: Telling
     keys: Callable[[], tuple[str, str]]
     latency: Histogram
 
@@ -97,7 +79,7 @@ class Effects:
             case DropGroup():
                 await self.drop_group(known, effect)
             case Tell():
-                await self.tell(known, effect)
+                await self.telling.tell(known, effect)
             case DeleteJob():
                 await self._delete_job(known)
 
@@ -112,8 +94,8 @@ class Effects:
             await self.cluster.create(effect.resource, body, namespace)
         except ApiError as error:
             if error.code != 409:
-                await self.tell(known, _not_made(effect.resource, error.message))
-                raise _refused(error) from error
+                await self.telling.tell(known, _not_made(effect.resource, error.message))
+                raise refused(error) from error
             await self._check_owner(known, effect.resource, name)
 
     async def _check_owner(self, known: Known, kind: Resource, name: str) -> None:
@@ -121,7 +103,7 @@ class Effects:
         found = await self.cluster.get(kind, name, known.job.metadata.namespace)
         if not _is_of(known.job, found):
             told = _not_made(kind, f"{kind.plural} {name} exists and is not of this job")
-            await self.tell(known, told)
+            await self.telling.tell(known, told)
             raise ApiError(409, "Conflict", told.message)
 
     async def _require(self, known: Known, effect: Require) -> None:
@@ -129,7 +111,7 @@ class Effects:
             await self.cluster.get(effect.resource, effect.name, known.job.metadata.namespace)
         except ApiError as error:
             if error.code == 404:
-                await self.tell(known, Tell("Warning", effect.reason, effect.problem))
+                await self.telling.tell(known, Tell("Warning", effect.reason, effect.problem))
             raise
 
     async def _follow(self, known: Known, effect: Follow) -> None:
@@ -153,8 +135,9 @@ class Effects:
             group = await self.cluster.create_as(volcano.POD_GROUPS, effect.body, namespace, PodGroup)
         except ApiError as error:
             if error.code != 409:
-                await self.tell(known, Tell("Warning", "PodGroupError", f"Failed to create PodGroup, err: {error.message}"))
-                raise _refused(error, GroupNotTaken) from error
+                told = Tell("Warning", "PodGroupError", f"Failed to create PodGroup, err: {error.message}")
+                await self.telling.tell(known, told)
+                raise refused(error, GroupNotTaken) from error
             group = convert(PodGroup, await self.cluster.get(volcano.POD_GROUPS, effect.body["metadata"]["name"], namespace))
         self.store.made_group(known, group)
 
@@ -201,9 +184,9 @@ class Effects:
             making = isinstance(wanted[0], MakePod)
             reason, doing = ("FailedCreate", "creating") if making else ("FailedDelete", "deleting")
             texts = sorted({error.message for error in problems})
-            await self.tell(known, Tell("Warning", reason, f"Error {doing} pods: [{', '.join(texts)}]"))
+            await self.telling.tell(known, Tell("Warning", reason, f"Error {doing} pods: [{', '.join(texts)}]"))
             worst = next((error for error in problems if lasting(error)), problems[0])
-            raise _refused(worst) from worst
+            raise refused(worst) from worst
 
     async def _make_pod(self, known: Known, effect: MakePod) -> None:
         namespace, name = known.job.metadata.namespace, effect.body["metadata"]["name"]
@@ -257,67 +240,6 @@ class Effects:
                 return False
             raise
         return bool(found["metadata"]["uid"] == uid)
-
-    # -- status and events ----------------------------------------------------------------------------------------
-
-    async def write_status(self, known: Known) -> None:
-        """Write what was decided, upon what is there. Where somebody wrote meanwhile, the Job is read again and the error is
-        raised: what was decided may not hold any more."""
-        meta, decided = known.job.metadata, known.status
-        body = {
-            "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version},
-            "status": difference(msgspec.to_builtins(known.written), msgspec.to_builtins(decided)),
-        }
-        try:
-            answer = await self.cluster.patch_as(volcano.JOBS, meta.name, body, meta.namespace, WrittenJob, subresource="status")
-        except ApiError as error:
-            if error.code == 409:
-                await self._read_again(known)
-            raise _refused(error) from error
-        known.sent = decided
-        known.written = begun(answer)
-        if known.job.metadata.generation == answer.metadata.generation:
-            known.job = msgspec.structs.replace(known.job, metadata=answer.metadata)
-
-    async def _read_again(self, known: Known) -> None:
-        meta = known.job.metadata
-        found = await self.cluster.get(volcano.JOBS, meta.name, meta.namespace)
-        if found["metadata"]["uid"] == meta.uid:
-            known.sent = None
-            known.decide(known.written)  # what was not written is decided anew
-            self.store.take_job(msgspec.json.decode(msgspec.json.encode(found), type=Job, strict=False))
-
-    async def tell(self, known: Known, told: Tell, *, again: bool = False) -> None:
-        """An event on the Job, unless it was the last one of its reason. That one is lost changes nothing."""
-        if not again and known.told.get(told.reason) == told.message:
-            return
-        known.told[told.reason] = told.message
-        meta = known.job.metadata
-        about = {"apiVersion": JOB_API, "kind": JOB_KIND, "namespace": meta.namespace, "name": meta.name, "uid": meta.uid}
-        body = volcano.event_body(about, told.type, told.reason, told.message, CONTROLLER_NAME, self.clock.now())
-        try:
-            await self.cluster.create(kinds.EVENTS, body, meta.namespace)
-        except ApiError as error:
-            log.info("event not written on job %s: %s", known.job.key, error)
-
-
-def difference(before: Json, after: Json) -> Json:
-    """The merge patch from one object to the other."""
-    found: Json = {key: None for key in before if key not in after}
-    for key, value in after.items():
-        was = before.get(key)
-        if isinstance(was, dict) and isinstance(value, dict):
-            if changed := difference(was, value):
-                found[key] = changed
-        elif value != was:
-            found[key] = value
-    return found
-
-
-def _refused(error: ApiError, kind: type[NotTaken] = NotTaken) -> ApiError:
-    if not lasting(error):
-        return error
-    return kind(error.code, error.reason, error.message, error.retry_after)
 
 
 def _not_made(kind: Resource, cause: str) -> Tell:

@@ -11,8 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from pumice.apps.controller.ended_groups import EndedGroups
-from pumice.apps.controller.job_effects import Effects, GroupNotTaken, NotTaken
+from pumice.apps.controller.job_effects import Effects
+from pumice.apps.controller.job_refusals import GroupNotTaken, NotTaken
 from pumice.apps.controller.job_store import JobStore, Known
+from pumice.apps.controller.job_telling import Telling
 from pumice.apps.service.watches import object_of
 from pumice.apps.service.work_queue import WorkQueue
 from pumice.controllers.job.effects import DropGroup, Effect, LookAgain, MakeGroup, MakePod, Tell, WriteStatus
@@ -59,6 +61,7 @@ class Jobs:
     commanded: Callable[[str, str], None]
     takes_groups: Callable[[str], bool]
     store: JobStore = field(init=False)
+    telling: Telling = field(init=False)
     effects: Effects = field(init=False)
     ended_groups: EndedGroups = field(init=False)
     completed: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -74,7 +77,8 @@ class Jobs:
 
     def __post_init__(self) -> None:
         self.store = JobStore(self._changed)
-        self.effects = Effects(self.cluster, self.clock, self.store, self.keys, self.latency)
+        self.telling = Telling(self.cluster, self.clock, self.store)
+        self.effects = Effects(self.cluster, self.clock, self.store, self.telling, self.keys, self.latency)
         self.ended_groups = EndedGroups(self.cluster, self.work, self.store, self.effects.drop_group)
 
     def on_job(self, event: WatchEvent) -> None:
@@ -141,7 +145,7 @@ class Jobs:
             if known.failures <= GIVE_UP:
                 raise
             text = f"Job failed on action {refused.action} for retry limit reached"
-            await self.effects.tell(known, Tell("Warning", "ExecuteAction", text))
+            await self.telling.tell(known, Tell("Warning", "ExecuteAction", text))
             await self._carry_out(known, TERMINATE, Request(COMMAND))
             self.work.add(KIND, key)
 
@@ -183,7 +187,7 @@ class Jobs:
         known.delayed.append(Delayed(self.clock.monotonic() + left, found.action, replace(request, since=since)))
         self.work.add_later(KIND, known.job.key, max(0.0, left))
         text = f"Execute action {found.action} after {found.after:g}s"
-        await self.effects.tell(known, Tell("Normal", "ExecuteAction", text), again=True)
+        await self.telling.tell(known, Tell("Normal", "ExecuteAction", text), again=True)
 
     async def _ripe(self, known: Known) -> None:
         """Delayed actions whose time has come."""
@@ -201,9 +205,9 @@ class Jobs:
             known.delayed.clear()
         if request.command:
             text = f"Start to execute command {action}, and clean it up to make sure executed not more than once."
-            await self.effects.tell(known, Tell("Normal", COMMAND, text), again=True)
+            await self.telling.tell(known, Tell("Normal", COMMAND, text), again=True)
         elif request.event != COMMAND:
-            await self.effects.tell(known, Tell("Normal", "ExecuteAction", f"Start to execute action {action} "), again=True)
+            await self.telling.tell(known, Tell("Normal", "ExecuteAction", f"Start to execute action {action} "), again=True)
 
     async def _settle(self, known: Known) -> bool:
         """Whether something was made, which will soon change what there is to write."""
@@ -273,7 +277,7 @@ class Jobs:
 
     async def _write(self, known: Known, before: str) -> None:
         known.due = None
-        await self.effects.write_status(known)
+        await self.telling.write_status(known)
         phase, entry = known.job.phase, (known.job.key, known.job.spec.queue)
         if phase != before and phase in (COMPLETED, FAILED):
             counts = self.completed if phase == COMPLETED else self.failed
