@@ -25,7 +25,7 @@ from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.node import vgpu_plugin
 from pumice.apps.node.brand import Brand, PluginSettings
-from pumice.apps.node.plugin import run_plugins
+from pumice.apps.node.serving import run_plugins
 from pumice.wire import names
 
 GPU = "GPU-0"

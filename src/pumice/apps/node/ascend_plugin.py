@@ -19,7 +19,7 @@ from pumice.apps.node.card_watch import open_cards
 from pumice.apps.node.npu_configuration import known, load_vnpus, read_node_entry, sharing_of
 from pumice.apps.node.npu_metrics import npu_page
 from pumice.apps.node.npu_slices import NpuSlices
-from pumice.apps.node.plugin import run_plugins
+from pumice.apps.node.serving import run_plugins
 from pumice.apps.node.soft_npus import ASSETS, install_library, open_shared
 from pumice.apps.service.own_node import OwnNode
 from pumice.apps.service.tasks import first

@@ -9,7 +9,7 @@ from functools import partial
 
 from pumice.adapters.nvml import NvmlCards
 from pumice.apps.node.brand import Brand, PluginSettings
-from pumice.apps.node.plugin import run_plugins
+from pumice.apps.node.serving import run_plugins
 from pumice.node.gpushare.allocator import ShareAllocator
 from pumice.node.gpushare.sharing import Legacy
 from pumice.ports.cards import Cards

@@ -15,7 +15,7 @@ from pumice.apps.node.brand import Brand, PluginSettings
 from pumice.apps.node.card_watch import open_cards
 from pumice.apps.node.chip_slices import ChipSlices
 from pumice.apps.node.npu_metrics import npu_page
-from pumice.apps.node.plugin import run_plugins
+from pumice.apps.node.serving import run_plugins
 from pumice.apps.node.written_node import WrittenNode
 from pumice.apps.service.own_node import OwnNode
 from pumice.metrics.text import Family

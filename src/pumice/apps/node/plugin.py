@@ -7,102 +7,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from pumice.adapters.bookings.foreign import ForeignPrograms
 from pumice.adapters.kubelet.checkpoint import devices_held
 from pumice.adapters.kubelet.endpoint import Endpoint, Options, device_list
 from pumice.apps.node.allocating import AllocateHandler, CountedHandler, GivingHandler
-from pumice.apps.node.brand import Brand, PluginSettings
-from pumice.apps.node.card_watch import CardWatch, open_cards
+from pumice.apps.node.brand import Brand
+from pumice.apps.node.card_watch import CardWatch
 from pumice.apps.node.directories import make_directory
-from pumice.apps.node.plugin_pages import PluginHealth, plugin_pages
 from pumice.apps.node.registration import Registration
 from pumice.apps.node.written_node import WrittenNode
-from pumice.apps.service.tasks import first, run_until
+from pumice.apps.service.tasks import first
 from pumice.model.errors import BadInput
 from pumice.node.device_list import MESSAGE_LIMIT, worst_size
 from pumice.node.effects import Effect, PatchNode, Tell
-from pumice.node.health import XidRule
 from pumice.node.protocol import Allocator
-from pumice.ports.clock import Clock
-from pumice.ports.cluster import Cluster
 from pumice.wire.objects import Node
 
 log = logging.getLogger("pumice.node")
 LAST_WORDS = 2.0
 """Seconds for the last write of a plugin that ends."""
-
-
-async def run_plugins(
-    settings: PluginSettings,
-    *brands: Brand,
-    cluster: Cluster,
-    clock: Clock,
-    dice: random.Random,
-    stop: asyncio.Event,
-    ready: asyncio.Event | None = None,
-) -> None:
-    """Serve every brand until ``stop``. ``ready`` is set once the kubelet and the node object know all their devices.
-
-    Raises PumiceError on what a person has to mend.
-    """
-    pages = [PluginHealth() for _ in brands]
-    known = [asyncio.Event() for _ in brands]
-
-    async def serve(brand: Brand, page: PluginHealth, served: asyncio.Event) -> None:
-        cards = brand.cards or await open_cards(brand.open, settings.wait_for_driver, clock, stop)
-        if cards is None:
-            return
-        rule = XidRule.parse(settings.disable_health_checks, settings.enable_health_checks)
-        watch = CardWatch(cards, clock, rule, every=settings.health_every, foreign=ForeignPrograms(settings.booking_dirs),
-                          patience=settings.driver_patience)  # fmt: skip
-        own = WrittenNode(cluster, settings.node_name, clock=clock, dice=dice, component=brand.name)
-        try:
-            await watch.start()
-            if brand.metrics is not None:
-                page.metrics = partial(brand.metrics, cards, own)
-            await run_until(stop, *own.tasks(), keep(brand, page, own, watch, served))
-            if settings.cleanup:
-                await leave(own, await brand.allocator())
-        finally:
-            if brand.daemons is not None:
-                await brand.daemons.leave()
-            watch.close(cards.close if brand.cards is None else None)
-
-    async def keep(brand: Brand, page: PluginHealth, own: WrittenNode, watch: CardWatch, served: asyncio.Event) -> None:
-        """One plugin after the other, each by the configuration of its time: what follows is what a new process would do."""
-        while True:
-            plugin = Plugin(await brand.allocator(), own, watch, settings.device_plugin_dir, brand)
-            page.watch, page.missing = watch, plugin.missing
-            try:
-                if brand.outdated is None:
-                    await plugin.run(served)
-                else:
-                    await first(plugin.run(served), brand.outdated())
-            finally:
-                try:
-                    await plugin.last_words()
-                finally:
-                    plugin.close()
-
-    async def leave(own: WrittenNode, allocator: Allocator) -> None:
-        for effect in allocator.leaving(own.node) if own.node is not None else ():
-            await own.perform_soon(effect, f"taking back what the node says of {allocator.resource}")
-
-    async def tell_ready() -> None:
-        for served in known:
-            await served.wait()
-        if ready is not None:
-            ready.set()
-
-    async with plugin_pages(settings.health_address, settings.health_port, *pages):
-        await run_until(stop, *map(serve, brands, pages, known), tell_ready())
 
 
 class Plugin:

@@ -21,7 +21,7 @@ from pumice.apps.node.cdi_files import CdiFiles, CdiPlaces, KeptFiles
 from pumice.apps.node.configuration import load_sharing, read_sharing
 from pumice.apps.node.control_daemons import ControlDaemons
 from pumice.apps.node.files import digests, install_files
-from pumice.apps.node.plugin import run_plugins
+from pumice.apps.node.serving import run_plugins
 from pumice.apps.node.slicing import Slicing
 from pumice.apps.service.device_config import load_device_config
 from pumice.apps.service.tasks import first

@@ -1,0 +1,99 @@
+"""Every brand of a node served side by side: each one's cards opened and watched, its plugins one after the other, and left."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+from functools import partial
+
+from pumice.adapters.bookings.foreign import ForeignPrograms
+from pumice.apps.node.brand import Brand, PluginSettings
+from pumice.apps.node.card_watch import CardWatch, open_cards
+from pumice.apps.node.plugin import Plugin
+from pumice.apps.node.plugin_pages import PluginHealth, plugin_pages
+from pumice.apps.node.written_node import WrittenNode
+from pumice.apps.service.tasks import first, run_until
+from pumice.node.health import XidRule
+from pumice.ports.clock import Clock
+from pumice.ports.cluster import Cluster
+
+
+async def run_plugins(
+    settings: PluginSettings,
+    *brands: Brand,
+    cluster: Cluster,
+    clock: Clock,
+    dice: random.Random,
+    stop: asyncio.Event,
+    ready: asyncio.Event | None = None,
+) -> None:
+    """Serve every brand until ``stop``. ``ready`` is set once the kubelet and the node object know all their devices.
+
+    Raises PumiceError on what a person has to mend.
+    """
+    served = [Served(brand, settings, WrittenNode(cluster, settings.node_name, clock=clock, dice=dice, component=brand.name))
+              for brand in brands]  # fmt: skip
+
+    async def tell_ready() -> None:
+        for one in served:
+            await one.known.wait()
+        if ready is not None:
+            ready.set()
+
+    async with plugin_pages(settings.health_address, settings.health_port, *(one.page for one in served)):
+        await run_until(stop, *(one.run(stop) for one in served), tell_ready())
+
+
+@dataclass(slots=True)
+class Served:
+    """One brand, and what outlives its plugins."""
+
+    brand: Brand
+    settings: PluginSettings
+    own: WrittenNode
+    page: PluginHealth = field(default_factory=PluginHealth)
+    known: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once the kubelet and the node object know its devices."""
+
+    async def run(self, stop: asyncio.Event) -> None:
+        brand, settings, clock = self.brand, self.settings, self.own.clock
+        cards = brand.cards or await open_cards(brand.open, settings.wait_for_driver, clock, stop)
+        if cards is None:
+            return
+        rule = XidRule.parse(settings.disable_health_checks, settings.enable_health_checks)
+        watch = CardWatch(cards, clock, rule, every=settings.health_every, foreign=ForeignPrograms(settings.booking_dirs),
+                          patience=settings.driver_patience)  # fmt: skip
+        try:
+            await watch.start()
+            if brand.metrics is not None:
+                self.page.metrics = partial(brand.metrics, cards, self.own)
+            await run_until(stop, *self.own.tasks(), self._keep(watch))
+            if settings.cleanup:
+                await self._leave()
+        finally:
+            if brand.daemons is not None:
+                await brand.daemons.leave()
+            watch.close(cards.close if brand.cards is None else None)
+
+    async def _keep(self, watch: CardWatch) -> None:
+        """One plugin after the other, each by the configuration of its time: what follows is what a new process would do."""
+        brand = self.brand
+        while True:
+            plugin = Plugin(await brand.allocator(), self.own, watch, self.settings.device_plugin_dir, brand)
+            self.page.watch, self.page.missing = watch, plugin.missing
+            try:
+                if brand.outdated is None:
+                    await plugin.run(self.known)
+                else:
+                    await first(plugin.run(self.known), brand.outdated())
+            finally:
+                try:
+                    await plugin.last_words()
+                finally:
+                    plugin.close()
+
+    async def _leave(self) -> None:
+        allocator = await self.brand.allocator()
+        for effect in allocator.leaving(self.own.node) if self.own.node is not None else ():
+            await self.own.perform_soon(effect, f"taking back what the node says of {allocator.resource}")
