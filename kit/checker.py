@@ -112,13 +112,16 @@ class Checker:
         self.granted[pod["metadata"]["uid"]] = assignment
         seen.bind(placed, node)
         if any(q["spec"].get("capability") or q["spec"].get("guarantee") for q in seen.tables.get("Queue", {}).values()):
-            standing = (other for pods in seen.placed.values() for other in pods)
-            queues = Queues(seen.tables, standing, lambda other: self._charged(other, 0, slot=0, there=seen.nodes), self.ours)
-            for text in queues.capped(queues.of(pod), requests(pod), already=True):
+            standing = [other for pods in seen.placed.values() for other in pods]
+            without, whole = (
+                Queues(seen.tables, standing, lambda other, there=there: self._charged(other, 0, slot=0, there=there), self.ours)
+                for there in (seen.nodes, None))  # fmt: skip
+            for text in without.capped(queue := without.of(pod), requests(pod), already=True):
                 self.complain("over", f"{key} was bound to {node}: {text}")
-            if self.shares == "capacity":
-                for text in queues.robbed(queues.of(pod), requests(pod), seen.total()):
-                    self.complain("over", f"{key} was bound to {node}: {text}")
+            robbed = without.robbed(queue, requests(pod), seen.total()) if self.shares == "capacity" else []
+            # What a pod held on a node that is gone may still count as used of what its queue is guaranteed.
+            if robbed and (same := whole.robbed(queue, requests(pod), seen.total())):
+                self.complain("over", f"{key} was bound to {node}: {same[0]}")
 
     def deleted(self, pod: Json) -> None:
         """The scheduler deleted a pod. Who goes for others need not come again; who goes because his gang fell apart must."""
