@@ -52,6 +52,10 @@ def tell(outcome, nodeid):
     with open(os.environ["PUMICE_TOLD"], "a") as told:
         print(outcome, nodeid, file=told)
 
+def pytest_make_parametrize_id(config, val):
+    if isinstance(val, str) and val.startswith(str(config.rootpath)):
+        return os.path.relpath(val, config.rootpath)  # short, and the same wherever the tests lie
+
 def pytest_collection_modifyitems(items):
     with open(os.environ["PUMICE_TOLD"]) as told:
         done = {line.rstrip("\\n").partition(" ")[2] for line in told}
@@ -168,17 +172,16 @@ def _by_pytest(
         done = subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, timeout=1800)
         if told.read_text() == known or done.returncode in (0, 1):
             assert done.returncode in (0, 1, 5), done.stdout[-2000:] + done.stderr[-2000:]
-            return _outcomes_told(told.read_text(), f"{tests.relative_to(root)}/", f"{root}/")
+            return _outcomes_told(told.read_text(), f"{tests.relative_to(root)}/")
 
 
-def _outcomes_told(told: str, *folders: str) -> dict[str, str]:
+def _outcomes_told(told: str, folder: str) -> dict[str, str]:
     """The last word on each test, unless one before was worse: a test that passes fails where its end does."""
     worse = {"ended": 0, "passed": 1, "skipped": 2, "failed": 3}
     outcomes: dict[str, str] = {}
     for line in told.splitlines():
         outcome, _, name = line.partition(" ")
-        for folder in folders:
-            name = name.replace(folder, "")
+        name = name.removeprefix(folder)
         outcomes[name] = max(outcome, outcomes.get(name, "ended"), key=worse.__getitem__)
     return outcomes
 
