@@ -2,6 +2,9 @@
 #include "check.h"
 #include "core/attach.h"
 #include "core/joints.h"
+#include "core/slots.h"
+#include "core/turn.h"
+#include "core/turn_wait.h"
 #include "policy/memory.h"
 #include "regions.h"
 
@@ -76,6 +79,37 @@ static void who_dies_leaves_it_to_the_next(void)
     region_forget(&map);
 }
 
+/* What was passed on and is in no table would be free as soon as one lets go. */
+static void who_has_the_turn_for_long_is_waited_for(void)
+{
+    struct config config = config_for("slow.cache", 1000);
+    struct region_map map;
+    int ends[2];
+    CHECK(pipe(ends) == 0);
+    region_attach(&map, &config);
+    CHECK_EQUAL(joint_new(&map, 0, 700, 0, 5), 1);
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct region_map slow;
+        struct wait wait = {0, 0};
+        slots_after_fork();
+        region_attach(&slow, &config);
+        char done = turn_take(&slow, &slow.joints->turn, &wait) ? 'y' : 'n';
+        if (write(ends[1], &done, 1) != 1)
+            _exit(1);
+        usleep(300000);
+        turn_give(&slow.joints->turn);
+        for (;;)
+            pause();
+    }
+    close(ends[1]);
+    hear_yes(ends[0]);
+    CHECK_EQUAL(join(&map, 5), 1);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    region_forget(&map);
+}
+
 static void a_full_list_says_so(void)
 {
     struct config config = config_for("full.cache", 1000);
@@ -119,6 +153,7 @@ int main(void)
         return 1;
     the_first_that_still_holds_it_pays();
     who_dies_leaves_it_to_the_next();
+    who_has_the_turn_for_long_is_waited_for();
     a_full_list_says_so();
     a_region_of_an_earlier_version_grows_under_who_is_there();
     return check_result("joints") | !directory_removed();

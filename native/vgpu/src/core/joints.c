@@ -29,6 +29,18 @@ static void charge(struct region_map *map, const struct joint *joint)
     shared_add(&payer->seqlock, 2);
 }
 
+/*
+ * Who has the turn may be without a processor. Nothing can be refused any more for what is exported or imported by then, and what the table does
+ * not know is free as soon as one of its holders lets go.
+ */
+static bool take_turn_patiently(struct region_map *map)
+{
+    bool taken = false;
+    for (int attempt = 0; attempt < ATTEMPTS && !taken && map->joints != NULL && map->slot >= 0; attempt++)
+        taken = take_turn(map);
+    return taken;
+}
+
 /* In turn. The next pays before the one who did gives back. */
 static void take_out(struct region_map *map, struct joint *joint, int at)
 {
@@ -40,7 +52,7 @@ static void take_out(struct region_map *map, struct joint *joint, int at)
 
 uint32_t joint_new(struct region_map *map, int device, uint64_t bytes, uint64_t descriptors, uint64_t words)
 {
-    if (!take_turn(map))
+    if (!take_turn_patiently(map))
         return 0;
     uint32_t place = 0, high = joints_places(map);
     while (place < high && joint_at(map, place) != NULL)
@@ -57,7 +69,7 @@ uint32_t joint_new(struct region_map *map, int device, uint64_t bytes, uint64_t 
 
 uint32_t joint_join(struct region_map *map, bool (*is)(const struct joint *joint, const void *sought), const void *sought, struct joint *what)
 {
-    if (!take_turn(map))
+    if (!take_turn_patiently(map))
         return 0;
     uint32_t found = 0;
     for (uint32_t place = 0, high = joints_places(map); place < high && found == 0; place++) {
@@ -78,10 +90,8 @@ uint32_t joint_join(struct region_map *map, bool (*is)(const struct joint *joint
 
 bool joint_leave(struct region_map *map, uint32_t number, struct joint *what)
 {
-    bool taken = false, paid = false;
-    for (int attempt = 0; attempt < ATTEMPTS && !taken; attempt++)
-        taken = take_turn(map);
-    if (!taken)
+    bool paid = false;
+    if (!take_turn_patiently(map))
         return false; /* it stays booked until the process ends */
     struct joint *joint = joint_at(map, number - 1);
     int at = joint != NULL ? joint_place_of(joint, map->slot) : -1;
@@ -97,7 +107,7 @@ bool joint_leave(struct region_map *map, uint32_t number, struct joint *what)
 int joint_export(struct region_map *map, uint32_t number, uint64_t *descriptors)
 {
     int export = -1;
-    if (!take_turn(map))
+    if (!take_turn_patiently(map))
         return -1;
     struct joint *joint = joint_at(map, number - 1);
     if (joint != NULL && joint->descriptors != 0 && joint->exports < JOINT_EXPORTS) {
@@ -111,7 +121,7 @@ int joint_export(struct region_map *map, uint32_t number, uint64_t *descriptors)
 bool joint_name(struct region_map *map, uint32_t number, uint64_t words)
 {
     bool named = false;
-    if (!take_turn(map))
+    if (!take_turn_patiently(map))
         return false;
     struct joint *joint = joint_at(map, number - 1);
     if (joint != NULL && joint->words == 0)
