@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import signal
 import subprocess
+import time
 from pathlib import Path
 
-from kit.vgpu_kit import MIXES, on_a_switch
+from kit.vgpu_kit import MIB, MIXES, Container, on_a_switch
+from kit.vgpu_talk import Holder
 
 from benchmarks.native.harness import MS, PROGRAMS, TESTS, Figures, on, run, under
 from pumice import machine
@@ -40,6 +44,29 @@ def witness(figures: Figures, folder: Path, count: int) -> None:
     figures.tell("operations of 12 processes by every path", done)
     figures.tell("refused among them", refused)
     figures.goal("every path at once, by the card's own count: bytes above the limit", above)
+
+
+def deaths(figures: Figures, folder: Path, rounds: int) -> None:
+    """Two processes are killed at a random moment, amid one path or all; a third asks until it is told the right figure."""
+    card, limit = folder / "deaths", 8000 * MIB
+    machine.create(on_a_switch("H100-SXM5-80GB"), card)
+    container = Container(card, folder, {"CUDA_DEVICE_MEMORY_LIMIT": str(limit), "LIBCUDA_LOG_LEVEL": "0"})
+    every = " ".join({path for mix in MIXES for path in mix.paths.split()})
+    amid, longest, chance = [*every.split(), every], 0.0, random.Random(7)
+    with Holder(container) as survivor:
+        free = survivor.ask("info")[0]
+        for number in range(rounds):
+            words = [PROGRAMS / "mill", "2", "1000000000", str(100 * MIB), *amid[number % len(amid)].split()]
+            dying = subprocess.Popen(words, env=container.environment(), stdout=subprocess.PIPE, start_new_session=True)
+            time.sleep(chance.uniform(0.05, 0.5))
+            os.killpg(dying.pid, signal.SIGKILL)
+            killed = time.monotonic()
+            while survivor.ask("info")[0] != free and time.monotonic() < killed + 60:
+                time.sleep(0.001)
+            longest = max(longest, time.monotonic() - killed)
+            dying.communicate()
+    figures.tell("pairs of processes killed, amid every path", rounds)
+    figures.goal("free memory after a sibling's death: longest until it is right", longest * 1000)
 
 
 def usable(figures: Figures, folder: Path) -> None:
