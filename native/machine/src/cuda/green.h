@@ -26,6 +26,6 @@ struct green {
 };
 
 struct part part_of_device(CUdevice device);
-CUresult part_describe(const struct part *part, int type, bool of_context, CUdevResource *out);
+CUresult part_describe(const struct part *part, int type, CUdevResource *out);
 
 #endif

@@ -124,26 +124,26 @@ EXPORT CUresult cuGreenCtxWaitEvent(CUgreenCtx green, CUevent event)
 
 /* ---- what one has ---- */
 
-static CUresult describe(const struct context *c, CUdevResource *out, int type, bool queues)
+static CUresult describe(const struct context *c, CUdevResource *out, int type)
 {
     if (!c)
         return CUDA_ERROR_INVALID_CONTEXT;
     const struct green *g = c->green ? green_of(c->green) : NULL;
     struct part all = part_of_device(c->device);
-    return part_describe(g ? &g->part : &all, type, queues, out);
+    return part_describe(g ? &g->part : &all, type, out);
 }
 
 EXPORT CUresult cuCtxGetDevResource(CUcontext handle, CUdevResource *out, int type)
 {
     ENTER(cuCtxGetDevResource);
-    return describe(context_of(handle), out, type, true);
+    return describe(context_of(handle), out, type);
 }
 
 EXPORT CUresult cuGreenCtxGetDevResource(CUgreenCtx green, CUdevResource *out, int type)
 {
     ENTER(cuGreenCtxGetDevResource);
     const struct green *g = green_of(green);
-    return describe(g ? context_of(g->context) : NULL, out, type, true);
+    return describe(g ? context_of(g->context) : NULL, out, type);
 }
 
 EXPORT CUresult cuStreamGetDevResource(CUstream stream, CUdevResource *out, int type)
@@ -152,5 +152,5 @@ EXPORT CUresult cuStreamGetDevResource(CUstream stream, CUdevResource *out, int 
     const struct stream *s = stream_of(stream, context);
     if (!s)
         return stream_missing(stream);
-    return type == DEV_RESOURCE_SM ? describe(context_of(s->context), out, type, false) : CUDA_ERROR_INVALID_RESOURCE_TYPE;
+    return type == DEV_RESOURCE_SM ? describe(context_of(s->context), out, type) : CUDA_ERROR_INVALID_RESOURCE_TYPE;
 }

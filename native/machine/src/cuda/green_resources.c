@@ -69,7 +69,7 @@ static CUdevResource resource_of(CUdevice device, const struct sm_set *sms, uint
     return r;
 }
 
-CUresult part_describe(const struct part *part, int type, bool of_context, CUdevResource *out)
+CUresult part_describe(const struct part *part, int type, CUdevResource *out)
 {
     if (!out)
         return CUDA_ERROR_INVALID_VALUE;
@@ -82,7 +82,7 @@ CUresult part_describe(const struct part *part, int type, bool of_context, CUdev
         r.of.queues_wanted.device = part->device;
         r.of.queues_wanted.wqConcurrencyLimit = part->concurrency;
         r.of.queues_wanted.sharingScope = part->scope;
-    } else if (type != DEV_RESOURCE_QUEUES || !of_context) { /* queues that are there are a context's */
+    } else if (type != DEV_RESOURCE_QUEUES) { /* of queues that are there is nothing to be told */
         return CUDA_ERROR_INVALID_RESOURCE_TYPE;
     }
     *out = r;
@@ -263,5 +263,5 @@ EXPORT CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource *out, int 
 {
     ENTER_DEVICE(cuDeviceGetDevResource, device);
     struct part all = part_of_device(device);
-    return part_describe(&all, type, false, out);
+    return part_describe(&all, type, out);
 }
