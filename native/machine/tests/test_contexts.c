@@ -15,6 +15,8 @@ CUresult cuCtxDisablePeerAccess(CUcontext);
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *, CUdevice);
 typedef struct { int type, device, flags; } Access;
 CUresult cuMemPoolSetAccess(CUmemoryPool, const Access *, size_t);
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr *, size_t, CUmemoryPool, CUstream);
+CUresult cuMemcpyPeer(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t);
 
 static void contexts_cost_memory_and_stack_up(void)
 {
@@ -152,7 +154,14 @@ static void cards_without_a_way_to_each_other_refuse_peer_access(void)
     EQUAL(cuCtxEnablePeerAccess(second, 0), 704);
     EQUAL(cuCtxEnablePeerAccess(first, 0), 201); /* itself */
     OK(cuCtxDisablePeerAccess(second));
+    CUdeviceptr here, there;
+    OK(cuMemAlloc_v2(&here, 4096));
+    OK(cuMemAllocFromPoolAsync(&there, 4096, pool, NULL));
+    EQUAL(cuMemcpyDtoD_v2(there, here, 4096), 1); /* what a pool gave is reached by whom it was opened to */
+    EQUAL(cuMemcpyDtoD_v2(here, there, 4096), 1);
+    OK(cuMemcpyPeer(there, second, here, first, 4096));
     OK(cuMemPoolSetAccess(pool, &(Access){1, 0, 3}, 1));
+    OK(cuMemcpyDtoD_v2(there, here, 4096));
     for (int i = 0; i < 2; i++)
         card[i].brand = 5, card[i].cc_minor = 9; /* GeForce of Ada */
     OK(cuDeviceCanAccessPeer(&can, 0, 1));

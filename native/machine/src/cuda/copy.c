@@ -229,16 +229,40 @@ static CUresult fill(struct context *context, uint64_t to, size_t pitch, size_t 
     return in_stream(context, stream, 0, do_fill, &what, false);
 }
 
+static bool kept_from(CUdevice device, const struct block *b)
+{
+    const struct pool *p = b->kind == M_POOL && !b->on_host ? handle_get(K_POOL, b->owner) : NULL;
+    return p && p->device != device && p->access[device] == 0;
+}
+
+/* Between two pieces of device memory: of pools a card reaches what it was given access to, where nobody says which cards they are on. */
+static CUresult within_reach(struct context *context, CUstream stream, uint64_t to, uint64_t from)
+{
+    struct block a, b;
+    if (cu.device_count < 2)
+        return CUDA_SUCCESS;
+    const struct stream *s = stream_of(stream, context);
+    const struct context *of = s ? context_of(s->context) : NULL;
+    bool known = of && heap_find(to, &a) && heap_find(from, &b);
+    return known && (kept_from(of->device, &a) || kept_from(of->device, &b)) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+#define WITHIN_REACH(stream, to_side_, from_side_) \
+    CUresult reached = to_side_ == from_side_ ? within_reach(context, stream, (uint64_t)to, (uint64_t)from) : CUDA_SUCCESS; \
+    if (reached) \
+        return reached;
+
 #define LINE(name, to_type, to_side_, from_type, from_side_) \
     EXPORT CUresult name(to_type to, from_type from, size_t bytes) \
     { \
         ENTER_CONTEXT(name, context); \
+        WITHIN_REACH(NULL, to_side_, from_side_) \
         return copy_line(context, (uint64_t)to, to_side_, (uint64_t)from, from_side_, bytes, NULL, true); \
     }
 #define LINE_ASYNC(name, to_type, to_side_, from_type, from_side_) \
     EXPORT CUresult name(to_type to, from_type from, size_t bytes, CUstream stream) \
     { \
         ENTER_CONTEXT(name, context); \
+        WITHIN_REACH(stream, to_side_, from_side_) \
         return copy_line(context, (uint64_t)to, to_side_, (uint64_t)from, from_side_, bytes, stream, false); \
     }
 LINE(cuMemcpy, CUdeviceptr, EITHER_SIDE, CUdeviceptr, EITHER_SIDE)

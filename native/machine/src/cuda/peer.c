@@ -1,5 +1,5 @@
 /* Peer access: whose memory the kernels of another card reach. Nothing is done with it here but to refuse what hardware refuses;
- * copies go from card to card with it or without. */
+ * copies go from card to card with it or without, but for what pools gave (copy.c). */
 #define _GNU_SOURCE
 #include "cuda.h"
 
