@@ -87,12 +87,7 @@ def apply(
     entry = apply_entry(kind, options.manager, subresource, now, applied)
     if mine and mine[0]["fieldsV1"] == entry["fieldsV1"] and mine[0].get("apiVersion") == entry["apiVersion"]:
         entry = mine[0]
-    managed = [entry if _identity(e) == me else next(o for o in others if _identity(o) == _identity(e))
-               for e in entries if _identity(e) == me or any(_identity(o) == _identity(e) for o in others)]  # fmt: skip
-    if not mine:
-        managed.append(entry)
-    if not applied:
-        managed.remove(entry)
+    managed = _in_order(entries, [*others, *([entry] if applied else [])])
     merged.setdefault("metadata", {})["resourceVersion"] = wanted["metadata"].get("resourceVersion") or str(stored.revision)
     clean = objects.parse(kind, {**merged, "apiVersion": kind.api_version}, replace(options, validation="Ignore"))
     from pumice.cluster.apiserver.verbs.context import from_version
@@ -129,6 +124,16 @@ def _client_applied(kind: Kind, live: Json, manager: str) -> FieldSet:
     except msgspec.DecodeError:
         return set()
     return fields_of(last, kind.shape) if isinstance(last, dict) else set()
+
+
+def _in_order(before: list[Json], now: list[Json]) -> list[Json]:
+    """The managers' entries of now: those that were there before in their places, a new one behind them."""
+    left, kept = list(now), list[Json]()
+    for entry in before:
+        at = next((at for at, other in enumerate(left) if _identity(other) == _identity(entry)), None)
+        if at is not None:
+            kept.append(left.pop(at))
+    return kept + left
 
 
 def _settle(others: list[Json], differ: FieldSet, gone: FieldSet, free: FieldSet | None) -> list[Json]:
