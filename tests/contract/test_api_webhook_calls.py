@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import datetime
 import json
 import ssl
@@ -259,13 +260,11 @@ def mending(request: Json) -> Json:
     return {"allowed": True, "patchType": "JSONPatch", "patch": patch}
 
 
-def test_an_object_is_found_valid_after_webhooks_have_changed_it_and_before_others_judge_it(api: Api, namespace: str,
-                                                                                            hooks: Server) -> None:  # fmt: skip
-    """Kubernetes "Dynamic Admission Control": object validation lies between the two kinds of webhooks."""
-    hooks.paths |= {"/mutating": mending, "/validating": lambda request: {"allowed": request["object"]["data"]["own"] != "no"}}
-    rules = [{"operations": ["CREATE", "UPDATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}]
+@contextlib.contextmanager
+def both_kinds(api: Api, hooks: Server, namespace: str, *operations: str) -> Iterator[None]:
+    """A mutating and a validating webhook for the namespace's ConfigMaps."""
+    rules = [{"operations": operations, "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}]
     made = []
-    maps = f"/api/v1/namespaces/{namespace}/configmaps"
     try:
         for kind in ("mutating", "validating"):
             made.append(f"{HOOKS.replace('mutating', kind)}/hooks-of-{namespace}")
@@ -273,6 +272,18 @@ def test_an_object_is_found_valid_after_webhooks_have_changed_it_and_before_othe
                 "name": f"{kind}.example.com", "clientConfig": hooks.client(f"/{kind}"), "rules": rules, "sideEffects": "None",
                 "admissionReviewVersions": ["v1"],
                 "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}]})
+        yield
+    finally:
+        for path in made:
+            api.delete(path)
+
+
+def test_an_object_is_found_valid_after_webhooks_have_changed_it_and_before_others_judge_it(api: Api, namespace: str,
+                                                                                            hooks: Server) -> None:  # fmt: skip
+    """Kubernetes "Dynamic Admission Control": object validation lies between the two kinds of webhooks."""
+    hooks.paths |= {"/mutating": mending, "/validating": lambda request: {"allowed": request["object"]["data"]["own"] != "no"}}
+    maps = f"/api/v1/namespaces/{namespace}/configmaps"
+    with both_kinds(api, hooks, namespace, "CREATE", "UPDATE"):
         until(lambda: api.call("POST", maps, {"metadata": {"name": "a"}, "data": {"own": "no"}}).code == 400)
         api.create(maps, {"metadata": {"name": "a"}, "data": {"own": "1"}})
         ill = {"metadata": {"name": "a"}, "data": {"own": "1", "no key": "1"}}
@@ -286,9 +297,6 @@ def test_an_object_is_found_valid_after_webhooks_have_changed_it_and_before_othe
             assert [asked for asked, _ in hooks.asked] == ["/mutating", "/validating"]
             seen = hooks.asked[-1][1]["object"]
             assert (seen["data"], seen["metadata"]["name"]) == (found["data"], found["metadata"]["name"])
-    finally:
-        for path in made:
-            api.delete(path)
 
 
 UPDATES: dict[str, Callable[[Api, str], Json]] = {
@@ -303,17 +311,10 @@ UPDATES: dict[str, Callable[[Api, str], Json]] = {
 def test_what_a_webhook_makes_of_an_update_is_what_others_judge_and_what_is_stored(api: Api, namespace: str, hooks: Server,
                                                                                    way: str) -> None:  # fmt: skip
     hooks.paths |= {"/mutating": adding("theirs"), "/validating": lambda request: {"allowed": True}}
-    rules = [{"operations": ["UPDATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}]
-    maps, made = f"/api/v1/namespaces/{namespace}/configmaps", []
+    maps = f"/api/v1/namespaces/{namespace}/configmaps"
     api.create(maps, {"metadata": {"name": "a"}, "data": {"own": "1"}})
     api.create(maps, {"metadata": {"name": "probe"}, "data": {"own": "1"}})
-    try:
-        for kind in ("mutating", "validating"):
-            made.append(f"{HOOKS.replace('mutating', kind)}/hooks-of-{namespace}")
-            api.create(HOOKS.replace("mutating", kind), {"metadata": {"name": f"hooks-of-{namespace}"}, "webhooks": [{
-                "name": f"{kind}.example.com", "clientConfig": hooks.client(f"/{kind}"), "rules": rules, "sideEffects": "None",
-                "admissionReviewVersions": ["v1"],
-                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}]})
+    with both_kinds(api, hooks, namespace, "UPDATE"):
         until(lambda: api.merge(f"{maps}/probe", {"metadata": {"labels": {"n": str(len(hooks.asked))}}}) and len(hooks.asked) > 1)
         hooks.asked.clear()
         wanted = {"own": "2", "theirs": "yes"}
@@ -321,6 +322,3 @@ def test_what_a_webhook_makes_of_an_update_is_what_others_judge_and_what_is_stor
         assert api.get(f"{maps}/a")["data"] == wanted
         assert [(path, request["object"]["data"]) for path, request in hooks.asked] == [
             ("/mutating", {"own": "2"}), ("/validating", wanted)]  # fmt: skip
-    finally:
-        for path in made:
-            api.delete(path)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from kit.device_world import A100, TinyLedger, card, limits, pod_of, vgpu_node
+from kit.device_world import A100, TinyLedger, card, limits, pod_of
+from kit.mig_cards import node_of, placed
 
-from pumice.families.nvidia_vgpu import NvidiaVgpu
 from pumice.families.nvidia_vgpu.mig_catalogue import Catalogue
 from pumice.families.protocol import Fit
 from pumice.families.settings import Settings, settings_from
@@ -14,7 +14,6 @@ from pumice.model.hardware.mig import mig_tables
 from pumice.model.refusal import Misfit
 from pumice.wire import names
 from pumice.wire.device_config import NvidiaConfig
-from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.nvidia_vgpu import PodDevice, parse_pod_device, parse_register, render_register
 
 OURS = card("GPU-m1", 40960, 10, A100, mode="mig", places=True)
@@ -22,18 +21,7 @@ UPSTREAMS = card("GPU-m1", 40960, 10, A100, mode="mig")
 
 
 def world(*cards: str, config: str = "", on: bool = True, mig_policy: str = "listed") -> TinyLedger:
-    chosen = Settings(vgpu=True, policy="binpack", mig_off_group=on, mig_policy=mig_policy)
-    ledger = TinyLedger(NvidiaVgpu(parse_device_config(config), chosen))
-    ledger.add_node(vgpu_node("n1", *(cards or (OURS,))))
-    return ledger
-
-
-def placed(ledger: TinyLedger, *wanted: int) -> list[str]:
-    found = []
-    for number, memory in enumerate(wanted):
-        pod = pod_of(f"p{number}-{len(ledger.held)}", limits(1, memory))
-        found.append(ledger.ids(pod).split(",")[0] if isinstance(ledger.place(pod, "n1"), Fit) else "-")
-    return found
+    return node_of(*(cards or (OURS,)), config=config, mig_off_group=on, mig_policy=mig_policy)
 
 
 def claims(ledger: TinyLedger, *ids: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from kit.device_world import A100, TinyLedger, card, limits, pod_of, vgpu_node
+from kit.mig_cards import node_of, placed
 
 from pumice.engine.state.cards import DeviceTable
 from pumice.families.nvidia_vgpu import NvidiaVgpu
@@ -19,18 +20,7 @@ from pumice.wire.device_config_text import parse_device_config
 
 
 def world(*cards: str, config: str = "", **settings: object) -> TinyLedger:
-    chosen = Settings(vgpu=True, policy="binpack", **settings)  # type: ignore[arg-type]
-    ledger = TinyLedger(NvidiaVgpu(parse_device_config(config), chosen))
-    ledger.add_node(vgpu_node("n1", *(cards or (card("GPU-m1", 40960, 10, A100, mode="mig"),))))
-    return ledger
-
-
-def placed(ledger: TinyLedger, *wanted: int) -> list[str]:
-    found = []
-    for number, memory in enumerate(wanted):
-        pod = pod_of(f"p{number}-{len(ledger.held)}", limits(1, memory))
-        found.append(ledger.ids(pod).split(",")[0] if isinstance(ledger.place(pod, "n1"), Fit) else "-")
-    return found
+    return node_of(*(cards or (card("GPU-m1", 40960, 10, A100, mode="mig"),)), config=config, **settings)
 
 
 @pytest.mark.parametrize(
