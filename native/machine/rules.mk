@@ -105,7 +105,7 @@ $(MT)/create: $(M)/tests/create.c $(M)/include/machine/state.h
 	@mkdir -p $(@D)
 	@echo LD $@ && $(CC) $(CFLAGS_BASE) -I$(M)/include -o $@ $<
 ALL += $(MT)/create
-M_TESTS := test_time test_memory test_kinds_of_memory test_pools test_contexts test_green test_multicast test_graphs test_graph_objects test_graph_conditions test_nvml test_npus $(M_RUNTIME_NAMES:%=test_runtime_%)
+M_TESTS := test_time test_memory test_kinds_of_memory test_pools test_contexts test_green test_multicast test_graphs test_graph_objects test_graph_conditions test_tensor_maps test_nvml test_npus $(M_RUNTIME_NAMES:%=test_runtime_%)
 M_TRIED = $(MB)/libcuda.so.1 $(MB)/libnvidia-ml.so.1
 $(MT)/test_npus: M_TRIED = $(MB)/libdcmi.so $(MB)/libascendcl.so
 $(MT)/%: $(M)/tests/%.c $(M)/tests/check.h $(M_LIBS) $(MT)/create

@@ -68,7 +68,7 @@ static void card(struct machine_state *m, unsigned i, int argc, char **argv)
     c->context_bytes = setting(argc, argv, "context_mib", 300) << 20;
     c->sm_count = 108, c->threads_per_sm = 2048, c->warp_size = 32, c->l2_bytes = 40 << 20;
     c->shared_per_block = 49152, c->shared_per_sm = 167936, c->regs_per_sm = 65536, c->memory_bus_bits = 5120;
-    c->cc_major = 8, c->architecture = 7;
+    c->cc_major = (uint32_t)setting(argc, argv, "cc_major", 8), c->architecture = 7;
     c->clock_sm_mhz = c->clock_sm_max_mhz = 1410, c->clock_mem_mhz = c->clock_mem_max_mhz = 1215;
     c->power_idle_mw = 55000, c->power_max_mw = c->power_limit_mw = 400000;
     c->temperature_c = 30;

@@ -144,7 +144,7 @@ EXPORT CUresult cuFuncGetParamCount(CUfunction function, size_t *count)
 
 EXPORT CUresult cuKernelGetParamInfo(CUkernel kernel, size_t index, size_t *offset, size_t *size)
 {
-    ENTER(cuKernelGetParamInfo);
+    ENTER_CONTEXT(cuKernelGetParamInfo, context);
     const struct function *f = handle_get(K_FUNCTION, kernel);
     return f ? parameter(f, index, offset, size) : CUDA_ERROR_INVALID_HANDLE;
 }
@@ -247,7 +247,48 @@ EXPORT CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, CUfunctio
     FUNCTION(cuOccupancyAvailableDynamicSMemPerBlock, function);
     if (!bytes || blocks <= 0 || block <= 0)
         return CUDA_ERROR_INVALID_VALUE;
-    size_t each = card_at(context->card)->shared_per_sm / (unsigned)blocks;
-    *bytes = each > 1024u + (unsigned)f->attributes[1] ? each - 1024 - (unsigned)f->attributes[1] : 0;
+    const struct machine_card *c = card_at(context->card);
+    size_t held = (unsigned)f->attributes[1] + 1024u, each = c->shared_per_sm / (unsigned)blocks;
+    size_t most = (size_t)f->attributes[8] > c->shared_per_block ? (size_t)f->attributes[8] : c->shared_per_block; /* what a launch may ask */
+    *bytes = each <= held ? 0 : each - held < most ? each - held : most;
+    return CUDA_SUCCESS;
+}
+
+/* ---- clusters of blocks ---- */
+
+struct attribute { int id, reserved; union { unsigned cluster[3]; char bytes[64]; } value; };
+enum { CLUSTER_DIMENSION = 4, PORTABLE_CLUSTER = 8, NON_PORTABLE_ALLOWED = 14 };
+
+static unsigned cluster_of(const CUlaunchConfig *config)
+{
+    const struct attribute *attributes = config->attrs;
+    for (unsigned i = 0; attributes && i < config->numAttrs; i++)
+        if (attributes[i].id == CLUSTER_DIMENSION)
+            return attributes[i].value.cluster[0] * attributes[i].value.cluster[1] * attributes[i].value.cluster[2];
+    return 1;
+}
+
+EXPORT CUresult cuOccupancyMaxPotentialClusterSize(int *size, CUfunction function, const CUlaunchConfig *config)
+{
+    FUNCTION(cuOccupancyMaxPotentialClusterSize, function);
+    if (card_at(context->card)->cc_major < 9)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (!size || !config)
+        return CUDA_ERROR_INVALID_VALUE;
+    *size = f->attributes[NON_PORTABLE_ALLOWED] ? 2 * PORTABLE_CLUSTER : PORTABLE_CLUSTER;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuOccupancyMaxActiveClusters(int *clusters, CUfunction function, const CUlaunchConfig *config)
+{
+    FUNCTION(cuOccupancyMaxActiveClusters, function);
+    const struct machine_card *c = card_at(context->card);
+    if (c->cc_major < 9)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    uint64_t block = config ? (uint64_t)config->blockDimX * config->blockDimY * config->blockDimZ : 0;
+    if (!clusters || block == 0 || block > 1024 || cluster_of(config) == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    unsigned blocks = (unsigned)blocks_per_sm(f, c, (int)block, config->sharedMemBytes) * cu.devices[context->device].sm_count;
+    *clusters = (int)(blocks / cluster_of(config));
     return CUDA_SUCCESS;
 }
