@@ -73,25 +73,6 @@ def one_container(figures: Figures, folder: Path) -> None:
     figures.goal("1 to 4 processes of a container, 10 us to 50 ms: Jain's index, least", min(fairness))
 
 
-def mixes(figures: Figures, folder: Path) -> None:
-    """Unlike processes of one container: how far each is from its fair part. With the arbiter; without it the figure is told."""
-    many, one, short, long = f"kernel={MS},streams=8", f"kernel={MS}", "kernel=10000", f"kernel={20 * MS}"
-    sets = [(many, one), (many, short), (short, one), (one, long), (many, long), ("kernel=100000,shape=graph", long),
-            ("kernel=10000,streams=8", one), (many, "kernel=3000000", "kernel=100000"),
-            ("kernel=50000000", short), ("kernel=100000,shape=graph", many), ("kernel=1000000,shape=sync", long),
-            ("kernel=300000,shape=cooperative", f"kernel={MS},streams=16"), ("kernel=10000,streams=8", long),
-            (f"kernel={MS},streams=2", many, "kernel=100000,shape=graph", short)]  # fmt: skip
-    for arbiter in (1, 0):
-        worst = 0.0
-        for players in sets:
-            served = conduct(folder, 6000, *[f"limit=30,arbiter={arbiter},{player}" for player in players])
-            worst = max(worst, *(abs(share(each, 1500, 5900) - 30 / len(players)) for each in served))
-        if arbiter:
-            figures.goal("unlike processes of a container, with the arbiter: distance from the fair part, worst", worst)
-        else:
-            figures.tell("unlike processes of a container, without the arbiter: distance, worst, points", round(worst, 2))
-
-
 def tenants(figures: Figures, folder: Path) -> None:
     """Limits that add up to 90 at most. What the arbiter is for is held to the bar with it and told without it."""
     for kernel in (200_000, MS, 5 * MS, 10 * MS):

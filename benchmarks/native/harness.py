@@ -58,10 +58,11 @@ def build() -> None:
 
 
 def make_machines(folder: Path) -> None:
-    """One in real time, one in virtual time, and one in virtual time whose streams run side by side."""
+    """In real time; in virtual time, one more whose streams run side by side, and one whose copies take time."""
     machine.create(machine.machine_of(CARD), folder / "real")
     machine.create(machine.machine_of(CARD, virtual_time=True), folder / "virtual")
     machine.create(replace(machine.machine_of(CARD, virtual_time=True), overlap=True), folder / "overlap")
+    machine.create(replace(machine.machine_of(CARD, virtual_time=True), copy_mib_per_s=20_000), folder / "copying")
 
 
 def on(card: Path, **more: str) -> dict[str, str]:
@@ -101,11 +102,21 @@ def cost(card: Path, folder: Path, mode: str, rounds: int, limits: Mapping[str, 
     return statistics.median(native or [0.0]), statistics.median(ours)
 
 
+def conduct_workers(
+    folder: Path, milliseconds: int, *players: str, time_mode: str = "virtual", record: bool = False
+) -> tuple[list[dict[str, Any]], Path]:
+    """What came of each player, and where its files lie. record: launches are among them, and the card is looked at each ms."""
+    directory = Path(tempfile.mkdtemp(dir=folder))
+    more = (f"launches={directory / 'launches'}", "sample=1") if record else ()
+    words = [str(word) for word in (PROGRAMS / "conduct", LIBRARY, directory, milliseconds, *more, *players)]
+    workers: list[dict[str, Any]] = run(*words, env=on(folder / time_mode))["workers"]
+    return workers, directory
+
+
 def conduct(folder: Path, milliseconds: int, *players: str, time_mode: str = "virtual") -> list[list[int]]:
     """GPU time in ns that the machine gave each player, at every 10 ms of its time."""
-    directory = Path(tempfile.mkdtemp(dir=folder))
-    words = [str(word) for word in (PROGRAMS / "conduct", LIBRARY, directory, milliseconds, *players)]
-    return [worker["served"] for worker in run(*words, env=on(folder / time_mode))["workers"]]
+    workers, _ = conduct_workers(folder, milliseconds, *players, time_mode=time_mode)
+    return [worker["served"] for worker in workers]
 
 
 def share(served: Sequence[int], first_ms: int, last_ms: int) -> float:

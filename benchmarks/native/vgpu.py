@@ -15,11 +15,11 @@ from pathlib import Path
 
 from kit.results import arguments
 
-from benchmarks.native import calls, compute, memory
+from benchmarks.native import calls, compute, memory, mixes
 from benchmarks.native.harness import CARD, Figures, build, make_machines
 from benchmarks.report import conclude
 
-MINUTES = 8
+MINUTES = 12
 
 
 def parts(figures: Figures, folder: Path, quick: bool) -> dict[str, Callable[[], None]]:
@@ -32,7 +32,7 @@ def parts(figures: Figures, folder: Path, quick: bool) -> dict[str, Callable[[],
         "usable": lambda: memory.usable(figures, folder),
         "one_tenant": lambda: compute.one_tenant(figures, folder, 3 if quick else 6),
         "one_container": lambda: compute.one_container(figures, folder),
-        "mixes": lambda: compute.mixes(figures, folder),
+        "mixes": lambda: mixes.mixes(figures, folder),
         "tenants": lambda: compute.tenants(figures, folder),
         "shapes": lambda: compute.shapes(figures, folder),
         "streams": lambda: compute.streams(figures, folder),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from kit.conducting import busy, conduct
+from kit.launch_waits import read_launches, worst_excess_ms
 from kit.vgpu_kit import build
 
 from pumice import machine
@@ -99,3 +100,16 @@ def test_with_the_arbiter_tenants_get_their_limits_whatever_they_launch(
         *(f"tenant={limit},limit={limit},arbiter=1,{player}" for limit, player in zip((20, 70), players, strict=True)),
     )
     assert [busy(worker, 1500, 4900) for worker in (small, large)] == pytest.approx([20, 70], abs=1)
+
+
+@pytest.mark.parametrize("limits", [(30, 30), (20, 70)])
+@pytest.mark.parametrize("players", [(DRAWN, MANY), (BURSTS, LONG), (SHORT, SHORT_DRAWN)])
+def test_with_the_arbiter_no_launch_waits_long_once_it_is_paid_for_and_the_card_is_free(
+    card: Path, tmp_path: Path, players: tuple[str, str], limits: tuple[int, int]
+) -> None:
+    """50 ms at most beyond what its limit and the kernel demand that is running; the first second is for measuring lengths."""
+    asked = [f"tenant={at},limit={at},arbiter=1,{player}" for at, player in zip(limits, players, strict=True)]
+    workers = conduct(card, tmp_path, 3000, f"launches={tmp_path / 'launches'}", "sample=1", *asked)
+    launches = [read_launches(tmp_path / f"launches.{number}") for number in range(len(workers))]
+    assert min(len(rows) for rows in launches) > 10
+    assert worst_excess_ms(workers, launches, limits, after_ms=1000) <= 50
