@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import time
+from pathlib import Path
 
 from kit.machines import MachineMaker, Programs
 
@@ -64,3 +66,34 @@ def test_a_slow_call_takes_its_time_in_the_machine_s_own(make_machine: MachineMa
     before = machine.clock.now_ns()
     Programs(machine).burn("--memory", "128", "--block", "64")
     assert machine.clock.now_ns() - before == 2 * 3_600_000_000_000
+
+
+ASK_WHO_IS_THERE = """
+import sys, pynvml
+pynvml.nvmlInit()
+card = pynvml.nvmlDeviceGetHandleByIndex(0)
+print("ready", flush=True)
+sys.stdin.readline()
+print(len(pynvml.nvmlDeviceGetComputeRunningProcesses(card)))
+"""
+
+
+def test_who_waits_for_the_machines_lock_gets_it_though_nobody_wakes_him(make_machine: MachineMaker) -> None:
+    """Another that waited had been woken in his place, and had ended before he took it: whoever still slept slept for ever."""
+    machine = make_machine("2xL4")
+    program = Programs(machine).start(sys.executable, "-c", ASK_WHO_IS_THERE)
+    assert program.stdin is not None
+    assert program.stdout is not None
+    assert program.stdout.readline() == "ready\n"
+    lock = machine.state.lock.opaque
+    free, held_and_waited_for = lock[0], 0x8000_0000 | 1
+    lock[0] = free | held_and_waited_for
+    program.stdin.write("\n")
+    program.stdin.flush()
+    waits_in = Path(f"/proc/{program.pid}/wchan")
+    deadline = time.monotonic() + 60
+    while "futex" not in waits_in.read_text() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    lock[0] = free
+    out, err = program.communicate(timeout=60)
+    assert out == "0\n", err

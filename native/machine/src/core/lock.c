@@ -5,6 +5,9 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <time.h>
+
+enum { SECOND = 1000000000, PATIENCE_NS = SECOND / 5 };
 
 _Static_assert(sizeof(pthread_mutex_t) <= sizeof(struct machine_lock), "machine_lock must hold a mutex");
 
@@ -23,9 +26,18 @@ void lock_make(struct machine_lock *lock)
     pthread_mutexattr_destroy(&attr);
 }
 
+/* Who was woken may die before it has the lock, and the others that sleep hear of nothing: nobody sleeps for long without a look. */
 bool lock_take(struct machine_lock *lock)
 {
-    if (pthread_mutex_lock(mutex_of(lock)) != EOWNERDEAD)
+    struct timespec until;
+    int rc = pthread_mutex_trylock(mutex_of(lock));
+    while (rc == EBUSY || rc == ETIMEDOUT) {
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += (until.tv_nsec += PATIENCE_NS) / SECOND;
+        until.tv_nsec %= SECOND;
+        rc = pthread_mutex_timedlock(mutex_of(lock), &until);
+    }
+    if (rc != EOWNERDEAD)
         return false;
     pthread_mutex_consistent(mutex_of(lock));
     return true;
