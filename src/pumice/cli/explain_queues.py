@@ -52,7 +52,7 @@ def show_group(found: GroupView, output: str) -> None:
         return
     console = _console(output)
     console.print(f"[bold]{escape(found.name)}[/bold] in queue {escape(found.queue)} ({found.phase}): {escape(found.summary)}")
-    if found.queue_words:
+    if found.queue_words not in found.summary:
         console.print(f"  kept back: {escape(found.queue_words)}")
     if found.held:
         console.print(f"  held for it, for {found.held_for:.0f} s still at most: {escape(', '.join(found.held))}")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from kit.engine_world import World
-from kit.objects import group, node, pod, queue
+from kit.objects import group, hyper_node, node, pod, queue
 from kit.queue_worlds import GPU, capacity, cluster, departments, gpus
 from kit.scheduler_confs import conf
 from rich.console import Console
@@ -77,6 +77,21 @@ def test_explain_podgroup_says_what_it_lacks_and_why_each_member_waits(case: Pat
     assert "g2, g3: 0/1 nodes are unavailable" in out
     _, out = run(capsys, "explain", "pg/g", "--from", case, "-o", "json")
     assert json.loads(out)["minimum"] == 4
+
+
+def test_what_keeps_a_whole_gang_back_is_said_once_of_it_and_once_of_its_members(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = group("g", minimum=2, topology={"mode": "hard", "highestTierAllowed": 1})
+    members = [pod(f"g{number}", cpu="6", group="g") for number in range(2)]
+    objects = {"nodes": [node("n1", cpu="8"), node("n2", cpu="8")], "hyperNodes": [hyper_node("s1", 1, "n1")],
+               "podGroups": [wanted], "pods": members}  # fmt: skip
+    path = tmp_path / "case.json"
+    path.write_text(save(Case(scheduler_conf=conf("gang", "predicates"), objects=objects)))
+    _, out = run(capsys, "explain", "podgroup", "g", "--from", path)
+    why = "no HyperNode of tier 1 or below takes 2 pods"
+    said = [line.split(":")[0] for line in out.splitlines() if why in line]
+    assert said == ["default/g in queue default (Inqueue)", "  g0, g1"]
 
 
 def test_a_remark_on_a_queue_is_shown(world: World, case: Path, capsys: pytest.CaptureFixture[str]) -> None:
