@@ -162,6 +162,16 @@ def test_cards_have_identifiers_of_their_own_that_last(machine: Machine) -> None
     assert seen[0] == seen[3]
 
 
+def test_a_card_that_is_linked_to_others_says_where_on_their_board_it_sits(tmp_path: Path, machine: Machine) -> None:
+    assert nvml.nvmlDeviceGetModuleId(nvml.nvmlDeviceGetHandleByIndex(0)) == 0
+    create(load_model("cards: [{preset: A100-SXM4-40GB, count: 2, nvlink: switch}]"), tmp_path / "board").close()
+    os.environ["PUMICE_MACHINE"] = str(tmp_path / "board")
+    nvml.nvmlShutdown()
+    nvml.nvmlInit()
+    modules = [nvml.nvmlDeviceGetModuleId(nvml.nvmlDeviceGetHandleByIndex(i)) for i in range(2)]
+    assert modules == [1, 2]
+
+
 def test_worn_memory_is_remapped_from_ampere_on_and_retired_before(tmp_path: Path, machine: Machine) -> None:
     new = nvml.nvmlDeviceGetHandleByIndex(0)
     assert nvml.nvmlDeviceGetRemappedRows(new) == (0, 0, 0, 0)

@@ -15,6 +15,15 @@ EXPORT nvmlReturn_t nvmlDeviceGetPdi(nvmlDevice_t device, struct identifier *out
     return NVML_SUCCESS;
 }
 
+/* Where it sits on its baseboard, from 1; 0 for a card that sits on none. */
+EXPORT nvmlReturn_t nvmlDeviceGetModuleId(nvmlDevice_t device, unsigned int *module)
+{
+    WHOLE_CARD(nvmlDeviceGetModuleId, device);
+    NEED(module);
+    *module = c->link_count ? c->minor + 1 : 0;
+    return NVML_SUCCESS;
+}
+
 struct capabilities { unsigned version, mask; };
 
 EXPORT nvmlReturn_t nvmlDeviceGetCapabilities(nvmlDevice_t device, struct capabilities *out)
