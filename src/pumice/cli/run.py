@@ -96,7 +96,7 @@ def _run(request: Request, command: list[str], emulated: str | None) -> int:
             from pumice.local import arbiter
 
             arbiter.start(place.directory)
-        start.become(begun.booking, file, program, place, library(), present)
+        start.become(begun, file, program, place, library(), present)
     except FileNotFoundError:
         print(f"pumice run: {command[0]}: command not found{_hint(command)}", file=sys.stderr)
         return NOT_FOUND

@@ -14,10 +14,13 @@ SHARE = variables.SHARE
 LIMITS = (variables.MEMORY_LIMIT, variables.SM_LIMIT)
 
 
-def environment(booking: Booking, library: Path, neighbours: Path, present: Mapping[str, str]) -> dict[str, str]:
+def environment(booking: Booking, library: Path, neighbours: Path, present: Mapping[str, str], *,
+                only_card: bool = False) -> dict[str, str]:  # fmt: skip
     """The program's whole environment. ``neighbours`` is the folder in which programs see each other's activity.
 
-    What is the same on all cards is said by the general variables, whatever numbers NVML and CUDA give the cards.
+    Cards are named by UUID, for their numbers depend on who looks and when; where the machine has an ``only_card`` its number
+    is sure, and programs that read nothing else (vLLM) run. What is the same on all cards is said by the general variables,
+    whatever numbers NVML and CUDA give the cards.
     """
     env = {name: value for name, value in present.items() if not name.startswith(LIMITS)}
     limits = booking.limits
@@ -33,7 +36,7 @@ def environment(booking: Booking, library: Path, neighbours: Path, present: Mapp
         "LD_PRELOAD": ":".join((str(library), *filter(None, [present.get("LD_PRELOAD", "")]))),
         REGION_VARIABLE: booking.region,
         variables.TASK_PRIORITY: str(booking.priority),
-        variables.CUDA_VISIBLE_DEVICES: ",".join(device.uuid for device in booking.devices),
+        variables.CUDA_VISIBLE_DEVICES: "0" if only_card else ",".join(device.uuid for device in booking.devices),
         variables.SHARED_CARDS: ",".join(device.uuid for device in booking.devices),
         variables.LOCK_DIRECTORY: str(neighbours),
         SHARE: booking.id,

@@ -28,10 +28,11 @@ from pumice.ports.cards import CardReading, Cards
 
 
 class Start(Struct, frozen=True):
-    """A booked share. ``note`` is a sentence when the card may not hold all of it at the moment, ``contested`` whether
-    programs of different priority share a card here."""
+    """A booked share. ``only_card``: the machine has no other; ``note`` is a sentence when the card may not hold all of it at
+    the moment, ``contested`` whether programs of different priority share a card here."""
 
     booking: Booking
+    only_card: bool = False
     note: str = ""
     contested: bool = False
 
@@ -66,7 +67,7 @@ def book(request: Request, command: Sequence[str], place: Place, cards: Cards,
             bookings.sweep()  # half a region on a full disk helps nobody
             raise
         mixed = len({other.priority for other in bookings.all}) > 1 and _contested(bookings.all)
-    return Start(booking, note, mixed)
+    return Start(booking, [card.index for card in facts] == [0], note, mixed)
 
 
 def _contested(bookings: Sequence[Booking]) -> bool:
@@ -129,7 +130,7 @@ def executable(command: Sequence[str], path: str) -> str:
     raise FileNotFoundError(command[0])
 
 
-def become(booking: Booking, file: str, arguments: Sequence[str], place: Place, library: Path,
+def become(begun: Start, file: str, arguments: Sequence[str], place: Place, library: Path,
            present: Mapping[str, str]) -> NoReturn:  # fmt: skip
     """Replace this process by the program, which keeps its pid, so that exit codes and signals are its own.
 
@@ -137,9 +138,10 @@ def become(booking: Booking, file: str, arguments: Sequence[str], place: Place, 
     """
     for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python; what is ignored stays so across exec
         signal.signal(ignored, signal.SIG_DFL)
+    booking = begun.booking
     put_mark(booking.pid, booking.start)
     try:
-        os.execve(file, list(arguments), environment(booking, library, place.neighbours, present))
+        os.execve(file, list(arguments), environment(booking, library, place.neighbours, present, only_card=begun.only_card))
     except OSError:
         with opened(place.directory) as bookings:
             bookings.remove(booking.id)

@@ -188,6 +188,8 @@ def test_a_program_finds_its_cards_and_limits_in_its_environment(tmp_path: Path)
     env = environment(like, Path("/x/libvgpu.so"), tmp_path, {"CUDA_DEVICE_MEMORY_LIMIT_7": "1m"})
     assert env["CUDA_VISIBLE_DEVICES"] == f"{CARDS[0].uuid},{CARDS[2].uuid}"
     assert {k: v for k, v in env.items() if "LIMIT" in k} == {"CUDA_DEVICE_MEMORY_LIMIT": "3000m", "CUDA_DEVICE_SM_LIMIT": "40"}
+    only = environment(booked(Request(memory=3000, cards=("0",))), Path("/x/libvgpu.so"), tmp_path, {}, only_card=True)
+    assert only["CUDA_VISIBLE_DEVICES"] == "0", "who has one card need not know UUIDs"
     unlike = booked(Request(percent=50, cards=("0", "1"), count=2), cards=UNLIKE)
     env = environment(unlike, Path("/x/libvgpu.so"), tmp_path, {})
     assert env["CUDA_DEVICE_MEMORY_LIMIT_0"] == "7680m"
