@@ -95,6 +95,8 @@ def obey(words):
             return call("cuLibraryGetGlobal", c.byref(ptr()), c.byref(size_t()), libraries[-1], name.encode())
         case ["unload_library"]:
             return call("cuLibraryUnload", libraries.pop())
+        case ["unload_first"]:
+            return call("cuModuleUnload", modules.pop(0))
         case ["unload"]:
             return call("cuModuleUnload", modules.pop())
         case ["setlimit", which, value]:

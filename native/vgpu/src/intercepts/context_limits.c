@@ -45,21 +45,20 @@ static int64_t clipped(int64_t bytes, uint64_t most)
 /* Where nobody can say, as others book meanwhile, it is all that was expected; and whether what was let go is gone, the next looks say. */
 static void settle(int device, bool grows, uint64_t most, const struct sighting *seen, const struct free_delta *before)
 {
-    struct sighting now;
+    struct sighting now = reconcile_sight(device, true);
     int64_t grown;
     uint64_t context = guest_current_context(), expected = grows ? most : 0;
-    reconcile_sight(device, true, &now);
-    enum reconcile_answer answer = reconcile_growth(seen, &now, &grown);
-    if (answer == RECONCILE_UNTOLD)
+    enum sighted answer = reconcile_growth(seen, &now, &grown);
+    if (answer == SIGHTED_NOTHING)
         grown = clipped(free_delta_taken(before), expected) - (grows ? 0 : clipped(-free_delta_taken(before), INT64_MAX));
-    else if (answer == RECONCILE_AT_LEAST)
+    else if (answer == SIGHTED_AT_LEAST)
         grown = grows ? (int64_t)most : -(int64_t)most;
     uint64_t more = (uint64_t)clipped(grown, INT64_MAX), less = records_take(RECORD_LIMITS, context, (uint64_t)clipped(-grown, INT64_MAX));
     struct record claimed = {.key = context, .bytes = more, .owner = context, .device = (int16_t)device, .kind = RECORD_LIMITS,
                              .charged = 1, .references = 1};
     if (more > 0)
         records_add(&claimed);
-    if (answer == RECONCILE_AT_LEAST)
+    if (answer == SIGHTED_AT_LEAST)
         reconcile_doubt(device, less);
     else
         reconcile_return(device, &(struct claim){less, 0});
@@ -80,8 +79,7 @@ CUresult cuCtxSetLimit(int limit, size_t value)
         errno = saved;
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    struct sighting seen;
-    reconcile_sight(device, true, &seen);
+    struct sighting seen = reconcile_sight(device, true);
     struct free_delta before = free_delta_in_context(device);
     CUresult rc = INSIDE(real->cuCtxSetLimit(limit, value));
     saved = errno;

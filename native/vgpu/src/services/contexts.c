@@ -45,14 +45,13 @@ static uint64_t context_cost_by_card(const struct free_delta *before)
 /* Where others allocate and free meanwhile, no less than the one before. */
 static uint64_t context_cost(const struct context_request *request)
 {
-    struct sighting now;
+    struct sighting now = reconcile_sight(request->device, false);
     int64_t grown;
-    reconcile_sight(request->device, false, &now);
-    enum reconcile_answer answer = reconcile_growth(&request->seen, &now, &grown);
-    if (answer == RECONCILE_UNTOLD)
+    enum sighted answer = reconcile_growth(&request->seen, &now, &grown);
+    if (answer == SIGHTED_NOTHING)
         return context_cost_by_card(&request->before);
     uint64_t measured = grown > 0 ? (uint64_t)grown : 0;
-    if (answer == RECONCILE_AT_LEAST && measured < request->reserved)
+    if (answer == SIGHTED_AT_LEAST && measured < request->reserved)
         measured = request->reserved;
     return measured < (uint64_t)MEASURED_MAX ? measured : (uint64_t)MEASURED_MAX;
 }
@@ -92,6 +91,12 @@ static bool reserve(int device, uint64_t bytes)
            (pools_settle(device, true) && backend->reserve(&guest.map, device, MEMORY_CONTEXT, bytes) == GRANTED);
 }
 
+/* NVML does not name a process that has nothing. */
+static struct sighting had_nothing(int64_t net)
+{
+    return (struct sighting){.answer = SIGHTED_EXACTLY, .known = true, .net = net, .stamp = SIGHTED_BEFORE_ALL};
+}
+
 bool contexts_begin(struct context_request *request, int device)
 {
     int saved = errno;
@@ -111,9 +116,9 @@ bool contexts_begin(struct context_request *request, int device)
                 return false;
             }
         }
-        reconcile_sight(device, false, &request->seen);
-        if (request->seen.answer == RECONCILE_UNTOLD)
-            request->seen = (struct sighting){RECONCILE_EXACT, true, -(int64_t)request->reserved, SIGHTED_BEFORE_ALL};
+        request->seen = reconcile_sight(device, false);
+        if (request->seen.answer == SIGHTED_NOTHING)
+            request->seen = had_nothing(-(int64_t)request->reserved);
         request->before = free_delta_by_nvml(device);
     }
     errno = saved;
@@ -244,7 +249,7 @@ void contexts_notice(int device)
         return;
     if (real->cuCtxGetCurrent != NULL)
         INSIDE(real->cuCtxGetCurrent(&current));
-    struct context_request unseen = {.device = device, .seen = {RECONCILE_EXACT, true, 0, SIGHTED_BEFORE_ALL}, .before = {.device = -1}};
+    struct context_request unseen = {.device = device, .seen = had_nothing(0), .before = {.device = -1}};
     unseen.listed.count = -1;
     underway_begin(device);
     primary_began(&unseen, current, true); /* it has been there for who knows how long */

@@ -16,13 +16,13 @@ void greens_after_fork(void)
 void greens_begin(int device)
 {
     if (device >= 0)
-        reconcile_begin(device);
+        moves_begin(device);
 }
 
 void greens_end(int device)
 {
     if (device >= 0)
-        reconcile_changed(device, 0, 0);
+        reconcile_changed(device, 0);
 }
 
 CUcontext greens_primary(const struct real *real, CUdevice ordinal)

@@ -66,7 +66,7 @@ struct late_loading late_loading_begin(const struct real *real, enum late_kind k
         loading.question = question(of, name);
         if (!is_answered(loading.question)) {
             loading.before = free_delta_in_context(device);
-            reconcile_begin(device);
+            moves_begin(device);
         }
     }
     errno = saved;
@@ -83,14 +83,12 @@ CUresult late_loading_end(CUresult rc, const struct late_loading *loading)
 {
     int saved = errno, device = loading->before.device;
     if (device >= 0 && rc == CUDA_SUCCESS) {
-        if (loading->kind == LATE_CODE)
-            lodging_behind_arrays(device, CODE_MOST);
-        else
-            lodging_begins(device, INT64_MAX);
-        reconcile_changed(device, taken_from_card(&loading->before), 0);
+        if (loading->kind == LATE_VARIABLES)
+            lodging_moves_in(device, UINT64_MAX);
+        reconcile_changed(device, taken_from_card(&loading->before));
         __atomic_store_n(place_of(loading->question), loading->question, __ATOMIC_RELAXED);
     } else if (device >= 0) {
-        reconcile_end(device);
+        moves_end(device);
     }
     errno = saved;
     return rc;

@@ -8,6 +8,7 @@
 static struct {
     uint64_t paid[2]; /* by data, for blocks where others may lie */
     uint64_t lodged;  /* at most, by modules */
+    uint64_t lodgers; /* modules, and variables of libraries */
 } blocks[REGION_DEVICES];
 
 void lodging_after_fork(void)
@@ -25,21 +26,27 @@ uint64_t lodging_paid_for(int device)
     return shared_get(&blocks[device].paid[WITH_LINEAR]) + shared_get(&blocks[device].paid[WITH_ARRAYS]);
 }
 
-static uint64_t begin(int device, uint64_t most, uint64_t paid)
+static uint64_t add(int device, uint64_t most, uint64_t paid)
 {
     uint64_t bytes = most < paid ? most : paid;
     shared_add(&blocks[device].lodged, bytes);
     return bytes;
 }
 
-uint64_t lodging_begins(int device, uint64_t most)
+uint64_t lodging_lend(int device, uint64_t bytes)
 {
-    return begin(device, most, lodging_paid_for(device));
+    return add(device, bytes, lodging_paid_for(device));
 }
 
-void lodging_behind_arrays(int device, uint64_t most)
+uint64_t lodging_moves_in(int device, uint64_t most)
 {
-    begin(device, most, shared_get(&blocks[device].paid[WITH_ARRAYS]));
+    shared_add(&blocks[device].lodgers, 1);
+    return lodging_lend(device, most);
+}
+
+void lodging_behind_arrays(int device)
+{
+    add(device, UINT64_MAX, shared_get(&blocks[device].paid[WITH_ARRAYS]));
 }
 
 static uint64_t take(int device, uint64_t bytes)
@@ -51,9 +58,21 @@ static uint64_t take(int device, uint64_t bytes)
     return taken;
 }
 
-void lodging_ends(int device, uint64_t bytes)
+void lodging_back(int device, uint64_t bytes)
 {
     take(device, bytes);
+}
+
+bool lodging_moves_out(int device, uint64_t bytes)
+{
+    take(device, bytes);
+    return shared_sub(&blocks[device].lodgers, 1) > 1;
+}
+
+void lodging_forget(int device)
+{
+    shared_set(&blocks[device].lodged, 0);
+    shared_set(&blocks[device].lodgers, 0);
 }
 
 void lodging_at_most(int device, uint64_t bytes)

@@ -95,8 +95,7 @@ static void keep(void *handle, int device, const struct claim *claim)
     struct record record = {.key = (uint64_t)(uintptr_t)handle, .bytes = claim->bytes, .owner = guest_current_context(),
                             .device = (int16_t)device, .kind = RECORD_MODULE, .charged = 1, .references = 1,
                             .mappings = (uint32_t)(claim->lodges / BLOCK)};
-    if (claim->bytes > 0 || claim->lodges > 0)
-        records_insert(&record);
+    records_insert(&record);
 }
 
 static struct claim claim_of(const struct record *module)
@@ -135,10 +134,10 @@ CUresult module_unload(CUresult (*unload)(void *), void *handle)
         return INSIDE(unload(handle));
     struct parting parting = guest_part(RECORD_MODULE, (uint64_t)(uintptr_t)handle);
     int device = parting.known ? parting.record.device : module_device(real_cuda());
-    struct claim claimed = parting.known ? claim_of(&parting.record) : (struct claim){0, 0};
+    struct claim claimed = claim_of(&parting.record);
     struct free_delta before = {.device = -1};
     if (device >= 0) {
-        reconcile_begin(device);
+        moves_begin(device);
         if (reconcile_has_residue(device))
             before = free_delta_in_context(device); /* code that was loaded later goes with it */
     }
@@ -149,9 +148,9 @@ CUresult module_unload(CUresult (*unload)(void *), void *handle)
     if (rc != CUDA_SUCCESS && parting.known)
         records_insert(&parting.record);
     if (device >= 0 && rc == CUDA_SUCCESS && (parting.known || before.device >= 0))
-        reconcile_unloaded(device, &claimed, free_delta_taken(&before));
+        reconcile_unloaded(device, parting.known ? &claimed : NULL, free_delta_taken(&before));
     else if (device >= 0)
-        reconcile_end(device);
+        moves_end(device);
     errno = saved;
     return rc;
 }

@@ -1,40 +1,27 @@
 #include "services/reconcile.h"
 
 #include "core/log.h"
-#include "core/quiet.h"
 #include "core/waits.h"
 #include "services/guest.h"
-#include "services/joint_memory.h"
 #include "services/listed.h"
 #include "services/lodging.h"
 #include "services/pools.h"
-#include "services/underway.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
 
-enum { LOOKS = 4, PATIENT_LOOKS = 20 };
-#define PAUSE_NS 100000l
+enum { ATTEMPTS = 4, PATIENCE = 20 };
 
-enum asking { BY_THE_WATCH, BY_A_CALL, AFTER_A_MOVE };
-
-/* All parts are in the slot's module_size. The last is changed without the lock, too. */
+/* All parts are in the slot's module_size. Only the first two and the last two are under the lock. */
 static struct {
-    uint64_t modules;  /* claimed by modules, and by contexts for their heaps */
     uint64_t residue;
-    uint64_t settled;  /* the slot's seqlock at the last settling */
-    uint64_t unnamed;  /* residue from the next settling on: of those for whom the lock was not to be had, and of data that went */
-    uint64_t kept;     /* of data that went, since the last exact look */
-    uint64_t most;     /* at the last look: what is not certain to be data */
-    uint64_t lent;     /* residue that a look may take away, and that a module may hold in blocks that data pay for */
-    int64_t net;       /* at the last look: NVML's figure less contexts and data */
+    uint64_t settled; /* the slot's seqlock at the last settling */
+    uint64_t modules; /* claimed by modules, and by contexts for their heaps */
+    uint64_t unnamed; /* residue from the next settling on: of those for whom the lock was not to be had, and of data that went */
+    uint64_t kept;    /* of data that went, since the last exact look */
+    uint64_t lent;    /* residue that a look may take away, and that a module may hold in blocks that data pay for */
 } unbooked[REGION_DEVICES];
-
-/* Entries on their way that change what no hook books, and what is reserved for them. Not under the lock: they begin without it. */
-static struct {
-    uint64_t begun, ended, expected;
-} moves[REGION_DEVICES];
 
 static pthread_mutex_t unbooked_mutex = PTHREAD_MUTEX_INITIALIZER;
 
@@ -61,42 +48,21 @@ void reconcile_after_fork(bool child)
     if (child) {
         unbooked_mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
         memset(unbooked, 0, sizeof unbooked);
-        memset(moves, 0, sizeof moves);
+        moves_after_fork();
     } else if (held_for_fork) {
         reconcile_unlock();
     }
 }
 
-void reconcile_begin(int device)
-{
-    shared_add(&moves[device].begun, 1);
-}
-
-void reconcile_end(int device)
-{
-    shared_add(&moves[device].ended, 1);
-}
-
 static void no_longer_expected(int device, uint64_t bytes)
 {
-    shared_add(&moves[device].expected, -bytes);
-    reconcile_end(device);
-}
-
-/* Nothing is on its way but what the caller itself began, and nothing has begun since. */
-static bool nothing_moves(int device, uint64_t begun, uint64_t own)
-{
-    return shared_get(&moves[device].begun) == begun && shared_get(&moves[device].ended) + own == begun;
+    moves_expect(device, -(int64_t)bytes);
+    moves_end(device);
 }
 
 static struct region_slot *own_slot(void)
 {
     return region_has_books(&guest.map) ? &guest.map.region->procs[guest.map.slot] : NULL;
-}
-
-static uint64_t booked_otherwise(const struct device_memory *used)
-{
-    return shared_get(&used->context_size) + shared_get(&used->data_size);
 }
 
 static uint64_t above(uint64_t bytes, uint64_t known)
@@ -109,107 +75,72 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/*
- * NVML's figure beyond contexts and data. Bookings go on meanwhile: allocations are booked before they happen and frees after, so
- * the larger of the sums before and after can only make the difference too small, unless something came and went in between.
- * Then it is looked at again, and the smallest of the differences counts: nothing is ever booked twice. It is exact where nobody was
- * between books and driver all the while; else what is there may be more.
- */
-static bool difference(int device, struct region_slot *own, int looks, uint64_t *beyond, bool *exact)
+static uint64_t beyond(const struct sighting *seen)
 {
-    struct device_memory *used = &own->used[device];
-    uint64_t besides = joint_beside_driver(device);
-    uint64_t least = UINT64_MAX;
-    int64_t net = INT64_MAX;
-    *exact = false;
-    for (int look = 0; look < looks; look++) {
-        bool quiet = underway_nobody_else(device);
-        uint64_t stamp = shared_get(&own->seqlock), before = above(booked_otherwise(used), besides), measured = listed_bytes(device);
-        if (measured == 0)
-            return false;
-        uint64_t after = above(booked_otherwise(used), besides), booked = larger(before, after), more = above(measured, booked);
-        int64_t signed_more = (int64_t)(measured - booked);
-        unbooked[device].most = above(measured, above(before, lodging_paid_for(device)));
-        *exact = quiet && underway_nobody_else(device) && shared_get(&own->seqlock) == stamp;
-        least = more < least || *exact ? more : least;
-        net = signed_more < net || *exact ? signed_more : net;
-        shared_set(&unbooked[device].settled, *exact ? stamp : UINT64_MAX); /* what was not exact is looked at again */
-        shared_set(&own->monitorused[device], measured);
-        if (*exact || (looks == LOOKS && shared_get(&own->seqlock) == stamp))
-            break;
-        if (looks > LOOKS)
-            quiet_sleep(PAUSE_NS);
-    }
-    unbooked[device].net = net;
-    *beyond = least;
-    return true;
+    return seen->net > 0 ? (uint64_t)seen->net : 0;
 }
 
-/*
- * Under the lock. False: nobody tells. Not exact where a module is on the card and not yet in the books, or the other way round, for
- * another thread loads or unloads it; nor where a pool may have given back what is still booked, at a synchronisation of the
- * program: whoever may call the driver asks, before and after.
- */
-static bool look(int device, struct region_slot *own, enum asking asking, uint64_t *beyond, bool *exact)
+/* Under the lock. */
+static struct sighting look(int device, enum asking asking)
 {
     unbooked[device].residue += __atomic_exchange_n(&unbooked[device].unnamed, 0, __ATOMIC_SEQ_CST);
-    unbooked[device].lent = lodging_begins(device, unbooked[device].residue); /* before the look: who gives back after it is kept to it */
-    uint64_t begun = shared_get(&moves[device].begun);
-    bool asks = asking != BY_THE_WATCH, told = false, current = asks || !pools_any();
-    *exact = false;
-    if (asks)
-        pools_settle(device, false);
-    if (pools_pause()) { /* none is between the growth of its reserve and its booking */
-        told = difference(device, own, asking == AFTER_A_MOVE ? PATIENT_LOOKS : LOOKS, beyond, exact);
-        pools_go_on();
-    }
-    *exact = *exact && current && nothing_moves(device, begun, asking == AFTER_A_MOVE) && !(asks && pools_settle(device, false));
-    if (!*exact)
-        shared_set(&unbooked[device].settled, UINT64_MAX);
-    return told;
+    unbooked[device].lent = lodging_lend(device, unbooked[device].residue); /* before the look: who gives back after it is kept to it */
+    struct sighting seen = sight(device, asking);
+    shared_set(&unbooked[device].settled, seen.answer == SIGHTED_EXACTLY ? seen.stamp : UINT64_MAX); /* else it is looked at again */
+    return seen;
 }
 
-/* Under the lock, after each look and what was made of it. What the residue lost may be a module's in a block that data pay for. */
-static void looked(int device, bool exact, uint64_t lost)
+/*
+ * Under the lock, after each look and what was made of it. What the residue lost may be a module's in a block that data pay for; where
+ * nobody tells, each module pays for all of its own.
+ */
+static void looked(int device, const struct sighting *seen, uint64_t lost)
 {
-    lodging_ends(device, above(unbooked[device].lent, lost));
+    lodging_back(device, seen->answer == SIGHTED_NOTHING ? unbooked[device].lent : above(unbooked[device].lent, lost));
     unbooked[device].lent = 0;
-    if (!exact)
+    if (seen->answer != SIGHTED_EXACTLY)
         return;
     shared_set(&unbooked[device].kept, 0);
-    lodging_at_most(device, above(unbooked[device].most, unbooked[device].modules + unbooked[device].residue));
+    lodging_at_most(device, above(seen->most, shared_get(&unbooked[device].modules) + unbooked[device].residue));
 }
 
-/* Who holds the lock may be without a processor: a context, which is made once, waits for him. */
-void reconcile_sight(int device, bool moving, struct sighting *seen)
+/* Who holds the lock may be without a processor: what nobody can do over waits for him. */
+static bool lock_patiently(void)
+{
+    int attempt = 0;
+    while (attempt < PATIENCE && !reconcile_lock())
+        attempt++;
+    return attempt < PATIENCE;
+}
+
+struct sighting reconcile_sight(int device, bool moving)
 {
     struct region_slot *own = own_slot();
-    uint64_t beyond;
-    bool exact = false, known = false;
-    *seen = (struct sighting){.answer = RECONCILE_UNTOLD};
-    for (int attempt = 0; own != NULL && !exact && attempt < (known || moving ? LOOKS : PATIENT_LOOKS); attempt++) {
+    struct sighting best = {.answer = SIGHTED_NOTHING};
+    for (int attempt = 0; own != NULL && best.answer != SIGHTED_EXACTLY && attempt < (best.known || moving ? ATTEMPTS : PATIENCE); attempt++) {
         if (!reconcile_lock())
             continue;
-        bool told = look(device, own, moving ? AFTER_A_MOVE : BY_A_CALL, &beyond, &exact);
-        looked(device, false, 0);
-        known |= told;
-        if (told)
-            *seen = (struct sighting){exact ? RECONCILE_EXACT : RECONCILE_AT_LEAST, true, unbooked[device].net, unbooked[device].settled};
+        struct sighting seen = look(device, moving ? AFTER_A_MOVE : BY_A_CALL);
+        looked(device, &(struct sighting){.answer = SIGHTED_NOTHING}, 0); /* nothing is made of it */
+        shared_set(&unbooked[device].settled, UINT64_MAX);
         reconcile_unlock();
-        if (!known && listed_bytes(device) == 0) /* else a pool was growing */
-            return;
+        if (seen.known)
+            best = seen;
+        else if (!best.known && listed_bytes(device) == 0) /* else a pool was growing */
+            return best;
     }
-    if (!known && own != NULL && listed_bytes(device) != 0)
-        seen->answer = RECONCILE_AT_LEAST;
+    if (!best.known && own != NULL && listed_bytes(device) != 0)
+        best.answer = SIGHTED_AT_LEAST;
+    return best;
 }
 
-enum reconcile_answer reconcile_growth(const struct sighting *before, const struct sighting *after, int64_t *by)
+enum sighted reconcile_growth(const struct sighting *before, const struct sighting *after, int64_t *by)
 {
     bool since = before->stamp == SIGHTED_BEFORE_ALL || before->stamp == after->stamp;
     *by = before->known && after->known ? after->net - before->net : 0;
-    if (after->answer != RECONCILE_EXACT)
+    if (after->answer != SIGHTED_EXACTLY)
         return after->answer;
-    return before->answer == RECONCILE_EXACT && since ? RECONCILE_EXACT : RECONCILE_AT_LEAST;
+    return before->answer == SIGHTED_EXACTLY && since ? SIGHTED_EXACTLY : SIGHTED_AT_LEAST;
 }
 
 /* Our own booking is no reason to look again. */
@@ -219,14 +150,14 @@ static void changed(int device, struct region_slot *own, uint64_t stamp)
         shared_set(&unbooked[device].settled, shared_get(&own->seqlock));
 }
 
-/* The residue, in exchange for what was booked for it under another name: the books change by the difference alone. */
-static void set_residue(int device, struct region_slot *own, bool exact, uint64_t residue, uint64_t instead_of)
+/* gone: of what it loses, what nobody can hold any more. */
+static void set_residue(int device, struct region_slot *own, const struct sighting *seen, uint64_t residue, uint64_t gone)
 {
-    uint64_t had = unbooked[device].residue + instead_of, lost = above(unbooked[device].residue, residue), stamp = shared_get(&own->seqlock);
-    if (residue != unbooked[device].residue)
+    uint64_t had = unbooked[device].residue, stamp = shared_get(&own->seqlock);
+    if (residue != had)
         log_debug("device %d: %llu bytes that no hook saw", device, (unsigned long long)residue);
     __atomic_store_n(&unbooked[device].residue, residue, __ATOMIC_RELAXED);
-    looked(device, exact, lost);
+    looked(device, seen, above(above(had, residue), gone));
     if (residue > had)
         backend->charge(&guest.map, device, MEMORY_MODULE, residue - had);
     else if (residue < had)
@@ -239,17 +170,12 @@ static void set_residue(int device, struct region_slot *own, bool exact, uint64_
 void reconcile_settle(int device, bool by_the_watch)
 {
     struct region_slot *own = own_slot();
-    uint64_t beyond;
-    bool exact;
     if (own == NULL || (!by_the_watch && shared_peek(&unbooked[device].settled) == shared_get(&own->seqlock)) || !reconcile_lock())
         return;
-    if (look(device, own, by_the_watch ? BY_THE_WATCH : BY_A_CALL, &beyond, &exact)) {
-        uint64_t coming = exact ? 0 : shared_get(&moves[device].expected);
-        uint64_t residue = above(beyond, unbooked[device].modules + coming);
-        set_residue(device, own, exact, exact ? residue : larger(residue, unbooked[device].residue), 0);
-    } else {
-        looked(device, false, 0);
-    }
+    struct sighting seen = look(device, by_the_watch ? BY_THE_WATCH : BY_A_CALL);
+    uint64_t coming = seen.answer == SIGHTED_EXACTLY ? 0 : moves_expected(device);
+    uint64_t residue = above(beyond(&seen), shared_get(&unbooked[device].modules) + coming), had = unbooked[device].residue;
+    set_residue(device, own, &seen, seen.answer == SIGHTED_EXACTLY ? residue : larger(residue, had), 0);
     reconcile_unlock();
 }
 
@@ -261,17 +187,17 @@ static uint64_t plus(uint64_t bytes, int64_t by)
 /* What others have reserved and may have taken already; under the caller's own move. */
 static uint64_t of_others(int device, uint64_t own)
 {
-    return above(shared_get(&moves[device].expected), own);
+    return above(moves_expected(device), own);
 }
 
 /* Under the lock. By how much it changed: where others move meanwhile, and where nobody tells. */
-static void settle_moved(int device, struct region_slot *own, int64_t among_others, int64_t untold, uint64_t expected, uint64_t instead_of)
+static void settle_moved(int device, struct region_slot *own, int64_t among_others, int64_t untold, uint64_t gone)
 {
-    uint64_t beyond = 0;
-    bool exact, told = look(device, own, AFTER_A_MOVE, &beyond, &exact);
-    uint64_t least = told ? above(beyond, unbooked[device].modules + (exact ? 0 : of_others(device, expected))) : 0;
-    uint64_t residue = plus(unbooked[device].residue, told ? among_others : untold);
-    set_residue(device, own, exact, exact ? least : larger(residue, least), instead_of); /* each can only be too small while others move */
+    struct sighting seen = look(device, AFTER_A_MOVE);
+    bool exact = seen.answer == SIGHTED_EXACTLY;
+    uint64_t least = above(beyond(&seen), shared_get(&unbooked[device].modules) + (exact ? 0 : of_others(device, 0)));
+    uint64_t residue = plus(unbooked[device].residue, seen.answer == SIGHTED_NOTHING ? untold : among_others);
+    set_residue(device, own, &seen, exact ? least : larger(residue, least), gone); /* each can only be too small while others move */
 }
 
 static void leave_unnamed(int device, uint64_t bytes)
@@ -297,23 +223,19 @@ bool reconcile_gives_back(int device)
     return shared_get(&own->used[device].total) < before;
 }
 
-void reconcile_changed(int device, int64_t by, uint64_t expected)
+void reconcile_changed(int device, int64_t by)
 {
     struct region_slot *own = own_slot();
-    if (own == NULL) {
-        reconcile_expected(device, expected);
-        return;
-    }
-    if (reconcile_lock()) {
-        settle_moved(device, own, by, by, expected, expected);
+    lodging_behind_arrays(device);
+    if (own != NULL && lock_patiently()) {
+        settle_moved(device, own, by, by, 0);
         reconcile_unlock();
-    } else {
-        uint64_t most = expected == 0 && by > 0 ? (uint64_t)by : 0;
-        if (most > 0)
-            backend->charge(&guest.map, device, MEMORY_MODULE, most);
-        leave_unnamed(device, expected + most);
+    } else if (own != NULL) {
+        if (by > 0)
+            backend->charge(&guest.map, device, MEMORY_MODULE, (uint64_t)by);
+        leave_unnamed(device, by > 0 ? (uint64_t)by : 0);
     }
-    no_longer_expected(device, expected);
+    moves_end(device);
 }
 
 bool reconcile_has_residue(int device)
@@ -328,13 +250,13 @@ static bool reserve(int device, uint64_t bytes)
 
 bool reconcile_expect(int device, uint64_t bytes)
 {
-    reconcile_begin(device);
+    moves_begin(device);
     bool fits = bytes == 0 || reserve(device, bytes) ||
                 ((pools_settle(device, true) | reconcile_gives_back(device)) && reserve(device, bytes));
     if (fits)
-        shared_add(&moves[device].expected, bytes);
+        moves_expect(device, (int64_t)bytes);
     else
-        reconcile_end(device);
+        moves_end(device);
     return fits;
 }
 
@@ -358,29 +280,27 @@ static bool adjust(int device, uint64_t reserved, uint64_t actual)
 bool reconcile_claim(int device, uint64_t expected, uint64_t taken, uint64_t most, struct claim *claim)
 {
     struct region_slot *own = own_slot();
-    uint64_t beyond, stamp, known;
-    bool exact;
     *claim = (struct claim){0, 0};
     if (own == NULL) {
         reconcile_expected(device, expected);
         return true;
     }
-    if (!reconcile_lock()) {
-        claim->lodges = lodging_begins(device, above(most, expected));
+    if (!lock_patiently()) {
+        claim->lodges = lodging_moves_in(device, above(most, expected));
         leave_unnamed(device, expected);
         no_longer_expected(device, expected);
         return true;
     }
-    bool told = look(device, own, AFTER_A_MOVE, &beyond, &exact);
-    known = unbooked[device].modules + unbooked[device].residue;
+    struct sighting seen = look(device, AFTER_A_MOVE);
+    bool told = seen.answer != SIGHTED_NOTHING, exact = seen.answer == SIGHTED_EXACTLY;
+    uint64_t known = shared_get(&unbooked[device].modules) + unbooked[device].residue, stamp = shared_get(&own->seqlock);
     if (told)
-        taken = exact ? above(beyond, known) : larger(taken, above(beyond, known + of_others(device, expected)));
+        taken = exact ? above(beyond(&seen), known) : larger(taken, above(beyond(&seen), known + of_others(device, expected)));
     uint64_t booked = exact ? taken : larger(taken, expected); /* it may have taken no more than it shares with others */
-    stamp = shared_get(&own->seqlock);
     bool fits = adjust(device, expected, booked);
     if (fits) {
         claim->bytes = told ? taken : booked;
-        claim->lodges = lodging_begins(device, above(most, claim->bytes));
+        claim->lodges = lodging_moves_in(device, above(most, claim->bytes));
         shared_add(&unbooked[device].modules, claim->bytes);
         if (exact)
             changed(device, own, stamp);
@@ -388,7 +308,7 @@ bool reconcile_claim(int device, uint64_t expected, uint64_t taken, uint64_t mos
             leave_unnamed(device, booked - claim->bytes);
         no_longer_expected(device, expected);
     }
-    looked(device, exact, 0);
+    looked(device, &seen, 0);
     reconcile_unlock();
     return fits;
 }
@@ -415,7 +335,7 @@ static uint64_t no_longer_of_modules(int device, uint64_t bytes)
 void reconcile_return(int device, const struct claim *claim)
 {
     uint64_t bytes = claim->bytes;
-    lodging_ends(device, claim->lodges);
+    lodging_moves_out(device, claim->lodges);
     if (bytes == 0)
         return;
     if (reconcile_lock()) {
@@ -434,17 +354,16 @@ void reconcile_doubt(int device, uint64_t bytes)
 void reconcile_unloaded(int device, const struct claim *claim, int64_t by)
 {
     struct region_slot *own = own_slot();
-    uint64_t bytes = claim->bytes;
-    if (own != NULL && reconcile_lock()) {
-        uint64_t held = no_longer_of_modules(device, bytes);
-        int64_t more = by + (int64_t)held;
-        settle_moved(device, own, (int64_t)held, more < 0 ? more : 0, 0, held);
+    uint64_t held = claim != NULL ? no_longer_of_modules(device, claim->bytes) : 0;
+    bool shared = claim == NULL || lodging_moves_out(device, claim->lodges); /* what it held may be others', too */
+    if (own != NULL && lock_patiently()) {
+        __atomic_store_n(&unbooked[device].residue, unbooked[device].residue + held, __ATOMIC_RELAXED);
+        settle_moved(device, own, 0, by < -(int64_t)held ? by : -(int64_t)held, shared ? 0 : held);
         reconcile_unlock();
     } else {
-        leave_unnamed(device, no_longer_of_modules(device, bytes));
+        leave_unnamed(device, held);
     }
-    lodging_ends(device, claim->lodges);
-    reconcile_end(device);
+    moves_end(device);
 }
 
 void reconcile_forget(int device)
@@ -452,7 +371,7 @@ void reconcile_forget(int device)
     if (!reconcile_lock())
         return;
     backend->release(&guest.map, device, MEMORY_MODULE, unbooked[device].modules + unbooked[device].residue + unbooked[device].unnamed);
-    lodging_at_most(device, 0);
+    lodging_forget(device);
     memset(&unbooked[device], 0, sizeof unbooked[device]);
     reconcile_unlock();
 }

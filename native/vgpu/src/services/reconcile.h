@@ -12,25 +12,20 @@
 #ifndef VGPU_RECONCILE_H
 #define VGPU_RECONCILE_H
 
+#include "services/sighting.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
 /* Brings the residue in line with NVML: by the watch each time, and else where something was booked since the last time. */
 void reconcile_settle(int device, bool by_the_watch);
 
-/*
- * An entry that changes what no hook books: between the driver's doing and the books the two differ, and nobody else takes that for
- * something that slipped past. It ends with one of the functions below, or with reconcile_end where nothing changed.
- */
-void reconcile_begin(int device);
-void reconcile_end(int device);
-
-/* It changed the residue: where NVML does not tell, by so much. What was expected becomes what it took. */
-void reconcile_changed(int device, int64_t by, uint64_t expected);
+/* After a move: it changed the residue; where NVML does not tell, by so much. Ends it. */
+void reconcile_changed(int device, int64_t by);
 
 bool reconcile_has_residue(int device);
 
-/* Begins, with room for what is about to be taken: false when the limit has none, and nothing begins. Given back when it is over. */
+/* Begins a move, with room for what is about to be taken: false when the limit has none, and nothing begins. Given back when it is over. */
 bool reconcile_expect(int device, uint64_t bytes);
 void reconcile_expected(int device, uint64_t bytes);
 
@@ -46,7 +41,7 @@ struct claim {
 bool reconcile_claim(int device, uint64_t expected, uint64_t taken, uint64_t most, struct claim *claim);
 
 /*
- * A module with this claim was unloaded; where NVML does not tell, the card has so much more by it. Blocks that it shared with others stay, as
+ * A module with this claim, or without one (NULL), was unloaded; where NVML does not tell, the card has so much more by it. Blocks that it shared with others stay, as
  * residue.
  */
 void reconcile_unloaded(int device, const struct claim *claim, int64_t by);
@@ -66,18 +61,10 @@ void reconcile_forget(int device);
 /*
  * What one call took, by NVML's figure before and after it. What else is booked and not on the card, or the other way round, is on both
  * sides and goes out: small arrays are booked by whole blocks and lie in one, and whoever took that for room was wrong as soon as they
- * were gone. `moving`: between reconcile_begin and its end. Exact where nobody else booked anything in between.
+ * were gone. `moving`: within a move of one's own. Exact where nobody else booked anything in between.
  */
-enum reconcile_answer { RECONCILE_UNTOLD, RECONCILE_AT_LEAST, RECONCILE_EXACT };
-struct sighting {
-    enum reconcile_answer answer;
-    bool known;  /* else nothing is but that NVML would have told */
-    int64_t net; /* NVML's figure less contexts and data */
-    uint64_t stamp;
-};
-#define SIGHTED_BEFORE_ALL UINT64_MAX /* stamp of a process that had nothing, so that NVML did not name it */
-void reconcile_sight(int device, bool moving, struct sighting *seen);
-enum reconcile_answer reconcile_growth(const struct sighting *before, const struct sighting *after, int64_t *by);
+struct sighting reconcile_sight(int device, bool moving);
+enum sighted reconcile_growth(const struct sighting *before, const struct sighting *after, int64_t *by);
 
 /* Ends: what was expected is so much, and stays claimed until reconcile_return or reconcile_doubt. */
 void reconcile_took(int device, uint64_t expected, uint64_t bytes);

@@ -1,0 +1,112 @@
+#include "services/sighting.h"
+
+#include "core/quiet.h"
+#include "services/guest.h"
+#include "services/joint_memory.h"
+#include "services/listed.h"
+#include "services/lodging.h"
+#include "services/pools.h"
+#include "services/underway.h"
+
+#include <string.h>
+
+enum { LOOKS = 4, PATIENT_LOOKS = 20 };
+#define PAUSE_NS 100000l
+
+/* On their way, and what is reserved for them. Changed without any lock. */
+static struct {
+    uint64_t begun, ended, expected;
+} moves[REGION_DEVICES];
+
+void moves_after_fork(void)
+{
+    memset(moves, 0, sizeof moves);
+}
+
+void moves_begin(int device)
+{
+    shared_add(&moves[device].begun, 1);
+}
+
+void moves_end(int device)
+{
+    shared_add(&moves[device].ended, 1);
+}
+
+void moves_expect(int device, int64_t by)
+{
+    shared_add(&moves[device].expected, (uint64_t)by);
+}
+
+uint64_t moves_expected(int device)
+{
+    return shared_get(&moves[device].expected);
+}
+
+/* Nothing is on its way but what the caller itself began, and nothing has begun since. */
+static bool nothing_moves(int device, uint64_t begun, uint64_t own)
+{
+    return shared_get(&moves[device].begun) == begun && shared_get(&moves[device].ended) + own == begun;
+}
+
+static uint64_t above(uint64_t bytes, uint64_t known)
+{
+    return bytes > known ? bytes - known : 0;
+}
+
+static uint64_t booked(const struct device_memory *used, int device)
+{
+    return above(shared_get(&used->context_size) + shared_get(&used->data_size), joint_beside_driver(device));
+}
+
+/*
+ * Bookings go on meanwhile: allocations are booked before they happen and frees after, so the larger of the sums before and after can
+ * only make the difference too small, unless something came and went in between. Then it is looked at again, and the smallest of the
+ * differences counts: nothing is ever booked twice. It is exact where nobody was between books and driver all the while; else what is
+ * there may be more.
+ */
+static struct sighting look(int device, struct region_slot *own, int looks)
+{
+    struct sighting seen = {.known = true, .net = INT64_MAX};
+    for (int count = 0; count < looks; count++) {
+        bool quiet = underway_nobody_else(device);
+        seen.stamp = shared_get(&own->seqlock);
+        uint64_t before = booked(&own->used[device], device), measured = listed_bytes(device);
+        if (measured == 0)
+            return (struct sighting){.answer = SIGHTED_NOTHING};
+        uint64_t after = booked(&own->used[device], device);
+        seen.most = above(measured, above(before, lodging_paid_for(device)));
+        bool exact = quiet && underway_nobody_else(device) && shared_get(&own->seqlock) == seen.stamp;
+        int64_t net = (int64_t)(measured - (before > after ? before : after));
+        seen.net = net < seen.net || exact ? net : seen.net;
+        seen.answer = exact ? SIGHTED_EXACTLY : SIGHTED_AT_LEAST;
+        shared_set(&own->monitorused[device], measured);
+        if (exact || (looks == LOOKS && shared_get(&own->seqlock) == seen.stamp))
+            break;
+        if (looks > LOOKS)
+            quiet_sleep(PAUSE_NS);
+    }
+    return seen;
+}
+
+/*
+ * Not exact where a module is on the card and not yet in the books, or the other way round, for another thread loads or unloads it; nor
+ * where a pool may have given back what is still booked, at a synchronisation of the program: whoever may call the driver asks, before
+ * and after.
+ */
+struct sighting sight(int device, enum asking asking)
+{
+    struct sighting seen = {.answer = SIGHTED_NOTHING};
+    uint64_t begun = shared_get(&moves[device].begun);
+    bool asks = asking != BY_THE_WATCH, current = asks || !pools_any();
+    if (asks)
+        pools_settle(device, false);
+    if (pools_pause()) { /* none is between the growth of its reserve and its booking */
+        seen = look(device, &guest.map.region->procs[guest.map.slot], asking == AFTER_A_MOVE ? PATIENT_LOOKS : LOOKS);
+        pools_go_on();
+    }
+    bool calm = current && nothing_moves(device, begun, asking == AFTER_A_MOVE) && !(asks && pools_settle(device, false));
+    if (seen.answer == SIGHTED_EXACTLY && !calm)
+        seen.answer = SIGHTED_AT_LEAST;
+    return seen;
+}
