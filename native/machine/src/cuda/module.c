@@ -57,13 +57,16 @@ CUresult module_load(enum kind kind, void **out, const void *image, CUcontext co
 CUresult module_unload(enum kind kind, void *handle)
 {
     struct module *m = handle_get(kind, handle);
-    if (!m || !handle_drop(kind, handle))
+    if (!m)
         return CUDA_ERROR_INVALID_HANDLE;
-    for (size_t i = 0; i < m->kernel_count; i++)
-        if (m->kernels[i].function)
-            handle_drop(K_FUNCTION, m->kernels[i].function);
-    give_memory(m);
-    image_forget(m);
+    struct module gone = *m; /* once it is dropped, the object is that of whoever loads next */
+    if (!handle_drop(kind, handle))
+        return CUDA_ERROR_INVALID_HANDLE;
+    for (size_t i = 0; i < gone.kernel_count; i++)
+        if (gone.kernels[i].function)
+            handle_drop(K_FUNCTION, gone.kernels[i].function);
+    give_memory(&gone);
+    image_forget(&gone);
     return CUDA_SUCCESS;
 }
 
