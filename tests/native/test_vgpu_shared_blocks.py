@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from kit.vgpu_kit import MIB, Container, build, read_region
+from kit.vgpu_kit import MIB, Container, build, python, read_region
 from kit.vgpu_modules import booked, silent_variable, unbooked, variable
 from kit.vgpu_talk import Holder
 
@@ -123,6 +123,7 @@ def test_where_nvml_shows_no_process_a_module_pays_for_what_its_image_says(conta
     with machine.open_machine(container.machine) as emulated:
         emulated.state.pid_mode = 2
     with Holder(container) as holder:
+        assert holder.ask(f"module {variable(3 * MIB)}") == 0  # stays
         for _ in range(5):
             assert holder.ask(f"alloc {SMALL}") == 0
             assert holder.ask(f"module {variable(SMALL)}") == 0
@@ -131,7 +132,17 @@ def test_where_nvml_shows_no_process_a_module_pays_for_what_its_image_says(conta
             assert holder.ask(f"alloc {1000}") == 0
             assert holder.ask("unload") == 0
             assert holder.ask("free") == 0
-            assert booked(container) == (CONTEXT * MIB, 0, 0)
+            assert booked(container) == (CONTEXT * MIB, 2 * BLOCK, 0)
+
+
+def test_threads_that_load_modules_while_others_unload_theirs_leave_nothing_behind(container: Container) -> None:
+    process = container.start(*python("module_threads.py", "8", "1000"))
+    assert process.stdout is not None
+    assert process.stdout.readline() == '"done"\n'
+    share = machine.open_machine(container.machine).witness().of(process.pid)
+    assert share is not None
+    assert share.bytes == read_region(container.region).total() == CONTEXT * MIB
+    process.communicate("\n", timeout=60)
 
 
 def test_each_card_keeps_its_own(container: Container) -> None:

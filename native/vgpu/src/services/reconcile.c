@@ -98,6 +98,8 @@ static void looked(int device, const struct sighting *seen, uint64_t lost)
 {
     lodging_back(device, seen->answer == SIGHTED_NOTHING ? unbooked[device].lent : above(unbooked[device].lent, lost));
     unbooked[device].lent = 0;
+    if (seen->calm)
+        lodging_at_most(device, lodging_paid_for(device));
     if (seen->answer != SIGHTED_EXACTLY)
         return;
     shared_set(&unbooked[device].kept, 0);
@@ -167,15 +169,25 @@ static void set_residue(int device, struct region_slot *own, const struct sighti
     changed(device, own, stamp);
 }
 
+/*
+ * Under the lock. What the residue is by a look, where it would be so much without one. While others load and unload, what they reserved
+ * may be on the card or not: between the two it stays.
+ */
+static uint64_t residue_by(int device, const struct sighting *seen, uint64_t otherwise)
+{
+    uint64_t modules = shared_get(&unbooked[device].modules), most = above(beyond(seen), modules);
+    if (seen->answer == SIGHTED_EXACTLY || (seen->calm && otherwise > most))
+        return most;
+    return larger(otherwise, above(beyond(seen), modules + moves_expected(device)));
+}
+
 void reconcile_settle(int device, bool by_the_watch)
 {
     struct region_slot *own = own_slot();
     if (own == NULL || (!by_the_watch && shared_peek(&unbooked[device].settled) == shared_get(&own->seqlock)) || !reconcile_lock())
         return;
     struct sighting seen = look(device, by_the_watch ? BY_THE_WATCH : BY_A_CALL);
-    uint64_t coming = seen.answer == SIGHTED_EXACTLY ? 0 : moves_expected(device);
-    uint64_t residue = above(beyond(&seen), shared_get(&unbooked[device].modules) + coming), had = unbooked[device].residue;
-    set_residue(device, own, &seen, seen.answer == SIGHTED_EXACTLY ? residue : larger(residue, had), 0);
+    set_residue(device, own, &seen, residue_by(device, &seen, unbooked[device].residue), 0);
     reconcile_unlock();
 }
 
@@ -194,10 +206,8 @@ static uint64_t of_others(int device, uint64_t own)
 static void settle_moved(int device, struct region_slot *own, int64_t among_others, int64_t untold, uint64_t gone)
 {
     struct sighting seen = look(device, AFTER_A_MOVE);
-    bool exact = seen.answer == SIGHTED_EXACTLY;
-    uint64_t least = above(beyond(&seen), shared_get(&unbooked[device].modules) + (exact ? 0 : of_others(device, 0)));
-    uint64_t residue = plus(unbooked[device].residue, seen.answer == SIGHTED_NOTHING ? untold : among_others);
-    set_residue(device, own, &seen, exact ? least : larger(residue, least), gone); /* each can only be too small while others move */
+    uint64_t otherwise = plus(unbooked[device].residue, seen.answer == SIGHTED_NOTHING ? untold : among_others);
+    set_residue(device, own, &seen, residue_by(device, &seen, otherwise), gone); /* each can only be too small while others move */
 }
 
 static void leave_unnamed(int device, uint64_t bytes)

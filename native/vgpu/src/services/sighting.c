@@ -76,12 +76,13 @@ static struct sighting look(int device, struct region_slot *own, int looks)
             return (struct sighting){.answer = SIGHTED_NOTHING};
         uint64_t after = booked(&own->used[device], device);
         seen.most = above(measured, above(before, lodging_paid_for(device)));
-        bool exact = quiet && underway_nobody_else(device) && shared_get(&own->seqlock) == seen.stamp;
+        seen.calm = quiet && underway_nobody_else(device) && before == after;
+        bool exact = seen.calm && shared_get(&own->seqlock) == seen.stamp;
         int64_t net = (int64_t)(measured - (before > after ? before : after));
-        seen.net = net < seen.net || exact ? net : seen.net;
+        seen.net = net < seen.net || seen.calm ? net : seen.net;
         seen.answer = exact ? SIGHTED_EXACTLY : SIGHTED_AT_LEAST;
         shared_set(&own->monitorused[device], measured);
-        if (exact || (looks == LOOKS && shared_get(&own->seqlock) == seen.stamp))
+        if (exact || (seen.calm && count >= LOOKS) || (looks == LOOKS && shared_get(&own->seqlock) == seen.stamp))
             break;
         if (looks > LOOKS)
             quiet_sleep(PAUSE_NS);
@@ -105,8 +106,9 @@ struct sighting sight(int device, enum asking asking)
         seen = look(device, &guest.map.region->procs[guest.map.slot], asking == AFTER_A_MOVE ? PATIENT_LOOKS : LOOKS);
         pools_go_on();
     }
-    bool calm = current && nothing_moves(device, begun, asking == AFTER_A_MOVE) && !(asks && pools_settle(device, false));
-    if (seen.answer == SIGHTED_EXACTLY && !calm)
+    bool alone = nothing_moves(device, begun, asking == AFTER_A_MOVE);
+    seen.calm = seen.calm && current && !(asks && pools_settle(device, false));
+    if (seen.answer == SIGHTED_EXACTLY && !(seen.calm && alone))
         seen.answer = SIGHTED_AT_LEAST;
     return seen;
 }

@@ -14,6 +14,7 @@ enum sighted { SIGHTED_NOTHING, SIGHTED_AT_LEAST, SIGHTED_EXACTLY };
 struct sighting {
     enum sighted answer;
     bool known;     /* else nothing is but that NVML would have told */
+    bool calm;      /* nobody was between books and driver with data: at most modules were, that others load or unload */
     int64_t net;    /* the figure less contexts and data */
     uint64_t most;  /* and less only what is certain to be contexts and data (services/lodging.h) */
     uint64_t stamp; /* the slot's seqlock */
