@@ -151,7 +151,7 @@ static void containers_take_turns(void)
     CHECK_EQUAL(arbiter_ask(&b, time_ns, 50), 5 * MS);
     CHECK_EQUAL(arbiter_others(&b, time_ns, time_ns), 1);
     CHECK_EQUAL(arbiter_clear_at(&b, time_ns), time_ns + 5 * MS);
-    CHECK_EQUAL(arbiter_ask(&a, time_ns, 30), 0); /* its window is 6 ms */
+    CHECK_EQUAL(arbiter_ask(&a, time_ns, 30), 0); /* its window is 3 ms */
     pass(5 * MS);
     CHECK_EQUAL(arbiter_ask(&b, time_ns, 50), 0); /* nothing is in flight: no need to wait for the window's end */
     arbiter_publish(&b, time_ns, time_ns + 20 * MS, 50, true);

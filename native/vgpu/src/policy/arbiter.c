@@ -14,7 +14,7 @@
 #define ARBITER_VERSION 1u
 #define STALE_NS 1000000000ull
 #define BELIEVED_NS 200000000ull /* nobody is believed to be busy for longer than this */
-#define CYCLE_NS 20000000ull
+#define CYCLE_NS 10000000ull
 #define SHORTEST_WINDOW_NS 2000000ull
 #define LOOK_AGAIN_NS 20000ull
 #define PRESENT_NS 5000000ull /* who waits looks again within this time; later it does not hold up others */

@@ -1,7 +1,7 @@
 #include "policy/budget.h"
 
 #define SHORTEST_CAP_NS 2000000ll
-#define CAP_WINDOW_NS 40000000ll /* twice a round of the arbiter: what is earned while others have their turn is not lost */
+#define CAP_WINDOW_NS 40000000ll /* four rounds of the arbiter: what is earned while others have their turn is not lost */
 #define LONGEST_GAP_NS 3600000000000ull /* a region that lay about for longer owes nothing from then */
 #define CLOCK_SKEW_NS 1000000000ull     /* further back than this the clock itself began anew */
 #define LARGEST_BALANCE_NS 3600000000000ll
