@@ -81,6 +81,8 @@ class Suite:
     checkout: str | None = None  # the git repository that has the tests, where the packages have none
     commit: str = ""  # of it, that goes with the packages
     cuda: int = 13000  # what the machine's driver knows; 13010 is 13.1
+    cards: str = "2xA100-SXM4-40GB"  # of the machine; the programs see the first
+    seconds: int = 0  # a test that lasts longer has failed; 0: as long as it likes
 
     @property
     def variable(self) -> str:
@@ -166,6 +168,7 @@ def _by_pytest(
     told.write_text("")
     env = env | {"PUMICE_TOLD": str(told), "PYTHONPATH": str(plugin.parent), "PYTHONDONTWRITEBYTECODE": "1"}
     options = ["-q", "-p", "no:cacheprovider", "-p", plugin.stem, f"--rootdir={root}"]
+    options += [f"--timeout={suite.seconds}"] if suite.seconds else []
     while True:  # once more for the tests behind one that ended the process
         known = told.read_text()
         command = [*front, str(suite.python), "-m", "pytest", *options, str(tests)]

@@ -18,7 +18,7 @@ SUITES = suites(Path(__file__).with_name("foreign_suites.toml"))
 
 
 def test_every_suite_says_of_each_test_once_why_it_does_not_pass() -> None:
-    assert {suite.name for suite in SUITES} >= {"cuda-python", "cuda-bindings", "cuda-bindings-12", "numba-cuda"}
+    assert {suite.name for suite in SUITES} >= {"cuda-python", "cuda-bindings", "cuda-bindings-12", "cuda-core", "numba-cuda"}
     assert all("==" in requirement for suite in SUITES for requirement in suite.requirements)
     assert all(why and suite.runner in ("pytest", "unittest") for suite in SUITES for why in suite.not_passing.values())
 
@@ -72,7 +72,7 @@ def test_a_suite_gives_with_the_library_what_it_gives_without(suite: Suite, tmp_
         libraries = library_path(suite.cuda)
     except MachineError as error:
         pytest.skip(str(error))
-    model = machine_of("2xA100-SXM4-40GB")
+    model = machine_of(suite.cards)
     cards = tuple(replace(card, numa=0) for card in model.cards)  # as in a server
     create(replace(model, cards=cards, cuda=suite.cuda), machine).close()
     plain = {name: value for name, value in os.environ.items() if name not in ("LD_PRELOAD", "CUDA_VISIBLE_DEVICES")}
