@@ -353,3 +353,21 @@ def test_no_room_is_made_for_a_share_that_its_queue_could_not_pay_once_its_cards
     world.add(pod("small", mib=4000, cpu="1", priority=10, queue="poor"))
     world.settle(8)
     assert (gone(world), world.node_of("small")) == ({"low"}, "n1")
+
+
+def test_who_was_promised_room_in_its_queue_is_not_bound_when_one_that_was_to_go_for_it_stays() -> None:
+    """The pod that stays is of the same gang as the one that goes, on another node: only the queue misses what it holds."""
+    world = World(BUNDLES)
+    world.add(queue("q", capability={"cpu": "4"}), group("b", minimum=1, queue="q"))
+    here, there = ({"kubernetes.io/hostname": name} for name in ("n1", "n2"))
+    big = pod("big", queue="q", cpu="3", priority=20, nodeSelector=here)
+    pays, free = (pod("pays", group="b", cpu="1", priority=9, nodeSelector=here),
+                  pod("free", group="b", mib=1000, nodeSelector=there))  # fmt: skip
+    full(world, node("n1", cpu="8"), node("n2", cards=1, cpu="3"), pays, free, big)
+    world.add(group("b", minimum=2, queue="q"))
+    world.stays = lambda evict: evict.name == "pays"
+    world.add(pod("rival", queue="q", cpu="1", priority=50, nodeSelector=there))
+    world.settle(3)
+    assert "free" in gone(world), "the gang goes as a whole"
+    assert world.node_of("pays") == "n1"
+    assert not world.node_of("rival") or not world.node_of("big"), "four of the queue's four are in use"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pumice.engine import effects
 from pumice.engine.cycle.concluding import commit
 from pumice.engine.cycle.cycle import Cycle
+from pumice.engine.cycle.letting_in import beside_others
 from pumice.engine.cycle.price import agreed
 from pumice.engine.cycle.trust import rests_on_trust
 from pumice.engine.state.jobs import Job, Task
@@ -70,8 +71,9 @@ def _redeem(cycle: Cycle, job: Job, elsewhere: frozenset[str]) -> None:
     missed: list[Task] = []
     for task in free:
         among, accept = cycle.among(task), agreed(cycle, task)
-        choice = cycle.placer.choose(task.cls, nodes[task.uid], accept, among)
-        if choice is None and not bound_together(job):
+        pays = framework.lends(job.queue, beside_others(task, task.cls.amounts))  # who was to go from elsewhere may have stayed
+        choice = cycle.placer.choose(task.cls, nodes[task.uid], accept, among) if pays else None
+        if choice is None and pays and not bound_together(job):
             choice = cycle.placer.choose(task.cls, accept=accept, among=among)
         if choice is None:
             missed.append(task)
