@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from kit.local_cluster import LocalCluster, local_cluster
+from kit.local_cluster import local_cluster
 
 from pumice.adapters.kube import KubeClient
 from pumice.ports.cluster import Json
@@ -43,8 +43,8 @@ async def all_run(kube: KubeClient) -> bool:
     return [p["metadata"]["name"] for p in pods if p["status"]["phase"] == "Running"] == ["web-0", "web-1"]
 
 
-def test_pods_of_a_stateful_set_are_made_by_its_controller_and_placed_by_kube_scheduler(tmp_path: Path) -> None:
-    """Each controller with the rights of its own service account, as kubeadm starts them."""
+def test_kube_scheduler_places_the_pods_of_a_set_and_kube_controller_manager_beside_ours_has_its_rights(tmp_path: Path) -> None:
+    """Each of its controllers with the rights of its own service account, as kubeadm starts them; ours make the same pods."""
     with local_cluster(tmp_path / "d", "--pod-network", "none") as cluster:
         kubeconfig, pki = cluster.data.kubeconfig, cluster.data.pki
         configuration = tmp_path / "scheduler.yaml"
@@ -62,10 +62,11 @@ profiles: [{{schedulerName: foreign}}]
                 program("kube-controller-manager", log, *controllers):
             cluster.ask(lambda kube: kube.create(STATEFUL_SETS, stateful_set("web", 2)))
             cluster.wait(all_run)
+            cluster.wait(accounts_of_controllers)
             assert "is forbidden" not in log.read_text()
-            assert own_accounts(cluster) >= {"statefulset-controller", "replicaset-controller"}
+            assert cluster.ask(all_run)
 
 
-def own_accounts(cluster: LocalCluster) -> set[str]:
-    found = cluster.ask(lambda kube: kube.list(SERVICE_ACCOUNTS, "kube-system"))["items"]
-    return {account["metadata"]["name"] for account in found}
+async def accounts_of_controllers(kube: KubeClient) -> bool:
+    found = (await kube.list(SERVICE_ACCOUNTS, "kube-system"))["items"]
+    return {account["metadata"]["name"] for account in found} >= {"statefulset-controller", "replicaset-controller"}

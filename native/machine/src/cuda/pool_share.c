@@ -103,7 +103,7 @@ static char *map(const struct block_note *n, uint64_t page, uint64_t room)
     struct stat file;
     snprintf(path, sizeof path, "/proc/%u/fd/%d", n->pid, n->arena);
     int fd = open(path, O_RDWR | O_CLOEXEC);
-    bool inside = fd >= 0 && fstat(fd, &file) == 0 && S_ISREG(file.st_mode) && n->size > 0 && n->extent < (uint64_t)file.st_size &&
+    bool inside = fd >= 0 && status_of_file(fd, &file) == 0 && S_ISREG(file.st_mode) && n->size > 0 && n->extent < (uint64_t)file.st_size &&
                   n->size <= (uint64_t)file.st_size - n->extent;
     char *data = inside ? mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, (off_t)page) : MAP_FAILED;
     if (fd >= 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -14,7 +15,11 @@ from pumice.apps.scheduler import forked
 
 def children() -> set[str]:
     """Processes of ours that live or have not been waited for."""
-    return {pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
+    found: set[str] = set()
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # a thread that has ended meanwhile
+            found.update((task / "children").read_text().split())
+    return found
 
 
 def test_the_child_sees_what_is_here_and_its_changes_stay_its_own() -> None:
