@@ -10,6 +10,9 @@ CUresult cuThreadExchangeStreamCaptureMode(int *);
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *, CUgraph, unsigned long long);
 CUresult cuGraphLaunch(CUgraphExec, CUstream);
 CUresult cuGraphDestroy(CUgraph);
+CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr, CUdeviceptr, size_t, CUstream);
+CUresult cuMemsetD8Async(CUdeviceptr, unsigned char, size_t, CUstream);
+CUresult cuMemsetD2D32Async(CUdeviceptr, size_t, unsigned, size_t, size_t, CUstream);
 CUresult cuGraphExecDestroy(CUgraphExec);
 CUresult cuGraphGetNodes(CUgraph, void **, size_t *);
 CUresult cuGraphGetRootNodes(CUgraph, void **, size_t *);
@@ -203,6 +206,38 @@ static void copies_wait_for_the_host_function_in_front(void)
     drop_machine();
 }
 
+/* A thousand bytes in a microsecond: a million in a millisecond, by whatever call they are moved. */
+static void copies_and_fills_take_the_time_of_the_cards_bandwidth(void)
+{
+    fresh_machine("virtual=1 copy=1000");
+    begin(0);
+    CUdeviceptr to, from;
+    CUstream stream;
+    OK(cuMemAlloc_v2(&to, 2000000));
+    OK(cuMemAlloc_v2(&from, 2000000));
+    OK(cuStreamCreate(&stream, 1));
+    uint64_t start = pumice_machine_now_ns();
+    OK(cuMemcpyDtoDAsync_v2(to, from, 1000000, stream));
+    OK(cuStreamSynchronize(stream));
+    EQUAL(pumice_machine_now_ns() - start, 1000000);
+    OK(cuMemsetD8Async(to, 7, 2000000, stream));
+    OK(cuStreamSynchronize(stream));
+    EQUAL(pumice_machine_now_ns() - start, 3000000);
+    OK(cuMemsetD2D32Async(to, 4000, 7, 500, 500, stream));
+    OK(cuStreamSynchronize(stream));
+    EQUAL(pumice_machine_now_ns() - start, 4000000);
+    CUgraph graph;
+    CUgraphExec exec;
+    OK(cuStreamBeginCapture_v2(stream, 0));
+    OK(cuMemsetD8Async(to, 7, 1000000, stream));
+    OK(cuStreamEndCapture(stream, &graph));
+    OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    OK(cuGraphLaunch(exec, stream));
+    OK(cuStreamSynchronize(stream));
+    EQUAL(pumice_machine_now_ns() - start, 5000000);
+    drop_machine();
+}
+
 int main(void)
 {
     apart(graphs_run_as_long_as_their_kernels);
@@ -211,5 +246,6 @@ int main(void)
     apart(a_forbidden_call_spoils_the_capture);
     apart(cooperative_launches_must_fit_the_card);
     apart(copies_wait_for_the_host_function_in_front);
+    apart(copies_and_fills_take_the_time_of_the_cards_bandwidth);
     return 0;
 }

@@ -166,6 +166,14 @@ CUresult fill_box(CUdeviceptr to, size_t pitch, unsigned value, unsigned element
 
 /* ---- in a stream ---- */
 
+/* By the model's bandwidth, what is filled as what is copied; of other nodes what is known of them. */
+uint64_t moving_time(const struct node *n)
+{
+    if (n->type == N_MEMCPY)
+        return copy_time(n->copy.WidthInBytes * n->copy.Height * n->copy.Depth);
+    return n->type == N_MEMSET ? copy_time(n->memset.width * n->memset.elementSize * n->memset.height) : n->ns;
+}
+
 /* Copies that stand in a stream behind a host function wait for it, because it may write what they read. */
 static CUresult in_stream(struct context *context, CUstream stream, uint64_t bytes, CUresult (*act)(const struct node *),
                           const struct node *what, bool wait)
@@ -188,7 +196,7 @@ static CUresult in_stream(struct context *context, CUstream stream, uint64_t byt
     CUresult rc = act(what);
     if (rc)
         return rc;
-    stream_submit(s, context->card, copy_time(bytes));
+    stream_submit(s, context->card, moving_time(what));
     ADD(&account_at(context->card, cu.slot)->copies_bytes, bytes);
     return wait ? stream_wait(s) : CUDA_SUCCESS;
 }
@@ -208,7 +216,7 @@ static CUresult copy_line(struct context *context, uint64_t to, enum side to_sid
                           CUstream stream, bool wait)
 {
     static const int type_of[] = {[DEVICE_SIDE] = 2, [HOST_SIDE] = 1, [EITHER_SIDE] = 4};
-    struct node what = {.type = N_MEMCPY, .ns = copy_time(bytes),
+    struct node what = {.type = N_MEMCPY,
                         .copy = {.srcMemoryType = type_of[from_side], .dstMemoryType = type_of[to_side], .WidthInBytes = bytes,
                                  .Height = 1, .Depth = 1}};
     if (from_side == HOST_SIDE)
@@ -309,7 +317,7 @@ static CUresult box(struct context *context, const CUDA_MEMCPY3D *c, CUstream st
     if (c->Height && c->Depth && c->WidthInBytes > (1ull << 50) / c->Height / c->Depth)
         return CUDA_ERROR_INVALID_VALUE;
     uint64_t bytes = c->WidthInBytes * c->Height * c->Depth;
-    struct node what = {.type = N_MEMCPY, .ns = copy_time(bytes), .copy = *c};
+    struct node what = {.type = N_MEMCPY, .copy = *c};
     return in_stream(context, stream, bytes, do_copy, &what, wait);
 }
 

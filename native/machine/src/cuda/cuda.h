@@ -218,6 +218,7 @@ CUresult launch(const struct function *f, struct stream *stream, unsigned card, 
 bool capture_active(struct stream *stream);
 CUresult capture_kernel(struct stream *stream, const CUDA_KERNEL_NODE_PARAMS *params);
 struct node;
+uint64_t moving_time(const struct node *n);
 CUresult capture_node(struct stream *stream, const struct node *like);
 void pools_settle(void); /* at a synchronisation: gives back what pools hold above their threshold */
 CUresult capture_join(struct stream *stream, CUevent event); /* the stream waits for an event of a capture */

@@ -80,6 +80,7 @@ CUresult graph_add(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, si
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     memcpy((char *)n + sizeof n->o, (const char *)like + sizeof n->o, sizeof *n - sizeof n->o);
+    n->ns = moving_time(n);
     if (count)
         memcpy(copy, after, count * sizeof *copy);
     n->graph = graph;
@@ -258,7 +259,7 @@ EXPORT CUresult cuGraphAddMemcpyNode(CUgraphNode *out, CUgraph graph, const CUgr
     (void)of;
     if (!p)
         return CUDA_ERROR_INVALID_VALUE;
-    struct node like = {.type = N_MEMCPY, .copy = *p, .ns = copy_time(p->WidthInBytes * p->Height * p->Depth)};
+    struct node like = {.type = N_MEMCPY, .copy = *p};
     return graph_add(out, graph, after, count, &like);
 }
 
@@ -364,6 +365,7 @@ EXPORT CUresult cuGraphAddKernelNode_v2(CUgraphNode *out, CUgraph graph, const C
         if (!p || !n || n->type != type_) \
             return CUDA_ERROR_INVALID_VALUE; \
         n->field = *p; \
+        n->ns = moving_time(n); \
         return CUDA_SUCCESS; \
     }
 PARAMS(cuGraphKernelNode, N_KERNEL, kernel, CUDA_KERNEL_NODE_PARAMS)

@@ -33,10 +33,11 @@ static CUresult describe(struct node *n, const struct node_params *p)
         return node_set_kernel(n, &kernel, graph_card());
     case N_MEMCPY:
         n->copy = p->memcpy.copy;
-        n->ns = copy_time(n->copy.WidthInBytes * n->copy.Height * n->copy.Depth);
+        n->ns = moving_time(n);
         return CUDA_SUCCESS;
     case N_MEMSET:
         n->memset = p->memset.v1;
+        n->ns = moving_time(n);
         return CUDA_SUCCESS;
     case N_HOST:
         n->host = p->host;

@@ -210,6 +210,7 @@ EXPORT CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode nod
     if (!s || !p)
         return CUDA_ERROR_INVALID_VALUE;
     s->copy = *p;
+    s->ns = moving_time(&(struct node){.type = N_MEMCPY, .copy = *p});
     return CUDA_SUCCESS;
 }
 
@@ -222,6 +223,7 @@ EXPORT CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode nod
     if (!s || !p)
         return CUDA_ERROR_INVALID_VALUE;
     s->memset = *p;
+    s->ns = moving_time(&(struct node){.type = N_MEMSET, .memset = *p});
     return CUDA_SUCCESS;
 }
 
