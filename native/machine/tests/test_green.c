@@ -84,6 +84,15 @@ static void halves(CUgreenCtx *greens, CUstream *streams)
     }
 }
 
+static void halves_beside_a_primary_context(CUgreenCtx *greens, CUstream *streams)
+{
+    CUcontext primary;
+    OK(cuInit(0));
+    OK(cuDevicePrimaryCtxRetain(&primary, 0));
+    OK(cuCtxSetCurrent(primary));
+    halves(greens, streams);
+}
+
 static void a_card_is_split_by_the_groups_of_its_generation(void)
 {
     fresh_machine("");
@@ -201,11 +210,7 @@ static void parts_of_a_card_run_side_by_side_and_the_whole_card_behind_them(void
     fresh_machine("virtual=1");
     CUgreenCtx greens[2];
     CUstream streams[2];
-    CUcontext primary;
-    OK(cuInit(0));
-    OK(cuDevicePrimaryCtxRetain(&primary, 0));
-    OK(cuCtxSetCurrent(primary));
-    halves(greens, streams);
+    halves_beside_a_primary_context(greens, streams);
     CUfunction f = kernel("pumice-kernel name=k ns=4000000\n", "k");
     uint64_t start = pumice_machine_now_ns();
     for (int n = 0; n < 10; n++)
@@ -269,11 +274,7 @@ static void a_captured_kernel_keeps_to_its_part(void)
     fresh_machine("virtual=1");
     CUgreenCtx greens[2];
     CUstream streams[2];
-    CUcontext primary;
-    OK(cuInit(0));
-    OK(cuDevicePrimaryCtxRetain(&primary, 0));
-    OK(cuCtxSetCurrent(primary));
-    halves(greens, streams);
+    halves_beside_a_primary_context(greens, streams);
     CUfunction f = kernel("pumice-kernel name=k ns=4000000\n", "k");
     CUgraph graph;
     CUgraphExec exec;

@@ -13,7 +13,7 @@ import ipaddress
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from pumice.cluster.network.netlink import Address, Network
 
@@ -23,6 +23,7 @@ _OF_SLICE = "kubernetes.io/service-name"
 _PROTOCOLS = {"TCP": "tcp", "UDP": "udp"}
 _AFFINITY_SECONDS = 10_800
 Json = Mapping[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,8 @@ def service_names(services: Iterable[Json], slices: Iterable[Json]) -> list[Serv
                           for each in spec.get("ports") or ())  # fmt: skip
             found.append(ServiceName(namespace, meta["name"], (address,), ports=ports))
         elif cluster == "None":
-            answering = [(each.get("hostname") or "", ip) for part in of[namespace, meta["name"]]
-                         for each in _chosen(part.get("endpoints") or ()) for ip in _addresses(each)]  # fmt: skip
+            behind = _chosen([(each, None) for part in of[namespace, meta["name"]] for each in part.get("endpoints") or ()])
+            answering = [(each.get("hostname") or "", ip) for each, _ in behind for ip in _addresses(each)]
             found.append(ServiceName(namespace, meta["name"], tuple(sorted({ip for _, ip in answering})), True,
                                      tuple(sorted((host, ip) for host, ip in answering if host))))
     return found
@@ -191,22 +192,19 @@ def _by_service(slices: Iterable[Json]) -> defaultdict[tuple[str, str], list[Jso
 def _targets(slices: Iterable[Json], port: str, protocol: str, pods: Network) -> Iterator[tuple[Address, int]]:
     here = [(part, each["port"]) for part in slices for each in part.get("ports") or ()
             if (each.get("name") or "") == port and each.get("protocol", "TCP") == protocol and each.get("port")]  # fmt: skip
-    answering = [(each, number) for part, number in here for each in part.get("endpoints") or ()]
-    chosen = {id(each) for each in _chosen([each for each, _ in answering])}
-    for each, number in answering:
-        if id(each) in chosen:
-            yield from ((ip, int(number)) for ip in _addresses(each) if ip in pods)
+    for each, number in _chosen([(each, int(number)) for part, number in here for each in part.get("endpoints") or ()]):
+        yield from ((ip, number) for ip in _addresses(each) if ip in pods)
 
 
-def _chosen(endpoints: Sequence[Json]) -> list[Json]:
-    """Those that are ready; where none is, those that still serve while they end."""
+def _chosen(endpoints: Sequence[tuple[Json, T]]) -> list[tuple[Json, T]]:
+    """Of all endpoints of a Service those that are ready; where none is, those that still serve while they end."""
 
     def says(endpoint: Json, condition: str, otherwise: bool) -> bool:
         told = (endpoint.get("conditions") or {}).get(condition)
         return otherwise if told is None else bool(told)
 
-    ready = [each for each in endpoints if says(each, "ready", True)]
-    return ready or [each for each in endpoints if says(each, "serving", False) and says(each, "terminating", False)]
+    ready = [pair for pair in endpoints if says(pair[0], "ready", True)]
+    return ready or [pair for pair in endpoints if says(pair[0], "serving", False) and says(pair[0], "terminating", False)]
 
 
 def _addresses(endpoint: Json) -> Iterator[Address]:
