@@ -82,6 +82,37 @@ def test_a_rule_for_one_name_allows_that_name_and_a_list_of_it(api: Api, guest: 
     guest.gets(403, "GET", "/api/v1/configmaps", fieldSelector="metadata.name=mine")
 
 
+def kinds_of(api: Api) -> list[tuple[str, Json]]:
+    """Everything that discovery names, with the path of its version."""
+    groups = [f"/apis/{group['preferredVersion']['groupVersion']}" for group in api.get("/apis")["groups"]]
+    return [(path, kind) for path in ("/api/v1", *groups) for kind in api.get(path)["resources"] if "/" not in kind["name"]]
+
+
+def test_who_may_do_everything_in_a_namespace_may_do_nothing_beside_it(api: Api, guest: Guest) -> None:
+    """The right is asked where the path says, so a kind is served where it lies and nowhere else."""
+    guest.role({"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]})
+    guest.gets(404, "GET", f"{guest.home}/pods/none")
+    for path, kind in kinds_of(api):
+        inside, body = f"{path}/namespaces/{guest.namespace}/{kind['name']}", {"metadata": {"name": "x"}}
+        if not kind["namespaced"]:
+            one = f"{inside}/x"
+            for method, where in (("GET", inside), ("POST", inside), ("DELETE", inside), ("PUT", one), ("GET", one)):
+                answer = guest.its.call(method, where, None if method == "GET" else body)
+                assert answer.code == 404, (method, where, answer.body)
+        elif "list" in kind["verbs"]:
+            assert guest.its.call("GET", f"{path}/{kind['name']}").code == 403, kind["name"]
+            assert api.call("GET", f"{path}/{kind['name']}/x").code == 404, kind["name"]
+            assert api.call("POST", f"{path}/{kind['name']}", body).code == 405, kind["name"]
+            assert api.call("DELETE", f"{path}/{kind['name']}", body).code == 405, kind["name"]
+        else:
+            assert api.call("POST", f"{path}/{kind['name']}", body).code == 404, kind["name"]
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+    everything = {"metadata": {"name": "all"}, "roleRef": reference, "subjects": [
+        {"kind": "ServiceAccount", "name": "guest", "namespace": guest.namespace}]}
+    assert guest.its.call("POST", f"{RBAC}/namespaces/{guest.namespace}/clusterrolebindings", everything).code == 404
+    guest.gets(403, "GET", "/api/v1/namespaces/kube-system/secrets")
+
+
 def test_a_right_on_pods_is_none_on_their_status(api: Api, guest: Guest) -> None:
     guest.role({"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "patch"]})
     api.create(f"{guest.home}/pods", POD)

@@ -24,7 +24,8 @@ _OPTIONS = WriteOptions(manager="kube-apiserver")
 
 
 def ensure(objects: Objects) -> None:
-    """Creates what is missing; what is there stays as it is."""
+    """Creates what is missing; what is there stays as it is, but for what can only be there by a fault."""
+    _drop_misplaced(objects)
     for name in NAMESPACES:
         _make(objects, "", "v1", "namespaces", {"metadata": {"name": name}})
     _make(objects, "", "v1", "services", KUBERNETES, "default")
@@ -47,6 +48,15 @@ def ensure(objects: Objects) -> None:
         _make(objects, _RBAC, "v1", "clusterroles", {"metadata": {"name": name}, "rules": rules})
         if subjects:
             _bind(objects, name, subjects)
+
+
+def _drop_misplaced(objects: Objects) -> None:
+    """Removes objects of cluster-scoped kinds that lie in a namespace, where earlier versions let its editors write them."""
+    for kind in objects.backend.registry:
+        if not kind.namespaced and not kind.virtual:
+            for stored in objects.storage.objects(kind.storage):
+                if stored.namespace:
+                    objects.storage.remove(kind.storage, stored.namespace, stored.name, stored.value())
 
 
 def _bind(objects: Objects, role: str, subjects: list[Json]) -> None:

@@ -25,13 +25,13 @@ from pumice.cluster.apiserver.errors import (
 )
 from pumice.cluster.apiserver.expiry import Expiry
 from pumice.cluster.apiserver.health import Checks, health_checks, health_page, indicators
-from pumice.cluster.apiserver.http_types import ANONYMOUS, Request, Response, failure, reply, target_of
+from pumice.cluster.apiserver.http_types import ANONYMOUS, Request, Response, Target, failure, reply, target_of
 from pumice.cluster.apiserver.impersonation import acting_user
 from pumice.cluster.apiserver.metrics import Requests
 from pumice.cluster.apiserver.objects import Objects
 from pumice.cluster.apiserver.openapi import OpenApi
 from pumice.cluster.apiserver.quotas import Account
-from pumice.cluster.apiserver.registry import builtin
+from pumice.cluster.apiserver.registry import Kind, builtin
 from pumice.cluster.apiserver.rights import Act, Rights, act_of
 from pumice.cluster.apiserver.schema.shape import types
 from pumice.cluster.apiserver.storage import Storage, TooLarge
@@ -125,6 +125,7 @@ class ApiServer:
         kind = self.backend.registry.find(target.group, target.version, target.plural)
         if kind is None:
             raise no_such_path()
+        _check_scope(request, target, kind)
         call = Call(request, target, kind, self.backend, self.objects, self.tables, self.tokens,
                     self.rights)
         if kind.group == usage.GROUP:
@@ -179,6 +180,20 @@ def _check_timeout(request: Request) -> None:
     asked = request.param("timeout")
     if asked and not _DURATION.fullmatch(asked):
         raise bad_request(f'invalid timeout specified in the request URL: time: invalid duration "{asked[:60]}"')
+
+
+def _check_scope(request: Request, target: Target, kind: Kind) -> None:
+    """Raises NotFound where the path says otherwise than the kind whether it lies in a namespace: the right was asked there.
+
+    All namespaces together are only read."""
+    if not kind.namespaced:
+        if target.namespace:
+            raise no_such_path()
+    elif not target.namespace:
+        if target.name or "list" not in kind.verbs:
+            raise no_such_path()
+        if request.method != "GET":
+            raise method_not_allowed(request.method)
 
 
 def _verb(call: Call) -> Callable[[Call], Response]:

@@ -157,6 +157,24 @@ def test_a_role_of_a_namespace_may_speak_of_the_namespace_itself(with_api: Run) 
     with_api(work)
 
 
+def test_a_cluster_role_binding_that_an_earlier_version_let_into_a_namespace_is_gone_after_a_start(with_api: Run) -> None:
+    store = "rbac.authorization.k8s.io/clusterrolebindings"
+
+    async def before(api: InProcess) -> None:
+        stolen = {"kind": "ClusterRoleBinding", "metadata": {"name": "all", "uid": "u"},
+                  "subjects": [{"kind": "User", "name": "guest"}],
+                  "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}}
+        api.server.storage.put(store, "default", "all", stolen)
+        await api.server.storage.durable()
+
+    async def after(api: InProcess) -> None:
+        assert (await asks(api, GUEST, MAPS)).code == 403
+        assert api.server.storage.get(store, "default", "all") is None
+
+    with_api(before)
+    with_api(after)
+
+
 async def token(api: InProcess, spec: Json) -> str:
     return str((await api.create(f"{ACCOUNTS}/robot/token", {"spec": spec}))["status"]["token"])
 

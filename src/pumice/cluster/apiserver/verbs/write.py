@@ -32,10 +32,7 @@ _PATCHES = (
 def create(call: Call) -> Response:
     kind, options = call.kind, call.options
     value = call.objects.parse(kind, call.request.value(), options)
-    namespace = call.target.namespace
-    if kind.namespaced and not namespace:
-        raise bad_request("an empty namespace may not be set during creation")
-    return call.show(call.objects.create(kind, namespace, from_version(kind, value), options), 201)
+    return call.show(call.objects.create(kind, call.target.namespace, from_version(kind, value), options), 201)
 
 
 def update(call: Call, subresource: str = "") -> Response:
