@@ -31,8 +31,8 @@ static nvmlReturn after_nvml_init(nvmlReturn rc)
     int saved = errno;
     if (rc == NVML_SUCCESS && inside_driver == 0)
         own_nvml_program_began();
-    if (rc == NVML_SUCCESS && guest_serves() && shared_peek(&guest.map.region->device_num) == 0)
-        devices_from_nvml();
+    if (rc == NVML_SUCCESS && guest_serves())
+        devices_name();
     errno = saved;
     return rc;
 }
@@ -147,8 +147,7 @@ static uint64_t nvml_limit(const struct real *real, nvmlReturn rc, nvmlDevice ha
 {
     if (rc != NVML_SUCCESS || memory == NULL || !guest_serves())
         return 0;
-    if (shared_peek(&guest.map.region->device_num) == 0)
-        devices_from_nvml();
+    devices_name(); /* NVML may have been begun on a path that we did not see, or by the parent */
     *device = guest_nvml_device(real, handle);
     return is_shared(real, handle) ? limit_of(*device) : 0;
 }

@@ -90,7 +90,7 @@ static void publish(char uuids[][REGION_UUID_BYTES], unsigned count)
     shared_set(&region->device_num, (uint64_t)count);
 }
 
-void devices_from_nvml(void)
+static void devices_from_nvml(void)
 {
     const struct real *real = own_nvml();
     unsigned count = 0;
@@ -119,6 +119,12 @@ void devices_from_nvml(void)
     publish(uuids, count);
     pthread_mutex_unlock(&naming);
     own_nvml_done();
+}
+
+void devices_name(void)
+{
+    if (count_of_names() == 0)
+        devices_from_nvml();
 }
 
 static bool cuda_uuid(const struct real *real, CUdevice device, char *text)
@@ -225,8 +231,7 @@ void devices_from_cuda(void)
     if (real->cuDeviceGetCount == NULL || INSIDE(real->cuDeviceGetCount(&count)) != CUDA_SUCCESS)
         return;
     count = count < ORDINALS ? count : ORDINALS;
-    if (count_of_names() == 0)
-        devices_from_nvml();
+    devices_name();
     if (count_of_names() == 0)
         publish_cuda_devices(real, count);
     memset(guest.ordinal_of, -1, sizeof guest.ordinal_of);
