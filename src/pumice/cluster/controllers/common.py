@@ -12,6 +12,8 @@ from pumice.cluster.controllers.actions import Json, Patch, View
 from pumice.ports.cluster import Resource
 from pumice.wire.conditions import condition, is_ready
 
+BURST = 500
+"""Pods that a controller makes or deletes in one pass, as Kubernetes' do: the rest comes in the next ones."""
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes' safe encoding: no vowels, so no words
 
 

@@ -8,6 +8,7 @@ from itertools import islice
 
 from pumice.cluster.controllers.actions import Action, Create, Delete, Json, LookAgain, View
 from pumice.cluster.controllers.common import (
+    BURST,
     by_deletion_order,
     is_active,
     is_deleting,
@@ -77,8 +78,8 @@ def manage(job: View, seen: Seen, now: float) -> list[Action]:
     spec = job["spec"]
     wanted = _wanted(spec, seen)
     if surplus := _surplus(spec, seen.active, len(seen.active) - wanted):
-        return [delete(pod) for pod in surplus]
-    missing = wanted - len(seen.active) - (len(seen.ending) if replaces_failed_only(spec) else 0)
+        return [delete(pod) for pod in surplus[:BURST]]
+    missing = min(BURST, wanted - len(seen.active) - (len(seen.ending) if replaces_failed_only(spec) else 0))
     if missing <= 0:
         return []
     if per_index(spec):

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from pumice.cluster.controllers.actions import Action, Create, Delete, Json, LookAgain, Patch, View
 from pumice.cluster.controllers.common import (
+    BURST,
     available_in,
     by_deletion_order,
     controller_of,
@@ -23,8 +24,6 @@ from pumice.cluster.requirements import matches_selector
 from pumice.ports.cluster import Resource
 from pumice.wire.conditions import is_ready
 from pumice.wire.kinds import PODS, REPLICA_SETS
-
-BURST = 500  # pods made or deleted in one pass
 
 
 def selector_of(rs: View) -> Json:

@@ -124,7 +124,9 @@ class Controllers:
             again = [a.seconds for a in actions if isinstance(a, LookAgain)]
             if again:
                 self._later(key, min(again))
-            await asyncio.gather(*(self._carry_out(action) for action in actions))
+            pods = [action for action in actions if isinstance(action, Create) and action.resource == kinds.PODS]
+            others = [action for action in actions if not (isinstance(action, Create) and action.resource == kinds.PODS)]
+            await asyncio.gather(self._make_pods(pods), *(self._carry_out(action) for action in others))
         except ApiError as error:
             if error.code == 409:
                 self._later(key, 0.05)
@@ -248,6 +250,14 @@ class Controllers:
             if resource.group == group and resource.plural in (plural, plural.replace("ys", "ies")):
                 return resource
         return None
+
+    async def _make_pods(self, made: Sequence[Create]) -> None:
+        """One, then two, four, eight: where the first is refused (a quota, a policy) the rest is not tried, as by Kubernetes."""
+        size = 1
+        while made:
+            batch, made = made[:size], made[size:]
+            await asyncio.gather(*(self._carry_out(action) for action in batch))
+            size *= 2
 
     async def _carry_out(self, action: Action) -> None:
         async with self._slots:

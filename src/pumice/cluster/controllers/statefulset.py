@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from pumice.cluster.controllers.actions import Action, Create, Delete, Json, LookAgain, Patch, View
 from pumice.cluster.controllers.common import (
+    BURST,
     available_in,
     controller_of,
     is_deleting,
@@ -115,12 +116,13 @@ def _reference(asked: _Set) -> Json:
 
 def _steps(asked: _Set, mine: Mapping[int, View], known: Revisions, claims: Mapping[str, View], now: float) -> Iterator[Action]:
     """What is to be done next: in order, each waits until the one before it is done."""
-    wait = False
+    wait, made = False, 0
     for number in asked.numbers:
         pod = mine.get(number)
         if pod is None:
             yield from _made(asked, number, known, claims)
-            wait = asked.ordered
+            made += 1
+            wait = asked.ordered or made == BURST
         elif phase(pod) in ("Failed", "Succeeded"):
             yield from _delete(pod)
             wait = asked.ordered

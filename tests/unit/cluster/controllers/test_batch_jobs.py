@@ -13,7 +13,7 @@ from pumice.cluster.controllers.job import reconcile
 from pumice.cluster.controllers.job_indexes import Indexes
 from pumice.cluster.controllers.job_policies import failure_rule, success_rule
 from pumice.cluster.runtime.spec import ContainerSpec
-from pumice.ports.cluster import Json
+from pumice.ports.cluster import Json, Resource
 from pumice.wire.kinds import JOBS, PODS
 
 With = Callable[[Callable[[Cluster], Coroutine[Any, Any, None]]], None]
@@ -277,3 +277,30 @@ def status_written(actions: list[Any]) -> Json:
     (patch,) = [action for action in actions if isinstance(action, Patch)]
     status: Json = patch.body["status"]
     return status
+
+
+@pytest.mark.parametrize("spec", [{}, {"completions": 2**31 - 1}, {**INDEXED, "completions": 2**31 - 1},
+                                  {**INDEXED, "completions": 2**31 - 1, "backoffLimitPerIndex": 1}], ids=str)
+def test_a_job_of_any_size_asks_for_five_hundred_pods_at_a_time(spec: Json) -> None:
+    asked: Json = {"parallelism": 2**31 - 1, "template": template(), **spec}
+    meta = {"name": "j", "namespace": "default", "uid": "u"}
+    made = [a for a in reconcile({"metadata": meta, "spec": asked}, [], 0.0) if isinstance(a, Create)]
+    assert len(made) == 500
+
+
+def test_a_job_of_two_billion_pods_keeps_nobody_waiting_and_goes_with_its_pods(with_controllers: With) -> None:
+    async def work(cluster: Cluster) -> None:
+        await cluster.make(Resource("", "v1", "resourcequotas"), "ResourceQuota", "few", {"hard": {"pods": "20"}})
+        cluster.runtime.lifetime = exits
+        huge = {"template": template(restartPolicy="Never"), "parallelism": 2**31 - 1, "completions": 2**31 - 1}
+        await cluster.make(JOBS, "Job", "huge", huge)
+        await cluster.settle(5)
+        assert len(await cluster.pods()) == 20
+        sent = cluster.kube.requests["POST"]
+        await cluster.settle(10)
+        assert cluster.kube.requests["POST"] - sent <= 15, "the rest of a burst is not tried where its first pod is refused"
+        await cluster.kube.delete(JOBS, "huge", "default", propagation="Background")
+        await cluster.settle(40)
+        assert not await cluster.pods()
+
+    with_controllers(work)

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from tests.unit.cluster.controllers.conftest import Cluster, template
 
+from pumice.cluster.controllers import statefulset
+from pumice.cluster.controllers.actions import Create
 from pumice.cluster.controllers.revisions import REVISIONS
 from pumice.ports.cluster import Json
 from pumice.wire.kinds import EVENTS, PERSISTENT_VOLUME_CLAIMS, PODS, STATEFUL_SETS
@@ -243,3 +245,11 @@ def test_an_orphan_of_its_name_is_adopted_and_one_that_it_selects_no_more_let_go
         assert "ownerReferences" not in (await cluster.kube.get(PODS, "web-1", "default"))["metadata"]
 
     with_controllers(work)
+
+
+def test_pods_that_are_made_together_are_made_in_bursts() -> None:
+    sts = {"metadata": {"name": "s", "namespace": "default", "uid": "u"}, "spec": {
+        "replicas": 2**31 - 1, "podManagementPolicy": "Parallel", "selector": SELECTOR, "template": template()}}  # fmt: skip
+    (first,) = [a.obj for a in statefulset.reconcile(sts, [], [], {}, 0.0) if isinstance(a, Create)]
+    made = [a for a in statefulset.reconcile(sts, [], [first], {}, 0.0) if isinstance(a, Create)]
+    assert len(made) == 500
