@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/reference/attacks.md"
 HELD, REFUSED, OPEN = "held", "refused", "open"
 POLICIES = "tests/contract/test_tenant_policies.py::test_the_policies_decide_every_case_as_the_rules_do"
+VOIDED = "tests/contract/test_tenant_policies.py::test_containers_that_are_given_no_card_are_made_to_see_none"
 PAGES = "tests/native/test_vgpu_limits_page.py"
 INSIDE = f"{PAGES}::test_what_the_environment_says_lifts_nothing"
 REGION = f"{PAGES}::test_an_attempt_upon_region_or_page_lifts_nothing"
@@ -116,9 +117,12 @@ BY_API = (
     Attack("every card, or privilege, by an ephemeral container", REFUSED, "`tenant-limits.yml`",
            "tests/contract/test_tenant_policies.py::test_a_container_for_looking_into_a_pod_is_held_to_the_same"),
     Attack("every card by the image's own NVIDIA_VISIBLE_DEVICES, without a share", HELD, "`tenant-void.yml`; without it: open",
-           "tests/contract/test_tenant_policies.py::test_containers_without_cards_are_made_to_see_none"),
+           VOIDED),
+    Attack("the same beside an amount of 0, or of memory and no card", HELD, "`tenant-void.yml`; without it: open", VOIDED),
+    Attack("the same in an ephemeral container", HELD, "`tenant-void.yml`; without it: open",
+           "tests/contract/test_tenant_policies.py::test_a_container_for_looking_into_a_pod_is_made_to_see_no_card"),
     Attack("every card by envFrom, without a share", HELD, "`tenant-void.yml`, whose variable comes after; without it: open",
-           "tests/contract/test_tenant_policies.py::test_containers_without_cards_are_made_to_see_none"),
+           VOIDED),
     Attack("lift the limits by envFrom, beside a share", HELD, "the limits page",
            "tests/scenarios/test_limits_that_hold.py::"
            "test_a_pod_whose_spec_lifts_its_limits_and_whose_processes_clear_theirs_keeps_to_its_share"),

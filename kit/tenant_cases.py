@@ -12,6 +12,9 @@ LIFTS, SEES, COVERS, NAMES_CARDS, REACHES, POWERFUL = (
 )  # fmt: skip
 
 
+VOID = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
+
+
 class Case(NamedTuple):
     """``refused``: words of the refusal; empty: it is stored."""
 
@@ -174,8 +177,44 @@ CASES = (
          "vgpu-memory-percentage is in per cent of one card"),
     Case("memory without a number of cards", share({"volcano.sh/vgpu-memory": 3000}), "add volcano.sh/vgpu-number: 1"),
     Case("cores without a number of cards", share({"volcano.sh/vgpu-cores": 30}), "add volcano.sh/vgpu-number: 1"),
+    Case("memory of no cards", share({"volcano.sh/vgpu-number": 0, "volcano.sh/vgpu-memory": 3000}),
+         "add volcano.sh/vgpu-number: 1"),
+    Case("cores of no cards", share({"volcano.sh/vgpu-number": "0", "volcano.sh/vgpu-cores": 30}),
+         "add volcano.sh/vgpu-number: 1"),
+    Case("no cards and nothing of them", share({"volcano.sh/vgpu-number": "0", "volcano.sh/vgpu-memory": "0"})),
     Case("nonsense in an init container", beside({"resources": {"limits": {"volcano.sh/vgpu-memory": 3000}}}, "initContainers"),
          "add volcano.sh/vgpu-number: 1"),
     Case("a whole card", share({"volcano.sh/vgpu-number": 1})),
     Case("all cores of a large share", share({**SHARE, "volcano.sh/vgpu-memory": 140000, "volcano.sh/vgpu-cores": 100})),
 )
+
+
+class Void(NamedTuple):
+    """``void``: whether the container is made to see no card, whatever its image says."""
+
+    title: str
+    container: dict[str, Any]
+    void: bool
+
+
+def asking(limits: dict[str, Any]) -> dict[str, Any]:
+    return {"resources": {"limits": limits}}
+
+
+GIVEN_CARDS = ("volcano.sh/vgpu-number", "volcano.sh/gpu-memory", "volcano.sh/gpu-number", "nvidia.com/gpu", "nvidia.com/mig-7g")
+VOID_CASES = (
+    Void("nothing asked for", {}, True),
+    Void("a variable of its own", env("A", "b"), True),
+    *(Void(f"{amount!r} of {name}", asking({name: amount}), amount != 1)
+      for name in GIVEN_CARDS
+      for amount in (0, "0", "0k", 1)),
+    Void("memory of no card", asking({"volcano.sh/vgpu-number": "0", "volcano.sh/vgpu-memory": 3000}), True),
+    Void("cores alone", asking({"volcano.sh/vgpu-cores": 50}), True),
+    Void("a share of memory alone", asking({"volcano.sh/vgpu-memory-percentage": 50}), True),
+    Void("no share and a card of NVIDIA's", asking({"volcano.sh/vgpu-number": 0, "nvidia.com/gpu": 1}), False),
+    Void("cpu", asking({"cpu": 1, "memory": "1Gi"}), True),
+    Void("an NPU", asking(NPU), True),
+    Void("a share", asking(SHARE), False),
+    Void("said by itself", env("NVIDIA_VISIBLE_DEVICES", "none"), False),
+)  # fmt: skip
+"""Containers as they come, and who of them is told that it sees none."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kit.control_plane import Answer, Api
 from kit.manifests import manifest
-from kit.tenant_cases import CASES, env, plain, share
+from kit.tenant_cases import CASES, VOID, VOID_CASES, env, plain, share
 
 POLICIES = "/apis/admissionregistration.k8s.io/v1"
 PLACES = {
@@ -26,6 +26,13 @@ ITS_OWN = ("must not contain '..'", "privileged: Forbidden: disallowed by cluste
 def put(api: Api, namespace: str, spec: dict[str, Any], name: str = "") -> Answer:
     body = {"metadata": {"name": name or f"p-{time.monotonic_ns()}"}, "spec": {"automountServiceAccountToken": False, **spec}}
     return api.call("POST", f"/api/v1/namespaces/{namespace}/pods", body)
+
+
+def debug(api: Api, namespace: str, pod: str, **container: Any) -> Answer:
+    """``kubectl debug``: one more container for looking into a pod."""
+    path = f"/api/v1/namespaces/{namespace}/pods/{pod}/ephemeralcontainers"
+    body = {"spec": {"ephemeralContainers": [{"name": f"d{time.monotonic_ns()}", "image": "x", **container}]}}
+    return api.call("PATCH", path, body, media="application/strategic-merge-patch+json")
 
 
 def in_force(api: Api, namespace: str, file: str, probe: Any) -> Iterator[None]:
@@ -69,15 +76,9 @@ def test_the_policies_decide_every_case_as_the_rules_do(api: Api, namespace: str
 
 def test_a_container_for_looking_into_a_pod_is_held_to_the_same(api: Api, namespace: str, limited: None) -> None:
     assert put(api, namespace, share(), "mine").code == 201
-    path = f"/api/v1/namespaces/{namespace}/pods/mine/ephemeralcontainers"
-
-    def debug(**container: Any) -> Answer:
-        body = {"spec": {"ephemeralContainers": [{"name": f"d{time.monotonic_ns()}", "image": "x", **container}]}}
-        return api.call("PATCH", path, body, media="application/strategic-merge-patch+json")
-
-    assert debug(**env("NVIDIA_VISIBLE_DEVICES", "all")).code in (403, 422)
-    assert debug(securityContext={"privileged": True}).code in (403, 422)
-    assert debug().code == 200
+    assert debug(api, namespace, "mine", **env("NVIDIA_VISIBLE_DEVICES", "all")).code in (403, 422)
+    assert debug(api, namespace, "mine", securityContext={"privileged": True}).code in (403, 422)
+    assert debug(api, namespace, "mine").code == 200
 
 
 def test_pods_that_run_the_node_may_say_all_of_it(api: Api, limited: None) -> None:
@@ -85,16 +86,33 @@ def test_pods_that_run_the_node_may_say_all_of_it(api: Api, limited: None) -> No
     assert answer.code == 201, answer.body
 
 
-def test_containers_without_cards_are_made_to_see_none(api: Api, namespace: str) -> None:
-    def seen(spec: dict[str, Any]) -> list[list[dict[str, Any]]]:
-        stored = put(api, namespace, spec)
-        assert stored.code == 201, stored.body
-        return [c.get("env", []) for part in ("initContainers", "containers") for c in stored.json["spec"].get(part, ())]
+@pytest.fixture
+def void(api: Api, namespace: str) -> Iterator[None]:
+    def seen() -> bool:
+        return put(api, namespace, plain()).json["spec"]["containers"][0].get("env") == [VOID]
 
-    void = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
-    for _ in in_force(api, namespace, "tenant-void.yml", lambda: seen(plain()) == [void]):
-        assert sorted(e["name"] for e in seen(plain(**env("A", "b")))[0]) == ["A", "NVIDIA_VISIBLE_DEVICES"]
-        assert seen(share()) == [[]]
-        assert seen(plain(resources={"limits": {"nvidia.com/gpu": 1}})) == [[]]
-        assert seen(plain(**env("NVIDIA_VISIBLE_DEVICES", "none")))[0][0]["value"] == "none"
-        assert seen({**share(), "initContainers": [{"name": "i", "image": "x"}]}) == [void, []]
+    yield from in_force(api, namespace, "tenant-void.yml", seen)
+
+
+def test_containers_that_are_given_no_card_are_made_to_see_none(api: Api, namespace: str, void: None) -> None:
+    for case in VOID_CASES:
+        for section in ("containers", "initContainers"):
+            named = {"image": "x", **case.container}
+            spec = {"containers": [{"name": "app", "image": "x", "env": [VOID]}], section: [{"name": "c", **named}]}
+            stored = put(api, namespace, spec)
+            assert stored.code == 201, (case.title, stored.body)
+            told = stored.json["spec"][section][0].get("env", [])
+            own = case.container.get("env", [])
+            assert sorted(told, key=str) == sorted([*own, VOID] if case.void else own, key=str), (case.title, section)
+
+
+def test_a_container_for_looking_into_a_pod_is_made_to_see_no_card(api: Api, namespace: str, void: None) -> None:
+    """It is asked of no plugin, so that neither limits nor the library would come with a card."""
+    for name, pod in {"shares": share(), "plain": plain()}.items():
+        assert put(api, namespace, pod, name).code == 201
+        for own in ({}, env("A", "b"), {"targetContainerName": "c"}):
+            answer = debug(api, namespace, name, **own)
+            assert answer.code == 200, answer.body
+            assert VOID in answer.json["spec"]["ephemeralContainers"][-1]["env"]
+        containers = answer.json["spec"]["ephemeralContainers"]
+        assert [sum(e == VOID for e in c["env"]) for c in containers] == [1, 1, 1]

@@ -15,7 +15,7 @@ from kit.accounts import token_of
 from kit.control_plane import Api
 from kit.job_world import job, task
 from kit.objects import queue
-from kit.tenant_cases import env, plain, share
+from kit.tenant_cases import VOID, env, plain, share
 
 from pumice.adapters.kube import Access, KubeClient
 from pumice.admission.registration import API, LABELS, MUTATING, VALIDATING, owned_by
@@ -288,5 +288,23 @@ def test_a_tenant_that_lifts_its_limits_is_refused_by_the_admission_server_too(a
         seen = await kube.create(PODS, {"metadata": {"name": "plain", "namespace": "default"}, "spec": plain()})
         assert seen["spec"]["containers"][0]["env"] == [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
         await kube.delete(PODS, "plain", "default")
+
+    play(api, story)
+
+
+def test_a_container_for_looking_into_a_pod_is_asked_about_where_policies_are_not_to_be_had(api: Api, namespace: str) -> None:
+    async def story(kube: KubeClient, own: KubeClient) -> None:
+        await until(lambda: _says(kube, {"metadata": {"name": "p"}, "spec": plain(**env("NVIDIA_VISIBLE_DEVICES", "all"))}, PODS,
+                                  namespace, "may only say void or none"))  # fmt: skip
+        await kube.create(PODS, {"metadata": {"name": "mine", "namespace": namespace}, "spec": plain()}, namespace)
+
+        async def debug(**container: Any) -> str:
+            body = {"spec": {"ephemeralContainers": [{"name": "d", "image": "x", **container}]}}
+            path = f"/api/v1/namespaces/{namespace}/pods/mine/ephemeralcontainers"
+            answer = await asyncio.to_thread(api.call, "PATCH", path, body, media="application/strategic-merge-patch+json")
+            return str(answer.json.get("message") or answer.json["spec"]["ephemeralContainers"][0].get("env"))
+
+        assert "may only say void or none" in await debug(**env("NVIDIA_VISIBLE_DEVICES", "all"))
+        assert await debug() == str([VOID])
 
     play(api, story)

@@ -18,13 +18,15 @@ Decide = Callable[[Request, View, Settings], Answer]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """``default``: whether it is registered where nothing is said."""
+    """``default``: whether it is registered where nothing is said. ``changes``: what of a stored object, as the API server names
+    the part, is looked at when it is changed."""
 
     path: str
     resource: Resource
     operations: tuple[str, ...]
     decide: Decide
     default: bool = True
+    changes: str = ""
 
     @property
     def mutates(self) -> bool:
@@ -43,8 +45,8 @@ RULES: Final = (
     Rule("/podgroups/validate", POD_GROUPS, (CREATE,), podgroups.validate),
     Rule("/pods/mutate", PODS, (CREATE,), pods.mutate, default=False),
     Rule("/pods/validate", PODS, (CREATE,), pods.validate, default=False),
-    Rule("/tenants/mutate", PODS, (CREATE,), tenants.mutate, default=False),
-    Rule("/tenants/validate", PODS, (CREATE,), tenants.validate, default=False),
+    Rule("/tenants/mutate", PODS, (CREATE,), tenants.mutate, default=False, changes="ephemeralcontainers"),
+    Rule("/tenants/validate", PODS, (CREATE,), tenants.validate, default=False, changes="ephemeralcontainers"),
     Rule("/queues/mutate", QUEUES, (CREATE,), queues.mutate),
     Rule("/queues/validate", QUEUES, (CREATE, UPDATE, DELETE), queues.validate),
     Rule("/hypernodes/validate", HYPER_NODES, (CREATE, UPDATE), hypernodes.validate),

@@ -22,6 +22,9 @@ NPU: Final = "huawei.com/"
 NPU_CARD, OF_MEMORY, OF_CORES = f"{NPU}Ascend", "-memory", "-core"
 DEVICES: Final = (SHARE, "volcano.sh/gpu-", "nvidia.com/")
 """How the resources begin that give a container cards."""
+AMOUNTS: Final = (names.VGPU_MEMORY, names.VGPU_MEMORY_PERCENTAGE, names.VGPU_CORES)
+"""What is wanted of each card of ``vgpu-number``."""
+SECTIONS: Final = ("containers", "initContainers", "ephemeralContainers")
 LIMITING: Final = (
     variables.MEMORY_LIMIT, variables.SM_LIMIT, variables.SHARED_CACHE, variables.DISABLE_CONTROL, variables.CORE_POLICY,
     variables.OVERSUBSCRIBE, "PUMICE_VGPU_", "CUDA_MPS_", variables.ASCEND_VNPU_SPECS, variables.ASCEND_RUNTIME_OPTIONS,
@@ -72,13 +75,13 @@ def validate(request: Request, view: View, settings: Settings) -> Answer:
 
 
 def mutate(request: Request, view: View, settings: Settings) -> Answer:
-    """Containers without cards see none, whatever their image says: the pod's variables come after the image's."""
+    """Containers that are given no card see none, whatever their image says: the pod's variables come after the image's."""
     patch: list[Json] = []
-    spec = request.object.get("spec") or {}
-    for section in ("containers", "initContainers"):
+    spec, before = request.object.get("spec") or {}, {c.get("name") for c in _containers(request.old.get("spec") or {})}
+    for section in SECTIONS:
         for number, container in enumerate(spec.get(section) or ()):
             said = [entry.get("name") for entry in container.get("env") or ()]
-            if _has_cards(container) or variables.NVIDIA_VISIBLE_DEVICES in said:
+            if _has_cards(container) or variables.NVIDIA_VISIBLE_DEVICES in said or container.get("name") in before:
                 continue
             void = {"name": variables.NVIDIA_VISIBLE_DEVICES, "value": "void"}
             put(patch, f"/spec/{section}/{number}/env", [*(container.get("env") or ()), void])
@@ -95,7 +98,7 @@ def refusals(pod: Json) -> list[str]:
 
 
 def _containers(spec: Json) -> list[Json]:
-    return [c for part in ("containers", "initContainers", "ephemeralContainers") for c in spec.get(part) or ()]
+    return [c for part in SECTIONS for c in spec.get(part) or ()]
 
 
 def _limits(container: Json) -> dict[str, Any]:
@@ -103,7 +106,10 @@ def _limits(container: Json) -> dict[str, Any]:
 
 
 def _has_cards(container: Json) -> bool:
-    return any(key.startswith(DEVICES) for key in _limits(container))
+    """Whether a plugin is asked for cards: it is not for an amount of 0, nor do memory and cores bring one."""
+    return any(
+        key.startswith(DEVICES) and key not in AMOUNTS and _number(amount) > 0 for key, amount in _limits(container).items()
+    )
 
 
 def _shares(spec: Json) -> bool:
@@ -193,7 +199,8 @@ def _nonsense(container: Json) -> Iterator[str]:
     for name in (names.VGPU_CORES, names.VGPU_MEMORY_PERCENTAGE):
         if amounts.get(name, 0) > 100:
             yield f"{name} is in per cent of one card; write at most 100"
-    if amounts and names.VGPU_NUMBER not in amounts:
+    number = amounts.pop(names.VGPU_NUMBER, None)
+    if (number is None and amounts) or (number == 0 and any(amounts.values())):
         yield f"{' and '.join(sorted(amounts))} alone {NO_CARD}"
     yield from _nonsense_of_npus(limits)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from kit.manifests import manifest
-from kit.tenant_cases import CASES, Case, env, plain, share
+from kit.tenant_cases import CASES, VOID, VOID_CASES, Case, Void, env
 
 from pumice.admission import tenants
 from pumice.admission.review import Request, Settings
@@ -31,14 +31,22 @@ def test_the_policies_speak_the_words_of_the_rules() -> None:
     assert [validation["message"] for validation in first["spec"]["validations"]] == [message for _, message in tenants.RULES]
 
 
-def test_a_container_without_cards_is_told_that_it_sees_none_and_nobody_else() -> None:
-    def voided(spec: dict[str, Any]) -> list[dict[str, Any]]:
-        return tenants.mutate(ask(spec), None, Settings()).patch  # type: ignore[arg-type]
+@pytest.mark.parametrize("case", VOID_CASES, ids=lambda case: case.title)
+@pytest.mark.parametrize("section", ["containers", "initContainers"])
+def test_a_container_that_is_given_no_card_is_told_that_it_sees_none_and_nobody_else(section: str, case: Void) -> None:
+    """An amount of 0 gives no card: no plugin is asked, and the image's own variable would stand."""
+    pod = {"containers": [], section: [{"name": "c", **case.container}]}
+    told = [{"op": "add", "path": f"/spec/{section}/0/env", "value": [*case.container.get("env", ()), VOID]}]
+    assert tenants.mutate(ask(pod), None, Settings()).patch == (told if case.void else [])  # type: ignore[arg-type]
 
-    void = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
-    assert voided(plain()) == [{"op": "add", "path": "/spec/containers/0/env", "value": [void]}]
-    before = env("A", "b")
-    assert voided(plain(**before))[0]["value"] == [*before["env"], void]
-    assert voided(share()) == []
-    assert voided(plain(resources={"limits": {"nvidia.com/gpu": 1}})) == []
-    assert voided(plain(**env("NVIDIA_VISIBLE_DEVICES", "none"))) == []
+
+def test_a_container_for_looking_into_a_pod_sees_no_card() -> None:
+    """No plugin is ever asked for it. One that was added before stays as it is: the API server would refuse any change."""
+    old = {"containers": [{"name": "c"}], "ephemeralContainers": [{"name": "before"}]}
+    new = {**old, "ephemeralContainers": [*old["ephemeralContainers"], {"name": "d"}, {"name": "e", **env("A", "b")},
+                                          {"name": "f", "env": [VOID]}]}  # fmt: skip
+    request = Request("UPDATE", "ns1", "p", {"spec": new}, {"spec": old})
+    assert tenants.mutate(request, None, Settings()).patch == [  # type: ignore[arg-type]
+        {"op": "add", "path": "/spec/ephemeralContainers/1/env", "value": [VOID]},
+        {"op": "add", "path": "/spec/ephemeralContainers/2/env", "value": [*env("A", "b")["env"], VOID]},
+    ]

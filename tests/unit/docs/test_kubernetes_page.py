@@ -87,7 +87,7 @@ SHOWN = {
         "test_two_schedulers_of_one_name_are_refused_until_one_rests": ("A scheduler elsewhere that answers",),
     },
     "contract/test_tenant_policies.py": {
-        "test_containers_without_cards_are_made_to_see_none": ("| containers without cards to see none",),
+        "test_containers_that_are_given_no_card_are_made_to_see_none": ("| containers without cards to see none",),
     },
     "scenarios/test_deployed_by_the_chart.py": {
         "test_a_release_is_changed_and_put_back_under_pods_that_allocate_and_leaves_no_server_that_is_asked": (
