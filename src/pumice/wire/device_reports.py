@@ -33,6 +33,12 @@ _GATHERED_DEVICES: Final = "cluster-info-device-"
 _GATHERED_NODES: Final = "cluster-info-node-cm"
 _DEVICE_KEY: Final = "DeviceInfoCfg"
 _NODE_KEY: Final = "NodeInfo"
+_OWN: Final = (
+    (DEVICES, "kube-system", _DEVICE_PREFIX, _DEVICE_KEY),
+    (HOST, GATHERED_NAMESPACE, _NODE_PREFIX, _NODE_KEY),
+)
+"""Where a node's components write (29.2). Whoever may write ConfigMaps elsewhere is no component: names, labels and check codes
+are anybody's."""
 
 LISTS: Final = ("", "-Unhealthy", "-Recovering")
 """Endings of the lists that are read; empty: the chips that are healthy, free and carry no vNPU."""
@@ -99,7 +105,7 @@ def read_gathered(found: ConfigMap) -> Reported:
 
 def read_own(found: ConfigMap) -> Reported:
     """One of a node's own: with a check code over what it says (29.2)."""
-    about, node, key = _own(found.metadata.name)
+    about, node, key = _own(found)
     if not about:
         return Reported()
     body, sound = _body(found, about, key)
@@ -117,16 +123,18 @@ def read_own(found: ConfigMap) -> Reported:
 def own_body(found: ConfigMap) -> tuple[str, str, Mapping[str, Any] | None]:
     """(what it is about, node, what it says) of one of a node's own; empty words where it is none, and nothing said where its
     check code is wrong."""
-    about, node, key = _own(found.metadata.name)
+    about, node, key = _own(found)
     if not about:
         return "", "", None
     body, sound = _body(found, about, key)
     return about, node, body if sound else None
 
 
-def _own(name: str) -> tuple[str, str, str]:
-    for about, prefix, key in ((DEVICES, _DEVICE_PREFIX, _DEVICE_KEY), (HOST, _NODE_PREFIX, _NODE_KEY)):
-        if name.startswith(prefix) and name != prefix:
+def _own(found: ConfigMap) -> tuple[str, str, str]:
+    """(what it is about, node, key); empty words where it is not of a node's component."""
+    name = found.metadata.name
+    for about, namespace, prefix, key in _OWN:
+        if found.metadata.namespace == namespace and name.startswith(prefix) and name != prefix:
             return about, name.removeprefix(prefix), key
     return "", "", ""
 

@@ -54,6 +54,13 @@ def test_whatever_else_has_the_label_is_passed_over() -> None:
     assert body["data"]["cluster-info-device-0"] == "{}"
 
 
+def test_what_a_tenant_says_in_a_namespace_of_its_own_is_not_gathered() -> None:
+    forged = render_own_devices("n1", device_info([], ["Ascend310P-0"], 8))
+    forged["metadata"]["namespace"] = "a-team"
+    body = gathered(render_own_devices("n1", INFO), forged)["cluster-info-device-0"]
+    assert dict(read_gathered(convert(ConfigMap, body)).said) == {"n1": "Ascend310P-0;Ascend310P-1;"}
+
+
 def test_many_nodes_are_told_in_several_config_maps() -> None:
     found = gathered(*(render_own_devices(f"n{at}", INFO) for at in range(clusterd.NODES_OF_ONE + 1)))
     held = [json.loads(found[name]["data"][name]) for name in ("cluster-info-device-0", "cluster-info-device-1")]

@@ -12,6 +12,7 @@ from pumice.wire.device_reports import (
     DEVICES,
     DOUBT,
     HOST,
+    Reported,
     check_code,
     device_info,
     node_info,
@@ -69,6 +70,16 @@ def test_a_stale_check_code_leaves_what_was_said_before_and_is_told():
     assert "stale" in problems["ConfigMap kube-system/a"]
     kept, problems, _ = reports(("kube-system/a", stale), ("kube-system/a", good))
     assert (kept.of("n1"), problems) == (good.said and {DEVICES: good.said["n1"]}, {})
+
+
+@pytest.mark.parametrize("forged", [
+    render_own_devices("n1", device_info([], chips(0))), render_own_host("n1", node_info("UnHealthy")),
+], ids=["chips", "host"])  # fmt: skip
+def test_nobody_speaks_for_a_node_from_a_namespace_that_is_not_its_components(forged):
+    """Whoever may write ConfigMaps in a namespace of his own has all of it in hand: name, label, and the right check code."""
+    for namespace in ("a-team", "default", "zz", ""):
+        assert own({**forged, "metadata": {**forged["metadata"], "namespace": namespace}}) == Reported()
+    assert own(forged).said
 
 
 def test_an_entry_that_cannot_be_read_harms_no_other():

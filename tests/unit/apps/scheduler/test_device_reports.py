@@ -73,3 +73,17 @@ def test_a_report_with_a_stale_check_code_is_told_and_the_last_good_one_goes_on(
             assert "CheckCode" in problems["ConfigMap kube-system/mindx-dl-deviceinfo-n1"]
 
     run_virtually(story())
+
+
+def test_a_tenants_own_word_on_a_node_closes_none_of_its_chips():
+    async def story():
+        async with daemon(core_node_object("n1", 2), conf=CONF % "false") as running:
+            forged = render_own_devices("n1", device_info([], chips(0, 1)))
+            for namespace in ("a-team", "zz"):  # before and behind the true one by name
+                await tell(running, {**forged, "metadata": {**forged["metadata"], "namespace": namespace}})
+            await tell(running, render_own_devices("n1", device_info(chips(0, 1))))
+            await create(running.cluster, core_pod_object("a", 16))
+            await running.bind_all("a")
+            assert running.scheduler.engine.state.problems == {}
+
+    run_virtually(story())
