@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pumice.cluster.kubelet.environment import expand
+from pumice.cluster.kubelet.environment import expand_all
 from pumice.cluster.kubelet.settings import KubeletSettings
 
 Json = Mapping[str, Any]
@@ -46,12 +46,13 @@ def base_environment(settings: KubeletSettings, pod: Json, container: Json, pod_
 
 
 def command_line(settings: KubeletSettings, container: Json, env: Mapping[str, str]) -> tuple[str, ...]:
-    """command and args with ``$(NAME)`` expanded. Without either a container sleeps.
+    """command and args with ``$(NAME)`` expanded. Without either a container sleeps. Raises StartFailed when they are too long.
 
     Pumice's own image has the entry point ``pumice``.
     """
-    command = [expand(word, env) for word in container.get("command") or ()]
-    args = [expand(word, env) for word in container.get("args") or ()]
+    command = container.get("command") or ()
+    words = expand_all((*command, *(container.get("args") or ())), env)
+    command, args = words[: len(command)], words[len(command) :]
     if command:
         return (*command, *args)
     if is_own_image(container.get("image") or "", settings.pumice_images):

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from pumice.cluster.runtime.spec import StartFailed
 from pumice.wire.quantity import parse_quantity
 
 _REFERENCE = re.compile(r"\$(\$|\(([^()]*)\))")
 _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 Json = Mapping[str, Any]
+ONE_STRING = 128 * 1024
+"""Bytes of a variable or an argument with the zero behind it: MAX_ARG_STRLEN of Linux (execve(2))."""
+ALL_STRINGS = 2 * 1024 * 1024
+"""Bytes of them all: a quarter of a stack of 8 MiB."""
 
 
 class ConfigMissing(Exception):
@@ -18,37 +23,83 @@ class ConfigMissing(Exception):
 
 
 def expand(text: str, known: Mapping[str, str]) -> str:
-    """``$(NAME)`` is replaced when known and left as it is otherwise; ``$$`` is a dollar sign."""
+    """``$(NAME)`` is replaced when known and left as it is otherwise; ``$$`` is a dollar sign.
+
+    Raises StartFailed as soon as more is put in than Linux takes in one string: references multiply."""
+    left = ONE_STRING
 
     def replaced(match: re.Match[str]) -> str:
-        if match.group(1) == "$":
-            return "$"
-        return known.get(match.group(2), match.group(0))
+        nonlocal left
+        value = "$" if match.group(1) == "$" else known.get(match.group(2), match.group(0))
+        left -= len(value)
+        if left < 0:
+            raise _too_long(text[:60], ONE_STRING)
+        return value
 
     return _REFERENCE.sub(replaced, text)
+
+
+def _too_long(what: str, most: int) -> StartFailed:
+    return StartFailed("StartError", f'exec: "{what}" makes more than {most} bytes: argument list too long')
+
+
+class _Strings:
+    """Counts what a program is to be given. Raises StartFailed when it is more than Linux takes."""
+
+    def __init__(self) -> None:
+        self.total = 0
+
+    def add(self, text: str) -> None:
+        size = _size(text)
+        self.total += size
+        for found, most in ((size, ONE_STRING), (self.total, ALL_STRINGS)):
+            if found > most:
+                raise _too_long(text[:60], most)
+
+
+def _size(text: str) -> int:
+    return len(text.encode(errors="replace")) + 1
+
+
+def expand_all(words: Iterable[str], known: Mapping[str, str]) -> list[str]:
+    """The words of a command line. Raises StartFailed when they are more than Linux takes."""
+    strings, expanded = _Strings(), list[str]()
+    for word in words:
+        expanded.append(expand(word, known))
+        strings.add(expanded[-1])
+    return expanded
 
 
 def build_environment(container: Json, pod: Json, *, facts: Mapping[str, str], base: Mapping[str, str],
                       plugins: Sequence[tuple[tuple[str, str], ...]],
                       maps: Mapping[str, Mapping[str, str] | None],
                       secrets: Mapping[str, Mapping[str, str] | None]) -> dict[str, str]:
-    """Precedence, lowest first: ``base``, plugins' answers, envFrom, env. Raises ConfigMissing.
+    """Precedence, lowest first: ``base``, plugins' answers, envFrom, env. Raises ConfigMissing, and StartFailed when the pod's
+    own are more than Linux takes.
 
     Where two plugins set one variable the first one wins. ``$(NAME)`` in the pod's env sees the pod's own variables
     only, never a plugin's (observed). ``maps`` and ``secrets``: contents by name, None where missing. ``facts``: what
     the pod object does not hold yet (status.podIP, status.hostIP).
     """
-    own: dict[str, str] = {}
+    own, strings = dict[str, str](), _Strings()
+
+    def put(name: str, value: str) -> None:
+        if name in own:
+            strings.total -= _size(f"{name}={own[name]}")
+        strings.add(f"{name}={value}")
+        own[name] = value
+
     for source in container.get("envFrom") or ():
-        own.update(_from_source(source, maps, secrets))
+        for name, value in _from_source(source, maps, secrets).items():
+            put(name, value)
     for entry in container.get("env") or ():
         name = entry["name"]
         if entry.get("valueFrom"):
-            value = _value_from(entry["valueFrom"], container, pod, facts, maps, secrets)
-            if value is not None:
-                own[name] = value
+            found = _value_from(entry["valueFrom"], container, pod, facts, maps, secrets)
+            if found is not None:
+                put(name, found)
         else:
-            own[name] = expand(entry.get("value") or "", own)
+            put(name, expand(entry.get("value") or "", own))
     answered: dict[str, str] = {}
     for envs in plugins:
         for name, value in envs:

@@ -19,6 +19,8 @@ from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Resource
 from pumice.wire.kinds import CONFIGMAPS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, SECRETS, SERVICE_ACCOUNTS
 
+POD_LIMIT = 64 * 1024 * 1024
+"""Bytes that a pod's volumes show of API objects: one of a megabyte may be named at ten thousand paths."""
 ROOT_CA = "kube-root-ca.crt"
 _MADE_BY_TYPE = {"", "DirectoryOrCreate", "FileOrCreate"}
 Json = Mapping[str, Any]
@@ -104,9 +106,11 @@ class PodVolumes:
         self.directory: Path = settings.pods_dir / pod["metadata"]["uid"]
         self._places: dict[str, Path] = {}
         self._read_only: set[str] = set()
+        self._shown = 0
 
     async def set_up(self) -> None:
         """Raises VolumeNotReady."""
+        self._shown = 0
         for volume in self.pod["spec"].get("volumes") or ():
             try:
                 self._places[volume["name"]] = await self._set_up(volume)
@@ -220,14 +224,21 @@ class PodVolumes:
             raise ConfigMissing(f'{kind.lower()} "{name}" not found')
         items = source.get("items")
         if not items:
+            self._count(sum(map(len, data.values())))
             return {key: (value, mode) for key, value in data.items()}
         out: Files = {}
         for item in items:
             if item["key"] in data:
+                self._count(len(data[item["key"]]))
                 out[item["path"]] = (data[item["key"]], item.get("mode") or mode)
             elif not source.get("optional"):
                 raise ConfigMissing(f"references non-existent {kind.lower()} key: {item['key']}")
         return out
+
+    def _count(self, size: int) -> None:
+        self._shown += size
+        if self._shown > POD_LIMIT:
+            raise VolumeNotReady(f"the volumes of the pod show more than {POD_LIMIT} bytes of API objects")
 
     def _downward_files(self, source: Json, mode: int) -> Files:
         out: Files = {}
@@ -236,6 +247,7 @@ class PodVolumes:
                 text = field_value(self.pod, ref["fieldPath"], self.facts)
             else:
                 text = resource_value({}, self.pod, item["resourceFieldRef"])
+            self._count(len(text))
             out[item["path"]] = (text.encode(), item.get("mode") or mode)
         return out
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,16 @@ import pytest
 from tests.unit.cluster.kubelet.world import OnNode, World
 
 from pumice.cluster.kubelet.command import hosts_file, is_own_image
-from pumice.cluster.kubelet.environment import ConfigMissing, build_environment, expand, field_value, resource_value
+from pumice.cluster.kubelet.environment import (
+    ConfigMissing,
+    build_environment,
+    expand,
+    expand_all,
+    field_value,
+    resource_value,
+)
 from pumice.cluster.kubelet.fit import pod_requests
+from pumice.cluster.runtime.spec import StartFailed
 from pumice.wire.kinds import CONFIGMAPS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, SECRETS, SERVICE_ACCOUNTS
 
 POD = {"metadata": {"name": "p", "namespace": "ns", "uid": "u", "labels": {"b": "2", "a": 'say "1"'},
@@ -26,9 +35,9 @@ def test_references_are_expanded_as_in_kubernetes(text: str, expanded: str) -> N
     assert expand(text, {"A": "1"}) == expanded
 
 
-def env_of(container: dict[str, Any], **more: Any) -> dict[str, str]:
+def env_of(container: dict[str, Any], pod: dict[str, Any] = POD, **more: Any) -> dict[str, str]:
     given = {"facts": {"status.podIP": "127.1.2.3"}, "base": {}, "plugins": [], "maps": {}, "secrets": {}, **more}
-    return build_environment({"name": "c", **container}, POD, **given)
+    return build_environment({"name": "c", **container}, pod, **given)
 
 
 def test_sources_of_the_environment_have_their_precedence() -> None:
@@ -37,6 +46,54 @@ def test_sources_of_the_environment_have_their_precedence() -> None:
                  base={"BASE": "b", "PLUG": "b"}, plugins=[(("PLUG", "first"),), (("PLUG", "second"), ("k", "x"))],
                  maps={"m": {"k": "1"}}, secrets={"s": {"S": "secret"}})
     assert env == {"BASE": "b", "PLUG": "first", "k": "x", "P_k": "1", "S": "own", "LATER": "own1"}
+
+
+def doubling(name: str, steps: int, first: str) -> list[dict[str, Any]]:
+    """Variables of which each is twice the one before it."""
+    return [{"name": f"{name}0", "value": first}, *(
+        {"name": f"{name}{i}", "value": f"$({name}{i - 1})" * 2} for i in range(1, steps + 1))]
+
+
+MULTIPLYING: dict[str, Any] = {
+    "variables that double": {"env": doubling("E", 40, "x" * 100)},
+    "many of the largest": {"env": [*doubling("E", 10, "x" * 100), *({"name": f"F{i}", "value": "$(E10)"} for i in range(20_000))]},
+    "one of many references": {"env": [*doubling("E", 10, "x" * 100), {"name": "F", "value": "$(E10)" * 100_000}]},
+    "a map under many prefixes": {"envFrom": [{"prefix": f"P{i}_", "configMapRef": {"name": "m"}} for i in range(1000)]},
+    "a note in many variables": {"env": [
+        {"name": f"N{i}", "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['x/y']"}}} for i in range(3_000_000 // 60)]},
+    "a long variable": {"env": [{"name": "A", "value": "ü" * 70_000}]},
+}
+
+
+@pytest.mark.parametrize("kind", MULTIPLYING)
+def test_an_environment_that_multiplies_itself_ends_where_linux_ends_it(kind: str) -> None:
+    tracemalloc.start()
+    try:
+        note = {**POD, "metadata": {**POD["metadata"], "annotations": {"x/y": "n" * 100_000}}}
+        with pytest.raises(StartFailed, match="argument list too long"):
+            env_of(MULTIPLYING[kind], maps={"m": {f"k{i}": "x" * 1000 for i in range(1000)}}, pod=note)
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_command_line_that_multiplies_itself_ends_where_linux_ends_it() -> None:
+    for words in (["$(A)"] * 100_000, ["$(A)" * 1000], ["x" * 131_072]):
+        with pytest.raises(StartFailed, match="argument list too long"):
+            expand_all(words, {"A": "x" * 100_000})
+    assert expand_all(["x" * 131_071, "$(A)"], {"A": "1"})[1] == "1"
+
+
+def test_a_pod_whose_variables_double_fails_and_says_why(on_node: OnNode) -> None:
+    async def work(world: World) -> None:
+        await world.pod("p", container={"env": doubling("E", 40, "x" * 100)}, restartPolicy="Never")
+        await world.settle(5)
+        ended = (await world.state("p"))["state"]["terminated"]
+        assert (ended["reason"], ended["exitCode"]) == ("StartError", 128)
+        assert (await world.status("p"))["phase"] == "Failed"
+        assert "argument list too long" in ended["message"]
+
+    on_node(work)
 
 
 def test_what_is_missing_is_named_unless_it_is_optional() -> None:
@@ -204,6 +261,19 @@ def test_a_path_that_leads_out_of_the_volume_is_refused(on_node: OnNode) -> None
                        volumes=[body])
         await here.settle()
         assert not here.runtime.started
+
+    on_node(work)
+
+
+def test_a_pod_that_shows_one_map_at_ten_thousand_paths_waits_and_says_why(on_node: OnNode) -> None:
+    async def work(here: World) -> None:
+        await config_map(here, "m", k="x" * 1_000_000)
+        items = [{"key": "k", "path": f"p{i}"} for i in range(10_000)]
+        await here.pod("p", volumes=[{"name": "v", "configMap": {"name": "m", "items": items}}])
+        await here.settle(5)
+        assert not here.runtime.started
+        assert any("show more than 67108864 bytes" in message for _, _, message, _ in await here.events("p"))
+        assert sum(path.stat().st_size for path in here.directory.rglob("*") if path.is_file()) < 1 << 20
 
     on_node(work)
 
