@@ -92,6 +92,25 @@ def test_apply_merges_what_others_changed(kubectl: Kubectl) -> None:
     assert value["metadata"]["labels"] == {"mine": "yes", "other": "one"}
 
 
+def test_a_service_whose_port_has_no_name_is_described_with_its_endpoints(kubectl: Kubectl) -> None:
+    kubectl("create", "-f", "-", given="""
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
+""")
+    kubectl("create", "-f", "-", given="""
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-1, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{port: 8080}]
+endpoints: [{addresses: [10.1.2.3], conditions: {ready: true}}]
+""")
+    assert kubectl.json("get", "endpointslice", "web-1")["ports"] == [{"name": "", "port": 8080, "protocol": "TCP"}]
+    assert "10.1.2.3:8080" in kubectl("describe", "service", "web")
+
+
 def test_a_configuration_is_applied_over_the_one_of_a_new_cluster_without_a_warning(kubectl: Kubectl, api: Api) -> None:
     async def bring_up() -> None:
         access = Access(api.url, ssl.create_default_context(cafile=str(api.ca)), lambda: api.token)

@@ -71,7 +71,8 @@ def _endpoints(service: View, groups: _Groups, there: View | None) -> list[Actio
                 address = {**_hostname(service, pod), "ip": pod["status"]["podIP"], "nodeName": pod["spec"]["nodeName"]}
                 subset.setdefault(field, []).append({**address, "targetRef": _target(pod)})
         if subset:
-            subsets.append({**subset, **({"ports": ports} if ports else {})})
+            named = [port if port["name"] else {key: port[key] for key in port.keys() - {"name"}} for port in ports]
+            subsets.append({**subset, **({"ports": named} if ports else {})})
     metadata = _metadata(service, {_LEGACY: _BY_LEGACY})
     if there is not None:
         return _brought_to(ENDPOINTS, there, {"subsets": subsets}, metadata)
@@ -106,8 +107,8 @@ def _ports(service: View, pod: View) -> list[Json]:
         target, protocol = port.get("targetPort", port["port"]), port.get("protocol", "TCP")
         number = known.get((target, protocol)) if isinstance(target, str) else target or port["port"]
         if number is not None:
-            named = {key: port[key] for key in ("name", "appProtocol") if port.get(key)}
-            found.append({**named, "port": number, "protocol": protocol})
+            said = {"appProtocol": port["appProtocol"]} if port.get("appProtocol") else {}
+            found.append({"name": port.get("name") or "", **said, "port": number, "protocol": protocol})
     return found
 
 

@@ -56,6 +56,25 @@ def test_a_service_says_where_its_pods_answer(with_controllers: With) -> None:
     with_controllers(work)
 
 
+def test_a_port_without_a_name_has_an_empty_one_in_its_slice(with_controllers: With) -> None:
+    """kubectl describe follows the pointer."""
+
+    async def work(cluster: Cluster) -> None:
+        await service(cluster, ports=[{"port": 80, "targetPort": "web"}])
+        await deployment(cluster, 1, **PORTED)
+        await cluster.settle(4)
+        (slice_,) = await slices(cluster)
+        assert slice_["ports"] == [{"name": "", "port": 8080, "protocol": "TCP"}]
+        (subset,) = (await cluster.kube.get(ENDPOINTS, "s", "default"))["subsets"]
+        assert subset["ports"] == [{"port": 8080, "protocol": "TCP"}]
+        writes = cluster.kube.requests["PATCH"]
+        await cluster.kube.patch(SERVICES, "s", {"metadata": {"annotations": {"a": "b"}}}, "default")
+        await cluster.settle(2)
+        assert cluster.kube.requests["PATCH"] == writes + 1, "what is there already is not written again"
+
+    with_controllers(work)
+
+
 def test_addresses_follow_the_pods_and_go_with_the_service(with_controllers: With) -> None:
     async def work(cluster: Cluster) -> None:
         await service(cluster)

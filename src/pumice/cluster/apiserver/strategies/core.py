@@ -285,6 +285,13 @@ class EndpointsStrategy(Strategy):
     create_on_update = True
 
 
+class EndpointSliceStrategy(Strategy):
+    def default(self, value: Json) -> None:
+        for port in value.get("ports") or ():
+            port.setdefault("name", "")  # clients follow the pointer: absence is no name to them
+            port.setdefault("protocol", "TCP")
+
+
 class ReturnedStrategy(Strategy):
     """Kinds whose deletion answers with the object."""
 
@@ -313,6 +320,7 @@ STRATEGIES: Mapping[tuple[str, str], Strategy] = {
     ("events.k8s.io", "Event"): NewEventStrategy(),
     ("", "Service"): ServiceStrategy(),
     ("", "Endpoints"): EndpointsStrategy(),
+    ("discovery.k8s.io", "EndpointSlice"): EndpointSliceStrategy(),
     ("", "ServiceAccount"): ReturnedStrategy(),
     ("", "PodTemplate"): ReturnedStrategy(),
     ("networking.k8s.io", "IPAddress"): AddressStrategy(),
