@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import pty
+import re
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
 from kit.case_files import write_case
 from kit.one_machine import OneMachine
 
+from pumice.cli.local_view import WIDE
 from pumice.cli.main import COMMANDS
 
 EACH_IN_A_CHILD = r"""
@@ -113,6 +120,25 @@ def test_a_directory_that_cannot_be_had_is_one_line(commands: list[list[str]], h
     for code, command, said in told[len(asked):]:
         assert code in (0, 1, 2), f"{command}: {said}"
         assert "Traceback" not in said, f"{command}: {said}"
+
+
+def test_the_wide_table_of_programs_keeps_every_column_in_a_narrow_terminal(here: OneMachine) -> None:
+    here.burn("--memory", "4000", "--cores", "50")
+    for width in (60, 80, 100, 120):
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+        subprocess.run([sys.executable, "-m", "pumice", "ps", "--emulated", str(here.directory), "-o", "wide"], stdout=theirs,
+                       timeout=60, check=True, env={**here.environment, "TERM": "xterm"})  # fmt: skip
+        os.close(theirs)
+        shown = ""
+        with contextlib.suppress(OSError):  # the other end is closed
+            while piece := os.read(ours, 100_000):
+                shown += piece.decode()
+        os.close(ours)
+        head, row = re.sub(r"\x1b\[[\d;]*m", "", shown).splitlines()
+        assert head.split() == list(WIDE)
+        assert re.match(r"r1 +\d+ ", row)
+        assert "/4000 MiB" in row
 
 
 def test_what_an_encoding_has_no_letter_for_is_printed_by_what_looks_like_it(here: OneMachine) -> None:

@@ -7,11 +7,13 @@ from dataclasses import asdict
 from typing import Any
 
 import msgspec
-from rich.console import Console, JustifyMethod, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from pumice.cli.tables import GAP, end_of, print_whole
 from pumice.engine.explaining.groups import GroupView
 from pumice.engine.explaining.queues import QueueView
 from pumice.engine.state.resources import Vector, amount_text, render
@@ -20,8 +22,11 @@ from pumice.model.errors import BadInput
 COLUMNS = ("RESOURCE", "GUARANTEE", "DESERVED", "CAPABILITY", "USED", "BORROWED", "WAITING")
 JOBS_SHOWN = 20
 NAMES_SHOWN = 5
-LEAST_WIDTH = 110
-"""A table of numbers is not cut: a narrower terminal breaks its lines."""
+HEAD = ("QUEUE", "STATE", "PODS")
+SPARED = ("STATE", "GUARANTEE", "CAPABILITY", "BORROWED", "PODS", "WAITING", "DESERVED")
+"""Columns that a narrow terminal goes without: those that are empty, then the first one first. A number is whole or not there."""
+SHORT_NAME, SHORTEST_NAME = 12, 5
+"""Characters of a name that are shown before a column is left out, and however narrow the terminal is."""
 
 
 def show_queue(found: QueueView, output: str) -> None:
@@ -35,7 +40,7 @@ def show_queue(found: QueueView, output: str) -> None:
                   f" {found.running} pods have a place, {found.pending} wait")  # fmt: skip
     for remark in found.remarks:
         console.print(f"  {escape(remark)}")
-    console.print(queues_table([found], named=False))
+    print_whole(console, queues_table([found], named=False))
     shown = found.jobs if output == "wide" else found.jobs[:JOBS_SHOWN]
     if shown:
         console.print("Waiting, the first one first:")
@@ -67,26 +72,40 @@ def show_group(found: GroupView, output: str) -> None:
 def _console(output: str) -> Console:
     if output not in ("text", "wide"):
         raise BadInput(f"-o {output!r}: use text, wide or json")
-    console = Console(highlight=False, soft_wrap=True)
-    console.width = max(console.width, LEAST_WIDTH)
-    return console
+    return Console(highlight=False, soft_wrap=True)
 
 
-def queues_table(views: Iterable[QueueView], *, named: bool = True) -> RenderableType:
-    """A line per queue and resource, and one per type of card; queues below others are indented."""
-    views = list(views)
+def queues_table(views: Iterable[QueueView], width: int = 0, *, named: bool = True) -> Table:
+    """A line per queue and resource, and one per type of card; queues below others are indented. ``width``: of the terminal, to
+    which names are cut with a mark, and columns are left out; 0 where nothing bounds the lines."""
+    rows = [cells for view in views for cells in _lines(view)]
+    everything = (*(HEAD if named else ()), *COLUMNS)
+    empty = {title for title in SPARED if not any(cells[title] for cells in rows)}
+    for spared, cut in (((), False), (empty, False), *(({*empty, *SPARED[:count]}, True) for count in range(len(SPARED) + 1))):
+        titles = tuple(title for title in everything if title not in spared)
+        needed = {title: max([len(title), *(cell_len(cells[title]) for cells in rows)]) for title in titles}
+        over = sum(needed.values()) + GAP * (len(titles) - 1) - width if width else 0
+        if over <= sum(max(0, needed[title] - SHORT_NAME) for title in ("RESOURCE", "QUEUE") if cut and title in titles):
+            break
+    for title, least in (("RESOURCE", SHORT_NAME), ("QUEUE", SHORT_NAME), ("QUEUE", SHORTEST_NAME), ("RESOURCE", SHORTEST_NAME)):
+        spare = min(max(0, over), max(0, needed.get(title, 0) - least))
+        if spare:
+            needed[title], over = needed[title] - spare, over - spare
     table = Table(pad_edge=False, box=None, header_style="bold")
-    rows = {view.name: list(_rows(view)) or [("nothing", *[""] * (len(COLUMNS) - 1))] for view in views}
-    widest = max((len(cells[0]) for lines in rows.values() for cells in lines), default=0)
-    for title in (*(("QUEUE", "STATE", "PODS") if named else ()), *COLUMNS):
+    for title in titles:
         justify: JustifyMethod = "left" if title in ("QUEUE", "STATE", "RESOURCE") else "right"
-        table.add_column(title, justify=justify, no_wrap=True, min_width=widest if title == "RESOURCE" else None)
-    for view in views:
-        head = (f"{'  ' * view.depth}{view.name}", view.state, f"{view.running}+{view.pending}")
-        for number, cells in enumerate(rows[view.name]):
-            first = head if number == 0 else ("", "", "")
-            table.add_row(*(Text(text) for text in (*(first if named else ()), *cells)))
+        table.add_column(title, justify=justify, no_wrap=True, overflow="ellipsis", width=needed[title])
+    for cells in rows:
+        short = cells | {"RESOURCE": end_of(cells["RESOURCE"], needed["RESOURCE"])}
+        table.add_row(*(Text(short[title]) for title in titles))
     return table
+
+
+def _lines(view: QueueView) -> Iterator[dict[str, str]]:
+    """The cells of a queue by column; further lines do not name it again."""
+    head = f"{'  ' * view.depth}{view.name}", view.state, f"{view.running}+{view.pending}"
+    for number, cells in enumerate(list(_rows(view)) or [("nothing", *[""] * (len(COLUMNS) - 1))]):
+        yield dict(zip((*HEAD, *COLUMNS), (*(head if number == 0 else ("", "", "")), *cells), strict=True))
 
 
 def _rows(view: QueueView) -> Iterator[tuple[str, ...]]:

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
@@ -17,6 +16,7 @@ from rich.text import Text
 from pumice.cli import flags
 from pumice.cli.cards_table import BAR, bar
 from pumice.cli.emulated import machines, made_machines
+from pumice.cli.tables import GAP, width_of
 from pumice.local.place import Place, of_cards, of_machine
 from pumice.local.shares import CardShare, Share
 from pumice.model.amount import MIB
@@ -35,12 +35,6 @@ def places(emulated: str | None, present: Mapping[str, str] | None = None) -> li
     return [of_cards(present), *map(of_machine, machines(present))]
 
 
-def wide_console() -> tuple[Console, int]:
-    """A console and the width to which tables are cut; 0 where nobody's terminal bounds the lines."""
-    console = Console(highlight=False)
-    return (console, console.width) if console.is_terminal else (Console(highlight=False, width=500), 0)
-
-
 NARROWEST = 12
 """Characters of a command that are shown however narrow the terminal is."""
 COLUMNS = ("ID", "PID", "CARD", "MEMORY", "CORES", "COMMAND")
@@ -57,37 +51,36 @@ class Fill:
 
 FILLS = (Fill(), Fill(5), Fill(0), Fill(0, words=False))
 """From a wide terminal to a narrow one."""
+SHAPES = (*((fill, ()) for fill in FILLS), *((FILLS[-1], ("PID", "COMMAND", "CORES")[:count]) for count in (1, 2, 3)))
+"""The columns that are left out of a terminal that is too narrow for all of them come last; a figure is whole or not there."""
 
 
 def shares_table(shares: Sequence[Share], width: int = 0, wide: bool = False) -> Table:
     """One row per share, and one more for each further card of it. ``width``: of the terminal, to which bars and commands are
-    cut; 0 cuts nothing. ``wide``: also user, priority, start, and the region, whose path `pumice vgpu status` takes."""
-    titles = WIDE if wide else COLUMNS
+    cut and columns are left out; 0 cuts nothing. ``wide``: also user, priority, start, and the region, whose path
+    `pumice vgpu status` takes."""
     models = len({card.card.model for share in shares for card in share.cards}) > 1
-    for fill in FILLS:
+    for fill, spared in SHAPES:
+        titles = tuple(title for title in (WIDE if wide else COLUMNS) if title not in spared)
         rows = [tuple(cells[title] for title in titles) for share in shares for cells in _rows(share, models, fill)]
-        spent = sum(width_of(titles, rows)[:-1]) + GAP * (len(titles) - 1)
-        if not width or spent + NARROWEST <= width:
+        needed = width_of(titles, rows)
+        over = sum(needed) + GAP * (len(titles) - 1) - width if width else 0
+        spare = max(0, needed[-1] - NARROWEST) if titles[-1] == "COMMAND" else 0
+        if over <= spare:
             break
-    longest = max(width - spent, NARROWEST) if width else 0
+    longest = needed[-1] - max(0, over)
     table = Table(pad_edge=False, box=None, header_style="bold")
-    for name, needed in zip(titles, width_of(titles, rows), strict=True):
-        last = name == titles[-1]
-        table.add_column(name, justify="right" if name == "PID" else "left", no_wrap=True,
-                         min_width=min(needed, longest or needed) if last else needed)  # fmt: skip
+    for title, least in zip(titles, needed, strict=True):
+        table.add_column(title, justify="right" if title == "PID" else "left", no_wrap=True,
+                         min_width=longest if title == "COMMAND" else least)  # fmt: skip
     for row in rows:
-        line = Text.from_markup(row[-1]).plain
-        table.add_row(*row[:-1], escape(line if not longest or len(line) <= longest else line[: longest - 1] + "…"))
+        table.add_row(*(cells if title != "COMMAND" else _cut(cells, longest) for title, cells in zip(titles, row, strict=True)))
     return table
 
 
-GAP = 2
-"""Blanks between two columns."""
-
-
-def width_of(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
-    """What each column needs that is not to be cut."""
-    return [max([len(title), *(Text.from_markup(row[at]).cell_len for row in rows)]) for at, title in enumerate(titles)]
+def _cut(command: str, longest: int) -> str:
+    line = Text.from_markup(command).plain
+    return escape(line if len(line) <= longest else line[: longest - 1] + "…")
 
 
 def _rows(share: Share, models: bool, fill: Fill) -> Iterator[dict[str, str]]:

@@ -15,10 +15,10 @@ from rich.table import Table
 from pumice.cli import flags
 from pumice.cli.cards_table import cards_table
 from pumice.cli.data_dir import DATA_DIR
-from pumice.cli.local_view import wide_console
 from pumice.cli.npu_rows import all_rows
 from pumice.cli.output import Output
 from pumice.cli.scheduler_page import scheduler_problem
+from pumice.cli.tables import wide_console
 from pumice.cluster.datadir import DataDir, default_data_dir
 from pumice.ports.cluster import ApiError, Json
 from pumice.wire.kinds import NODES, PODS

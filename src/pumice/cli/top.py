@@ -20,8 +20,9 @@ from rich.text import Text
 
 from pumice.cli import flags
 from pumice.cli.data_dir import DATA_DIR
-from pumice.cli.local_view import EMULATED, wide_console
+from pumice.cli.local_view import EMULATED
 from pumice.cli.output import Output
+from pumice.cli.tables import wide_console
 from pumice.cli.top_tabs import Tab, tabs
 from pumice.model.errors import BadInput, PumiceError
 

@@ -14,8 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from pumice.cli.cards_table import CardRow, bar, cards_table
-from pumice.cli.local_view import FILLS, GAP, Fill, as_json, places, shares_table, width_of
+from pumice.cli.local_view import FILLS, Fill, as_json, places, shares_table
 from pumice.cli.npu_rows import all_rows
+from pumice.cli.tables import GAP, width_of
 from pumice.cluster.datadir import DataDir, default_data_dir
 from pumice.local.place import Place
 from pumice.local.shares import Share, shares
@@ -67,7 +68,7 @@ def tabs(stack: contextlib.ExitStack, emulated: str | None, data_dir: Path | Non
                          lambda: [as_json(share) for share in shares(where)]))  # fmt: skip
     if kubeconfig := _cluster(data_dir):
         found.append(Tab("pods", lambda width: _pods_page(kubeconfig, width), lambda: [asdict(row) for row in _rows(kubeconfig)]))
-        found.append(Tab("queues", lambda width: _queues_page(kubeconfig), lambda: _queues_data(kubeconfig)))
+        found.append(Tab("queues", lambda width: _queues_page(kubeconfig, width), lambda: _queues_data(kubeconfig)))
     if not found:
         raise BadInput("nothing to watch: no NVIDIA driver, no program of `pumice run`, no cluster of `pumice up`; "
                        "try: pumice run --emulated -- pumice burn --seconds 60")
@@ -205,10 +206,10 @@ def _queues(kubeconfig: Path) -> list[QueueView]:
     return queue_views(engine_of(case), case.now)
 
 
-def _queues_page(kubeconfig: Path) -> RenderableType:
+def _queues_page(kubeconfig: Path, width: int) -> RenderableType:
     from pumice.cli.explain_queues import queues_table
 
-    return queues_table(_queues(kubeconfig))
+    return queues_table(_queues(kubeconfig), width)
 
 
 def _queues_data(kubeconfig: Path) -> list[Json]:
