@@ -100,7 +100,7 @@ DASHBOARDS = {
             "{{queue_name}} {{reason}}": 'pumice_pending_pods{queue_name=~"$queue"}'}),
         Panel("Share", "percentunit", "part of what it deserves that a queue uses", {
             "{{queue_name}}": 'volcano_queue_share{queue_name=~"$queue"}'}),
-        Panel("Overused", "none", "1: the queue uses all that it deserves, others come first", {
+        Panel("Overused", "none", "1: the queue uses all that it deserves and holds or wants more, others come first", {
             "{{queue_name}}": 'volcano_queue_overused{queue_name=~"$queue"}'}),
         Panel("Processors", "none", "thousandths: what the queue has, wants and deserves", {
             f"{{{{queue_name}}}} {part}": f'volcano_queue_{part}_milli_cpu{{queue_name=~"$queue"}}'

@@ -15,6 +15,7 @@ from kit.history.door import Door
 from kit.history.registry import ENGINE, Op
 from kit.kube_rules import PREEMPTABLE, Cluster, leaving
 from kit.object_store import Json, merged
+from kit.one_reason import contradictions, unlike_events
 from kit.queue_rules import GROUP, QUEUE
 from pumice.apps.scheduler.informers import Informers
 from pumice.engine.effects import Bind, Effect, Evict, GroupStatus, Nominate, PodCondition, QueueAllocated
@@ -192,6 +193,8 @@ class EngineDoor(Door):
         self.checker.whole(self.store.tables)
         if not self.deaf and self.at > self.arrival + SETTLED and not self.engine.has_work(self.at):
             self.checker.asleep(self.store.tables, self.at)
+            for text in contradictions(self.engine, self.store.tables, self.at):
+                self.checker.complain("reasons", text)
 
     # -- what it decides ----------------------------------------------------------------------------------------
 
@@ -207,6 +210,8 @@ class EngineDoor(Door):
             self.hurried -= 1
             short = {"budget": self.ticks, "tick": count().__next__, "at_least": 1}
         effects = self.engine.cycle(self.at, self.dice, **short).effects
+        for text in unlike_events(effects):
+            self.checker.complain("reasons", text)
         if evictions := [effect for effect in effects if isinstance(effect, Evict)]:
             self.checker.evicted([(effect.uid, effect.reason) for effect in evictions], self.seen())
         for effect in effects:

@@ -7,7 +7,7 @@ from kit.engine_world import ALL_PLUGINS, World, scenario
 from kit.objects import group, node, pod
 from kit.scheduler_confs import conf
 
-from pumice.engine.cycle.status import job_text
+from pumice.engine.state.waiting import Waiting
 
 
 def test_phases_follow_the_pods() -> None:
@@ -175,7 +175,7 @@ def test_what_waits_beyond_a_gangs_minimum_hears_that_the_group_is_ready() -> No
     world.add(node("n1", cpu="1"), group("g", minimum=1, roles={"ps": 1}))
     world.add(*(pod(f"g-x-{i}", cpu="1", group="g", role="ps") for i in range(2)))
     world.settle()
-    assert job_text(world.engine.state.jobs["default/g"]) == (
+    assert Waiting(world.engine.state.jobs["default/g"]).text == (
         "pod group is ready, 1 Bound, 1 Pending, 1 minAvailable; Pending: 1 Unschedulable. "
         "Origin reason is g-x-1: 0/1 nodes are unavailable: 1 Insufficient cpu."
     )

@@ -10,8 +10,9 @@ from functools import lru_cache
 from pumice.engine.engine import Engine
 from pumice.engine.plugins.contract import KnowsShares, NestsQueues, Standing
 from pumice.engine.plugins.drf import Drf
-from pumice.engine.state.jobs import Job, QueueState, Status, Task
+from pumice.engine.state.jobs import Job, QueueState
 from pumice.engine.state.resources import CPU, MEMORY, PODS, Vector, add
+from pumice.engine.state.waiting import Waiting
 from pumice.metrics.text import Family, Lines, Rendered, counter, each, ending, gauge
 
 _QUEUE_PARTS = ("allocated", "request", "deserved", "inqueue", "capacity", "real_capacity")
@@ -88,8 +89,9 @@ class JobSeries:
         """Waiting pods by queue and by why they wait."""
         waiting: Counter[tuple[str, str]] = Counter()
         for job in self.engine.state.jobs.values():
+            reasons = Waiting(job)
             for task in job.pending.values():
-                waiting[job.queue.name, _why_waiting(task)] += 1
+                waiting[job.queue.name, reasons.of(task).cause.value] += 1
         return gauge("pumice_pending_pods", "Pods that wait, by queue and reason",
                      (({"queue_name": q, "reason": r}, n) for (q, r), n in sorted(waiting.items())))  # fmt: skip
 
@@ -114,8 +116,8 @@ def queue_families(engine: Engine) -> Iterator[Family]:
     shared = queues if plugin is not None else []
     yield gauge("volcano_queue_share", "Part of what it deserves that a queue uses",
                 (({"queue_name": q.name}, plugin.share(q) if plugin else 0) for q in shared))  # fmt: skip
-    yield gauge("volcano_queue_overused", "Whether a queue uses all that it deserves",
-                (({"queue_name": q.name}, int(_overused(plugin.standing(q))) if plugin else 0) for q in shared))  # fmt: skip
+    yield gauge("volcano_queue_overused", "Whether a queue uses all that it deserves while it holds or wants more",
+                (({"queue_name": q.name}, int(_overused(q, plugin.standing(q))) if plugin else 0) for q in shared))  # fmt: skip
 
 
 def _roll_up(engine: Engine, amounts: dict[QueueState, dict[str, Vector]]) -> None:
@@ -128,8 +130,12 @@ def _roll_up(engine: Engine, amounts: dict[QueueState, dict[str, Vector]]) -> No
                 add(total, vector.items())
 
 
-def _overused(found: Standing) -> bool:
-    return bool(found.deserved) and all(value <= found.taken.get(name, 0) for name, value in found.deserved.items())
+def _overused(queue: QueueState, found: Standing) -> bool:
+    """All that it deserves is in use. A queue that has what it asked for, and no more than it deserves, is short of nothing; nor
+    is one of whose waiting pods no node can ever hold any."""
+    waits = any(value > queue.aside.get(name, 0) for name, value in queue.pending.items())
+    beyond = any(value < found.taken.get(name, 0) for name, value in found.deserved.items())
+    return (waits or beyond) and bool(found.deserved) and all(v <= found.taken.get(n, 0) for n, v in found.deserved.items())
 
 
 def _render(jobs: list[Job], into: tuple[list[str], ...]) -> None:
@@ -161,14 +167,3 @@ def _queue_amounts(queue: QueueState, plugin: KnowsShares | None) -> dict[str, V
         standing = plugin.standing(queue)
         found.update(deserved=standing.deserved, real_capacity=standing.most)
     return found
-
-
-def _why_waiting(task: Task) -> str:
-    if task.gated:
-        return "queue" if task.awaits_queue else "gated"
-    job = task.job
-    if task.trial is not None:
-        return "gang" if task.trial[0] is Status.ALLOCATED else "releasing"
-    if job is not None and job.refusal:
-        return "queue"
-    return "unschedulable" if task.error else "new"

@@ -78,8 +78,8 @@ class Cycle:
     effects: list[Effect] = field(default_factory=list)
     measures: Measures = field(default_factory=Measures)
     tried: dict[Job, None] = field(default_factory=dict)
-    blocked: dict[Job, str] = field(default_factory=dict)
-    """Jobs that their queue or the enqueue check refused, with the words for it."""
+    blocked: dict[Job, None] = field(default_factory=dict)
+    """Jobs that their queue or the enqueue check refused."""
     short_of_share: dict[Job, None] = field(default_factory=dict)
     """Jobs for whose pods there is room, but not within the share of their queue."""
     invalid: dict[Job, None] = field(default_factory=dict)

@@ -19,6 +19,7 @@ from pumice.engine.cycle.trust import affordable
 from pumice.engine.cycle.trying import CHUNK, Outcome
 from pumice.engine.state.domains import Domain, Tree
 from pumice.engine.state.jobs import Job, Task
+from pumice.engine.state.reason import by_nodes
 from pumice.engine.state.statuses import READY_STATUSES, Status
 from pumice.engine.state.topologies import (
     HELD,
@@ -163,8 +164,8 @@ class _Search:
             larger_first.place(self.cycle, self.job, self.statement, left, set(), beyond=self.beyond, within=within)
         placed = len(self.statement.steps)
         if placed > self.closest[0] and within is not None:
-            error = next((task.error for task in reversed(self.tasks) if task.status is Status.PENDING and task.error), "")
-            self.closest = placed, f"In hyperNode {domain.name}: {error}" if error else ""
+            error = next((task.error for task in reversed(self.tasks) if task.status is Status.PENDING and task.error), None)
+            self.closest = placed, f"In hyperNode {domain.name}: {error.text}" if error else ""
         return placed > 0
 
     # -- sub-groups -----------------------------------------------------------------------------------------------
@@ -206,7 +207,7 @@ class _Search:
             tier = highest_tier(asked, self.tree)
             if isinstance(tier, str):
                 for task in tasks:
-                    task.puzzling, task.error = False, tier
+                    task.puzzling, task.error = False, by_nodes(tier)
                 return False
             around = self._ranked(_around(self.tree, tier, _rows(self.cycle, self.members[key]), domain), tasks)
 
@@ -254,11 +255,12 @@ class _Search:
 
     def _refuse(self, text: str) -> None:
         """The job waits for anything that is released, and its pods are told why."""
-        self.cycle.blocked[self.job] = text
+        self.cycle.blocked[self.job] = None
+        said = by_nodes(text)
         if not self.cycle.framework.job_ready(self.job):
-            self.job.refusal = text
+            self.job.refusal = said
         for task in self.tasks:
-            task.puzzling, task.error, task.trial = False, text, None
+            task.puzzling, task.error, task.trial = False, said, None
 
 
 def _rows(cycle: Cycle, tasks: Iterable[Task]) -> frozenset[int]:

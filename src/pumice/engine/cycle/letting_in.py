@@ -9,6 +9,7 @@ from __future__ import annotations
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.effects import OpenGate
 from pumice.engine.state.jobs import Job, Task
+from pumice.engine.state.reason import by_queue
 from pumice.engine.state.resources import Vector
 
 
@@ -26,15 +27,15 @@ def open_gates(cycle: Cycle, job: Job, *, beyond: bool = False) -> None:
             job.let_in(task, yes=True)
             opened.append(task)
         else:
-            task.error = no_room(cycle, task, amounts)
+            task.error = by_queue(no_room(cycle, task, amounts))
     if job.ready_count + sum(task.let_in or not task.gated for task in job.pending.values()) < job.min_available:
         while opened:
             job.let_in(opened.pop(), yes=False)
     for task in opened:
-        task.error = ""
+        task.error = None
         cycle.effects.append(OpenGate(task.uid, task.namespace, task.name))
     if len(opened) < len(waiting):
-        cycle.blocked[job] = f"queue {job.queue.name} has no room left"
+        cycle.blocked[job] = None
         cycle.short_of_share[job] = None
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from pumice.engine.cycle.cycle import RETRY, Cycle
 from pumice.engine.state.jobs import Job, QueueState
+from pumice.engine.state.reason import Reason, by_gang, by_queue
 
 
 def queues(cycle: Cycle) -> list[QueueState]:
@@ -18,17 +19,20 @@ def admit(cycle: Cycle) -> None:
     for queue in queues(cycle):
         for job in list(queue.active.fresh if queue.present else queue.active):
             if not queue.present:
-                _refuse(cycle, job, queue.missing_text)
+                refuse(cycle, job, by_queue(queue.missing_text))
             elif job.held_until > cycle.now:
-                _refuse(cycle, job, job.held_because)
+                refuse(cycle, job, by_gang(job.held_because))
                 cycle.state.agenda.wait(job, job.held_until)
             elif not _present(cycle, job):
                 cycle.state.agenda.wait(job, job.wait_until if job.wait_until > cycle.now else cycle.now + RETRY)
 
 
-def _refuse(cycle: Cycle, job: Job, text: str) -> None:
-    job.refusal = cycle.blocked[job] = text
-    cycle.tried[job] = None
+def refuse(cycle: Cycle, job: Job, reason: Reason | None) -> None:
+    """The whole job is not tried, and that is why; where its pods would have gone before is true no longer."""
+    job.refusal = reason
+    for task in job.pending.values():
+        task.trial = None
+    cycle.tried[job] = cycle.blocked[job] = None
 
 
 def call_up(cycle: Cycle, queue: QueueState) -> None:
@@ -47,10 +51,10 @@ def in_turn(cycle: Cycle, queue: QueueState) -> list[Job]:
 
 def hold_up(cycle: Cycle, first: Job, others: Iterable[Job]) -> None:
     """These come after one that cannot go."""
-    text = f"{first.name} comes first in queue {first.queue.name}, which is first in, first out"
+    reason = by_queue(f"{first.name} comes first in queue {first.queue.name}, which is first in, first out")
     for job in list(others):
         if job in job.queue.active:
-            _refuse(cycle, job, text)
+            refuse(cycle, job, reason)
 
 
 def _present(cycle: Cycle, job: Job) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pumice.engine.cycle.cycle import RETRY, Cycle
 from pumice.engine.cycle.queueing import queues
 from pumice.engine.cycle.statement import Place
-from pumice.engine.cycle.unplaced import never
 from pumice.engine.state.jobs import Job
 from pumice.engine.state.topologies import bound_together
+from pumice.engine.state.waiting import never
 from pumice.wire.volcano import INQUEUE
 
 ROOM_RETRY = 5.0

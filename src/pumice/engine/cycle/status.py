@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import cache, partial
+from collections.abc import Iterator
 
 from pumice.engine.cycle.cycle import Cycle
-from pumice.engine.cycle.unplaced import never
 from pumice.engine.effects import Effect, Event, Evict, GroupStatus, HyperNodeStatus, PodCondition, QueueAllocated
-from pumice.engine.state.jobs import DONE_STATUSES, SCHEDULED_STATUSES, Job, Status, Task
+from pumice.engine.state.jobs import DONE_STATUSES, SCHEDULED_STATUSES, Job, Status
+from pumice.engine.state.reason import by_nodes
 from pumice.engine.state.resources import render
+from pumice.engine.state.waiting import Waiting, never, pod_word
 from pumice.wire.topology import TOPOLOGY_API
 from pumice.wire.volcano import (
     COMPLETED,
@@ -36,10 +36,12 @@ def close(cycle: Cycle) -> list[Effect]:
             continue
         job.settle()
         queues.add(job.queue.name)
+        _never(cycle, job)
+        waiting = Waiting(job)
         if job in cycle.gangs:
-            _gang(cycle, job, cycle.gangs[job])
-        effects.extend(_tasks(cycle, job))
-        effects.extend(_group(cycle, job))
+            _gang(cycle, job, cycle.gangs[job], waiting)
+        effects.extend(_tasks(cycle, job, waiting))
+        effects.extend(_group(cycle, job, waiting))
     effects.extend(_queues(cycle, queues))
     effects.extend(_hyper_nodes(cycle))
     effects.extend(_refused(cycle))
@@ -74,46 +76,13 @@ def phase_of(job: Job, cycle_uuid: str) -> str:
     return INQUEUE if job.phase == INQUEUE else PENDING
 
 
-def job_text(job: Job) -> str:
-    """Why the gang stands where it stands (spec 13.3)."""
-    ready = job.is_ready() and job.role_ready()
-    parts = sorted(f"{count} {Status(s).label}" for s, count in enumerate(job.counts) if count)
-    text = f"pod group is {'ready' if ready else 'not ready'}, {', '.join([*parts, f'{job.min_available} minAvailable'])}"
-    if job.pending:
-        reasons: dict[str, int] = {}
-        for task in job.pending.values():
-            word = pod_reason(task)
-            reasons[word] = reasons.get(word, 0) + 1
-        text += f"; Pending: {', '.join(sorted(f'{count} {word}' for word, count in reasons.items()))}"
-    if job.refusal:
-        text += f". Origin reason is: {job.refusal}"
-    else:
-        first = next((t for t in job.pending.values() if t.error), None)
-        if first is not None:
-            text += f". Origin reason is {first.name}: {first.error}"
-    return text
-
-
-def pod_reason(task: Task) -> str:
-    return "Schedulable" if task.trial is not None and task.trial[0] is Status.ALLOCATED else "Unschedulable"
-
-
-def pod_message(job: Job, task: Task, about: Callable[[], str]) -> str:
-    """The text of a pod that did not go (spec 13.4). ``about``: that of its job, worked out once for all of its pods."""
-    if task.trial is not None:
-        status, node = task.trial
-        wait = "" if status is Status.ALLOCATED else "resource is released and "
-        return f"Pod {task.key} can possibly be assigned to {node}, once {wait}minAvailable is satisfied"
-    return task.error or job.refusal or about()
-
-
-def _gang(cycle: Cycle, job: Job, lacks: int | None) -> None:
+def _gang(cycle: Cycle, job: Job, lacks: int | None, waiting: Waiting) -> None:
     """Whether its gang stands, as its PodGroup says it (spec 13.2): one condition per type, replaced in place."""
     if lacks is None:
         said = ("Scheduled", "tasks in gang are ready to be scheduled", "")
     elif is_told(cycle, job):
         cycle.measures.unready.append(job.key)
-        text = f"{lacks}/{len(job.tasks)} tasks in gang unschedulable: {job_text(job)}"
+        text = f"{lacks}/{len(job.tasks)} tasks in gang unschedulable: {waiting.text}"
         said = ("Unschedulable", "NotEnoughResources", text)
     else:
         return
@@ -122,19 +91,16 @@ def _gang(cycle: Cycle, job: Job, lacks: int | None) -> None:
     job.conditions = {**job.conditions, type_: found}
 
 
-def _tasks(cycle: Cycle, job: Job) -> list[Effect]:
-    if job not in cycle.tried and job not in cycle.blocked and job not in cycle.explained:
+def _tasks(cycle: Cycle, job: Job, waiting: Waiting) -> list[Effect]:
+    if not _learnt(cycle, job):
         return []
     found: list[Effect] = []
-    about = cache(partial(job_text, job))
     for task in job.tasks.values():
         if task.gated or task.puzzling or task.status not in (Status.PENDING, Status.PIPELINED, Status.ALLOCATED):
             continue
         if task.retry_at > cycle.now:
             continue  # its SchedulerError says more
-        if not task.error and never(task):
-            task.error = cycle.placer.why(task.cls).text  # whatever queue or gang say, a pod that can never run hears that first
-        reason, message = pod_reason(task), pod_message(job, task, about)
+        reason, message = pod_word(task), waiting.of(task).text
         if task.told == (reason, message):
             continue
         same_kind = task.told is not None and _words(task.told) == _words((reason, message))
@@ -146,6 +112,13 @@ def _tasks(cycle: Cycle, job: Job) -> list[Effect]:
     return found
 
 
+def _never(cycle: Cycle, job: Job) -> None:
+    """Whatever queue or gang say, a pod that can never run hears that first."""
+    for task in job.pending.values() if _learnt(cycle, job) else ():
+        if task.error is None and never(task):
+            task.error = by_nodes(cycle.placer.why(task.cls).text)
+
+
 _NO_DIGITS = str.maketrans("", "", "0123456789")
 
 
@@ -154,7 +127,7 @@ def _words(told: tuple[str, str]) -> tuple[str, str]:
     return told[0], told[1].translate(_NO_DIGITS)
 
 
-def _group(cycle: Cycle, job: Job) -> list[Effect]:
+def _group(cycle: Cycle, job: Job, waiting: Waiting) -> list[Effect]:
     group = job.group
     if group is None or (not job.tasks and job.key in cycle.state.groups.elsewhere):
         return []
@@ -181,7 +154,7 @@ def _group(cycle: Cycle, job: Job) -> list[Effect]:
         group.status.running, group.status.succeeded, group.status.failed = counts
     if job.phase in (UNKNOWN, PENDING, INQUEUE):
         if (job.pending or job.phase == UNKNOWN) and is_told(cycle, job):
-            text = f"{len(job.pending)}/{len(job.tasks)} tasks in gang unschedulable: {job_text(job)}"
+            text = f"{len(job.pending)}/{len(job.tasks)} tasks in gang unschedulable: {waiting.text}"
             if job.announced != ("Unschedulable", text):
                 job.announced = ("Unschedulable", text)
                 found.append(Event(*about, "Warning", "Unschedulable", text))
@@ -193,8 +166,11 @@ def _group(cycle: Cycle, job: Job) -> list[Effect]:
 
 def is_told(cycle: Cycle, job: Job) -> bool:
     """Whether this cycle learnt something about the job, and knows the reasons. Where no pod waits, the counts say it all."""
-    learnt = job in cycle.tried or job in cycle.blocked or job in cycle.explained or not job.pending
-    return learnt and not any(task.puzzling for task in job.pending.values())
+    return (_learnt(cycle, job) or not job.pending) and not any(task.puzzling for task in job.pending.values())
+
+
+def _learnt(cycle: Cycle, job: Job) -> bool:
+    return job in cycle.tried or job in cycle.blocked or job in cycle.explained
 
 
 def _hyper_nodes(cycle: Cycle) -> Iterator[Effect]:

@@ -13,6 +13,7 @@ from pumice.engine.cycle.trust import affordable
 from pumice.engine.cycle.unplaced import refused
 from pumice.engine.state.jobs import Job, Task
 from pumice.engine.state.nodes import Rows
+from pumice.engine.state.reason import by_nodes, by_queue
 from pumice.engine.state.resources import Vector
 from pumice.engine.state.statuses import Status
 
@@ -92,7 +93,7 @@ def attempt(
         return Outcome.LEFT
     if task.role and task.role in failed_roles:
         task.puzzling = False
-        task.error = f"Task {task.name} with role spec {task.role} has already predicated failed, skip"
+        task.error = by_nodes(f"Task {task.name} with role spec {task.role} has already predicated failed, skip")
         return Outcome.LEFT
     price = price_of(cycle, task, may)
     accept = None if price is None else price.accepted
@@ -118,8 +119,8 @@ def attempt(
 def _too_dear(cycle: Cycle, task: Task, amounts: Vector) -> None:
     job = task.job
     assert job is not None
-    task.error, task.puzzling = letting_in.no_room(cycle, task, amounts), False
-    cycle.blocked[job] = f"queue {job.queue.name} has no room left"
+    task.error, task.puzzling = by_queue(letting_in.no_room(cycle, task, amounts)), False
+    cycle.blocked[job] = None
     cycle.short_of_share[job] = None
 
 

@@ -5,19 +5,15 @@ from __future__ import annotations
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.placing.among import Among
 from pumice.engine.state.jobs import Task
+from pumice.engine.state.reason import by_nodes
 from pumice.engine.state.statuses import Status
-
-
-def never(task: Task) -> bool:
-    """Whether the pod can never be placed as it is written."""
-    return bool(task.cls.refusals or task.request.refused)
 
 
 def refused(cycle: Cycle, task: Task, *, amid_gang: bool = False, among: Among | None = None) -> None:
     """No node took the pod; why is worked out later, once per class (``explain``), or at once while the rest of its
     gang holds the room that it lacks, and where its queue or its job have a say in where it may go."""
     if amid_gang or among is not None:
-        task.puzzling, task.error = False, cycle.placer.why(task.cls, among=among).text
+        task.puzzling, task.error = False, by_nodes(cycle.placer.why(task.cls, among=among).text)
         _despair(cycle, task, cycle.placer.hopeless(task.cls))
         return
     cycle.state.agenda.ask_why(task)
@@ -31,7 +27,7 @@ def explain(cycle: Cycle) -> None:
         pending = [t for t in tasks if t.puzzling and t.status is Status.PENDING and t.job is not None]
         if not pending:
             continue
-        why = cycle.placer.why(cls).text
+        why = by_nodes(cycle.placer.why(cls).text)
         hopeless = cycle.placer.hopeless(cls)
         for task in pending:
             task.puzzling, task.error = False, why

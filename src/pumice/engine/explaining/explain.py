@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from pumice.engine.cycle.status import job_text, pod_message
 from pumice.engine.effects import Bind
 from pumice.engine.engine import Engine
 from pumice.engine.explaining.payer import Payer
@@ -20,6 +19,7 @@ from pumice.engine.placing.among import among
 from pumice.engine.state.classes import PodClass
 from pumice.engine.state.holdings import Hold, Holding
 from pumice.engine.state.statuses import Status
+from pumice.engine.state.waiting import Waiting
 from pumice.families.explain import changes
 from pumice.families.offers import Change
 from pumice.model.cards import Grant
@@ -173,11 +173,11 @@ def queue_words(engine: Engine, pod: Pod, now: float) -> tuple[str, ...]:
     if not job.queue.present:
         return (job.queue.missing_text,)
     if job.group is None and not job.implicit:
-        return (f"PodGroup {job.key} does not exist",)
+        return (Waiting(job).of(task).text,)
     plan = engine.cycle(now)
     if task.gated or any(isinstance(effect, Bind) and effect.uid == task.uid for effect in plan.effects):
         return ()
-    text = pod_message(job, task, lambda: job_text(job))
+    text = Waiting(job).of(task).text
     return (OVERTAKEN if "nodes are unavailable" in text else text,)
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, partial
 
-from pumice.engine.cycle.status import job_text, pod_message
 from pumice.engine.engine import Engine
 from pumice.engine.state.jobs import Job, Status
+from pumice.engine.state.waiting import Waiting
 from pumice.model.errors import BadInput
 from pumice.wire.nearest import nearest
 
@@ -41,32 +40,32 @@ def explain_group(engine: Engine, namespace: str, name: str, now: float) -> Grou
         beside = [known for space, _, known in (key.partition("/") for key in engine.state.jobs) if space == namespace]
         raise BadInput(f"no PodGroup {namespace}/{name}{nearest(name, beside)}")
     engine.cycle(now)
+    return group_view(engine, job, now)
+
+
+def group_view(engine: Engine, job: Job, now: float) -> GroupView:
+    """How it stands after the last cycle."""
     waiting: dict[str, list[str]] = {}
     nodes: dict[str, int] = {}
-    about = cache(partial(job_text, job))
+    reasons = Waiting(job)
     for task in job.tasks.values():
         if task.status is Status.PENDING:
-            held = task.gated and not task.awaits_queue
-            waiting.setdefault(_why(job, held, pod_message(job, task, about)), []).append(task.name)
+            waiting.setdefault(reasons.of(task).text, []).append(task.name)
         elif task.node:
             nodes[task.node] = nodes.get(task.node, 0) + 1
     reserved = engine.state.reservations.held.get(job)
     return GroupView(
-        job.key, job.queue.name, job.phase or "Pending", job.min_available, job.ready_count, len(job.tasks), _summary(job),
-        job.refusal or ("" if job.queue.present else job.queue.missing_text), dict(sorted(nodes.items())),
+        job.key, job.queue.name, job.phase or "Pending", job.min_available, job.ready_count, len(job.tasks),
+        _summary(job, reasons.text), job.refusal.text if job.refusal is not None else "", dict(sorted(nodes.items())),
         {why: tuple(sorted(names)) for why, names in waiting.items()},
         () if reserved is None else tuple(sorted(reserved.nodes)), 0.0 if reserved is None else reserved.until - now,
     )  # fmt: skip
 
 
-def _summary(job: Job) -> str:
+def _summary(job: Job, text: str) -> str:
     lacking = job.min_available - job.ready_count
     if lacking <= 0:
         return f"stands: {job.ready_count} of {len(job.tasks)} pods have a place, {job.min_available} are needed"
     if job.valid_count < job.min_available:
-        return f"waits for {job.min_available - job.valid_count} more pods to be created: {job_text(job)}"
-    return f"waits, {lacking} of {job.min_available} members lack a place: {job_text(job)}"
-
-
-def _why(job: Job, gated: bool, message: str) -> str:
-    return "held by its scheduling gates" if gated else message
+        return f"waits for {job.min_available - job.valid_count} more pods to be created: {text}"
+    return f"waits, {lacking} of {job.min_available} members lack a place: {text}"

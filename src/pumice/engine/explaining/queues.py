@@ -11,6 +11,7 @@ from pumice.engine.explaining.queue_cards import CardTypes, CardUse
 from pumice.engine.plugins.reclaiming import entitled
 from pumice.engine.state.jobs import Job, QueueState
 from pumice.engine.state.resources import PODS, Vector, add, dimension_order, exceeded, subtract
+from pumice.engine.state.waiting import Waiting
 from pumice.model.errors import BadInput
 from pumice.wire.volcano import OPEN
 
@@ -47,8 +48,15 @@ class QueueView:
 
 
 def queue_views(engine: Engine, now: float) -> list[QueueView]:
-    """All queues that have an object, parents before their children. The plugins share the cluster out anew for it."""
+    """All queues that have an object, parents before their children, as they stand after a cycle: only then is it known why their
+    jobs wait, and which of their pods no node can ever hold, for which a queue deserves nothing."""
+    engine.cycle(now)
     engine.framework.open_queues(Cycle(engine.state, engine.framework, engine.placer, now, ""))
+    return views_as_they_are(engine)
+
+
+def views_as_they_are(engine: Engine) -> list[QueueView]:
+    """The same, as the plugins have shared the cluster out last."""
     tree = engine.state.groups.tree
     present = [queue for queue in engine.state.queues.values() if queue.present]
     order = {queue: (*(each.name for each in reversed(tree.above(queue))), queue.name) for queue in present}
@@ -61,8 +69,7 @@ def queue_views(engine: Engine, now: float) -> list[QueueView]:
 
 
 def queue_view(engine: Engine, name: str, now: float) -> QueueView:
-    """One of them. Its jobs have their reasons after a cycle only. Raises BadInput when there is no such queue."""
-    engine.cycle(now)
+    """One of them. Raises BadInput when there is no such queue."""
     found = {view.name: view for view in queue_views(engine, now)}
     if name not in found:
         known = ", ".join(sorted(found)) or "none"
@@ -88,17 +95,13 @@ def _view(engine: Engine, queue: QueueState, family: Iterable[QueueState], types
         sum(len(job.pending) for job in jobs), _shown(queue.guarantee), deserved, dict(queue.capability),
         {} if found is None else _shown(found.most), used, {} if found is None else _borrowed(used, deserved), _shown(waiting),
         tuple(filter(None, remarks)), types.of(family),
-        tuple((job.key, len(job.pending), _why(job)) for job in sorted(jobs, key=engine.framework.job_key)),
+        tuple((job.key, len(job.pending), Waiting(job).whole.text) for job in sorted(jobs, key=engine.framework.job_key)),
     )  # fmt: skip
 
 
 def _borrowed(used: Vector, deserved: Vector) -> Vector:
     limits = entitled(deserved, used)
     return exceeded({name: used[name] for name in limits}, limits)
-
-
-def _why(job: Job) -> str:
-    return job.refusal or next((task.error for task in job.pending.values() if task.error), "not tried yet")
 
 
 def _shown(vector: Vector) -> Vector:

@@ -28,6 +28,7 @@ from pumice.engine.plugins.guarantees import Kept
 from pumice.engine.plugins.reclaiming import admitted, spared
 from pumice.engine.state.jobs import Job, QueueState, Task
 from pumice.engine.state.queue_tree import QueueTree, together
+from pumice.engine.state.reason import by_queue
 from pumice.engine.state.resources import PODS, Vector, amount_text, dimension_order
 from pumice.wire.names import ROOT_QUEUE
 from pumice.wire.scheduler_conf import Arguments
@@ -123,7 +124,7 @@ class Capacity(NestsQueues, VotesToStart, LimitsQueues, AdmitsReclaim, SparesFro
         found = self._made.of.get(job.queue)
         text = self._shut(job.queue, found)
         if text:
-            job.refusal = text
+            job.refusal = by_queue(text)
             return REJECT
         if job.min_resources is None or found is None:
             return PERMIT
@@ -133,7 +134,7 @@ class Capacity(NestsQueues, VotesToStart, LimitsQueues, AdmitsReclaim, SparesFro
                      if v > 0 and n != PODS and v + self._spoken_for(each, n) > most.get(n, 0)]  # fmt: skip
             if short:
                 words = ", ".join(f"insufficient {name}" for name in sorted(short, key=dimension_order))
-                job.refusal = f"queue resource quota insufficient: {words}{own}"
+                job.refusal = by_queue(f"queue resource quota insufficient: {words}{own}")
                 return REJECT
         return PERMIT
 

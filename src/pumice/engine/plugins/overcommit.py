@@ -6,6 +6,7 @@ import numpy as np
 
 from pumice.engine.plugins.contract import PERMIT, REJECT, Session, VotesToStart
 from pumice.engine.state.jobs import Job
+from pumice.engine.state.reason import by_queue
 from pumice.engine.state.resources import Vector, add, lacking
 from pumice.wire.scheduler_conf import Arguments
 
@@ -38,7 +39,7 @@ class Overcommit(VotesToStart):
         short = lacking({n: wanted[n] for n, v in job.min_resources.items() if v > 0}, self._idle)
         if not short:
             return PERMIT
-        job.refusal = f"resource in cluster is overused: {', '.join(f'overused {name}' for name in short)}"
+        job.refusal = by_queue(f"resource in cluster is overused: {', '.join(f'overused {name}' for name in short)}")
         return REJECT
 
     def job_enqueued(self, job: Job) -> None:

@@ -25,6 +25,7 @@ from pumice.engine.plugins.reclaiming import admitted, spared
 from pumice.engine.plugins.shares import Shares
 from pumice.engine.state.jobs import Job, QueueState, Task
 from pumice.engine.state.queue_tree import together
+from pumice.engine.state.reason import by_queue
 from pumice.engine.state.resources import (
     PODS,
     Vector,
@@ -142,7 +143,7 @@ class Proportion(
     def job_enqueueable(self, job: Job) -> int:
         queue = job.queue
         if not queue.open:
-            job.refusal = queue.closed_text
+            job.refusal = by_queue(queue.closed_text)
             return REJECT
         part = self.shares.part(queue)
         if job.min_resources is None or part is None:
@@ -156,7 +157,7 @@ class Proportion(
         if not short:
             return PERMIT
         words = ", ".join(f"insufficient {name}" for name in short)
-        job.refusal = f"queue resource quota insufficient: {words}"
+        job.refusal = by_queue(f"queue resource quota insufficient: {words}")
         return REJECT
 
     def share(self, queue: QueueState) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from pumice.engine.plugins.contract import ABSTAIN, PERMIT, REJECT, Session, VotesToStart
 from pumice.engine.state.jobs import Job
+from pumice.engine.state.reason import by_queue
 from pumice.engine.state.resources import PODS, Vector, add, exceeded, render
 from pumice.engine.state.state import State
 from pumice.wire.scheduler_conf import Arguments
@@ -38,7 +39,7 @@ class ResourceQuotas(VotesToStart):
             add(total, promised.items())
             if any(total.get(name, 0) + value > quota.hard[name] for name, value in asked.items()):
                 used = {name: total.get(name, 0) for name in quota.hard}
-                job.refusal = (
+                job.refusal = by_queue(
                     f"resource quota insufficient, requested: {_text(asked)}, used: {_text(used)}, limited: {_text(quota.hard)}"
                 )
                 return REJECT

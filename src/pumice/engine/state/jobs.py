@@ -20,6 +20,7 @@ from pumice.engine.state.gang import Gang
 from pumice.engine.state.interning import NOTHING, changed, counted, nothing, spare
 from pumice.engine.state.line import ActiveJobs
 from pumice.engine.state.queues import QueueRecord
+from pumice.engine.state.reason import Reason
 from pumice.engine.state.resources import Vector, add, exceeded, shared, subtract
 from pumice.engine.state.statuses import (
     ALLOCATED_STATUSES,
@@ -50,7 +51,7 @@ class Task(TaskRecord):
         job = "no job" if self.job is None else f"job {self.job.key}, {self.job.phase or 'new'}"
         known = {
             "node": self.node, "gated": self.gated, "hopeless": self.hopeless, "tried": self.trial, "told": self.told,
-            "refused Bindings": self.failures, "error": self.error,
+            "refused Bindings": self.failures, "error": self.error and self.error.text,
         }  # fmt: skip
         said = "".join(f", {name}: {value}" for name, value in known.items() if value)
         return f"pod {self.key} (uid {self.uid}, class {self.cls.number}, {job}{said}) is {self.status.label}"
@@ -99,8 +100,8 @@ class Job(Gang[Task], eq=False):
     sort_key: tuple[Any, ...] | None = None
     """Its place among waiting jobs, kept while nothing of the job changes."""
     allocated: Vector = msgspec.field(default_factory=nothing)
-    refusal: str = ""
-    """Why the job as a whole was refused (enqueue, queue), empty when it was not."""
+    refusal: Reason | None = None
+    """Why the job as a whole was not tried; None when its pods were."""
     share: float = 0.0
     waits_since: float | None = None
     """When it was created, by the clock of the cycles; None until somebody asks."""

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from pumice.engine.state.classes import PodClass
 from pumice.engine.state.features import Features
+from pumice.engine.state.reason import Reason
 from pumice.engine.state.resources import Request, Vector
 from pumice.engine.state.statuses import Status
 from pumice.engine.state.yielding import USUAL, Yielding
@@ -52,8 +53,8 @@ class TaskRecord(Struct, eq=False):
     index: int = -1
     status: Status = Status.PENDING
     node: str = ""
-    error: str = ""
-    """Why it was not placed, in this or an earlier cycle; empty when never tried."""
+    error: Reason | None = None
+    """Why it was not placed, in this or an earlier cycle; None when never tried."""
     puzzling: bool = False
     """It fitted nowhere and ``error`` does not say yet why."""
     trial: tuple[Status, str] | None = None

@@ -6,10 +6,11 @@ from pumice.engine.cycle import domains, planning, trying
 from pumice.engine.cycle.actions.lending import lend
 from pumice.engine.cycle.concluding import conclude
 from pumice.engine.cycle.cycle import Cycle
-from pumice.engine.cycle.queueing import call_up, hold_up, newcomers, queues
+from pumice.engine.cycle.queueing import call_up, hold_up, newcomers, queues, refuse
 from pumice.engine.cycle.turns import Turns
 from pumice.engine.cycle.unplaced import refused
 from pumice.engine.state.jobs import Job, QueueState, Task
+from pumice.engine.state.reason import by_gang, by_queue
 
 
 def allocate(cycle: Cycle) -> None:
@@ -91,14 +92,14 @@ def _holds_up(cycle: Cycle, job: Job, *, goes_on: bool, more: bool) -> bool:
 def _takes_part(cycle: Cycle, job: Job) -> bool:
     if not _start(cycle, job):
         return False
-    job.refusal = ""
+    job.refusal = None
     if not job.queue.open:
-        _refuse(cycle, job, job.queue.closed_text)
+        refuse(cycle, job, by_queue(job.queue.closed_text))
         return False
     invalid = cycle.framework.job_valid(job)
     if invalid is not None:
-        job.refusal = invalid.message
-        cycle.tried[job] = cycle.invalid[job] = None
+        refuse(cycle, job, by_gang(invalid.message))
+        cycle.invalid[job] = None
         return False
     return True
 
@@ -113,22 +114,19 @@ def _start(cycle: Cycle, job: Job) -> bool:
     return True
 
 
-def _refuse(cycle: Cycle, job: Job, text: str) -> None:
-    job.refusal = text
-    cycle.tried[job] = None
-    cycle.blocked[job] = text
-
-
 def _overused(cycle: Cycle, job: Job) -> None:
-    """Its queue has all that it deserves. A pod that fits nowhere is told that: a queue deserves nothing of what no node has."""
-    _refuse(cycle, job, f"queue {job.queue.name} is overused")
+    """Its queue has all that it deserves. Only a pod that some node would take waits for its queue: a queue deserves nothing of
+    what no node has, so that a pod which fits nowhere would be told of a limit that nobody set."""
+    overused = by_queue(f"queue {job.queue.name} is overused")
     if cycle.out_of_time():
+        refuse(cycle, job, overused)
         cycle.short_of_share[job] = None
         return
+    cycle.tried[job] = None
     for task in trying.pending(cycle, job):
         among = cycle.among(task)
         if cycle.placer.choose(task.cls, among=among) is None:
             refused(cycle, task, among=among)
         else:
-            task.error, task.puzzling = "", False
-            cycle.short_of_share[job] = None
+            task.error, task.puzzling = overused, False
+            cycle.short_of_share[job] = cycle.blocked[job] = None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pumice.engine.cycle.cycle import Cycle
-from pumice.engine.cycle.queueing import hold_up, in_turn, newcomers, queues
+from pumice.engine.cycle.queueing import hold_up, in_turn, newcomers, queues, refuse
 from pumice.engine.effects import Event
 from pumice.engine.state.jobs import Job, QueueState
+from pumice.engine.state.reason import by_queue
 from pumice.wire.volcano import SCHEDULING_API
 
 
@@ -30,23 +31,22 @@ def _one_by_one(cycle: Cycle, queue: QueueState) -> None:
 
 
 def _try(cycle: Cycle, job: Job) -> bool:
-    before, job.refusal = job.refusal, ""
+    before, job.refusal = job.refusal, None
     if _may_start(cycle, job):
         cycle.framework.job_enqueued(job)
         job.promise()
         cycle.state.agenda.look_at(job)
         return True
-    cycle.blocked[job] = job.refusal
-    cycle.tried[job] = None
-    if job.group is not None and job.refusal != before:
+    refuse(cycle, job, job.refusal)
+    if job.group is not None and job.refusal is not None and job.refusal != before:
         about = ("PodGroup", SCHEDULING_API, job.namespace, job.name, job.uid)
-        cycle.effects.append(Event(*about, "Normal", "Unschedulable", job.refusal))  # spec 11.5, 11.7
+        cycle.effects.append(Event(*about, "Normal", "Unschedulable", job.refusal.text))  # spec 11.5, 11.7
     return False
 
 
 def _may_start(cycle: Cycle, job: Job) -> bool:
     """Whether there is room for the minimum that it names; a job that names none may always start (spec 10.1)."""
     if not job.queue.open:
-        job.refusal = job.queue.closed_text
+        job.refusal = by_queue(job.queue.closed_text)
         return False
     return job.min_resources is None or cycle.framework.job_enqueueable(job)

@@ -50,8 +50,9 @@ def lend(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
 
 
 def _lend_to(cycle: Cycle, job: Job, failed_roles: set[str]) -> bool:
-    """Place one pod, or the gang. What the job was refused for before still stands where that fails."""
-    refusal, job.refusal = job.refusal, ""
+    """Place one pod, or the gang. What the job and its pods were refused for before still stands where that fails."""
+    refusal, job.refusal = job.refusal, None
+    told = [(task, task.error, task.puzzling) for task in job.pending.values()]
     statement = cycle.statement()
     domains.place(cycle, job, statement, trying.pending(cycle, job, beyond=True), failed_roles, beyond=True)
     if statement.steps and cycle.framework.job_ready(job):
@@ -59,4 +60,7 @@ def _lend_to(cycle: Cycle, job: Job, failed_roles: set[str]) -> bool:
         return True
     discard(cycle, job, statement)
     job.refusal = refusal
+    for task, error, puzzling in told:
+        if error is not None or puzzling:
+            task.error, task.puzzling = error, puzzling
     return False

@@ -26,7 +26,7 @@ def carry_out(cycle: Cycle, job: Job, trial: Trial, action: str) -> None:
         cycle.state.promises.keep(claimant, awaits)
         claimant.trial, claimant.puzzling = (Status.PIPELINED, choice), False
         cycle.effects.append(effects.Nominate(claimant.uid, claimant.namespace, claimant.name, choice))
-    job.refusal = ""
+    job.refusal = None
     cycle.measures.evictions[action] = cycle.measures.evictions.get(action, 0) + len(victims)
     cycle.state.agenda.look_at(job)
     statement.steps.clear()

@@ -1,0 +1,86 @@
+"""One pod, one reason: conditions, events, metrics, ``pumice explain`` and ``pumice top`` say the same of why it waits."""
+
+from __future__ import annotations
+
+from kit.engine_world import World
+from kit.objects import group, node, pod, queue
+
+from pumice.engine.explaining.explain import explain_known
+from pumice.engine.explaining.groups import explain_group
+from pumice.engine.explaining.queues import queue_view, queue_views
+from pumice.metrics.jobs import JobSeries, queue_families
+
+WHY = "0/1 nodes are unavailable: 1 hami-vgpuDeviceSharing: memory 2 of 2 cards."
+
+
+def pending(world: World) -> dict[tuple[str, str], float]:
+    return {(labels["queue_name"], labels["reason"]): number for labels, number in JobSeries(world.engine).backlog().samples}
+
+
+def overused(world: World) -> dict[str, float]:
+    (family,) = [family for family in queue_families(world.engine) if family.name == "volcano_queue_overused"]
+    return {labels["queue_name"]: value for labels, value in family.samples}
+
+
+def condition(world: World, key: str) -> str:
+    return next(c["message"] for c in world.pods[key]["status"]["conditions"] if c["type"] == "PodScheduled")
+
+
+def walked() -> World:
+    """The README's own walk: a pod that has its share, then one that no card can hold, both with PodGroups."""
+    world = World()
+    world.add(node("n1", cards=2, mib=11178), group("small", minimum=1), pod("small", cards=1, mib=3000, group="small"))
+    world.settle()
+    world.add(group("too-big", minimum=1), pod("too-big", cards=1, mib=16000, group="too-big"))
+    world.settle()
+    assert world.placements()["small"] == "n1/0"
+    return world
+
+
+def test_a_pod_that_no_card_can_hold_hears_of_cards_everywhere_and_never_of_its_queue() -> None:
+    world = walked()
+    assert condition(world, "default/too-big") == WHY
+    said = {c["type"]: c["message"] for c in world.groups["default/too-big"]["status"]["conditions"]}
+    assert said["Unschedulable"].endswith(f"Origin reason is too-big: {WHY}")
+    events = [event.message for event in world.events if event.kind == "PodGroup" and event.name == "too-big"]
+    assert events
+    assert all(WHY in text for text in events), events
+    assert pending(world) == {("default", "unschedulable"): 1}
+    assert overused(world) == {"default": 0}
+    found = explain_known(world.restarted(), "default", "too-big", now=world.now)
+    assert found is not None
+    assert found.summary == WHY
+    assert found.gates == ()
+    assert WHY in explain_group(world.restarted(), "default", "too-big", world.now).summary
+
+
+def test_explain_queue_and_top_show_the_same_figures_and_the_same_reason() -> None:
+    world = walked()
+    view = queue_view(world.restarted(), "default", world.now)
+    (other,) = [each for each in queue_views(world.restarted(), world.now) if each.name == "default"]
+    assert view == other
+    assert view.jobs == (("default/too-big", 1, WHY),)
+    assert view.deserved["volcano.sh/vgpu-memory"] == 3000 * 1000
+
+
+def test_of_two_that_wait_in_a_full_queue_the_one_that_fits_nowhere_is_told_of_nodes_and_the_other_of_its_queue() -> None:
+    world = World()
+    world.add(node("n1", cpu="8"), queue("a"), queue("b"))
+    world.add(*(pod(f"a{i}", cpu="1", queue="a") for i in range(4)), *(pod(f"b{i}", cpu="1", queue="b") for i in range(3)))
+    world.settle()
+    world.add(pod("huge", cpu="20", queue="a"))
+    world.settle()
+    assert condition(world, "default/huge") == "0/1 nodes are unavailable: 1 Insufficient cpu."
+    assert pending(world) == {("a", "unschedulable"): 1}
+
+
+def test_a_gang_that_lost_a_member_says_so_on_its_pods_and_no_longer_where_they_would_have_gone() -> None:
+    world = World()
+    world.add(node("n1", cpu="2"), group("g", minimum=3), *(pod(f"g-{i}", cpu="1", group="g") for i in range(3)))
+    world.settle()
+    assert "can possibly be assigned" in condition(world, "default/g-0")
+    world.delete_pod("g-2")
+    world.settle()
+    why = "Not enough valid tasks for gang-scheduling, valid: 2, min: 3"
+    assert condition(world, "default/g-0") == condition(world, "default/g-1") == why
+    assert pending(world) == {("default", "gang"): 2}
