@@ -17,8 +17,8 @@ from pumice.engine.state.statuses import ALLOCATED_STATUSES, Status
 
 Json = dict[str, Any]
 Answer = tuple[int, int, int, int, int, int]
-"""Highest priority, bundles, sum of priorities with 2**31 each, jobs of several pods without a minimum that keep none, pods, and
-parts of the cluster that are freed."""
+"""Broken budgets, highest priority, pods of gangs that fall, sum of priorities with 2**31 each, jobs of several pods without a
+minimum that keep none, and parts of the cluster that are freed."""
 
 A100 = "NVIDIA-NVIDIA A100-PCIE-40GB"
 MIG = {"volcano.sh/vgpu-mode": "mig"}
@@ -138,7 +138,7 @@ class Everything:
         return other and task.status in (Status.BOUND, Status.RUNNING) and task.yielding.preemptable
 
     def _answer(self, node: str, some: Sequence[Task]) -> Answer | None:
-        pods, bundles = list(some), 0
+        pods, fallen = list(some), 0
         for job in {task.job: None for task in some}:
             assert job is not None
             own, placed = [task for task in some if task.job is job], self._placed(job)
@@ -146,9 +146,7 @@ class Everything:
                 if not all(self._asked(task) for task in placed):
                     return None
                 pods += [task for task in placed if task not in own]
-                bundles += 1
-            else:
-                bundles += len(own)
+                fallen += len(placed)
         pods.sort(key=lambda task: (task.job.priority if task.job else 0, task.priority, -task.created, task.uid))
         framework = self.cycle.framework
         if framework.spared_from_preempt(self.claimant, pods) or not self.makes_room(node, pods):
@@ -163,7 +161,7 @@ class Everything:
         emptied = sum(
             job.min_available <= 1 < len(job.tasks) and all(task in pods for task in self._placed(job)) for job in jobs
         )
-        return max(ranks), bundles, sum(rank + 2**31 for rank in ranks), emptied, len(pods), freed
+        return 0, max(ranks), fallen, sum(rank + 2**31 for rank in ranks), emptied, freed
 
     def _placed(self, job: Job) -> list[Task]:
         return [task for task in job.tasks.values() if task.status in ALLOCATED_STATUSES]

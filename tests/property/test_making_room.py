@@ -9,9 +9,8 @@ import pytest
 from kit.objects import hyper_node
 from kit.room_worlds import Everything, claimants, random_world, running_cycle
 
-from pumice.engine.cycle.room.making import Making
+from pumice.engine.cycle.room.making import Making, prices
 from pumice.engine.cycle.room.scope import between_jobs
-from pumice.engine.cycle.room.victims import emptied
 from pumice.engine.cycle.statement import Evict, Place, Promise
 from pumice.engine.state.statuses import Status
 
@@ -47,10 +46,7 @@ def _is_the_cheapest(seed: int) -> bool:
     making = Making(cycle, between_jobs(cycle.framework))
     trial = making.for_job(task.job, [task])
     units = [unit for unit, _ in trial.units]
-    mine = None
-    if units:
-        mine = (max(unit.highest for unit in units), len(units), sum(unit.total for unit in units), emptied(units),
-                sum(len(unit.pods) for unit in units), sum(unit.freed for unit in units))  # fmt: skip
+    mine = tuple(prices(cycle).cost(units)) if units else None
     assert mine == best, f"seed {seed}: {[u.pods[0].name for u in units]}"
     trial.statement.rollback()
     assert cycle.state.ledger.fingerprint() == before, f"seed {seed}"

@@ -51,8 +51,6 @@ class Occupants:
     """Per column of the table what they hold."""
     memory: dict[str, NDArray[np.int64]] = field(default_factory=dict)
     """Per family what they hold of cards."""
-    gangs: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
-    """Per row whether somebody there belongs to a gang."""
     numbers: dict[QueueState, int] = field(default_factory=dict)
     _seen: tuple[Any, ...] = ()
     _cursor: int = 0
@@ -72,7 +70,6 @@ class Occupants:
     def _clear(self, rows: int) -> None:
         self.ranks = np.full((rows, 8), NOBODY, np.int64)
         self.freed, self.queues = np.zeros((rows, 8), np.int64), np.full((rows, 8), -1, np.int32)
-        self.gangs = np.zeros(rows, np.bool_)
         self.columns, self.memory, self.numbers = {}, {}, {}
 
     def _read(self, row: int) -> None:
@@ -91,7 +88,6 @@ class Occupants:
         for array in (*self.columns.values(), *self.memory.values()):
             array[row] = 0
         self.queues[row], self.ranks[row] = -1, NOBODY
-        self.gangs[row] = any(task.job is not None and task.job.min_available > 1 for _, _, task in pods)
         if not pods:
             return
         self.ranks[row, :size] = [place for place, _, _ in pods]

@@ -57,10 +57,6 @@ class Budgets:
             self._guarding[pod.features] = found
         return found
 
-    def violated(self, pods: Sequence[Task]) -> int:
-        """How many pods more than they allow would go."""
-        return len(self.spared(pods))
-
     def spared(self, pods: Sequence[Task]) -> dict[str, str]:
         """Those of them that go beyond a budget, counted down in their order, and the budget."""
         left: dict[Budget, int] = {}

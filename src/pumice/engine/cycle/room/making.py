@@ -137,7 +137,7 @@ class Making:
         if key in self._vain or key in trial.vain:
             return None
         claim = Claim(task, among, short, agreed(self.cycle, task))
-        room = cheapest(self.scope, self.cycle.placer, prices(self.cycle), trial.statement, claim)
+        room = cheapest(self.scope, self.cycle.placer, prices(self.cycle), self.cycle.statement(), claim)
         if room is None:
             (trial.vain if trial.statement.steps else self._vain).add(key)
         return room
@@ -146,7 +146,8 @@ class Making:
         """From the most important down, whoever is not needed stays: the pods that were promised its node find other places. Of a
         gang that falls nobody does, not even those that it could have lost."""
         statement = trial.statement
-        for unit, claimant in sorted(trial.units, key=lambda entry: (entry[0].highest, entry[0].total), reverse=True):
+        dearest = sorted(trial.units, key=lambda entry: (entry[0].highest, entry[0].whole, entry[0].total), reverse=True)
+        for unit, claimant in dearest:
             if len(trial.units) == 1:
                 return
             if not unit.whole and any(other.whole and other.job is unit.job for other, _ in trial.units):
@@ -181,5 +182,4 @@ class Making:
 def prices(cycle: Cycle) -> Prices:
     budgets = cycle.state.budgets
     minded = bool(budgets.known) and any(plugin.name == "pdb" for plugin in cycle.framework.plugins)
-    return Prices(cycle.state, budgets.violated, minds_budgets=minded)
-
+    return Prices(cycle.state, budgets.spared if minded else lambda pods: ())

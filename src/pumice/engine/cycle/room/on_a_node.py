@@ -1,17 +1,19 @@
 """The cheapest pods of one node whose leaving lets a pod in.
 
-Sets of units are looked at in the order of their cost, so the first one that makes room and that the plugins agree to is the
-cheapest. What is missing of a resource, and then of cards, is reckoned on the books as they would be; the plugins' filters are
-asked last, on a trial that is taken back.
+What is missing of a resource, and then of cards, is reckoned on the books as they would be; the plugins' filters are asked on a
+trial that is taken back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, combinations
+
+import numpy as np
 
 from pumice.engine.cycle.letting_in import beside_others
+from pumice.engine.cycle.room.cheaper import cheapest
+from pumice.engine.cycle.room.reprieve import minimal
 from pumice.engine.cycle.room.scope import Scope, importance
 from pumice.engine.cycle.room.victims import Cost, Prices, Unit, coherent, units_of
 from pumice.engine.cycle.statement import Statement
@@ -21,12 +23,6 @@ from pumice.engine.placing.placer import Placer
 from pumice.engine.state.holdings import LEAVING
 from pumice.engine.state.jobs import Task
 from pumice.families.protocol import NodeCards
-
-TRIALS = 16
-"""Sets of pods of one node that make room and are agreed to, on which the filters are asked."""
-SETS = 4000
-"""Sets of pods that are looked at on one node. A node with more of them is cleared as far as needed, most important pods spared
-first: that is minimal too, though another set may be cheaper."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +52,12 @@ class Claim:
 
 @dataclass(slots=True)
 class NodeSearch:
-    """One pod and one node."""
+    """One pod and one node. ``trial``: nothing of it is done yet, nor is afterwards."""
 
     scope: Scope
     placer: Placer
     prices: Prices
-    statement: Statement
+    trial: Statement
     claim: Claim
     row: int
     _short: dict[int | str, int] = field(default_factory=dict)
@@ -70,6 +66,8 @@ class NodeSearch:
     """What each unit has of that, in the same order."""
     _going: list[str] = field(default_factory=list)
     _known: dict[frozenset[str], bool] = field(default_factory=dict)
+    _filtered: bool = False
+    """Whether more than resources and cards stands in the way."""
 
     @property
     def claimant(self) -> Task:
@@ -77,67 +75,77 @@ class NodeSearch:
 
     def find(self) -> Room | None:
         """The cheapest room; None where there is none."""
-        ledger, table = self.placer.state.ledger, self.placer.state.ledger.table
-        node = table.name(self.row)
-        held = ledger.by_node.get(node, {})
+        ledger = self.placer.state.ledger
+        held = ledger.by_node.get(self._node, {})
         tasks = self.placer.state.tasks
         units = units_of(self.scope, self.claimant, (tasks[uid] for uid in held if uid in tasks), self.prices)
         if not units:
             return None
-        self._look_at_node(node)
-        units = [unit for unit in units if self._helps(unit, node)]
-        trials = 0
-        for some in self._sets(units):
-            if not self.makes_room(some) or not self.agreed(some):
-                continue
-            if self._try(some, node):
-                return Room(self.row, tuple(some), self.prices.cost(some))
-            trials += 1
-            if trials >= TRIALS:
-                break
-        return None
+        self._look_at_node(self._node)
+        self._filtered = self.claim.short_queue or self.claim.accept is not None or self._refused()
+        try:
+            found = self._cheapest(units)
+            if found is not None and not self._filtered and not self._try(found):
+                self._filtered = True  # what goes matters to a filter that has nothing against the node as it is
+                found = self._cheapest(units)
+        finally:
+            self.trial.rollback()
+        return None if found is None else Room(self.row, tuple(found), self.prices.cost(found))
 
-    # -- the order in which sets are looked at --------------------------------------------------------------------
+    def _cheapest(self, units: Sequence[Unit]) -> list[Unit] | None:
+        self._known.clear()
+        helpful = [unit for unit in units if self._helps(unit)]
+        return cheapest(helpful, tuple(self._short.values()), minimal(helpful, self) if helpful else None, self)
 
-    def _sets(self, units: Sequence[Unit]) -> Iterator[Sequence[Unit]]:
-        looked = 0
-        for violations in self._violations(units):
-            for number, highest in enumerate(dict.fromkeys(unit.highest for unit in units)):
-                among = [unit for unit in units if unit.highest <= highest]
-                if not self.makes_room(among):
-                    continue
-                for size in range(self._fewest(among), len(among) + 1):
-                    found = []
-                    for some in combinations(among, size):
-                        looked += 1
-                        new = number == 0 or any(unit.highest == highest for unit in some)
-                        if new and self._enough(some) and coherent(some):
-                            cost = self.prices.cost(some)
-                            if cost.violations == violations:
-                                found.append((cost, [unit.pods[0].uid for unit in some], some))
-                        if looked > SETS:
-                            yield from self._cleared(among)
-                            return
-                    found.sort(key=lambda entry: entry[:2])
-                    yield from (some for _, _, some in found)
+    @property
+    def _node(self) -> str:
+        return self.placer.state.ledger.table.name(self.row)
 
-    def _violations(self, units: Sequence[Unit]) -> Sequence[int]:
-        if not self.prices.minds_budgets:
-            return (0,)
-        return range(self.prices.violations([pod for unit in units for pod in unit.pods]) + 1)
+    def _refused(self) -> bool:
+        """Whether a filter refuses the node once those who leave it already are gone."""
+        state, framework, cls = self.placer.state, self.placer.framework, self.claimant.cls
+        if not framework.constrains(state, cls):
+            return False
+        with state.ledger.as_promised():
+            return any(verdict.failed.any() for verdict in framework.verdicts(state, cls, np.array([self.row], np.intp)))
 
-    def _cleared(self, among: Sequence[Unit]) -> Iterator[Sequence[Unit]]:
-        """All of them but those that may stay, the most important asked first."""
-        gone = list(among)
-        while not coherent(gone) or not self.agreed(gone):
-            gone.pop()
-            if not gone:
-                return
-        for unit in reversed(list(gone)):
-            fewer = [other for other in gone if other is not unit]
-            if fewer and self.makes_room(fewer):
-                gone = fewer
-        yield gone
+    # -- what is asked about a set of them ------------------------------------------------------------------------
+
+    def gives(self, unit: Unit) -> tuple[int, ...]:
+        return self._gives[unit]
+
+    def cost(self, units: Sequence[Unit]) -> Cost:
+        self.trial.rollback()
+        return self.prices.cost(units)
+
+    def fits(self, units: Sequence[Unit]) -> bool:
+        """Whether the claimant would fit without them, as far as it matters who goes."""
+        if not self._enough(units):
+            return False
+        if not self.claimant.cls.asks and not self._filtered:
+            return True
+        gone = [pod.uid for unit in units for pod in unit.here]
+        key = frozenset(pod.uid for unit in units for pod in unit.pods)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._has_cards(gone) and (not self._filtered or self._try(units))
+        return found
+
+    def coherent(self, units: Sequence[Unit]) -> bool:
+        self.trial.rollback()  # gangs, shares and votes are counted on the books as they are
+        return coherent(units)
+
+    def agreed(self, units: Sequence[Unit]) -> bool:
+        return self.coherent(units) and not self.scope.spared(self.claimant, _in_order(units))
+
+    def spared(self, units: Sequence[Unit]) -> Sequence[Unit]:
+        self.trial.rollback()
+        spared = self.scope.spared(self.claimant, _in_order(units)) if units else {}
+        return [unit for unit in units if any(pod.uid in spared for pod in unit.pods)]
+
+    def broken(self, units: Sequence[Unit]) -> Sequence[Unit]:
+        broken = self.prices.broken(_in_order(units))
+        return [unit for unit in units if any(pod.uid in broken for pod in unit.pods)]
 
     # -- whether a set makes room ---------------------------------------------------------------------------------
 
@@ -156,12 +164,11 @@ class NodeSearch:
             if (short := book.family.least_memory(ask) - free) > 0:
                 self._short[ask.family] = short
 
-    def _helps(self, unit: Unit, node: str) -> bool:
+    def _helps(self, unit: Unit) -> bool:
         """Whether its leaving can change anything: what a pod has none of it cannot give. Filters may mind any pod."""
         ledger = self.placer.state.ledger
         cls = self.claimant.cls
-        helps = self.claim.short_queue or self.placer.framework.constrains(self.placer.state, cls)
-        families, gives = {ask.family for ask in cls.asks}, dict[int | str, int]()
+        helps, families, gives = self._filtered, {ask.family for ask in cls.asks}, dict[int | str, int]()
         for pod in unit.here:
             for column, amount in ledger.columns(pod.request):
                 gives[column] = gives.get(column, 0) + amount
@@ -174,27 +181,6 @@ class NodeSearch:
     def _enough(self, units: Sequence[Unit]) -> bool:
         """Whether they have what is missing, as far as sums tell."""
         return all(sum(self._gives[unit][at] for unit in units) >= short for at, short in enumerate(self._short.values()))
-
-    def _fewest(self, among: Sequence[Unit]) -> int:
-        """So many of them are needed at least."""
-        fewest = 1
-        for at, short in enumerate(self._short.values()):
-            sums = list(accumulate(sorted((self._gives[unit][at] for unit in among), reverse=True)))
-            fewest = max(fewest, 1 + sum(total < short for total in sums))
-        return fewest
-
-    def makes_room(self, units: Sequence[Unit]) -> bool:
-        """Whether the resources and the cards would be there."""
-        if not self._enough(units):
-            return False
-        if not self.claimant.cls.asks:
-            return True
-        gone = [pod.uid for unit in units for pod in unit.here]
-        key = frozenset(gone)
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = self._has_cards(gone)
-        return found
 
     def _has_cards(self, gone: list[str]) -> bool:
         books = self.placer.state.ledger.books
@@ -210,20 +196,21 @@ class NodeSearch:
         plus = {uid: grant for uid, held in promised.items() for grant in held.grants if grant.family == family}
         return ledger.books[family].view(node, without=[*self._going, *gone], plus=plus)
 
-    def agreed(self, units: Sequence[Unit]) -> bool:
-        """Whether the plugins let all of them go together."""
-        pods = sorted((pod for unit in units for pod in unit.pods), key=importance)
-        return not self.scope.spared(self.claimant, pods)
+    def _try(self, units: Sequence[Unit]) -> bool:
+        """On the live books: with its queue's room and all filters. The trial goes on from the last one, for sets that are asked
+        about one after the other are much alike."""
+        wanted = {pod.uid: pod for unit in units for pod in unit.pods}
+        for step in [step for step in self.trial.steps if step.receipt.uid not in wanted]:
+            self.trial.take_back(step)
+        for step in self.trial.steps:
+            del wanted[step.receipt.uid]
+        job, framework = self.claimant.job, self.placer.framework
+        if job is None or not all(self.trial.evict(pod, "") for pod in wanted.values()):
+            return False
+        if not framework.allocatable(job.queue, beside_others(self.claimant, self.claimant.amounts)):
+            return False
+        return self.placer.choose_future(self.claimant.cls, self._node, self.claim.among, self.claim.accept) is not None
 
-    def _try(self, units: Sequence[Unit], node: str) -> bool:
-        """On the live books, taken back at once: with its queue's room and all filters."""
-        mark = self.statement.mark()
-        try:
-            gone = all(self.statement.evict(pod, "") for unit in units for pod in unit.pods)
-            job = self.claimant.job
-            amounts = beside_others(self.claimant, self.claimant.amounts)
-            if not gone or job is None or not self.placer.framework.allocatable(job.queue, amounts):
-                return False
-            return self.placer.choose_future(self.claimant.cls, node, self.claim.among, self.claim.accept) is not None
-        finally:
-            self.statement.rollback(mark)
+
+def _in_order(units: Sequence[Unit]) -> list[Task]:
+    return sorted((pod for unit in units for pod in unit.pods), key=importance)

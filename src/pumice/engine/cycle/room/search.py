@@ -32,14 +32,14 @@ Ordered = Iterator[tuple[Cost, int, int]]
 MUCH: Final = 2**45
 
 
-def cheapest(scope: Scope, placer: Placer, prices: Prices, statement: Statement, claim: Claim) -> Room | None:
+def cheapest(scope: Scope, placer: Placer, prices: Prices, trial: Statement, claim: Claim) -> Room | None:
     """The cheapest room; of equally cheap ones that of the first node by name. None where there is none."""
     best: tuple[Cost, int, Room] | None = None
     found = 0
     for least, place, row in _in_order(scope, placer, claim):
         if best is not None and (best[:2] < (least, place) or found >= CANDIDATES):
             break
-        room = NodeSearch(scope, placer, prices, statement, claim, row).find()
+        room = NodeSearch(scope, placer, prices, trial, claim, row).find()
         if room is not None:
             found += 1
             if best is None or (room.cost, place) < best[:2]:
@@ -80,9 +80,8 @@ def _in_order(scope: Scope, placer: Placer, claim: Claim) -> Ordered:
     lowest = ranks[np.arange(len(rows)), asked.argmax(axis=1)]
     others = np.where(more, (fewest - 1) * lowest, _least(np.where(useful, ranks, MUCH), fewest - 1))
     total = np.where(one, highest, highest + others) + fewest * BASE
-    bundles = np.where(occupants.gangs[rows], 1, fewest)  # all pods of a gang are one
-    emptied = np.zeros(len(rows), np.int64)  # who keeps none is known on the node only
-    columns = (highest, bundles, total, emptied, fewest, least_freed, placer.state.ledger.table.rank()[rows])
+    unknown = np.zeros(len(rows), np.int64)  # which gangs fall, and which jobs keep none, is known on the node only
+    columns = (highest, unknown, total, unknown, least_freed, placer.state.ledger.table.rank()[rows])
     order = np.lexsort(columns[::-1])
     for at in order[enough[order]].tolist():
         *cost, place = (int(column[at]) for column in columns)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,11 +21,11 @@ class Cost(NamedTuple):
 
     violations: int
     highest: int
-    bundles: int
+    fallen: int
+    """Pods of gangs that fall: who can be spared goes before them."""
     total: int
     emptied: int
     """Jobs of several pods that keep none, though no gang falls by it."""
-    pods: int
     freed: int
 
 
@@ -44,11 +44,10 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What pods cost. ``violations``: how many pods beyond what PodDisruptionBudgets allow a set of pods is."""
+    """What pods cost. ``broken``: the uids of those who go beyond what PodDisruptionBudgets allow, where that is a cost."""
 
     state: State
-    violations: Callable[[Sequence[Task]], int]
-    minds_budgets: bool
+    broken: Callable[[Sequence[Task]], Collection[str]]
 
     def unit(self, pods: Sequence[Task], here: Sequence[Task], *, whole: bool) -> Unit:
         pods = sorted(pods, key=importance)
@@ -59,10 +58,10 @@ class Prices:
 
     def cost(self, units: Iterable[Unit]) -> Cost:
         units = tuple(units)
-        pods = [pod for unit in units for pod in unit.pods]
         return Cost(
-            self.violations(pods) if self.minds_budgets else 0, max(unit.highest for unit in units), len(units),
-            sum(unit.total for unit in units), emptied(units), len(pods), sum(unit.freed for unit in units),
+            len(self.broken([pod for unit in units for pod in unit.pods])), max(unit.highest for unit in units),
+            sum(len(unit.pods) for unit in units if unit.whole), sum(unit.total for unit in units), emptied(units),
+            sum(unit.freed for unit in units),
         )  # fmt: skip
 
 
@@ -99,7 +98,7 @@ def units_of(scope: Scope, claimant: Task, pods: Iterable[Task], prices: Prices)
             gang = [pod for pod in job.tasks.values() if pod.status in ALLOCATED_STATUSES]
             if all(not stays(scope, claimant, pod) for pod in gang):
                 units.append(prices.unit(gang, here, whole=True))
-    return sorted(units, key=lambda unit: (unit.highest, len(unit.pods), unit.total, unit.freed, unit.pods[0].uid))
+    return sorted(units, key=lambda unit: (unit.highest, unit.whole, unit.total, unit.freed, unit.pods[0].uid))
 
 
 def coherent(units: Sequence[Unit]) -> bool:
