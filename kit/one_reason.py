@@ -28,8 +28,8 @@ SAID = (
 
 
 def words(text: str) -> str:
-    """A text without its numbers, which may be rewritten later than the words."""
-    return re.sub(r"\d+", "#", text)
+    """A text without its numbers and the counts of its gang, which may be rewritten later than the words."""
+    return re.sub(r"\d+", "#", re.sub(r"^pod group is .*Origin reason is", "pod group, because of", text))
 
 
 def contradictions(engine: Engine, tables: Mapping[str, Mapping[str, Json]], now: float) -> Iterator[str]:

@@ -4,6 +4,7 @@ once."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from functools import cache
 from itertools import count
 from random import Random
@@ -195,6 +196,8 @@ class EngineDoor(Door):
             self.checker.asleep(self.store.tables, self.at)
             for text in contradictions(self.engine, self.store.tables, self.at):
                 self.checker.complain("reasons", text)
+            for text in unsettled(self.engine):
+                self.checker.complain("promised", text)
 
     # -- what it decides ----------------------------------------------------------------------------------------
 
@@ -292,6 +295,15 @@ class EngineDoor(Door):
                 self.store.patch("Pod", f"{effect.namespace}/{effect.name}", nominated)
             case QueueAllocated():
                 self.store.patch("Queue", effect.name, {"status": {"allocated": effect.allocated}})
+
+
+def unsettled(engine: Engine) -> Iterator[str]:
+    """Jobs whose queue counts another amount as promised to them than they still lack."""
+    for job in engine.state.jobs.values():
+        counted = dict(job.inqueue), dict(job.elastic)
+        job.settle()
+        if (dict(job.inqueue), dict(job.elastic)) != counted:
+            yield f"{job.key} is promised {job.inqueue}, its queue counts {counted[0]}; elastic {job.elastic}, {counted[1]}"
 
 
 def _shows(pod: Json, assumed: Json) -> bool:

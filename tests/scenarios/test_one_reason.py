@@ -84,3 +84,15 @@ def test_a_gang_that_lost_a_member_says_so_on_its_pods_and_no_longer_where_they_
     why = "Not enough valid tasks for gang-scheduling, valid: 2, min: 3"
     assert condition(world, "default/g-0") == condition(world, "default/g-1") == why
     assert pending(world) == {("default", "gang"): 2}
+
+
+def test_a_pod_whose_binding_failed_hears_that_its_queue_closed_since() -> None:
+    world = World()
+    world.add(node("n1", cpu="8"), queue("a"), pod("p", cpu="1", queue="a"))
+    world.refuse = lambda bind: True
+    world.cycle()
+    closed = queue("a")
+    closed["status"] = {"state": "Closed"}
+    world.add(closed)
+    world.settle()
+    assert condition(world, "default/p") == "queue a is Closed"

@@ -6,9 +6,9 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from kit.engine_world import World
+from kit.engine_world import ALL_PLUGINS, World
 from kit.full_worlds import BUNDLES, full, gang, gone, one_card
-from kit.objects import node, pod, priority_class, queue
+from kit.objects import group, node, pod, priority_class, queue
 
 Json = dict[str, Any]
 
@@ -179,3 +179,25 @@ def test_a_claimant_that_goes_leaves_no_promise_behind() -> None:
     world.settle(2)
     assert world.node_of("next") == "n1"
     assert not world.engine.state.ledger.pipelined
+
+
+@pytest.mark.parametrize("shares", ["proportion", "capacity"])
+def test_a_gang_that_stands_keeps_its_whole_promise_between_cycles(shares: str) -> None:
+    """It stands on what a terminating pod holds. What it took for the while counted as taken: what it lacked was left of its
+    promise, and a second gang was let in beyond what the cluster has."""
+    world = World(ALL_PLUGINS.replace("name: proportion", f"name: {shares}"))
+    world.grace = True
+    world.add(node("n1", cpu="16"), queue("a"), pod("occupant", cpu="4", queue="a"))
+    world.settle()
+    world.terminate("occupant")
+    first = group("first", minimum=14, queue="a", resources={"cpu": "14"})
+    world.add(first, *(pod(f"first-{i}", cpu="1", group="first") for i in range(14)))
+    world.settle()
+    assert world.groups["default/first"]["status"]["phase"] == "Inqueue"
+    job = world.engine.state.jobs["default/first"]
+    assert world.engine.placer.standing.keys() == {job}
+    assert job.queue.inqueue == {"cpu": 14000}
+    world.add(group("second", minimum=12, queue="a", resources={"cpu": "12"}))
+    world.add(*(pod(f"second-{i}", cpu="1", group="second") for i in range(12)))
+    world.settle()
+    assert world.groups["default/second"]["status"]["phase"] == "Pending"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pumice.engine.cycle.cycle import RETRY, Cycle
 from pumice.engine.cycle.queueing import queues
-from pumice.engine.cycle.statement import Place
+from pumice.engine.cycle.statement import Place, Step
 from pumice.engine.state.jobs import Job
 from pumice.engine.state.topologies import bound_together
 from pumice.engine.state.waiting import never
@@ -16,9 +16,11 @@ ROOM_RETRY = 5.0
 
 def rest(cycle: Cycle) -> None:
     """Take back what did not reach the world, and let everybody wait for what they lack."""
-    for statement in reversed(cycle.promises):
-        statement.rollback()
-    _let_go(cycle)
+    taken_back = [step for statement in reversed(cycle.promises) for step in statement.rollback()]
+    taken_back += _let_go(cycle)
+    for job in {step.task.job: None for step in taken_back}:  # their places counted as taken when jobs were settled last
+        if job is not None and job.known:
+            job.settle()
     for job in cycle.tried:
         _put_to_rest(cycle, job)
     if cycle.standing:  # others saw the held room as taken; who comes anew, and is more important, may have it
@@ -29,14 +31,12 @@ def rest(cycle: Cycle) -> None:
                 cycle.state.agenda.wait(job, cycle.now + RETRY)  # no action of this configuration looks at it
 
 
-def _let_go(cycle: Cycle) -> None:
-    """Take back what standing gangs hold. Nothing of it reached the world, and no Binding may rest on it. Rows of gangs
-    that stand no longer are offered to whoever sleeps."""
+def _let_go(cycle: Cycle) -> list[Step]:
+    """Take back what standing gangs hold, and return it. Nothing of it reached the world, and no Binding may rest on it. Rows of
+    gangs that stand no longer are offered to whoever sleeps."""
     table, before = cycle.state.ledger.table, cycle.placer.standing
-    now = {
-        job: frozenset(step.choice.row for step in statement.rollback() if isinstance(step, Place))
-        for job, statement in reversed(cycle.standing.items())
-    }
+    back = {job: statement.rollback() for job, statement in reversed(cycle.standing.items())}
+    now = {job: frozenset(step.choice.row for step in steps if isinstance(step, Place)) for job, steps in back.items()}
     for job, rows in before.items():
         if job in now:
             continue
@@ -46,6 +46,7 @@ def _let_go(cycle: Cycle) -> None:
         for row in rows:
             table.touch(row, gain=True)
     cycle.placer.standing = now
+    return [step for steps in back.values() for step in steps]
 
 
 def _put_to_rest(cycle: Cycle, job: Job) -> None:

@@ -98,7 +98,7 @@ def _tasks(cycle: Cycle, job: Job, waiting: Waiting) -> list[Effect]:
     for task in job.tasks.values():
         if task.gated or task.puzzling or task.status not in (Status.PENDING, Status.PIPELINED, Status.ALLOCATED):
             continue
-        if task.retry_at > cycle.now:
+        if task.retry_at > cycle.now and waiting.refusal is None:
             continue  # its SchedulerError says more
         reason, message = pod_word(task), waiting.of(task).text
         if task.told == (reason, message):

@@ -240,6 +240,7 @@ class Job(Gang[Task], eq=False):
         if task.status in ALLOCATED_STATUSES and task.amounts != before:
             self._charge(before, -1)
             self._charge(task.amounts, 1)
+            self.settle()
 
     def attach(self, queue: QueueState) -> None:
         """Move to another queue with all sums."""
