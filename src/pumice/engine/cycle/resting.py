@@ -18,9 +18,9 @@ def rest(cycle: Cycle) -> None:
     """Take back what did not reach the world, and let everybody wait for what they lack."""
     taken_back = [step for statement in reversed(cycle.promises) for step in statement.rollback()]
     taken_back += _let_go(cycle)
-    for job in {step.task.job: None for step in taken_back if step.task is not None}:  # their places counted as taken when jobs were settled last
+    for job in {step.task.job: None for step in taken_back if step.task is not None}:
         if job is not None and job.known:
-            job.settle()
+            job.settle()  # when it was settled last, those places counted as taken
     for job in cycle.tried:
         _put_to_rest(cycle, job)
     if cycle.standing:  # others saw the held room as taken; who comes anew, and is more important, may have it
