@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, replace
 from random import Random
@@ -19,16 +20,24 @@ from pumice.cluster.first_objects import SCHEDULER_CONF
 STEPS = 30
 OPEN: tuple[str, ...] = ()
 """Kinds of steps and traits of pods under which some promise is not held yet."""
+VOTES = SCHEDULER_CONF.replace("    enablePreemptable: false\n", "")
+"""Where plugin gang spares whoever would be missed, as in Volcano's built-in configuration: only what gangs have beyond their
+minimum goes, and a pod of its own is a gang of one."""
+
+
 def _making_room(conf: str) -> str:
-    """Where gangs may fall as a whole, as with upstream's configurations; else a pod of its own goes for nobody, either."""
-    gangs = "name: gang\n    enablePreemptable: false\n    enableReclaimable: false\n"
-    return conf.replace("allocate, backfill", MAKES_ROOM[0]).replace("name: gang\n", gangs)
+    """Where gangs may fall as a whole for reclaim as well."""
+    return conf.replace("allocate, backfill", MAKES_ROOM[0]).replace("name: gang\n", "name: gang\n    enableReclaimable: false\n")
+
+
+def _without(plugin: str) -> str:
+    return re.sub(rf"  - name: {plugin}\n(    .*\n)*", "", SCHEDULER_CONF)
 
 
 CONFS = {
     "new cluster": SCHEDULER_CONF,
-    "no gangs": SCHEDULER_CONF.replace("  - name: gang\n", ""),
-    "no shares": SCHEDULER_CONF.replace("  - name: proportion\n", ""),
+    "no gangs": _without("gang"),
+    "no shares": _without("proportion"),
     "capacity": SCHEDULER_CONF.replace("name: proportion", "name: capacity"),
     "tree of queues": SCHEDULER_CONF.replace("name: proportion", f"name: capacity\n    {HIERARCHY}"),
     "spread": SCHEDULER_CONF.replace("SchedulePolicy: binpack", "SchedulePolicy: spread"),
@@ -36,7 +45,8 @@ CONFS = {
     "legacy whole cards": SCHEDULER_CONF.replace(VGPU_ENABLE, "deviceshare.GPUNumberEnable: true"),
     "making room for single pods": SCHEDULER_CONF.replace("allocate, backfill", MAKES_ROOM[0]),
     "making room for gangs": SCHEDULER_CONF.replace("allocate, backfill", MAKES_ROOM[1]),
-    "making room": _making_room(SCHEDULER_CONF.replace("  - name: drf\n", "")),
+    "making room of spare pods": VOTES.replace("allocate, backfill", MAKES_ROOM[0]),
+    "making room": _making_room(_without("drf")),
     "reclaim by capacity": _making_room(SCHEDULER_CONF.replace("name: proportion", "name: capacity")),
     "reclaim in a tree": _making_room(SCHEDULER_CONF.replace("name: proportion", f"name: capacity\n    {HIERARCHY}")),
     "laid out for the most": SCHEDULER_CONF.replace(VGPU_ENABLE, f"{VGPU_ENABLE}\n      pumice.PlanPendingSet: fullest"),

@@ -27,9 +27,11 @@ tiers:
 - plugins:
   - name: priority
   - name: gang
+    enablePreemptable: false
   - name: conformance
 - plugins:
   - name: drf
+    enablePreemptable: false
   - name: deviceshare
     arguments:
       deviceshare.VGPUEnable: true
