@@ -101,6 +101,7 @@ class Cluster:
         """Without any one of those who go, the pods that are promised its node do not fit."""
         assert gone
         state, placer = self.engine.state, self.engine.placer
+        told = {eviction.receipt.uid: eviction.receipt for eviction in state.departures.unanswered}
         by_node: dict[str, list[Task]] = {}
         for task in claimants:
             by_node.setdefault(task.node, []).append(task)
@@ -111,8 +112,7 @@ class Cluster:
             kept = {task.uid: state.ledger.pipelined[task.uid] for task in there}
             for uid in kept:
                 state.ledger.unpipeline(uid)
-            receipt, _ = state.departures._evictions[effect.uid]
-            state.ledger.undo(receipt)
+            state.ledger.undo(told[effect.uid])
             fits = 0
             for task in there:
                 choice = placer.choose_future(task.cls, victim.node)
@@ -140,7 +140,7 @@ class Cluster:
     def leave(self, uids: list[str]) -> None:
         """The pods that wait go, and whoever went for them: the cluster is full again."""
         state = self.engine.state
-        gone = list(state.departures._evictions)
+        gone = [eviction.receipt.uid for eviction in state.departures.unanswered]
         for uid in uids:
             state.pods.drop(convert(Pod, self.shown.pop(uid)))
         for uid in gone:
