@@ -19,6 +19,7 @@ import msgspec
 
 from pumice.apps.scheduler.node_locks import NodeLocks
 from pumice.apps.scheduler.volume_wait import POD_WENT, VolumeWait
+from pumice.apps.service.lease import without_election
 from pumice.engine.effects import Bind
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json
@@ -76,7 +77,7 @@ class Binder:
     """Told of each Binding right before it is sent for the first time."""
     took: Callable[[str, float], None] = lambda stage, seconds: None
     """Told how long PreBind (volumes, locks) and Bind (the call) took."""
-    allowed: Callable[[], bool] = lambda: True
+    allowed: Callable[[], Awaitable[bool]] = without_election
     """Whether Bindings may be sent now. Without the lease they wait: another scheduler may lead, and place others there."""
     given_up: Callable[[Bind], str] = lambda effect: ""
     """Why the gang of a Binding is not bound any more, while it is not; then the rest of it is not sent."""
@@ -150,7 +151,7 @@ class Binder:
         spent, pause = 0.0, 0.1
         while True:
             async with self._room:
-                while not self.allowed():
+                while not await self.allowed():
                     await self.clock.sleep(UNTIL_ALLOWED)
                 if effect.gang and (error := self.given_up(effect)):
                     return Outcome.FAILED, error

@@ -151,7 +151,7 @@ class Scheduler:
         self.informers.seen = lambda task: self.metrics.reached("Watched", task, clock.now())
         self.writer = StatusWriter(cluster, clock, dice, settings.scheduler_names[0], events=settings.events,
                                    busy=lambda: self.binder.in_flight >= BUSY_BINDINGS,
-                                   allowed=lambda: self._election is None or self._election.held)
+                                   allowed=self._leads)
         self.informers.group_gone = self.writer.forget_group
         self.results = results = BindResults(self.engine, self.metrics, self.writer, clock, self._wake, settings.evict_bare_pods)
         self.writer.refused, self.writer.shut = results.eviction_refused, results.gate_stays
@@ -160,7 +160,7 @@ class Scheduler:
             cluster, clock, dice, results.take,
             VolumeWait(cluster, clock, state, lambda: self.engine.volume_patience), settings.bind_concurrency,
             lambda: locks if self.engine.settings.node_lock else None, results.sent, self.metrics.took,
-            allowed=lambda: self._election is None or self._election.held, given_up=results.given_up,
+            allowed=self._leads, given_up=results.given_up,
             overtaking=lambda effect: self.writer.overtaking(effect.uid),
         )  # fmt: skip
 
@@ -249,8 +249,8 @@ class Scheduler:
     async def _decide(self) -> None:
         while True:
             await self._next()
-            if self._election is not None and not self._election.held:
-                await self.clock.sleep(self.settings.retry_period)  # renewed again by then, or the daemon stops
+            if not await self._leads():
+                await self.clock.sleep(self.settings.retry_period)  # the daemon stops
                 continue
             self._cycle()
 
@@ -344,6 +344,9 @@ class Scheduler:
         self._election = election
         assert self._beside is not None, "running"
         self._keeper = self._beside.create_task(self._keep(election))
+
+    async def _leads(self) -> bool:
+        return self._election is None or await self._election.leads()
 
     async def _keep(self, election: Election) -> None:
         await election.keep()

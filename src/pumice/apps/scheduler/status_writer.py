@@ -11,6 +11,7 @@ from random import Random
 
 from pumice.apps.scheduler.event_rate import EventRate
 from pumice.apps.scheduler.status_requests import StatusRequests
+from pumice.apps.service.lease import without_election
 from pumice.apps.service.tasks import Bell
 from pumice.engine.effects import (
     Effect,
@@ -73,8 +74,8 @@ class StatusWriter:
     events: bool = True
     event_rate: EventRate = field(default_factory=EventRate)
     busy: Callable[[], bool] = lambda: False
-    allowed: Callable[[], bool] = lambda: True
-    """Whether this scheduler leads: nobody evicts without the lease."""
+    allowed: Callable[[], Awaitable[bool]] = without_election
+    """Whether this scheduler leads: nothing is written without the lease."""
     refused: Callable[[Evict, str], None] = lambda effect, cause: None
     """Told of an eviction that the API server refuses for good."""
     shut: Callable[[OpenGate], None] = lambda effect: None
@@ -244,8 +245,9 @@ class StatusWriter:
     async def _write(self, key: tuple[str, ...], effect: Effect) -> None:
         attempt = 0
         while self._writing[key] and (attempt < ATTEMPTS or isinstance(effect, Evict)):  # who was told to go must go
-            if isinstance(effect, Evict) and not self.allowed():
-                self.refused(effect, "this scheduler leads no longer")
+            if not await self.allowed():
+                if isinstance(effect, Evict):
+                    self.refused(effect, "this scheduler leads no longer")
                 return
             try:
                 await self._requests.write(effect)

@@ -17,6 +17,11 @@ from pumice.wire.volcano import micro_stamp
 log = logging.getLogger("pumice.lease")
 
 
+async def without_election() -> bool:
+    """Return True: nobody else decides."""
+    return True
+
+
 @dataclass(slots=True)
 class Election:
     """One candidate. Whether a foreign lease has run out is judged by how long it has not changed here, so clocks of
@@ -35,12 +40,28 @@ class Election:
     _seen_at: float = 0.0
     _lease: dict[str, Any] = field(default_factory=dict)
     _renewed: float = -1e9
+    _trying: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def held(self) -> bool:
         """Whether nobody else can have the lease yet: it was renewed less than its duration ago. A process that was stopped
-        for a while learns here, before its next decision, that it may lead no longer."""
+        for a while learns here that it may lead no longer."""
         return self.clock.monotonic() - self._renewed < self.duration
+
+    @property
+    def taken(self) -> bool:
+        """Whether somebody else had it when it was last looked at."""
+        return self._seen[0] not in ("", self.identity)
+
+    async def leads(self) -> bool:
+        """Return whether it leads, before it writes or decides anything: who is late renews the lease first, by a write that
+        fails where somebody else has written it meanwhile. False where another has it; as long as nobody answers, it waits."""
+        while not self.held:
+            if self.taken or (not await self._try_in_time() and self.taken):
+                return False
+            if not self.held:
+                await self.clock.sleep(self.retry)
+        return True
 
     def __post_init__(self) -> None:
         if not self.identity:
@@ -58,7 +79,7 @@ class Election:
             await self.clock.sleep(self.retry)
             if await self._try_in_time():
                 continue
-            if self._seen[0] not in ("", self.identity) or self.clock.monotonic() - self._renewed > self.renew_deadline:
+            if self.taken or self.clock.monotonic() - self._renewed > self.renew_deadline:
                 return
 
     async def release(self) -> None:
@@ -76,7 +97,7 @@ class Election:
         """One attempt; a connection that answers nothing must not outlast the lease."""
         began = self.clock.monotonic()
         try:
-            async with asyncio.timeout(self.renew_deadline / 2):
+            async with asyncio.timeout(self.renew_deadline / 2), self._trying:
                 mine = await self._try()
         except TimeoutError:
             return False

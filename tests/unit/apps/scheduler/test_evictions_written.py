@@ -35,8 +35,11 @@ def written(*effects: Effect, leads: bool = True) -> tuple[Recorder, list[str]]:
     """What is asked for these effects, and which evictions came back as refused."""
     cluster, refused = Recorder(), list[str]()
 
+    async def allowed() -> bool:
+        return leads
+
     async def story() -> None:
-        writer = StatusWriter(cluster, VirtualClock(), random.Random(1), allowed=lambda: leads)  # type: ignore[arg-type]
+        writer = StatusWriter(cluster, VirtualClock(), random.Random(1), allowed=allowed)  # type: ignore[arg-type]
         writer.refused = lambda effect, cause: refused.append(f"{effect.name}: {cause}")
         running = asyncio.create_task(writer.run())
         for effect in effects:

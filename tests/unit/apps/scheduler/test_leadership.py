@@ -8,14 +8,18 @@ from typing import Any
 import pytest
 from kit.faulty_cluster import FaultyCluster, faulty_cluster
 from kit.objects import node, pod
+from kit.room_worlds import room_conf
 from kit.scheduler_daemon import CONF, Daemon, create
 from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.scheduler.daemon import Settings
+from pumice.engine.cycle.cycle import Plan
+from pumice.engine.effects import Evict
 from pumice.model.errors import Unavailable
 from pumice.ports.cluster import ApiError
 from pumice.wire import kinds
 
+PREEMPTING = room_conf("enqueue, allocate, preempt, backfill", spares_gangs="false")
 DURATION, RETRY = 15.0, 2.0
 
 
@@ -177,6 +181,55 @@ def test_a_leader_whose_lease_was_taken_sends_nothing_more() -> None:
         assert not await first.bound("a")
         assert not await first.bound("b")
         assert await holder(cluster) == "upstream_1"
+
+    run_virtually(story())
+
+
+@pytest.mark.parametrize("taken", [False, True], ids=["alone", "another leads"])
+def test_who_is_late_after_a_long_cycle_renews_its_lease_before_anything_else_and_evicts_only_as_the_leader(taken: bool) -> None:
+    async def story() -> None:
+        cluster, clock = await place()
+        await cluster.patch(
+            kinds.CONFIGMAPS, "volcano-scheduler-configmap", {"data": {"volcano-scheduler.conf": PREEMPTING}}, "volcano-system"
+        )
+        await cluster.create(kinds.PRIORITY_CLASSES, {"metadata": {"name": "high"}, "value": 10})
+        first = candidate(cluster, clock, "first")
+        await asyncio.wait_for(first.ready.wait(), 5)
+        await create(cluster, pod("low", cards=4, mib=8000, terminationGracePeriodSeconds=0))
+        await first.bind_all("low")
+        await cluster.patch(kinds.PODS, "low", {"status": {"phase": "Running"}}, "default", subresource="status")
+        election, told = first.scheduler._election, list[str]()
+        assert election is not None
+        asked, cycle = list[str](), first.scheduler.engine.cycle
+
+        def slow(*given: Any, **more: Any) -> Plan:
+            plan = cycle(*given, **more)
+            if found := [effect.name for effect in plan.effects if isinstance(effect, Evict)]:
+                told.extend(found)
+                election._renewed -= 60  # a minute in this cycle, as the clock tells it
+                if taken:
+                    theirs = {"holderIdentity": "upstream_1", "leaseDurationSeconds": 15, "renewTime": "2031-01-01T00:00:00.0Z"}
+                    taking = cluster.patch(kinds.LEASES, "volcano", {"spec": theirs}, "volcano-system")
+                    changing.append(asyncio.create_task(taking))
+                asked.clear()
+            return plan
+
+        changing = list[asyncio.Task[Any]]()
+        first.scheduler.engine.cycle = slow  # type: ignore[method-assign]
+        cluster.fault = lambda verb, path: asked.append(f"{verb} {path}") if verb != "GET" else None  # type: ignore[func-returns-value]
+        await create(cluster, pod("high", cards=4, mib=8000, priorityClassName="high"))
+        if taken:
+            with pytest.raises(Unavailable, match="the lease was lost"):
+                await asyncio.wait_for(first.task, 20)
+            assert told == ["low"]
+            assert "low" in await cluster.pods()
+            assert [one for one in asked if "/leases/" not in one] == []
+        else:
+            await first.until(lambda: first.bound("high"), 20)
+            assert told == ["low"], "once, and not refused"
+            assert asked[0].startswith("PUT")
+            assert "/leases/" in asked[0]
+            await first.close()
 
     run_virtually(story())
 
