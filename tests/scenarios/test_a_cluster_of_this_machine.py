@@ -52,6 +52,22 @@ def test_started_again_every_object_is_there_and_the_address_is_the_same(tmp_pat
         cluster.wait(lambda kube: _running(kube, "stays"))
 
 
+@pytest.mark.parametrize("card", [1, 0], ids=["emulated cards", "no cards"])
+def test_pods_find_pumice_however_the_cluster_was_called(card: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The README runs `pumice burn` in pods, and `.venv/bin/pumice up` leaves PATH as it was."""
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    nodes = tmp_path / "cluster.yaml"
+    nodes.write_text(f"nodes:\n- {{name: a, cards: {card}}}\n")
+    told = "command -v pumice && pumice --version && echo over || echo over"
+    pod = {"metadata": {"name": "p", "namespace": "default"}, "spec": {"terminationGracePeriodSeconds": 0, "containers": [
+        {"name": "c", "image": "any", "command": ["sh", "-c", f"({told}) 2>&1; sleep 1000"]}]}}  # fmt: skip
+    with local_cluster(tmp_path / "d", "--config", str(nodes)) as cluster:
+        cluster.ask(lambda kube: kube.create(PODS, pod))
+        said = cluster.wait(lambda kube: log_with(kube, "p", "over")).split("\n")
+    assert said[0] == str(Path(sys.executable).parent / "pumice")
+    assert said[1].startswith("pumice ")
+
+
 def test_a_card_that_is_full_stays_full_over_a_restart(tmp_path: Path) -> None:
     with local_cluster(tmp_path / "d", "--cards", "1") as cluster:
         cluster.ask(lambda kube: kube.create(PODS, vgpu_pod("first", 9000)))

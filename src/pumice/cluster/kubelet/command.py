@@ -13,6 +13,8 @@ from pumice.cluster.kubelet.settings import KubeletSettings
 
 Json = Mapping[str, Any]
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+OWN_FOLDER = Path(sys.executable).parent
+"""Where ``pumice`` is installed, however it was called: containers of this machine find it there."""
 SHELL = ("sh",)  # who brings a terminal wants one
 IDLE = ("sleep", "infinity")  # images are not unpacked, so their default command is unknown
 
@@ -33,13 +35,15 @@ def base_environment(settings: KubeletSettings, pod: Json, container: Json, pod_
     host, port = api or (settings.api_host, settings.api_port)
     home = "/root" if os.geteuid() == 0 else os.path.expanduser("~")
     out = {"PATH": PATH, "HOSTNAME": hostname(pod), "HOME": home, **settings.container_env}
+    if str(OWN_FOLDER) not in out["PATH"].split(":"):  # behind all else: it may hold a python of its own
+        out["PATH"] += f":{OWN_FOLDER}"
     if container.get("tty"):
         out["TERM"] = "xterm"
     if settings.api_host:
         out |= {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": str(port),
                 "KUBERNETES_PORT": f"tcp://{host}:{port}"}
     if is_own_image(container.get("image") or "", settings.pumice_images):
-        out["PATH"] = f"{Path(sys.executable).parent}:{PATH}"
+        out["PATH"] = f"{OWN_FOLDER}:{PATH}"
         out["NODE_NAME"] = settings.node
         out["PUMICE_BIND_ADDRESS"] = pod_ip  # where all share the machine's network, each listens on its own
     return out
@@ -62,7 +66,7 @@ def command_line(settings: KubeletSettings, container: Json, env: Mapping[str, s
 
 def own_program() -> tuple[str, ...]:
     """The installed ``pumice`` command."""
-    script = Path(sys.executable).parent / "pumice"
+    script = OWN_FOLDER / "pumice"
     return (str(script),) if script.exists() else (sys.executable, "-c", "from pumice.cli.main import main; main()")
 
 
