@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from kit.engine_world import World
 from kit.full_worlds import BUNDLES, SHARES, full, run
-from kit.objects import node, queue
+from kit.objects import node, pod, queue
 from kit.queue_worlds import GPU, gpus, running
 
 Json = dict[str, Any]
@@ -32,6 +32,24 @@ def test_a_queue_gets_back_its_share_and_not_a_pod_more(plugin: str) -> None:
         run(world)
     assert len(world.evictions) == 4
     assert running(world) == {"a": 4, "b": 4}
+
+
+def test_a_queue_gets_its_share_of_what_pods_of_other_schedulers_leave() -> None:
+    """Half of the node is held by pods that no queue pays for. Of all of it each queue would deserve 4: a were not over."""
+    world = World(SHARES % "proportion")
+    foreign = [pod(f"x{i}", limits={GPU: "1"}, scheduler="default-scheduler", nodeName="n1") for i in range(4)]
+    full(world, node("n1", extra={GPU: "8"}), *foreign, queue("a"), queue("b"), *(gpus(f"a{i}", "a") for i in range(4)))
+    world.add(*(gpus(f"b{i}", "b") for i in range(4)))
+    for _ in range(8):
+        world.settle(1)
+        run(world)
+    assert running(world) == {"x": 4, "a": 2, "b": 2}
+    assert len(world.evictions) == 2
+    for i in range(4):
+        world.delete_pod(f"x{i}")
+    world.add(*(gpus(f"a{i}", "a") for i in range(5, 9)))
+    world.settle(8)
+    assert {name: count for name, count in running(world).items() if count} == {"a": 4, "b": 4}
 
 
 @pytest.mark.parametrize("plugin", ["proportion", "capacity"])

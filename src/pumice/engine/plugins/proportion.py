@@ -1,4 +1,8 @@
-"""proportion: queues share the cluster by weight (spec volcano-core 11.5)."""
+"""proportion: queues share the cluster by weight (spec volcano-core 11.5).
+
+What they share is what they can have: the nodes without what pods of other schedulers hold there. Of the whole cluster queues
+would deserve more than there is, none would be over its share, and nothing could be claimed back.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +60,7 @@ class Proportion(
 
     def open(self, session: Session) -> None:
         state = session.state
-        total = {n: v for n, v in state.ledger.table.total.items() if n != PODS}
+        total = {n: v for n, v in state.elsewhere.left().items() if n != PODS}
         kinds = state.ledger.card_kinds_version
         self.shares.divide(state.queues.values(), total, state.charges.expected, kinds)
         self._total, self._reclaims, self._claims = total, "reclaim" in session.actions, None

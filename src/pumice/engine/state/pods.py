@@ -14,6 +14,7 @@ from pumice.engine.state.bookings import Bookings
 from pumice.engine.state.charges import Charges
 from pumice.engine.state.classes import Classes, Kind, PodClass
 from pumice.engine.state.departures import Departures
+from pumice.engine.state.elsewhere import Elsewhere
 from pumice.engine.state.groups import Groups
 from pumice.engine.state.images import images_of
 from pumice.engine.state.interning import repack
@@ -49,6 +50,7 @@ class Pods:
     departures: Departures
     tasks: dict[str, Task]
     scheduler_names: frozenset[str]
+    elsewhere: Elsewhere
     tidied_after: int = 5000
     """At least so many pods go before the tables are made anew."""
     _gone: int = 0
@@ -79,6 +81,8 @@ class Pods:
         if not ours and not owner:
             self._strangers[intern(meta.uid)] = pod.key
         status, kind = task_status(pod), self.classes.kind(pod)
+        if task is None and not ours:
+            self._count_elsewhere(pod, kind, status)
         if owner:
             status = self.departures.seen(meta.uid, status)
             if status is not Status.PENDING:
@@ -111,6 +115,7 @@ class Pods:
         self.departures.gone(uid)
         self.versions.forget(uid)
         self._strangers.pop(uid, None)
+        self.elsewhere.release(uid)
         self.refused.pop(uid, None)
         if task is not None:
             del self.tasks[uid]
@@ -131,6 +136,12 @@ class Pods:
             self._drop_namesake(uid, other.key)
             self.problems.pop(f"Pod {other.key}", None)
             self.put(other, now)
+
+    def _count_elsewhere(self, pod: Pod, kind: Kind, status: Status) -> None:
+        if status in DONE_STATUSES:
+            self.elsewhere.release(pod.metadata.uid)
+        else:
+            self.elsewhere.hold(pod.metadata.uid, intern(pod.spec.node_name), kind.request)
 
     def _hold(self, pod: Pod, kind: Kind, status: Status) -> None:
         if pod.spec.node_name and status not in DONE_STATUSES:

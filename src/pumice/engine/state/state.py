@@ -16,6 +16,7 @@ from pumice.engine.state.budgets import Budgets
 from pumice.engine.state.charges import Charges
 from pumice.engine.state.classes import Classes, PodClass
 from pumice.engine.state.departures import Departures
+from pumice.engine.state.elsewhere import Elsewhere
 from pumice.engine.state.groups import Groups
 from pumice.engine.state.hypernodes import HyperNodes
 from pumice.engine.state.jobs import Job, QueueState, Task
@@ -46,6 +47,7 @@ class State:
         self.agenda, self.budgets = Agenda(), Budgets(self._leaving)
         self.charges = Charges(self.ledger)
         self.promises = Promises(self.ledger, self.agenda)
+        self.elsewhere = Elsewhere(self.ledger.table)
         self.departures = Departures(self.agenda, self.ledger, self.promises, tasks)
         self.reservations = Reservations(self.ledger, self.agenda)
         self.groups = Groups(self.agenda, self.bearers, versions, self.problems, default_queue, implicit_groups)
@@ -57,7 +59,7 @@ class State:
         )  # fmt: skip
         self.pods = Pods(
             self.agenda, versions, self.problems, self.ledger, self.classes, self.charges, self.groups, self.bookings,
-            self.promises, self.departures, tasks, scheduler_names,
+            self.promises, self.departures, tasks, scheduler_names, self.elsewhere,
         )  # fmt: skip
         self.tasks: Mapping[str, Task] = tasks
         self.jobs: Mapping[str, Job] = self.groups.jobs

@@ -38,7 +38,7 @@ def _within_shares(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
         line = lines[queue]
         if framework.overused(queue):
             for job in list(line.line):
-                if job not in untried and _takes_part(cycle, job):
+                if job in untried or _takes_part(cycle, job):
                     _overused(cycle, job)
             continue
         job, goes_on = line.take(), False
