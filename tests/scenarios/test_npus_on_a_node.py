@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 from kit.local_cluster import PUMICE, LocalCluster, local_cluster, phase, vgpu_pod
-from kit.npu_cluster import go_by, machine, ran, script_pod, until_slices
+from kit.npu_cluster import machine, ran, script_pod, until_slices
 
 from pumice.cluster.spec import load
-from pumice.wire.kinds import PODS
+from pumice.wire.kinds import CONFIGMAPS, PODS
 
 ROOT = Path(__file__).parents[2]
 NODES = "nodes:\n- {name: n310p, npus: 2, npu: 310P3, cpu: 16}\n- {name: n910b4, npus: 2, npu: 910B4}\n- {name: gpu, cards: 1}\n"
@@ -42,8 +42,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("npus")
     (folder / "cluster.yaml").write_text(NODES)
     with local_cluster(folder / "d", "--config", str(folder / "cluster.yaml")) as cluster:
-        go_by(cluster, "ascend-hami.yaml")
-        yield cluster
+        yield cluster  # by the configuration of a new cluster: one that emulates NPUs shares them
 
 
 def npu_pod(name: str, word: str, memory: int | None, script: str) -> dict[str, Any]:
@@ -104,6 +103,32 @@ def test_pods_with_npus_and_with_graphics_cards_share_one_scheduler(shared: Loca
 
     shared.wait(running)
     shared.delete_pod("beside-graphics")
+
+
+def test_a_cluster_shares_what_it_emulates_until_somebody_says_otherwise(tmp_path: Path) -> None:
+    """A later start with NPUs brings its own text up to date, and leaves everybody else's alone."""
+    where, hami = tmp_path / "c.yaml", "deviceshare.AscendHAMiVNPUEnable"
+    name, key = "volcano-scheduler-configmap", "volcano-scheduler.conf"
+    cluster = LocalCluster(tmp_path / "d")
+
+    def up_with(nodes: str, *, edited: bool = False) -> str:
+        where.write_text(f"nodes:\n- {{{nodes}}}\n")
+        cluster.up("--config", str(where))
+        try:
+            found = cluster.ask(lambda kube: kube.get(CONFIGMAPS, name, "volcano-system"))["data"][key]
+            if edited:
+                changed = {"data": {key: found.replace("binpack", "spread")}}
+                cluster.ask(lambda kube: kube.patch(CONFIGMAPS, name, changed, "volcano-system"))
+            return str(found)
+        finally:
+            cluster.down()
+
+    assert hami not in up_with("name: a, cards: 1")
+    assert f"{hami}: true" in up_with("name: a, npus: 1, npu: 310P3")
+    assert hami not in up_with("name: a, cards: 1", edited=True)
+    kept = up_with("name: a, npus: 1, npu: 310P3")
+    assert hami not in kept
+    assert "SchedulePolicy: spread" in kept
 
 
 def test_the_example_cluster_can_be_read() -> None:

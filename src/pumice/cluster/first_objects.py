@@ -41,6 +41,9 @@ tiers:
   - name: nodeorder
   - name: binpack
 """
+_VGPU = "      deviceshare.VGPUEnable: true\n"
+WITH_NPUS = SCHEDULER_CONF.replace(_VGPU, f"{_VGPU}      deviceshare.AscendHAMiVNPUEnable: true\n")
+"""Of a cluster that emulates NPUs: it shares what it emulates."""
 
 
 async def ensure(kube: Cluster, spec: ClusterSpec) -> None:
@@ -51,7 +54,7 @@ async def ensure(kube: Cluster, spec: ClusterSpec) -> None:
     if spec.control_plane == "embedded":  # its controllers make the volumes
         await _create(kube, STORAGE_CLASSES, standard_class())
     if not spec.bare:
-        await _configuration(kube)
+        await _configuration(kube, WITH_NPUS if any(node.npus for node in spec.nodes) else SCHEDULER_CONF)
     try:
         async with asyncio.timeout(ESTABLISHED_SECONDS):
             for kind in kinds:
@@ -64,13 +67,17 @@ async def ensure(kube: Cluster, spec: ClusterSpec) -> None:
             await _create(kube, volcano.QUEUES, volcano.default_queue(name, reclaimable=reclaimable))
 
 
-async def _configuration(kube: Cluster) -> None:
+async def _configuration(kube: Cluster, conf: str) -> None:
+    """Where the scheduler is told nothing, or still what an earlier start of this cluster told it."""
     await _create(kube, NAMESPACES, {"metadata": {"name": names.SYSTEM_NAMESPACE}})
-    await _create(kube, CONFIGMAPS, _as_applied({
+    wanted = _as_applied({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": names.SCHEDULER_CONFIGMAP, "namespace": names.SYSTEM_NAMESPACE},
-        "data": {names.SCHEDULER_CONF_KEY: SCHEDULER_CONF},
-    }))  # fmt: skip
+        "data": {names.SCHEDULER_CONF_KEY: conf},
+    })  # fmt: skip
+    found = await _create(kube, CONFIGMAPS, wanted)
+    if found is not None and (found.get("data") or {}).get(names.SCHEDULER_CONF_KEY) in {SCHEDULER_CONF, WITH_NPUS} - {conf}:
+        await kube.patch(CONFIGMAPS, names.SCHEDULER_CONFIGMAP, wanted, names.SYSTEM_NAMESPACE)
     await _create(kube, CONFIGMAPS, {
         "metadata": {"name": f"{names.SCHEDULER_CONFIGMAP}{names.LAST_GOOD}", "namespace": names.SYSTEM_NAMESPACE},
     })  # fmt: skip
@@ -88,17 +95,17 @@ def volcano_kinds() -> list[Json]:
             if entry.name.endswith(".yaml")]  # fmt: skip
 
 
-async def _create(kube: Cluster, resource: Resource, obj: Json) -> None:
-    """Where it is missing. A webhook that is not up yet would be asked before a creation is found to be one too many."""
+async def _create(kube: Cluster, resource: Resource, obj: Json) -> Json | None:
+    """Where it is missing; else what is there is returned. A webhook that is not up yet would be asked before a creation is found
+    to be one too many."""
     try:
-        await kube.get(resource, obj["metadata"]["name"], obj["metadata"].get("namespace", ""))
+        return await kube.get(resource, obj["metadata"]["name"], obj["metadata"].get("namespace", ""))
     except ApiError as error:
         if error.code != 404:
             raise
-    else:
-        return
     try:
         await kube.create(resource, obj)
     except ApiError as error:
         if error.reason != "AlreadyExists":
             raise
+    return None
