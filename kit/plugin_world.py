@@ -54,8 +54,12 @@ class World:
             await asyncio.wait_for(task, 60)
 
 
-def in_a_world(test: Callable[[World], Awaitable[None]], model: MachineModel | None = None) -> Callable[[], None]:
-    """The test in a world of its own, in virtual time, on two V100 unless ``model`` says otherwise."""
+def in_a_world(
+    test: Callable[[World], Awaitable[None]], model: MachineModel | None = None,
+    kubelet: Callable[[Path], FakeKubelet] = FakeKubelet,
+) -> Callable[[], None]:  # fmt: skip
+    """The test in a world of its own, in virtual time, on two V100 unless ``model`` says otherwise. ``kubelet``: by the folder of
+    the plugins' sockets."""
 
     async def play(machine: Machine, cards: NvmlCards) -> None:
         with tempfile.TemporaryDirectory(prefix="pumice") as folder:  # a socket path has at most 107 bytes
@@ -63,7 +67,7 @@ def in_a_world(test: Callable[[World], Awaitable[None]], model: MachineModel | N
             (root / "plugins").mkdir()
             (root / "lib.so").write_bytes(b"\x7fELF first")
             world = World(
-                node_cluster(), FakeKubelet(root / "plugins"), machine, cards,
+                node_cluster(), kubelet(root / "plugins"), machine, cards,
                 vgpu_plugin.Settings(
                     NODE, device_plugin_dir=root / "plugins", hook_path=root / "hook", lock_dir=root / "lock",
                     library=root / "lib.so", node_config=root / "none.json",

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Builds the real control plane that go.mod names, once per go.sum, and prints the directory as the last line.
 # That directory is what KUBEBUILDER_ASSETS (envtest's convention) hands to the tests.
-# Names given as arguments are built besides: e2e.test is Kubernetes' own suite, which `make conformance` runs. helm has a module of its own: it wants newer neighbours than the
-# control plane's, and a new helm shall not build that anew.
+# Names given as arguments are built besides: e2e.test is Kubernetes' own suite, which `make conformance` runs. helm and containerd have
+# modules of their own: they want newer neighbours than the control plane's, and a new helm shall not build that anew.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -42,6 +42,21 @@ build_helm() {
     ln -sfn ".helm-$sum" "$assets/helm"
 }
 
+build_containerd() { # the runtime with CDI, beside Debian's without; in a folder of its own, for the names are Debian's, too
+    local module=github.com/containerd/containerd/v2 version sum name
+    version=$(awk -v module=$module '$1 == module {print $2; exit}' containerd/go.mod)
+    sum=$(cat containerd/go.mod containerd/go.sum | sha256sum | cut -c1-16)
+    mkdir -p "$assets/.containerd-$sum"
+    for name in containerd containerd-shim-runc-v2 ctr; do
+        [ -x "$assets/.containerd-$sum/$name" ] && continue
+        echo "building $name $version ..." >&2
+        CGO_ENABLED=0 GOFLAGS=-mod=readonly go -C containerd build -trimpath \
+            -ldflags "-s -w -X $module/version.Version=$version" -o "$assets/.$name.$$" "$module/cmd/$name"
+        mv "$assets/.$name.$$" "$assets/.containerd-$sum/$name"
+    done
+    ln -sfn ".containerd-$sum" "$assets/containerd-2"
+}
+
 (
     flock 9 # two builds at once would only slow each other down
     build etcd go.etcd.io/etcd/server/v3
@@ -52,5 +67,6 @@ build_helm() {
         esac
     done
     build_helm
+    build_containerd
 ) 9>"$assets/.lock"
 echo "$assets"

@@ -23,6 +23,22 @@ class PatchPod:
 
 
 @dataclass(frozen=True, slots=True)
+class EndPod:
+    """Have the kubelet end a pod for good, whatever its restart policy, as it does past a deadline: a foreign status that says
+    Failed it takes back, and starts the containers anew (seen with 1.36). ``annotation`` and ``message`` say why on the pod."""
+
+    namespace: str
+    name: str
+    uid: str
+    annotation: str
+    message: str
+
+    @classmethod
+    def of(cls, pod: Meta, annotation: str, message: str) -> EndPod:
+        return cls(pod.namespace, pod.name, pod.uid, annotation, message)
+
+
+@dataclass(frozen=True, slots=True)
 class PatchNode:
     """Set or remove (None) annotations and labels of the own node; of that ``version`` alone, where one is given."""
 
@@ -77,4 +93,4 @@ class MakeDirectory:
     fresh: bool = False
 
 
-Effect = PatchPod | PatchNode | PatchStatus | Tell | MakeDirectory | InstallFile
+Effect = PatchPod | EndPod | PatchNode | PatchStatus | Tell | MakeDirectory | InstallFile

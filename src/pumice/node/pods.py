@@ -84,14 +84,16 @@ class Status(Struct, rename="camel", gc=False):
 class NodePod(Struct, rename="camel", gc=False):
     """A pod as the node side sees it.
 
-    ``arrival`` counts the pods as this node's watch brought them; 0 for those that were there when it began. The
-    kubelet follows the same watch and admits in the same order (spec real-kubelet 2).
+    ``arrival`` counts the pods as this node's watch brought them; those that a list brought have one number, for its order says
+    nothing of theirs. The kubelet follows the same watch and admits in the same order (spec real-kubelet 2).
     """
 
     metadata: Meta = msgspec.field(default_factory=Meta)
     spec: Spec = msgspec.field(default_factory=Spec)
     status: Status = msgspec.field(default_factory=Status)
     arrival: int = 0
+    seen: int = 0
+    """Its version when it was first seen: mostly that of its Binding, for nobody writes on a pod before the kubelet does."""
 
     @property
     def uid(self) -> str:

@@ -132,10 +132,10 @@ class _Told:
             return ()
         self._known[key] = told
         if before is None:
-            return (WatchEvent("ADDED", raw, obj),)
+            return (WatchEvent("ADDED", raw, obj, listed=True),)
         if _uid(before) == meta.uid:
-            return (WatchEvent("MODIFIED", raw, obj),)
-        return _gone(key, before), WatchEvent("ADDED", raw, obj)
+            return (WatchEvent("MODIFIED", raw, obj, listed=True),)
+        return _gone(key, before), WatchEvent("ADDED", raw, obj, listed=True)
 
     def not_listed(self) -> Iterator[WatchEvent]:
         """The list is complete: whoever was not in it is gone."""

@@ -5,7 +5,10 @@ It is rewritten after every Allocate (spec real-kubelet 2, Restarts) and lies in
 
 from __future__ import annotations
 
+import base64
 import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -23,6 +26,7 @@ class _Entry(msgspec.Struct, rename="pascal"):
     container_name: str = ""
     resource_name: str = ""
     device_ids: dict[str, list[str] | None] | None = msgspec.field(name="DeviceIDs", default=None)
+    alloc_resp: str | None = None
 
 
 class _Data(msgspec.Struct, rename="pascal"):
@@ -40,6 +44,37 @@ def devices_held(directory: Path, resource: str) -> dict[tuple[str, str], frozen
     if entries is None:
         return None
     return {(entry.pod_uid, entry.container_name): _ids(entry) for entry in entries if entry.resource_name == resource}
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What one container holds of a resource by the kubelet's record, and of the answer that it was given for that the names of
+    the CDI devices and the annotations."""
+
+    pod: str
+    container: str
+    ids: frozenset[str]
+    cdi: tuple[str, ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+def recorded(directory: Path, resource: str) -> tuple[Recorded, ...] | None:
+    """Everybody who holds some of ``resource``; None when there is no readable record."""
+    entries = _entries(directory)
+    return None if entries is None else tuple(_recorded(entry) for entry in entries if entry.resource_name == resource)
+
+
+def _recorded(entry: _Entry) -> Recorded:
+    from google.protobuf.message import DecodeError  # `pumice run` looks into the record, and starts without protobuf
+
+    from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
+
+    try:
+        answer = pb.ContainerAllocateResponse.FromString(base64.b64decode(entry.alloc_resp or ""))
+    except (DecodeError, ValueError):
+        answer = pb.ContainerAllocateResponse()
+    names = tuple(device.name for device in answer.cdi_devices)
+    return Recorded(entry.pod_uid, entry.container_name, _ids(entry), names, dict(answer.annotations))
 
 
 def card_holders(directory: Path) -> frozenset[str]:

@@ -41,10 +41,23 @@ class Handler(Protocol):
 
     async def prefer(self, available: Sequence[str], must: Sequence[str], size: int) -> list[str]: ...
 
+    async def pre_start(self, ids: Sequence[str]) -> None:
+        """The runtime is about to make a container with these devices. Raises PluginError where it must not."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
+    """What the kubelet is to ask beside Allocate: which devices, and before each start of a container."""
+
     preferred: bool = False
+    pre_start: bool = False
+
+    @property
+    def message(self) -> Any:
+        return pb.DevicePluginOptions(
+            get_preferred_allocation_available=self.preferred, pre_start_required=self.pre_start
+        )
 
 
 class Endpoint:
@@ -120,7 +133,7 @@ class Endpoint:
         })  # fmt: skip
 
     async def _get_options(self, request: Any, context: Any) -> Any:
-        return pb.DevicePluginOptions(get_preferred_allocation_available=self._options.preferred)
+        return self._options.message
 
     async def _list_and_watch(self, request: Any, context: Any) -> AsyncIterator[bytes]:
         sent = 0
@@ -156,6 +169,10 @@ class Endpoint:
         return pb.AllocateResponse(container_responses=answers)
 
     async def _pre_start(self, request: Any, context: Any) -> Any:
+        try:
+            await self._handler.pre_start(list(request.devices_ids))
+        except PluginError as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         return pb.PreStartContainerResponse()
 
 
@@ -192,7 +209,7 @@ async def register(kubelet: Path, endpoint: str, resource: str, options: Options
             version="v1beta1",
             endpoint=endpoint,
             resource_name=resource,
-            options=pb.DevicePluginOptions(get_preferred_allocation_available=options.preferred),
+            options=options.message,
         )
         try:
             # The socket file is there before the kubelet listens on it.

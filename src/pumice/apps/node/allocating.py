@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
+from pumice.adapters.kubelet.checkpoint import Recorded
 from pumice.adapters.kubelet.endpoint import PluginError
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
 from pumice.apps.node.directories import make_directory
@@ -16,10 +18,12 @@ from pumice.apps.node.written_node import ANSWER, WrittenNode, answered, persist
 from pumice.apps.service.tasks import first
 from pumice.model.errors import PumiceError
 from pumice.node.answer import Answer
-from pumice.node.pods import Held
+from pumice.node.effects import EndPod, PatchPod
+from pumice.node.pods import Held, NodePod
 from pumice.node.protocol import Allocator, Conflict, Cut, Decision, Outdated, Refuse, Repeat, Serve
 from pumice.ports.cards import CardFacts
 from pumice.ports.cluster import ApiError
+from pumice.wire import names
 
 log = logging.getLogger("pumice.node")
 
@@ -32,6 +36,7 @@ AGAIN = 0.25
 SWEEP_AGAIN = 5.0
 """Seconds after which a pod is marked again that could not be."""
 
+Record = Sequence[Recorded]
 Prepare = Callable[[Answer], Awaitable[None]]
 """Has what an answer names be there before it is given, beside its own directories and files. Raises PumiceError."""
 
@@ -77,15 +82,17 @@ class AllocateHandler:
     told of every pod that was; ``learn`` reads the allocator's configuration again, ``prepare`` is asked before an answer is
     given."""
 
-    def __init__(self, allocator: Allocator, own: WrittenNode, held: Callable[[], Held | None] = lambda: None,
+    def __init__(self, allocator: Allocator, own: WrittenNode, record: Callable[[], Record | None] = lambda: None,
                  slicer: Slicer | None = None, refused: Callable[[], None] = lambda: None,
                  learn: Callable[[Allocator], Awaitable[None]] | None = None,
                  prepare: Prepare | None = None) -> None:  # fmt: skip
-        self._allocator, self._own, self._held, self._learn = allocator, own, held, learn
+        self._allocator, self._own, self._read, self._learn = allocator, own, record, learn
         self._prepare = prepare
         self._slicer, self._refused = slicer, refused
         self._one_at_a_time = asyncio.Lock()
         self._answered: dict[frozenset[str], Serve] = {}
+        self._ended: set[str] = set()
+        """Pods that were ended because they hold what was meant for others."""
         self.lock = NodeLock(own, allocator.lock)
 
     async def prefer(self, available: Sequence[str], must: Sequence[str], size: int) -> list[str]:
@@ -162,18 +169,55 @@ class AllocateHandler:
             return self._allocator.refuse(decision.pod, decision.reason)
         return None if isinstance(decision, Repeat) and not listed else decision
 
+    async def pre_start(self, ids: Sequence[str]) -> None:
+        """Whoever holds these devices by the kubelet's record was answered what was meant for it: the call named nobody, and may
+        have been taken for another pod's. Such a container does not start, and its pod is ended: the other one's share is the
+        other one's."""
+        record = await asyncio.to_thread(self._read)
+        there = {pod.uid: pod for pod in self._own.pods}
+        holders = [one for one in record or () if one.ids == frozenset(ids)]
+        if not holders:
+            raise PluginError("the kubelet's record of devices does not say yet whose these are")
+        for one in holders:
+            if not (meant := self._meant(one)) or meant == (one.pod, one.container):
+                continue
+            other = there[meant[0]].key if meant[0] in there else f"UID {meant[0]}"
+            reason = f"the call for container {one.container} was taken for pod {other}'s (container {meant[1]}), whose share it "
+            reason += "would start with: the kubelet does not say for whom it asks"
+            pod = there.get(one.pod)
+            if pod is None or pod.finished:
+                raise PluginError(reason)
+            raise await self._end(pod, reason)
+
+    def _meant(self, one: Recorded) -> tuple[str, str] | None:
+        """The container that an answer was for; None where nothing tells: it is older than this process's kind of answers."""
+        uid, _, container = one.annotations.get(names.ANSWERED_FOR, "").partition("/")
+        if uid:
+            return uid, container
+        served = self._answered.get(one.ids)
+        return (served.pod.uid, served.container.name) if served is not None else None
+
+    async def _end(self, pod: NodePod, reason: str) -> PluginError:
+        if pod.uid in self._ended:
+            return PluginError(f"pod {pod.key}: {reason}")
+        error = await self._refuse(self._allocator.refuse(pod, reason))
+        if await self._own.perform_soon(EndPod.of(pod.metadata, names.NOT_ITS_DEVICES, reason), "ending the pod", ANSWER):
+            self._ended.add(pod.uid)
+        return error
+
     async def _record(self) -> Held | None:
-        """The kubelet's, which writes down whom it asked for before it asks again: a call for a pod that had gone unseen was
-        answered with the share of the next one, which waits still."""
-        held = await asyncio.to_thread(self._held)
+        """The kubelet's, which writes down whom it asked for before it asks again: where a call was for another pod than the one
+        that was answered for, that one waits still."""
+        record = await asyncio.to_thread(self._read)
         there = {pod.uid for pod in self._own.pods}
+        self._ended &= there
         self._answered = {ids: served for ids, served in self._answered.items() if served.pod.uid in there}
         written: dict[frozenset[str], set[str]] = {}
-        for (uid, _), ids in (held or {}).items():
-            written.setdefault(ids, set()).add(uid)
+        for one in record or ():
+            written.setdefault(one.ids, set()).add(one.pod)
         for ids in [ids for ids, served in self._answered.items() if served.pod.uid not in written.get(ids, {served.pod.uid})]:
             self._allocator.unserved(self._answered.pop(ids))
-        return held
+        return None if record is None else {(one.pod, one.container): one.ids for one in record}
 
     async def _listed(self) -> bool:
         """Look at the pods past the watch, where the API server answers."""
@@ -200,6 +244,8 @@ class AllocateHandler:
         """The answer; None where the pod is gone, and so not the one that is asked for. ``gone``: uids of those of which that was
         said before: one that is listed all the same is refused."""
         pod, patch = decision.pod, decision.patch
+        owner = {names.ANSWERED_FOR: f"{pod.uid}/{decision.container.name}"}
+        decision = replace(decision, answer=replace(decision.answer, annotations={**decision.answer.annotations, **owner}))
         try:
             if self._prepare is not None:
                 await self._prepare(decision.answer)
@@ -207,7 +253,7 @@ class AllocateHandler:
                 await asyncio.to_thread(make_directory, directory)
             await asyncio.to_thread(install_files, decision.answer.files)
             if patch is not None:
-                refused = await persist(lambda: self._own.perform(patch), self._own.clock)
+                refused = await self._written(patch)
                 if refused is not None and refused.code in (404, 409) and pod.uid not in gone:  # or another one has its name
                     return None
                 if refused is not None:
@@ -227,6 +273,18 @@ class AllocateHandler:
         log.info("served pod=%s container=%s %s", pod.key, decision.container.name, decision.summary)
         return message(decision.answer)
 
+    async def _written(self, patch: PatchPod) -> ApiError | None:
+        """The last refusal; None once it is written. A conflict says that somebody was quicker, or that another pod has the name:
+        while a list names the pod it is tried again (spec nvidia-device-plugin 11.2)."""
+        for pause in (0.1, 0.4, 1.0, 0.0):
+            refused = await persist(lambda: self._own.perform(patch), self._own.clock)
+            if refused is None or refused.code != 409 or not await self._listed():
+                break
+            if not pause or patch.uid not in {pod.uid for pod in self._own.pods}:
+                break
+            await self._own.clock.sleep(pause)
+        return refused
+
     async def _refuse(self, decision: Refuse) -> PluginError:
         log.warning("refused: %s", decision.reason)
         self._refused()
@@ -245,6 +303,9 @@ class GivingHandler:
     async def prefer(self, available: Sequence[str], must: Sequence[str], size: int) -> list[str]:
         return []
 
+    async def pre_start(self, ids: Sequence[str]) -> None:
+        return
+
     async def allocate(self, ids: Sequence[str]) -> Any:
         answer = self._allocator.give(self._resource, ids)
         if isinstance(answer, str):
@@ -262,6 +323,9 @@ class CountedHandler:
 
     async def prefer(self, available: Sequence[str], must: Sequence[str], size: int) -> list[str]:
         return []
+
+    async def pre_start(self, ids: Sequence[str]) -> None:
+        return
 
     async def allocate(self, ids: Sequence[str]) -> Any:
         return pb.ContainerAllocateResponse()

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from pumice.adapters.kubelet.checkpoint import devices_held
+from pumice.adapters.kubelet.checkpoint import devices_held, recorded
 from pumice.adapters.kubelet.endpoint import Endpoint, Options, device_list
 from pumice.apps.node.allocating import AllocateHandler, CountedHandler, GivingHandler
 from pumice.apps.node.brand import Brand
@@ -40,10 +40,11 @@ class Plugin:
         self._allocator, self._own, self._watch, self._folder = allocator, own, watch, folder
         self._clock = own.clock
         self._held = partial(devices_held, folder, allocator.resource)
+        self._record = partial(recorded, folder, allocator.resource)
         self._slicer = brand.slicer(own, self._held) if brand.slicer else None
         watch.uncut = self._slicer.closed if self._slicer else None
         self._prepare, self._daemons = brand.prepare, brand.daemons
-        self._handler = AllocateHandler(allocator, own, self._held, self._slicer, watch.soon, brand.learn, brand.prepare)
+        self._handler = AllocateHandler(allocator, own, self._record, self._slicer, watch.soon, brand.learn, brand.prepare)
         self._resumed = False
         self._sick: dict[str, str] = {}
         self._registrations: dict[str, Registration] = {}
@@ -151,7 +152,7 @@ class Plugin:
 
     def _registration(self, resource: str) -> Registration:
         allocates = resource == self._allocator.resource
-        options = Options(preferred=allocates and self._allocator.prefers)
+        options = Options(preferred=allocates and self._allocator.prefers, pre_start=allocates)
         given = resource in self._allocator.given
         giving = GivingHandler(self._allocator, resource, self._prepare) if given else CountedHandler()
         handler = self._handler if allocates else giving

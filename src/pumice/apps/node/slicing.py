@@ -12,13 +12,12 @@ from pumice.apps.service.worker import Worker
 from pumice.model.errors import Unavailable
 from pumice.node.cutting.cutter import Cutter, Given
 from pumice.node.cutting.owners import Owners
-from pumice.node.effects import Tell
+from pumice.node.effects import EndPod, Tell
 from pumice.node.pods import Held
 from pumice.node.protocol import Conflict, Cut, Serve
 from pumice.ports.cards import CardFacts
-from pumice.ports.cluster import ApiError, Cluster
+from pumice.ports.cluster import ApiError
 from pumice.wire import names
-from pumice.wire.kinds import PODS
 from pumice.wire.objects import Meta
 
 log = logging.getLogger("pumice.node")
@@ -31,8 +30,8 @@ GONE = "SliceGone"
 class Slicing:
     """One brand's slices on one node. ``held``: whom the kubelet has given devices."""
 
-    def __init__(self, cutter: Cutter, cluster: Cluster, own: WrittenNode, held: Callable[[], Held | None]) -> None:
-        self._cutter, self._cluster, self._own, self._held = cutter, cluster, own, held
+    def __init__(self, cutter: Cutter, own: WrittenNode, held: Callable[[], Held | None]) -> None:
+        self._cutter, self._own, self._held = cutter, own, held
         self._owners = Owners()
         self._driver = Worker("slices")
         self.closed = cutter.closed
@@ -77,11 +76,8 @@ class Slicing:
         self._driver.close()
 
     async def _fail(self, pod: Meta, message: str) -> None:
-        """Only a kubelet can end a pod for good, whatever its restart policy, and it does so past a deadline. A foreign status
-        that says Failed it takes back, and starts the containers anew (seen with 1.36)."""
-        body = {"metadata": {"uid": pod.uid, "annotations": {names.SLICE_GONE: message}}, "spec": {"activeDeadlineSeconds": 1}}
         try:
-            await self._cluster.patch(PODS, pod.name, body, pod.namespace)
+            await self._own.perform(EndPod.of(pod, names.SLICE_GONE, message))
         except ApiError as error:
             log.warning("pod %s/%s could not be failed, and is tried again at the next start: %s", pod.namespace, pod.name, error)
             return

@@ -99,7 +99,7 @@ def vgpu(
     if settings.mig_strategy == "mixed":
         return brand
     cutter = Cutter(NvmlSlices(), FileJournal(settings.hook_path / "vgpu" / "mig.json"))
-    return replace(brand, slicer=partial(Slicing, cutter, cluster), learn=kept.learn)
+    return replace(brand, slicer=partial(Slicing, cutter), learn=kept.learn)
 
 
 @dataclass(slots=True)

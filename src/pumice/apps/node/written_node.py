@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from pumice.apps.service.own_node import OwnNode
-from pumice.node.effects import Effect, InstallFile, MakeDirectory, PatchNode, PatchPod, PatchStatus, Tell
+from pumice.node.effects import Effect, EndPod, InstallFile, MakeDirectory, PatchNode, PatchPod, PatchStatus, Tell
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError
 from pumice.wire.kinds import NODES, PODS
@@ -36,6 +36,10 @@ class WrittenNode(OwnNode):
             case PatchPod():
                 body: dict[str, Any] = {"metadata": {"uid": effect.uid, "annotations": dict(effect.annotations)}}
                 await self._cluster.patch(PODS, effect.name, body, effect.namespace, subresource="status")
+            case EndPod():
+                notes = {effect.annotation: effect.message}
+                body = {"metadata": {"uid": effect.uid, "annotations": notes}, "spec": {"activeDeadlineSeconds": 1}}
+                await self._cluster.patch(PODS, effect.name, body, effect.namespace)
             case PatchNode():
                 body = {"metadata": {"annotations": dict(effect.annotations)}}
                 if effect.labels:

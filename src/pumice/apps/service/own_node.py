@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import random
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -24,6 +25,9 @@ from pumice.wire.volcano import event_body
 
 log = logging.getLogger("pumice.node")
 
+OF_A_LIST = 1 << 20
+"""Numbers that each list takes: of its pods those that the watch tells of afterwards, in their order, come before the rest."""
+
 
 class OwnNode:
     """A node's view of itself. ``tasks`` keep it; reading is by ``pods``, ``node`` and the two signals."""
@@ -35,6 +39,10 @@ class OwnNode:
         self._gone: set[str] | None = None
         """Pods that the watch took away while a list is on its way."""
         self._arrivals = 0
+        self._listed: int | None = None
+        """The number of those that the present list of the watch has brought."""
+        self._untold: dict[str, Iterator[int]] = {}
+        """Pods that a list past the watch has brought and the watch itself has not told of, with the numbers of that list."""
         self.node: Node | None = None
         self.pods_changed, self.node_changed = Signal(), Signal()
         self.pods_synced, self.node_synced = asyncio.Event(), asyncio.Event()
@@ -57,23 +65,28 @@ class OwnNode:
             listed = await self._cluster.list(PODS, field_selector=f"spec.nodeName={self.name}")
         finally:
             self._gone = None
+        before_them = itertools.count(self._arrivals + 1)
+        number = self._number_of_a_list()
         for item in listed.get("items", []):
             with suppress(msgspec.ValidationError):
                 pod = convert(NodePod, item)
                 known = self._pods.get(pod.uid)
                 before.discard(pod.uid)
                 if pod.uid not in gone and (known is None or _version(pod) >= _version(known)):
-                    self._keep(pod)
+                    if known is None:
+                        self._untold[pod.uid] = before_them
+                    self._keep(pod, number)
         for uid in before:
             self.forget(uid)
 
     def forget(self, uid: str) -> None:
         """That pod is gone, although the watch has not told so yet."""
+        self._untold.pop(uid, None)
         if self._pods.pop(uid, None) is not None:
             self.pods_changed.fire()
 
     async def _watch_pods(self) -> None:
-        watcher = Watcher(self._cluster, self.clock, log, lambda _: self._arrived(self.pods_synced, self.pods_changed))
+        watcher = Watcher(self._cluster, self.clock, log, lambda _: self._pods_arrived())
         take = partial(watcher.taken, "pods of this node", self._on_pod)
         await watcher.watch("pods of this node", PODS, take, field_selector=f"spec.nodeName={self.name}")
 
@@ -81,6 +94,10 @@ class OwnNode:
         watcher = Watcher(self._cluster, self.clock, log, lambda _: self._arrived(self.node_synced, self.node_changed))
         take = partial(watcher.taken, "this node", self._on_node)
         await watcher.watch("this node", NODES, take, field_selector=f"metadata.name={self.name}")
+
+    def _pods_arrived(self) -> None:
+        self._listed = None
+        self._arrived(self.pods_synced, self.pods_changed)
 
     def _arrived(self, synced: asyncio.Event, changed: Signal) -> None:
         synced.set()
@@ -90,23 +107,35 @@ class OwnNode:
         pod = decode(NodePod, event.raw)
         if event.type == "DELETED":
             self._pods.pop(pod.uid, None)
+            self._untold.pop(pod.uid, None)
             if self._gone is not None:
                 self._gone.add(pod.uid)
+        elif event.listed:
+            self._untold.pop(pod.uid, None)
+            self._listed = self._number_of_a_list() if self._listed is None else self._listed
+            self._keep(pod, self._listed)
+        elif (before_the_rest := self._untold.pop(pod.uid, None)) is not None:
+            self._pods[pod.uid].arrival = next(before_the_rest)
+            self._keep(pod, 0)
         else:
-            self._keep(pod)
+            self._arrivals += 1
+            self._keep(pod, self._arrivals)
         self.pods_changed.fire()
 
     def _on_node(self, event: WatchEvent) -> None:
         self.node = None if event.type == "DELETED" else decode(Node, event.raw)
         self.node_changed.fire()
 
-    def _keep(self, pod: NodePod) -> None:
+    def _number_of_a_list(self) -> int:
+        """The arrival of everybody whom one list brings: in which order they came it does not say."""
+        if self.pods_synced.is_set():
+            self._arrivals += OF_A_LIST
+        return self._arrivals
+
+    def _keep(self, pod: NodePod, arrival: int) -> None:
+        """``arrival``: of a pod that was not known."""
         known = self._pods.get(pod.uid)
-        if known is not None:
-            pod.arrival = known.arrival
-        elif self.pods_synced.is_set():
-            self._arrivals += 1
-            pod.arrival = self._arrivals
+        pod.arrival, pod.seen = (arrival, _version(pod)) if known is None else (known.arrival, known.seen)
         self._pods[pod.uid] = pod
 
     async def tell(self, event: Tell) -> None:

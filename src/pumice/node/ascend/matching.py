@@ -139,9 +139,9 @@ def lock_owner(text: str) -> str:
     return f"{parts[1]}/{parts[2]}" if len(parts) == 3 else ""
 
 
-def _turn(found: Work | Broken) -> tuple[bool, int, int, int, str]:
+def _turn(found: Work | Broken) -> tuple[bool, int, int, int, int, str]:
     bound, placed = (_time(found.pod.annotations.get(key, "")) for key in (BIND_TIME, PREDICATE_TIME))
-    return not found.begun, found.pod.arrival, bound, placed, found.pod.key
+    return not found.begun, found.pod.arrival, bound, placed, found.pod.seen, found.pod.key
 
 
 def _time(text: str) -> int:

@@ -119,7 +119,7 @@ def _assigned(pod: NodePod) -> bool:
     return pod.annotations.get(ASSIGNED, "false") != "false"
 
 
-def _turn(pod: NodePod) -> tuple[int, int, str, str]:
+def _turn(pod: NodePod) -> tuple[int, int, int, str, str]:
     text = pod.annotations.get(names.PREDICATE_TIME, "")
     placed = int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else 2**64
-    return (pod.arrival, placed, pod.metadata.creation_timestamp, pod.uid)
+    return (pod.arrival, placed, pod.seen, pod.metadata.creation_timestamp, pod.uid)

@@ -76,5 +76,5 @@ def _cores(assignment: Assignment, per_chip: int) -> int:
     return template_cores(assignment.template) if assignment.template else per_chip * len(assignment.chips)
 
 
-def _order(found: Turn | Broken) -> tuple[int, int, str]:
-    return found.pod.arrival, placed_at(found.pod.annotations), found.pod.key
+def _order(found: Turn | Broken) -> tuple[int, int, int, str]:
+    return found.pod.arrival, placed_at(found.pod.annotations), found.pod.seen, found.pod.key

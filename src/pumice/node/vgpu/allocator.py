@@ -236,6 +236,7 @@ class VgpuAllocator(Allocator):
 
     def unserved(self, served: Serve) -> None:
         self._matcher.unsettle(served.work)
+        self.record.forget(served.work)
         self._answers.pop(served.ids, None)
 
     def refuse(self, pod: NodePod, reason: str, *, mark: bool = True) -> Refuse:

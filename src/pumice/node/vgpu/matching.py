@@ -319,12 +319,12 @@ FAILED: Final[Mapping[str, str]] = {names.BIND_PHASE: "failed", names.VGPU_TIME:
 """Annotations of a pod that could not be served; its assignment stays, the scheduler's books are made from it."""
 
 
-def _turn(found: Work | Broken) -> tuple[bool, int, int, str, str]:
-    """Partly served pods first: the kubelet finishes one pod before it starts the next. Then as they came; the oldest of
-    those that were there before us."""
+def _turn(found: Work | Broken) -> tuple[bool, int, int, int, str, str]:
+    """Partly served pods first: the kubelet finishes one pod before it starts the next. Then as they came; of those that one list
+    brought, as they were bound."""
     meta = found.pod.metadata
     begun = isinstance(found, Work) and found.begun
-    return (not begun, found.pod.arrival, _age(found.pod.annotations), meta.creation_timestamp, found.pod.key)
+    return (not begun, found.pod.arrival, _age(found.pod.annotations), found.pod.seen, meta.creation_timestamp, found.pod.key)
 
 
 def _gives(found: Work | Broken) -> tuple[tuple[int, int], ...] | str:

@@ -43,6 +43,12 @@ class Record:
         parts[work.segment] = work.devices
         self._held[work.pod.uid] = tuple(parts)
 
+    def forget(self, work: Work) -> None:
+        """This was not handed out after all: the call was for somebody else."""
+        parts = self._held.get(work.pod.uid, ())
+        if 0 <= work.segment < len(parts):
+            self._held[work.pod.uid] = tuple(() if at == work.segment else part for at, part in enumerate(parts))
+
     def resume(self, text: str, pods: Iterable[NodePod], held: Held | None, cards: Mapping[str, SharedCard]) -> None:
         """Begin with what the process before published, and with pods that hold devices and are not named there."""
         known = parse_handed_out(text)

@@ -166,3 +166,45 @@ async def test_an_api_server_that_hangs_holds_up_the_node_for_moments_and_not_fo
         world.cluster.gate = _open
         world.cluster.put(pod_object("q", gives(B), uid="u2"))
         assert (await world.kubelet.allocate(NUMBER, 1)).envs["NVIDIA_VISIBLE_DEVICES"] == B
+
+
+@in_a_world
+async def test_pods_that_only_a_list_brought_are_served_in_the_order_of_their_bindings_and_not_of_their_names(world):
+    """Bound while the watch was away: z on card B, a second later a on card A. The kubelet asks in that order."""
+    for relisted in (False, True):
+        async with world.plugin():
+            await ready(world)
+            lose_the_watch(world)
+            later = pod_object("a", gives(A, 8000), uid="u2", time=2)
+            world.cluster.put(later, pod_object("z", gives(B, 1000), uid="u1", time=1))
+            if relisted:  # the API server has forgotten the version of our watch
+                world.cluster.gate = _open
+                await asyncio.sleep(20)
+            for uid, card, limit in (("u1", B, "1000m"), ("u2", A, "8000m")):
+                answer = await world.kubelet.allocate(NUMBER, 1, [f"{card}-0"])
+                given = answer.envs["NVIDIA_VISIBLE_DEVICES"], answer.envs["CUDA_DEVICE_MEMORY_LIMIT_0"]
+                assert given == (card, limit), relisted
+                written(world, ("u1", "train", f"{B}-0"), (uid, "train", f"{card}-0"))
+            written(world)
+            world.cluster.gate = _open
+            for name in ("a", "z"):
+                world.cluster.remove("pods", name)
+            await asyncio.sleep(1)
+
+
+@in_a_world
+async def test_a_pod_whose_write_meets_two_conflicts_in_a_row_is_served_all_the_same(world):
+    async with world.plugin():
+        await ready(world)
+        world.cluster.put(pod_object("p", gives(A, 1000), uid="u1", time=1))
+        conflicts = [1, 1]
+
+        async def twice(verb: str, path: str) -> None:
+            if verb == "PATCH" and "/pods/" in path and conflicts:
+                conflicts.pop()
+                raise ApiError(409, "Conflict", "somebody is quicker")
+
+        world.cluster.gate = twice
+        answer = await world.kubelet.allocate(NUMBER, 1)
+        assert answer.envs["CUDA_DEVICE_MEMORY_LIMIT_0"] == "1000m"
+        assert world.cluster.notes("pods", "p")[names.BIND_PHASE] == "success"
