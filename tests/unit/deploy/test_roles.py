@@ -158,8 +158,6 @@ def test_a_role_allows_what_the_daemons_code_calls_for_and_nothing_else(name, ac
         for verb in rule["verbs"]
     }
     used = {right for module in modules_of(daemons) for right in rights_used(module, account)}
-    if name == "volcano-vgpu-device-plugin.yml":
-        used -= {("", "pods", "patch")}  # only where cards are cut, which this one may not
     if account == "volcano-controllers":  # what the API server asks of whoever makes an owner wait for what it owns
         used |= {("batch.volcano.sh", "jobs/finalizers", "update"), ("batch.volcano.sh", "cronjobs/finalizers", "update"),
                  ("flow.volcano.sh", "jobflows/finalizers", "update")}  # fmt: skip
