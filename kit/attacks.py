@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from kit.tenant_cases import CASES, COVERS, LIFTS, NAMES_CARDS, NPU_CASES, POWERFUL, REACHES, SEES
+from kit.tenant_cases import ADDS, CASES, COVERS, LIFTS, NAMES_CARDS, NAMES_NODE, NPU_CASES, POWERFUL, REACHES, SEES
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/reference/attacks.md"
@@ -48,6 +48,8 @@ class Attack(NamedTuple):
 WITHOUT = {
     LIFTS: "without the policy: held by the limits page",
     SEES: "without it: cards beyond a share have no memory; a container without a share sees them all",
+    ADDS: "without it: devices beside the cards, and no more of a card",
+    NAMES_NODE: "without it: every card by the image's own variable where the node lacks that resource; ours serves nobody so",
     COVERS: "without it: open, the library or its limits are another's",
     NAMES_CARDS: "without it: open where the runtime takes mounts for cards",
     REACHES: "without it: open; Pod Security `baseline` refuses host paths, too",
@@ -126,6 +128,11 @@ BY_API = (
            "tests/contract/test_tenant_policies.py::test_a_container_for_looking_into_a_pod_is_made_to_see_no_card"),
     Attack("every card by envFrom, without a share", HELD, "`tenant-void.yml`, whose variable comes after; without it: open",
            VOIDED),
+    Attack("another team's queue, by an annotation of a pod or by what a PodGroup or a Job says", REFUSED,
+           "`tenant-limits.yml`, where the namespace's annotation `pumice.io/queues` names its own; else open, as with Volcano",
+           "tests/contract/test_tenant_policies.py::test_a_namespace_that_names_its_queues_uses_no_other_teams"),
+    Attack("more devices by the image's own NVIDIA_GDS and the like, beside a share", OPEN,
+           "no more of a card; NVIDIA's runtime reads them of an image as of a pod"),
     Attack("lift the limits by envFrom, beside a share", HELD, "the limits page",
            "tests/scenarios/test_limits_that_hold.py::"
            "test_a_pod_whose_spec_lifts_its_limits_and_whose_processes_clear_theirs_keeps_to_its_share"),

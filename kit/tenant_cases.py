@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 SHARE = {"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": 3000}
 NPU = {"huawei.com/Ascend310P": 1, "huawei.com/Ascend310P-memory": 4096}
-LIFTS, SEES, COVERS, NAMES_CARDS, REACHES, POWERFUL = (
-    "must not set the variables of its limits", "may only say void or none", "nothing may be mounted over",
-    "nothing may be mounted at /var/run/nvidia", "hostPath must not reach", "must not be privileged",
+LIFTS, SEES, ADDS, COVERS, NAMES_CARDS, REACHES, POWERFUL, NAMES_NODE = (
+    "must not set the variables of its limits", "may only say void or none", "must not ask NVIDIA's runtime for more devices",
+    "nothing may be mounted over", "nothing may be mounted at /var/run/nvidia", "hostPath must not reach",
+    "must not be privileged", "must not name its node",
 )  # fmt: skip
 
 
@@ -58,6 +59,15 @@ def beside(container: dict[str, Any], section: str = "containers") -> dict[str, 
     return {**pod, section: [*(pod["containers"] if section == "containers" else ()), {"name": "d", "image": "x", **container}]}
 
 
+def asking(limits: dict[str, Any]) -> dict[str, Any]:
+    return {"resources": {"limits": limits}}
+
+
+def asking_pod(limits: dict[str, Any]) -> dict[str, Any]:
+    return spec(asking(limits))
+
+
+GIVEN_CARDS = ("volcano.sh/vgpu-number", "volcano.sh/gpu-memory", "volcano.sh/gpu-number", "nvidia.com/gpu", "nvidia.com/mig-7g")
 NPU_CASES = (
     Case("an ordinary slice", share(NPU)),
     Case("an ordinary NPU by its cores", share({"huawei.com/npu-core": 8})),
@@ -121,6 +131,16 @@ CASES = (
     Case("slices to be looked at", plain(**env("NVIDIA_MIG_MONITOR_DEVICES", "all")), SEES),
     Case("no card", plain(**env("NVIDIA_VISIBLE_DEVICES", "void"))),
     Case("none by another word", plain(**env("NVIDIA_VISIBLE_DEVICES", "none"))),
+    # more devices, by NVIDIA's runtime
+    *(Case(title, share(**env(name, value)), ADDS) for title, name, value in (
+        ("channels to other machines' memory", "NVIDIA_IMEX_CHANNELS", "0"),
+        ("the switches between cards", "NVIDIA_NVSWITCH", "enabled"),
+        ("storage past the processor", "NVIDIA_GDS", "enabled"), ("the machine's network adapters", "NVIDIA_MOFED", "enabled"),
+        ("cards' memory by the processor", "NVIDIA_GDRCOPY", "enabled"))),
+    Case("more devices by a variable from elsewhere", share(env=[{"name": "NVIDIA_GDS", "valueFrom": {
+        "fieldRef": {"fieldPath": "metadata.name"}}}]), ADDS),
+    Case("more devices in a container beside it", beside(env("NVIDIA_MOFED", "enabled")), ADDS),
+    Case("a whole card of NVIDIA's with its storage", share({"nvidia.com/gpu": 1}, **env("NVIDIA_GDS", "enabled"))),
     # mounts
     Case("a preload of its own", with_volume(share(**mounted("/etc/ld.so.preload"))), COVERS),
     Case("another library", with_volume(share(**mounted("/usr/local/vgpu/libvgpu.so"))), COVERS),
@@ -152,6 +172,13 @@ CASES = (
     Case("the runtime's socket", host("/run/containerd/containerd.sock"), REACHES),
     Case("the machine's books by /var/run, which is /run", host("/var/run/pumice"), REACHES),
     Case("another runtime's socket", host("/var/run/docker.sock"), REACHES),
+    *(Case(title, host(path), REACHES) for title, path in (
+        ("what the runtime reads of devices (CDI)", "/etc/cdi"), ("the same where it is made anew", "/var/run/cdi"),
+        ("the same by /run", "/run/cdi/pumice.json"), ("the runtime's containers", "/var/lib/containerd"),
+        ("their files while they run", "/run/containerd/io.containerd.runtime.v2.task"), ("another runtime's", "/var/lib/docker"),
+        ("CRI-O's", "/var/lib/containers/storage"), ("k3s' own runtime", "/run/k3s/containerd"),
+        ("the driver in a container", "/run/nvidia/driver"), ("the pipes of NVIDIA's own MPS", "/var/run/nvidia/mps"),
+        ("the runtime's configuration", "/etc/containerd/config.toml"), ("NVIDIA's runtime's", "/etc/nvidia-container-runtime"))),
     Case("a host path that climbs", host("/data/../usr/local/vgpu"), REACHES),
     Case("data of the node", host("/data/sets")),
     Case("the node's logs", host("/var/log")),
@@ -161,11 +188,20 @@ CASES = (
     Case("mounting, by the kernel's name", share(securityContext={"capabilities": {"add": ["CAP_SYS_ADMIN"]}}), POWERFUL),
     Case("mounting, in small letters", share(securityContext={"capabilities": {"add": ["sys_admin"]}}), POWERFUL),
     Case("reading other processes", share(securityContext={"capabilities": {"add": ["NET_ADMIN", "SYS_PTRACE"]}}), POWERFUL),
+    *(Case(title, share(securityContext={"capabilities": {"add": [power]}}), POWERFUL) for title, power in (
+        ("opening the node's files by their numbers", "DAC_READ_SEARCH"), ("programs in the kernel", "BPF"),
+        ("the same by the kernel's name", "CAP_BPF"), ("events of other processes", "PERFMON"))),
+    Case("the node's shared memory", {**share(), "hostIPC": True}, POWERFUL),
+    Case("the node's shared memory where no card is shared", {**plain(), "hostIPC": True}),
     Case("every power", share(securityContext={"capabilities": {"add": ["ALL"]}}), POWERFUL),
     Case("the node's processes", {**share(), "hostPID": True}, POWERFUL),
     Case("a privileged container beside it", beside({"securityContext": {"privileged": True}}), POWERFUL),
     Case("a harmless power", share(securityContext={"capabilities": {"add": ["IPC_LOCK"]}})),
     Case("privileged, where no card is shared", plain(securityContext={"privileged": True})),
+    # past every scheduler: a kubelet leaves out what its node does not have, and starts the pod
+    *(Case(f"{name} on a node of its own choice", {**asking_pod({name: 1}), "nodeName": "n1"}, NAMES_NODE)
+      for name in GIVEN_CARDS),
+    Case("no card, on a node of its own choice", {**asking_pod({"nvidia.com/gpu": 0, "cpu": 1}), "nodeName": "n1"}),
     *NPU_CASES,
     # nonsense
     Case("gibibytes where MiB are meant", share({"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": "3Gi"}), "write 3072"),
@@ -197,11 +233,6 @@ class Void(NamedTuple):
     void: bool
 
 
-def asking(limits: dict[str, Any]) -> dict[str, Any]:
-    return {"resources": {"limits": limits}}
-
-
-GIVEN_CARDS = ("volcano.sh/vgpu-number", "volcano.sh/gpu-memory", "volcano.sh/gpu-number", "nvidia.com/gpu", "nvidia.com/mig-7g")
 VOID_CASES = (
     Void("nothing asked for", {}, True),
     Void("a variable of its own", env("A", "b"), True),

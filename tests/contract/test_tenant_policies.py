@@ -8,8 +8,13 @@ from typing import Any
 
 import pytest
 from kit.control_plane import Answer, Api
+from kit.job_world import job, task
 from kit.manifests import manifest
 from kit.tenant_cases import CASES, VOID, VOID_CASES, env, plain, share
+
+from pumice.cluster.first_objects import volcano_kinds
+from pumice.wire import names
+from pumice.wire.volcano import SCHEDULING_API
 
 POLICIES = "/apis/admissionregistration.k8s.io/v1"
 PLACES = {
@@ -23,8 +28,9 @@ ITS_OWN = ("must not contain '..'", "privileged: Forbidden: disallowed by cluste
 """What this API server refuses before any policy is asked."""
 
 
-def put(api: Api, namespace: str, spec: dict[str, Any], name: str = "") -> Answer:
-    body = {"metadata": {"name": name or f"p-{time.monotonic_ns()}"}, "spec": {"automountServiceAccountToken": False, **spec}}
+def put(api: Api, namespace: str, spec: dict[str, Any], name: str = "", **metadata: Any) -> Answer:
+    metadata["name"] = name or f"p-{time.monotonic_ns()}"
+    body = {"metadata": metadata, "spec": {"automountServiceAccountToken": False, **spec}}
     return api.call("POST", f"/api/v1/namespaces/{namespace}/pods", body)
 
 
@@ -79,6 +85,55 @@ def test_a_container_for_looking_into_a_pod_is_held_to_the_same(api: Api, namesp
     assert debug(api, namespace, "mine", **env("NVIDIA_VISIBLE_DEVICES", "all")).code in (403, 422)
     assert debug(api, namespace, "mine", securityContext={"privileged": True}).code in (403, 422)
     assert debug(api, namespace, "mine").code == 200
+
+
+def test_whoever_was_bound_can_be_looked_into(api: Api, namespace: str, limited: None) -> None:
+    """What a new pod must not name stands in each that a scheduler has placed."""
+    assert put(api, namespace, share(), "mine").code == 201
+    bound = {"metadata": {"name": "mine"}, "target": {"kind": "Node", "name": "n1"}}
+    assert api.call("POST", f"/api/v1/namespaces/{namespace}/pods/mine/binding", bound).code == 201
+    answer = debug(api, namespace, "mine")
+    assert answer.code == 200, answer.body
+
+
+def test_a_namespace_that_names_its_queues_uses_no_other_teams(api: Api, namespace: str, limited: None) -> None:
+    for kind in volcano_kinds():
+        api.call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", kind)
+    groups, jobs = "/apis/scheduling.volcano.sh/v1beta1", "/apis/batch.volcano.sh/v1alpha1"
+    api.until_served(f"{groups}/podgroups", f"{jobs}/jobs")
+
+    def pod(queue: str) -> Answer:
+        return put(api, namespace, plain(), annotations={names.QUEUE_NAME: queue} if queue else {})
+
+    def group(queue: str) -> Answer:
+        body = {"apiVersion": SCHEDULING_API, "kind": "PodGroup", "metadata": {"generateName": "g-"},
+                "spec": {"minMember": 1, **({"queue": queue} if queue else {})}}  # fmt: skip
+        return api.call("POST", f"{groups}/namespaces/{namespace}/podgroups", body)
+
+    def volcano_job(queue: str) -> Answer:
+        body = job(f"j-{time.monotonic_ns()}", task("a"), namespace=namespace, queue=queue or "default")
+        return api.call("POST", f"{jobs}/namespaces/{namespace}/jobs", body)
+
+    makers = (pod, group, volcano_job)
+    assert [make("sales").code for make in makers] == [201, 201, 201], "it names none: any will do"
+    earlier = pod("sales").json["metadata"]["name"], group("sales").json["metadata"]["name"]
+    api.merge(f"/api/v1/namespaces/{namespace}", {"metadata": {"annotations": {names.NAMESPACE_QUEUES: "research, nightly"}}})
+    deadline = time.monotonic() + 60
+    while pod("sales").code == 201:
+        assert time.monotonic() < deadline, "the annotation does not come into force"
+        time.sleep(0.2)
+    for make in makers:
+        refused = make("sales")
+        assert "queue sales is none of this namespace's" in refused.json["message"]
+        for own in ("", "default", "research", "nightly"):
+            answer = make(own)
+            assert answer.code == 201, answer.body
+    at = f"/api/v1/namespaces/{namespace}/pods/{pod('nightly').json['metadata']['name']}"
+    for door in (at, f"{at}/status"):
+        moved = {"metadata": {"annotations": {names.QUEUE_NAME: "sales"}}}
+        assert api.call("PATCH", door, moved, media="application/merge-patch+json").code in (403, 422)
+    api.merge(f"/api/v1/namespaces/{namespace}/pods/{earlier[0]}", {"metadata": {"labels": {"a": "b"}}})
+    api.merge(f"{groups}/namespaces/{namespace}/podgroups/{earlier[1]}", {"status": {"phase": "Running"}})
 
 
 def test_pods_that_run_the_node_may_say_all_of_it(api: Api, limited: None) -> None:

@@ -73,5 +73,6 @@ def owned_by(role: dict[str, Any]) -> list[dict[str, Any]]:
 
 def needed(rules: Iterable[Rule]) -> frozenset[Resource]:
     """What has to be watched to decide by these rules, beside what stands in the requests."""
-    asks = {"jobs": {QUEUES}, "cronjobs": {QUEUES}, "podgroups": {QUEUES, NAMESPACES}, "queues": {QUEUES}}
+    asks = {"jobs": {QUEUES}, "cronjobs": {QUEUES}, "podgroups": {QUEUES, NAMESPACES}, "queues": {QUEUES},
+            "tenants": {NAMESPACES}}  # fmt: skip
     return frozenset().union(*(asks.get(rule.word, set()) for rule in rules))

@@ -12,7 +12,7 @@ import posixpath
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from pumice.admission.review import Answer, Json, Request, Settings, View, put
+from pumice.admission.review import CREATE, Answer, Json, Request, Settings, View, put
 from pumice.families.amounts import LARGEST_CARD, meant_mib
 from pumice.wire import limits_page, names, variables
 from pumice.wire.quantity import parse_quantity
@@ -32,6 +32,11 @@ LIMITING: Final = (
 )  # fmt: skip
 VISIBLE: Final = (variables.NVIDIA_VISIBLE_DEVICES, variables.ASCEND_VISIBLE_DEVICES)
 SEEING: Final = ("NVIDIA_MIG_CONFIG_DEVICES", "NVIDIA_MIG_MONITOR_DEVICES")
+ADDING: Final = (
+    variables.NVIDIA_IMEX_CHANNELS, variables.NVIDIA_NVSWITCH, variables.NVIDIA_GDS, variables.NVIDIA_MOFED,
+    variables.NVIDIA_GDRCOPY,
+)  # fmt: skip
+"""By which NVIDIA's runtime adds devices to those that a container sees."""
 NOTHING: Final = ("", "void", "none")
 OURS: Final = (
     posixpath.dirname(limits_page.PATH), "/tmp/vgpu", "/tmp/vgpulock", "/etc/ld.so.preload", "/mps", "/hami-vnpu-core",
@@ -42,9 +47,14 @@ CARD_MOUNTS: Final = ("/var/run/nvidia-container-devices", "/run/nvidia-containe
 HOST: Final = (
     "/usr/local/vgpu", "/tmp/vgpu", "/tmp/vgpulock", "/run/pumice", "/var/run/pumice", "/var/lib/kubelet", "/dev", "/proc",
     "/sys", "/run/containerd", "/var/run/containerd", "/run/crio", "/var/run/crio", "/run/docker.sock", "/var/run/docker.sock",
-    "/etc/kubernetes", "/usr/local/hami-vnpu-core", "/usr/local/hami-shared-region",
+    "/run/k3s", "/var/run/k3s", "/var/lib/containerd", "/var/lib/containers", "/var/lib/docker", "/var/lib/rancher",
+    "/etc/containerd", "/etc/crio", "/etc/docker", "/etc/nvidia-container-runtime", "/etc/cdi", "/run/cdi",
+    "/var/run/cdi", "/run/nvidia", "/var/run/nvidia", "/etc/kubernetes", "/usr/local/hami-vnpu-core",
+    "/usr/local/hami-shared-region",
 )  # fmt: skip
-POWERS: Final = ("ALL", "SYS_ADMIN", "SYS_PTRACE", "SYS_MODULE", "SYS_RAWIO", "MKNOD")
+POWERS: Final = (
+    "ALL", "SYS_ADMIN", "SYS_PTRACE", "SYS_MODULE", "SYS_RAWIO", "MKNOD", "DAC_READ_SEARCH", "BPF", "PERFMON",
+)  # fmt: skip
 
 LIFTS: Final = (
     "a pod that shares a card must not set the variables of its limits (CUDA_DEVICE_*, CUDA_DISABLE_CONTROL, "
@@ -55,23 +65,35 @@ SEES: Final = (
     "NVIDIA_VISIBLE_DEVICES and ASCEND_VISIBLE_DEVICES may only say void or none: which cards a container sees follows from what "
     "it asks for"
 )
+ADDS: Final = (
+    "a pod that shares a card must not ask NVIDIA's runtime for more devices (NVIDIA_IMEX_CHANNELS, NVIDIA_NVSWITCH, NVIDIA_GDS, "
+    "NVIDIA_MOFED, NVIDIA_GDRCOPY): the device plugin sets them"
+)
 COVERS: Final = (
     "nothing may be mounted over what holds the limits: /usr/local/vgpu, /tmp/vgpu, /tmp/vgpulock, /etc/ld.so.preload, "
     "/mps, /hami-vnpu-core, /hami-vnpu-shmem, /hami-shared-region"
 )
 NAMES_CARDS: Final = "nothing may be mounted at /var/run/nvidia-container-devices: NVIDIA's runtime takes what is there for cards"
 REACHES: Final = (
-    "hostPath must not reach what the node keeps of shared cards (/usr/local/vgpu, /tmp/vgpulock, /var/lib/kubelet, /dev, ...)"
+    "hostPath must not reach what the node keeps of shared cards and of containers (/usr/local/vgpu, /var/lib/kubelet, /run/cdi, "
+    "/run/nvidia, /var/lib/containerd, /dev, ...)"
 )
 POWERFUL: Final = (
-    "a pod that shares a card must not be privileged, see the node's processes, or have ALL, SYS_ADMIN, SYS_PTRACE, SYS_MODULE, "
-    "SYS_RAWIO or MKNOD"
+    "a pod that shares a card must not be privileged, see the node's processes or shared memory (hostPID, hostIPC), or have ALL, "
+    "SYS_ADMIN, SYS_PTRACE, SYS_MODULE, SYS_RAWIO, MKNOD, DAC_READ_SEARCH, BPF or PERFMON"
+)
+NAMES_NODE: Final = (
+    "a pod that asks for cards must not name its node: a scheduler places it; a kubelet passes over what its node does not have, "
+    "and starts it"
 )
 NO_CARD: Final = "asks for no card; add volcano.sh/vgpu-number: 1"
 
 
 def validate(request: Request, view: View, settings: Settings) -> Answer:
-    return Answer("; ".join(refusals(request.object)))
+    found = refusals(request.object)
+    if request.operation == CREATE:
+        found += [text for text in (_left_to_a_scheduler(request.object), _of_its_queues(request, view)) if text]
+    return Answer("; ".join(found))
 
 
 def mutate(request: Request, view: View, settings: Settings) -> Answer:
@@ -169,6 +191,29 @@ def _reaches_nothing(spec: Json) -> bool:
     )
 
 
+def _adds_nothing(spec: Json) -> bool:
+    return not _shares(spec) or not any(entry.get("name") in ADDING for entry in _env(spec))
+
+
+def _left_to_a_scheduler(pod: Json) -> str:
+    """Once it is bound, its node stands there for everybody."""
+    spec = pod.get("spec") or {}
+    return NAMES_NODE if spec.get("nodeName") and any(_has_cards(container) for container in _containers(spec)) else ""
+
+
+def _of_its_queues(request: Request, view: View) -> str:
+    """Where a namespace names the queues that are its own, any other but the default one is refused."""
+    said = (request.object.get("metadata") or {}).get("annotations") or {}
+    queue = said.get(names.QUEUE_NAME) or names.DEFAULT_QUEUE
+    if queue == names.DEFAULT_QUEUE:
+        return ""
+    meta = (view.namespace(request.namespace) or {}).get("metadata") or {}
+    own = (meta.get("annotations") or {}).get(names.NAMESPACE_QUEUES)
+    if not own or queue in [name.strip() for name in own.split(",")]:
+        return ""
+    return f"queue {queue} is none of this namespace's, which its annotation {names.NAMESPACE_QUEUES} names: {own}"
+
+
 def _is_modest(spec: Json) -> bool:
     def modest(container: Json) -> bool:
         context = container.get("securityContext") or {}
@@ -176,12 +221,14 @@ def _is_modest(spec: Json) -> bool:
         added = {str(power).upper().removeprefix("CAP_") for power in (context.get("capabilities") or {}).get("add") or ()}
         return not context.get("privileged") and not added & set(POWERS)
 
-    return not _shares(spec) or (not spec.get("hostPID") and all(modest(container) for container in _containers(spec)))
+    apart = not spec.get("hostPID") and not spec.get("hostIPC")
+    return not _shares(spec) or (apart and all(modest(container) for container in _containers(spec)))
 
 
 RULES: Final[tuple[tuple[Callable[[Json], bool], str], ...]] = (
     (_keeps_limits, LIFTS),
     (_sees_its_own, SEES),
+    (_adds_nothing, ADDS),
     (_covers_nothing, COVERS),
     (_names_no_cards, NAMES_CARDS),
     (_reaches_nothing, REACHES),

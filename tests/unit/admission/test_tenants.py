@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from kit.manifests import manifest
-from kit.tenant_cases import CASES, VOID, VOID_CASES, Case, Void, env
+from kit.tenant_cases import CASES, VOID, VOID_CASES, Case, Void, env, plain
 
 from pumice.admission import tenants
 from pumice.admission.review import Request, Settings
@@ -28,7 +28,8 @@ def test_no_two_cases_have_one_title() -> None:
 
 def test_the_policies_speak_the_words_of_the_rules() -> None:
     first, *_ = [obj for obj in manifest("tenant-limits.yml") if obj["kind"] == "ValidatingAdmissionPolicy"]
-    assert [validation["message"] for validation in first["spec"]["validations"]] == [message for _, message in tenants.RULES]
+    said = [*(message for _, message in tenants.RULES), tenants.NAMES_NODE]
+    assert [validation["message"] for validation in first["spec"]["validations"]] == said
 
 
 @pytest.mark.parametrize("case", VOID_CASES, ids=lambda case: case.title)
@@ -50,3 +51,26 @@ def test_a_container_for_looking_into_a_pod_sees_no_card() -> None:
         {"op": "add", "path": "/spec/ephemeralContainers/1/env", "value": [VOID]},
         {"op": "add", "path": "/spec/ephemeralContainers/2/env", "value": [*env("A", "b")["env"], VOID]},
     ]
+
+
+class Namespaces:
+    """A view of one namespace, ``ns1``."""
+
+    def __init__(self, **said: str) -> None:
+        self._said = said
+
+    def namespace(self, name: str) -> dict[str, Any]:
+        return {"metadata": {"name": name, "annotations": {f"pumice.io/{key}": text for key, text in self._said.items()}}}
+
+
+@pytest.mark.parametrize(("queue", "fine"), [
+    ("", True), ("default", True), ("research", True), ("nightly", True), ("sales", False),
+])  # fmt: skip
+def test_a_namespace_that_names_its_queues_uses_no_other_teams(queue: str, fine: bool) -> None:
+    pod = {"metadata": {"annotations": {"scheduling.volcano.sh/queue-name": queue}}, "spec": plain()}
+
+    def refused(view: Any) -> str:
+        return tenants.validate(Request("CREATE", "ns1", "p", pod, {}), view, Settings()).refused
+
+    assert ("none of this namespace's" in refused(Namespaces(queues="research, nightly"))) != fine
+    assert refused(Namespaces()) == refused(Namespaces(queues="")) == ""
