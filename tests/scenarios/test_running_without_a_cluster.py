@@ -172,6 +172,8 @@ BAD = [
     (["--cores", "half"], "percent of the card's compute"),
     (["--gpu", "7"], "this machine has cards 0 to 1"),
     (["--gpu", "GPU-beef"], "this machine has cards 0 to 1"),
+    (["--gpus", "3", "--memory", "1000"], "--gpus 3: this machine has 2; --gpus all takes every card"),
+    (["--gpu", "1", "--gpus", "1"], "one of the two is enough"),
     (["--gpu", "first"], "the number of a card such as 0"),
     (["--priority", "2"], "0 is high, 1 is low"),
     (["--memroy", "3000"], "no such option: --memroy; did you mean --memory?"),
@@ -185,6 +187,24 @@ def test_a_mistake_is_one_line_and_exit_code_2(here: OneMachine, options: list[s
     assert done.stdout == ""
     assert words in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+HIDDEN = [
+    ("", "CUDA_VISIBLE_DEVICES=: CUDA shows a program no card then"),
+    ("-1", "CUDA_VISIBLE_DEVICES=-1: CUDA shows a program no card then"),
+    ("5", "CUDA_VISIBLE_DEVICES=5: this machine has cards 0 to 1"),
+]
+
+
+@pytest.mark.parametrize(("visible", "words"), HIDDEN)
+def test_cards_that_the_environment_hides_are_not_shared(here: OneMachine, visible: str, words: str) -> None:
+    hidden = {"CUDA_VISIBLE_DEVICES": visible}
+    done = here.pumice("run", "--emulated", str(here.directory), "--", "true", env=hidden)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
+    named = here.pumice("run", "--emulated", str(here.directory), "--gpu", "1", "--", "true", env=hidden)
+    assert named.returncode == 0, named.stderr
 
 
 DASHES = [

@@ -59,6 +59,9 @@ def test_a_limit_is_changed_only_to_what_the_card_and_the_program_allow(here: On
     assert re.search(r"uses 11[5-9]\d MiB, more than the 500 MiB it would keep", lowered.stderr)
     assert limit("--memory", "500", "--force").returncode == 0
     assert here.run("--memory", "4600", "--", "true").returncode == 0  # what was given back can be had
+    cores = limit("--cores", "30")
+    assert cores.returncode == 0, f"no memory is taken by it: {cores.stderr}"
+    assert limit("--memory", "400").returncode == 2
 
 
 def test_a_limit_is_changed_by_any_process_of_the_program(here: OneMachine) -> None:

@@ -53,7 +53,7 @@ def run(
         "(default: the first of CUDA_VISIBLE_DEVICES, else 0).")
     ] = None,
     gpus: Annotated[str | None, flags.Option(
-        metavar="N", help="So many cards, those where most is free; memory and cores are of each.")
+        metavar="N|all", help="So many cards, those where most is free; memory and cores are of each.")
     ] = None,
     priority: Annotated[str, flags.Option(
         metavar="N", show_default=False, help="0 high, 1 low (the default): low waits while high is at work on the same card.")
@@ -118,8 +118,8 @@ def _hint(command: list[str]) -> str:
 def _request(memory: str | None, cores: str, gpu: str | None, gpus: str | None, priority: str) -> Request:
     from pumice.local.request import parse_cards, parse_priority, parse_shares
 
-    cards, count = parse_cards(gpu, gpus, os.environ.get(variables.CUDA_VISIBLE_DEVICES, ""))
-    return parse_shares(memory, cores, cards, count, parse_priority(priority))
+    chosen = parse_cards(gpu, gpus, os.environ.get(variables.CUDA_VISIBLE_DEVICES))
+    return parse_shares(memory, cores, chosen.cards, chosen.count, parse_priority(priority), chosen.source)
 
 
 def _world(emulated: str | None, present: dict[str, str]) -> tuple[dict[str, str], Place, Path | None]:

@@ -132,13 +132,17 @@ class Allocator:
 
     def _settled(self, request: Request) -> Request:
         """The request with its cards as UUIDs, none for any, and their number. Raises BadInput."""
-        uuids = tuple(self._named(name) for name in request.cards)
+        uuids = tuple(self._named(name, request.source) for name in request.cards)
         if len(set(uuids)) < len(uuids):
-            raise BadInput(f"--gpu {','.join(request.cards)}: names a card twice")
-        count = request.count or len(uuids) or len(self._facts)
+            raise BadInput(f"{_naming(request.source, ','.join(request.cards))}: names a card twice")
+        present = len(uuids) or len(self._facts)
+        if request.count > present:
+            raise BadInput(f"--gpus {request.count}: {request.source} leaves {present} in view" if uuids else
+                           f"--gpus {request.count}: this machine has {present}; --gpus all takes every card")  # fmt: skip
+        count = request.count or present
         return replace(request, cards=uuids, count=count)
 
-    def _named(self, card: str) -> str:
+    def _named(self, card: str, source: str) -> str:
         if card.isdigit():
             found = [fact.uuid for fact in self._facts.values() if fact.index == int(card)]
         else:
@@ -146,16 +150,21 @@ class Allocator:
         if len(found) == 1:
             return found[0]
         if found:
-            raise BadInput(f"--gpu {card}: {len(found)} cards have UUIDs that begin so; give more of it")
+            raise BadInput(f"{_naming(source, card)}: {len(found)} cards have UUIDs that begin so; give more of it")
         indices = sorted(fact.index for fact in self._facts.values())
         there = f"cards {indices[0]} to {indices[-1]}" if len(indices) > 1 else f"card {indices[0]} only"
-        raise BadInput(f"--gpu {card}: this machine has {there}")
+        raise BadInput(f"{_naming(source, card)}: this machine has {there}")
 
     def _room(self, card: Card, usage: Usage) -> Room:
         fact = self._facts[card.uuid]
         closed = IN_SLICES if card.mode is Mode.MIG else card.blocked
         return Room(fact.index, card.uuid, fact.name, card.total, max(0, card.total - usage.memory),
                     max(0, 100 - usage.cores), closed)  # fmt: skip
+
+
+def _naming(source: str, card: str) -> str:
+    """What is to be blamed for the name of a card: the flag with it, or the variable as it stands."""
+    return f"{source} {card}" if source == "--gpu" else source
 
 
 def _pod(request: Request, number: str) -> Pod:

@@ -35,7 +35,7 @@ def change(booking: Booking, place: Place, request: Request, facts: Sequence[Car
         grant = allocator.resize(request, current)
         changed = msgspec.structs.replace(current, annotations=allocator.annotations(grant, now_ns))
         if not force:
-            _refuse_taking(changed)
+            _refuse_taking(changed, current)
         # Booked is at every moment at least what is enforced: first book more, or first allow less.
         if _more(changed, current):
             if found := handed_out(place.machine):
@@ -53,10 +53,11 @@ def change(booking: Booking, place: Place, request: Request, facts: Sequence[Car
     return changed
 
 
-def _refuse_taking(changed: Booking) -> None:
-    for card, device in changed.held:
+def _refuse_taking(changed: Booking, current: Booking) -> None:
+    """Raises BadInput where the change takes memory that is in use; what it leaves as it is it does not take."""
+    for (card, device), before in zip(changed.held, current.devices, strict=True):
         held = used(changed, device.uuid)
-        if device.memory * MIB < held:
+        if device.memory < before.memory and device.memory * MIB < held:
             where = f" on card {card.index}" if len(changed.cards) > 1 else ""
             raise BadInput(
                 f"{changed.id} uses {-(-held // MIB)} MiB{where}, more than the {device.memory} MiB it would keep; --force "

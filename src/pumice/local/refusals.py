@@ -55,9 +55,6 @@ def why(books: Books, request: Request, without: str) -> str:
 
 
 def _headline(request: Request, rooms: Sequence[Room]) -> str:
-    if request.count > len(rooms):
-        there = "there is one" if len(rooms) == 1 else f"there are {len(rooms)}"
-        return f"{request.count} cards are wanted, each with {request.words}, and {there}"
     if request.count == 1:
         if len(rooms) == 1:
             return f"card {rooms[0].index} has no room for {request.words}"
@@ -93,14 +90,13 @@ def _elsewhere(books: Books, request: Request, without: str) -> str:
 
 
 def _smaller(books: Books, request: Request, rooms: Sequence[Room], without: str) -> str:
-    """The most that would fit on as many of these cards, or on as many as are there."""
-    count = min(request.count, len(rooms))
+    """The most that would fit on as many of these cards."""
     by_room = sorted(rooms, key=lambda room: -room.memory)
-    for last in range(count - 1, len(by_room)):
+    for last in range(request.count - 1, len(by_room)):
         best, memory = by_room[: last + 1], by_room[last].memory
         wanted = request.memory or by_room[last].total * (request.percent or 100) // 100
         cores = min((room.cores for room in best if room.cores), default=0)
-        smaller = replace(request, memory=min(wanted, memory), percent=0, count=count,
+        smaller = replace(request, memory=min(wanted, memory), percent=0,
                           cores=min(request.cores, cores) or request.cores, cards=tuple(room.uuid for room in rooms))  # fmt: skip
         found = books.fit(smaller, without=without) if smaller.memory else None
         if found is not None:

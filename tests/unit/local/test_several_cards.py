@@ -41,20 +41,53 @@ def booked(request: Request, number: str = "r1", cards: tuple[CardFacts, ...] = 
 @pytest.mark.parametrize(
     ("gpu", "gpus", "visible", "expected"),
     [
-        (None, None, "", (("0",), 1)),
-        (None, None, "2,1", (("2", "1"), 1)),
+        (None, None, None, (("0",), 1)),
+        (None, None, "2,1", (("2",), 1)),
+        (None, None, "1,-1,0", (("1",), 1)),
+        ("auto", None, " 2 , 1", (("2", "1"), 1)),
+        ("0,1", None, None, (("0", "1"), 2)),
         ("0,1", None, "", (("0", "1"), 2)),
+        ("0", None, "-1", (("0",), 1)),
         ("0,1", None, "2", (("0", "1"), 2)),
-        ("1", "1", "", (("1",), 1)),
-        ("auto", None, "", ((), 1)),
-        ("auto", "2", "", ((), 2)),
-        (None, "2", "", ((), 2)),
+        ("auto", None, None, ((), 1)),
+        ("auto", "2", None, ((), 2)),
+        (None, "2", None, ((), 2)),
         (None, "2", "1,2,0", (("1", "2", "0"), 2)),
-        ("all", None, "", ((), 0)),
+        ("all", None, None, ((), 0)),
+        (None, "all", None, ((), 0)),
+        (None, "all", "1,0", (("1", "0"), 0)),
     ],
 )
-def test_cards_are_named_or_counted(gpu: str | None, gpus: str | None, visible: str, expected: object) -> None:
-    assert parse_cards(gpu, gpus, visible) == expected
+def test_cards_are_named_or_counted(gpu: str | None, gpus: str | None, visible: str | None, expected: object) -> None:
+    assert parse_cards(gpu, gpus, visible)[:2] == expected
+
+
+@pytest.mark.parametrize("visible", ["", "-1", "-1,0", "NoDevFiles", " "])
+@pytest.mark.parametrize(("gpu", "gpus"), [(None, None), ("auto", None), ("all", None), (None, "2"), (None, "all")])
+def test_a_variable_that_hides_every_card_leaves_none_to_share(visible: str, gpu: str | None, gpus: str | None) -> None:
+    with pytest.raises(BadInput, match=rf"^CUDA_VISIBLE_DEVICES={visible}: CUDA shows a program no card then.*--gpu$"):
+        parse_cards(gpu, gpus, visible)
+
+
+@pytest.mark.parametrize(("visible", "words"), [
+    ("5", "this machine has cards 0 to 2"), ("GPU-beef", "this machine has cards 0 to 2"), ("0,0", "names a card twice"),
+])  # fmt: skip
+def test_a_card_that_is_not_there_is_blamed_on_what_named_it(visible: str, words: str) -> None:
+    chosen = parse_cards("auto", None, visible)
+    with pytest.raises(BadInput, match=f"^CUDA_VISIBLE_DEVICES={visible}: {words}$"):
+        booked(parse_shares(None, "0", chosen.cards, chosen.count, source=chosen.source))
+    with pytest.raises(BadInput, match=f"^--gpu {visible.split(',')[0]}"):
+        booked(Request(cards=tuple(visible.split(","))))
+
+
+@pytest.mark.parametrize(("visible", "words"), [
+    (None, "--gpus 4: this machine has 3; --gpus all takes every card"),
+    ("2,1", "--gpus 4: CUDA_VISIBLE_DEVICES=2,1 leaves 2 in view"),
+])  # fmt: skip
+def test_more_cards_than_there_are_is_not_answered_with_less_memory(visible: str | None, words: str) -> None:
+    chosen = parse_cards(None, "4", visible)
+    with pytest.raises(BadInput, match=f"^{words}$"):
+        booked(parse_shares("6000", "0", chosen.cards, chosen.count, source=chosen.source))
 
 
 @pytest.mark.parametrize(
@@ -63,7 +96,8 @@ def test_cards_are_named_or_counted(gpu: str | None, gpus: str | None, visible: 
         ("0,first", None, "the number of a card such as 0"),
         ("0,,1", None, "the number of a card such as 0"),
         ("1,1", None, "names a card twice"),
-        ("0,1", "3", "names 2 and wants 3"),
+        ("0,1", "3", "--gpu 0,1 --gpus 3: the one names the cards and the other counts them"),
+        ("1", "1", "--gpu 1 --gpus 1: the one names the cards and the other counts them"),
         ("all", "2", "how many cards or all of them"),
         ("MIG-0a0a0a0a-0000-5000-8000-000000000000", None, "a MIG slice is a share already.*CUDA_VISIBLE_DEVICES=MIG-0a0a0a0a"),
         (None, "0", "1 to 16"),
@@ -112,7 +146,7 @@ def test_a_slice_in_the_environment_is_not_silently_taken_for_card_0() -> None:
     slices = "MIG-0a0a0a0a-0000-5000-8000-000000000000,MIG-0b"
     with pytest.raises(BadInput, match=r"CUDA_VISIBLE_DEVICES=MIG-0a0a0a0a-.*is a share already.*with --gpu"):
         parse_cards(None, None, slices)
-    assert parse_cards("1", None, slices) == (("1",), 1)
+    assert parse_cards("1", None, slices)[:2] == (("1",), 1)
 
 
 def test_a_program_holds_the_same_of_each_of_its_cards() -> None:
@@ -164,8 +198,6 @@ def test_a_refusal_tells_of_each_card_and_what_would_fit() -> None:
     ]
     with pytest.raises(Refused, match=r"not each of the cards(.|\n)*what would fit on cards 0, 1, 2: --memory 5360$"):
         Allocator(CARDS, [first]).place(Request(memory=6000, cards=(), count=3), "r2")
-    with pytest.raises(Refused, match="4 cards are wanted, each with 6000 MiB, and there are 3"):
-        Allocator(CARDS, [first]).place(Request(memory=6000, cards=(), count=4), "r2")
 
 
 def test_a_change_holds_on_every_card_and_keeps_what_it_does_not_name() -> None:
