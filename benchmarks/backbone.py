@@ -81,10 +81,12 @@ def separate_daemons(place: Path) -> dict[str, Any]:
     up(place, "--bare")
     try:
         async def deploy() -> None:
+            objects = [*manifest("volcano.yml"), *manifest("volcano-vgpu-device-plugin.yml")]
+            daemons = sum(obj["kind"] in ("Deployment", "DaemonSet") for obj in objects)
             async with KubeClient.from_kubeconfig(DataDir(place).kubeconfig) as kube:
-                for obj in [*manifest("volcano.yml"), *manifest("volcano-vgpu-device-plugin.yml")]:
+                for obj in objects:
                     await kube.create(resource_of(obj), obj)
-                while [p["status"].get("phase") for p in (await kube.list(PODS))["items"]] != ["Running"] * 3:
+                while [p["status"].get("phase") for p in (await kube.list(PODS))["items"]] != ["Running"] * daemons:
                     await asyncio.sleep(0.1)
 
         asyncio.run(asyncio.wait_for(deploy(), 60))

@@ -106,26 +106,26 @@ def repeated(runs: int, measure: Any, *arguments: Any) -> dict[str, dict[str, fl
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = arguments(__doc__, quick="one run each, fewer sizes")
+    parser = arguments(__doc__, quick="one run each, a tenth of the nodes and pods, two sizes")
     options = parser.parse_args(argv)
     runs = 1 if options.quick else 5
-    count = 4000 if options.quick else 10000
+    nodes, count = (500, 1000) if options.quick else (5000, 10000)
     placing(1000, 1000, 20)  # warm-up
     result: dict[str, Any] = {
-        "placing_20_shapes_5000_nodes": repeated(runs, placing, 5000, count, 20),
-        "placing_200_shapes_5000_nodes": repeated(runs, placing, 5000, count, 200),
-        "placing_all_shapes_different_5000_nodes": repeated(runs, placing, 5000, 3000, 3000),
-        "plan_5000_nodes": repeated(runs, plan, 5000, count),
-        "reference_rescan_5000_nodes": {"per_cpu_second": median([reference(5000) for _ in range(min(runs, 3))], 1)},
+        f"placing_20_shapes_{nodes}_nodes": repeated(runs, placing, nodes, count, 20),
+        f"placing_200_shapes_{nodes}_nodes": repeated(runs, placing, nodes, count, 200),
+        f"placing_all_shapes_different_{nodes}_nodes": repeated(runs, placing, nodes, 3 * count // 10, 3 * count // 10),
+        f"plan_{nodes}_nodes": repeated(runs, plan, nodes, count),
+        f"reference_rescan_{nodes}_nodes": {"per_cpu_second": median([reference(nodes) for _ in range(min(runs, 3))], 1)},
     }
-    rate = result["placing_20_shapes_5000_nodes"]["per_cpu_second"]["median"]
-    result["ratio_to_rescan"] = round(rate / result["reference_rescan_5000_nodes"]["per_cpu_second"]["median"])
-    result["realistic_5000_nodes"] = {
-        case: repeated(min(runs, 3), realistic_pods.run, EVERYTHING, case, 5000) for case in realistic_pods.CASES
+    rate = result[f"placing_20_shapes_{nodes}_nodes"]["per_cpu_second"]["median"]
+    result["ratio_to_rescan"] = round(rate / result[f"reference_rescan_{nodes}_nodes"]["per_cpu_second"]["median"])
+    result[f"realistic_{nodes}_nodes"] = {
+        case: repeated(min(runs, 3), realistic_pods.run, EVERYTHING, case, nodes) for case in realistic_pods.CASES
     }
     found = [many_queues.run(EVERYTHING) for _ in range(min(runs, 3))]
     result["queues_1000"] = {key: median([run[key] for run in found], 2) for key in found[0]}
-    sizes = (100, 1000, 2500, 5000, 10000, 20000) if not options.quick else (1000, 5000)
+    sizes = (100, 1000, 2500, 5000, 10000, 20000) if not options.quick else (1000, 2000)
     # At most half of what the nodes hold: a full cluster measures failed looks, not placing.
     few = min(runs, 3)
     result["placing_by_nodes"] = {f"{n}": repeated(few, placing, n, min(4000, 20 * n), 20)["per_cpu_second"] for n in sizes}
@@ -137,9 +137,9 @@ def main(argv: list[str] | None = None) -> int:
 
     queues = result["queues_1000"]
     values = {
-        "placing, 20 shapes": rate_of("placing_20_shapes_5000_nodes"),
-        "placing, all shapes different": rate_of("placing_all_shapes_different_5000_nodes"),
-        "snapshot to plan": rate_of("plan_5000_nodes"),
+        "placing, 20 shapes": rate_of(f"placing_20_shapes_{nodes}_nodes"),
+        "placing, all shapes different": rate_of(f"placing_all_shapes_different_{nodes}_nodes"),
+        "snapshot to plan": rate_of(f"plan_{nodes}_nodes"),
         "times the plain rescan": result["ratio_to_rescan"],
         "exponent of the cost in nodes": result["exponent_of_cost_in_nodes"],
         "1,000 queues: a cycle above one queue": float(queues["above_one_queue_ms"]["median"]),
@@ -147,11 +147,11 @@ def main(argv: list[str] | None = None) -> int:
         "1,000 queues in a tree of depth 4: a cycle above one queue": float(queues["above_one_queue_tree_ms"]["median"]),
         "1,000 pods of 1,000 queues in a tree in one cycle": float(queues["thousand_pods_tree_ms"]["median"]),
     }
-    for case, rates_of in result["realistic_5000_nodes"].items():
+    for case, rates_of in result[f"realistic_{nodes}_nodes"].items():
         values[case.replace("_", " ")] = float(rates_of["per_second"]["median"])
         if case != realistic_pods.BACKLOG:  # the first cycle sees all of its pods
             values[f"{case.replace('_', ' ')}: longest cycle"] = float(rates_of["longest_cycle_ms"]["median"])
-    return conclude("bs1_decide", result, goals_of("bs1_decide", values), keep=options.save)
+    return conclude("bs1_decide", result, goals_of("bs1_decide", values), keep=options.save, quick=options.quick)
 
 
 if __name__ == "__main__":

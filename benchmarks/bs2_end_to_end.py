@@ -124,7 +124,7 @@ def goals(result: dict[str, Any]) -> list[Goal]:
 def main(argv: list[str] | None = None) -> int:
     options = options_of(__doc__, argv, nodes=1000, pods=5000, repeats=4)
     result = asyncio.run(run(options))
-    return conclude(f"bs2_end_to_end_{options.server}", result, goals(result), keep=options.save)
+    return conclude(f"bs2_end_to_end_{options.server}", result, goals(result), keep=options.save, quick=options.quick)
 
 
 if __name__ == "__main__":

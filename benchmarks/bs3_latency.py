@@ -57,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
     found = result["latency_20_per_s"]
     goals = goals_of("bs3_latency", {"created to bound p50 at 20 pods/s": found["p50_ms"]["median"],
                                      "created to bound p99 at 20 pods/s": found["p99_ms"]["median"]})  # fmt: skip
-    return conclude(f"bs3_latency_{options.server}", result, goals, keep=options.save)
+    return conclude(f"bs3_latency_{options.server}", result, goals, keep=options.save, quick=options.quick)
 
 
 if __name__ == "__main__":

@@ -170,7 +170,7 @@ def main(argv: list[str] | None = None) -> int:
     found = result["hopeless"]
     goals = goals_of("bs7_hostile", {"rate kept beside 10,000 hopeless pods": found["rate_kept"]["median"],
                                      "first pod bound beside them": found["beside"]["first_bound_s"]["max"]})  # fmt: skip
-    return conclude(f"bs7_hostile_{options.server}", result, goals, keep=options.save)
+    return conclude(f"bs7_hostile_{options.server}", result, goals, keep=options.save, quick=options.quick)
 
 
 if __name__ == "__main__":

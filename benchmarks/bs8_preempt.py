@@ -196,7 +196,7 @@ def main(argv: list[str] | None = None) -> int:
         "1,000 nodes: first pod of a class p99": small["first_p99_ms"], "1,000 nodes: next pod p99": small["next_p99_ms"],
         "1,000 nodes: a gang of 64": small["gang_of_64_ms"], "5,000 nodes: first pod of a class p99": large["first_p99_ms"],
     })  # fmt: skip
-    return conclude("bs8_preempt", result, goals, keep=options.save)
+    return conclude("bs8_preempt", result, goals, keep=options.save, quick=options.quick)
 
 
 if __name__ == "__main__":

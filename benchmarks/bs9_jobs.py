@@ -177,11 +177,11 @@ async def small(server: Server, name: str, count: int) -> Figures:
     return result
 
 
-async def lives(server: Server, count: int) -> tuple[Figures, list[float]]:
+async def lives(server: Server, count: int, rounds: int) -> tuple[Figures, list[float]]:
     """What a Job costs its controller in its life, and the controller's resident MiB after each round of Jobs."""
     course, written, spent = list[float](), 0, 0.0
     async with OursWhole(server) as running:
-        for number in range(ROUNDS):
+        for number in range(rounds):
             server.log.mark()
             running.controller.mark()
             jobs = {f"r{number}-{index}": 1 for index in range(count)}
@@ -194,8 +194,8 @@ async def lives(server: Server, count: int) -> tuple[Figures, list[float]]:
             spent += running.controller.cpu_since_mark()
             await wipe(server)
             course.append(round(running.controller.resident_mib(), 1))
-            progress(f"round {number + 1}/{ROUNDS}", {"resident_mib": course[-1], "writes_a_job": written / count / (number + 1)})
-    over = count * ROUNDS
+            progress(f"round {number + 1}/{rounds}", {"resident_mib": course[-1], "writes_a_job": written / count / (number + 1)})
+    over = count * rounds
     return {"writes_per_job": round(written / over, 2), "cpu_ms_per_job": round(spent / over * 1000, 3)}, course
 
 
@@ -212,7 +212,7 @@ async def run(options: Options) -> dict[str, Any]:
             progress(f"bare {number + 1}/{options.repeats}", found["bare"][-1])
             found["jobs"].append(await small(server, f"small-{number}", options.pods))
             progress(f"jobs {number + 1}/{options.repeats}", found["jobs"][-1])
-        life, course = await lives(server, LIVES // 10 if options.quick else LIVES)
+        life, course = await lives(server, *((LIVES // 10, 2) if options.quick else (LIVES, ROUNDS)))
         result: dict[str, Any] = {
             "api_server": server.name, "nodes": options.nodes, "small_jobs": options.pods, "pods_of_large_job": size,
             **{name: medians(runs) for name, runs in found.items()}, "lives": life, "resident_mib_after_each_round": course,
@@ -237,7 +237,7 @@ def goals(result: dict[str, Any]) -> list[Goal]:
 def main(argv: list[str] | None = None) -> int:
     options = options_of(__doc__, argv, nodes=1000, pods=3400, repeats=3)
     result = asyncio.run(run(options))
-    return conclude(f"bs9_jobs_{options.server}", result, goals(result), keep=options.save)
+    return conclude(f"bs9_jobs_{options.server}", result, goals(result), keep=options.save, quick=options.quick)
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ def main(argv: list[str] | None = None) -> int:
     }  # fmt: skip
     whole = len(chosen) == len(specs())
     goals = goals_of("conformance", {"specs passed": passed}) if whole else []
-    code = conclude("conformance", result, goals, keep=given.save and whole)
+    code = conclude("conformance", result, goals, keep=given.save and whole, quick=given.quick)
     assert all(reason(outcome) for outcome in failed), "specs failed that nobody knows to fail"
     return code
 

@@ -60,7 +60,7 @@ def main(argv: list[str] | None = None) -> int:
     goals = goals_of("controller_start", {
         "start to the pod that is missing": start["first_pod_s"]["median"], "resident then": start["resident_mib"]["median"],
     })  # fmt: skip
-    return conclude("controller_start", result, goals, keep=given.save)
+    return conclude("controller_start", result, goals, keep=given.save, quick=given.quick)
 
 
 if __name__ == "__main__":

@@ -240,7 +240,7 @@ def main(argv: list[str] | None = None) -> int:
         "idle watches": alone["watches_mib"], "writes of small objects": alone["writes_per_s"]["median"],
         "up: ready": whole["ready_s"]["median"], "up: idle": whole["idle_mib"]["max"],
     })  # fmt: skip
-    return conclude("embedded_server", result, goals, keep=given.save)
+    return conclude("embedded_server", result, goals, keep=given.save, quick=given.quick)
 
 
 if __name__ == "__main__":

@@ -154,7 +154,7 @@ def main() -> int:
     found = measure(1000, 4, 60) if chosen.quick else measure(5000, 15, 100)
     goals = goals_of("explain_cost", {"a pod explained": found["explain_in_process_ms"],
                                       "a cycle beside questions to one without": found["ratio"]["median"]})  # fmt: skip
-    return conclude("explain_cost", found, goals, keep=chosen.save)
+    return conclude("explain_cost", found, goals, keep=chosen.save, quick=chosen.quick)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Processes killed at random instants inside driver and NVML calls leave the emulated machine usable.
 
-    python -m benchmarks.machine_kill --kills 10000
+    python -m benchmarks.machine_kill [--kills 10000] [--quick]
 
 Several children at a time allocate, launch, wait and ask NVML, each until it
 is killed. Every hundred kills the books must be empty and a new process must get a whole card's memory.

@@ -39,7 +39,8 @@ def main(argv: list[str] | None = None) -> int:
     given = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as temporary:
         result = run(Path(temporary), 3 if given.quick else 15)
-    return conclude("machine_launch", result, goals_of("machine_launch", {"a launch": result["idle_median_ns"]}), keep=given.save)
+    goals = goals_of("machine_launch", {"a launch": result["idle_median_ns"]})
+    return conclude("machine_launch", result, goals, keep=given.save, quick=given.quick)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Random MIG calls on an emulated machine, every verdict compared with an independent checker of NVIDIA's rules.
 
-    python -m benchmarks.machine_mig --calls 1000000
+    python -m benchmarks.machine_mig [--calls 1000000] [--quick]
 
 Bar: every verdict equal. CI runs a hundredth of it (tests/unit/machine), the whole by `make soak` or by hand.
 """

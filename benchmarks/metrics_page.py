@@ -244,7 +244,7 @@ def main(argv: list[str] | None = None) -> int:
         "page after one pod in a hundred left": result["after_one_percent_left_ms"]["median"],
         "page when nothing changed": result["unchanged_ms"]["median"],
     })  # fmt: skip
-    return conclude("metrics_page", result, goals, keep=options.save)
+    return conclude("metrics_page", result, goals, keep=options.save, quick=options.quick)
 
 
 if __name__ == "__main__":

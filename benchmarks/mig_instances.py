@@ -1,7 +1,7 @@
 """Distance to the offline optimum: 200 small instances per mix, 4 A100-40GB, 24 requests in order, none leaving.
 
 The optimum knows all requests and may refuse some: for every way to give groups to the cards, the most memory that fits is
-found exactly (nested slots make accepting by size optimal). ``python benchmarks/mig_instances.py [--count N]``
+found exactly (nested slots make accepting by size optimal). ``python benchmarks/mig_instances.py [--count N] [--quick]``
 """
 
 from __future__ import annotations
@@ -64,9 +64,11 @@ def distances(count: int, seed: int = 1) -> dict[str, dict[str, float]]:
 
 
 def main() -> int:
-    options = arguments(__doc__)
+    options = arguments(__doc__, quick="a tenth of the instances")
     options.add_argument("--count", type=int, default=200)
     chosen = options.parse_args()
+    if chosen.quick:
+        chosen.count //= 10
     result = distances(chosen.count)
     if chosen.save:
         save("mig_instances", {"instances": chosen.count, "below_optimum_percent": result}, keep=True)

@@ -1,6 +1,7 @@
 """How quickly a MIG pod finds its slot on 1,000 cards, and how quickly a refusal on 5,000 nodes is explained.
 
-The first pod of a class looks at every card; later ones only at the rows that changed. ``python benchmarks/mig_speed.py``
+The first pod of a class looks at every card; later ones only at the rows that changed.
+``python -m benchmarks.mig_speed [--quick]``
 """
 
 from __future__ import annotations

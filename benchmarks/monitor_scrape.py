@@ -222,7 +222,7 @@ def main(argv: list[str] | None = None) -> int:
         "added by 64 hostile regions": middle["64_and_64_hostile_ms"] - middle["64_containers_ms"],
         "growth over 10,000 scrapes with churn": growth,
     })  # fmt: skip
-    return conclude("monitor_scrape", result, goals, keep=options.save)
+    return conclude("monitor_scrape", result, goals, keep=options.save, quick=options.quick)
 
 
 if __name__ == "__main__":

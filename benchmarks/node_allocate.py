@@ -334,7 +334,7 @@ def main() -> int:
         "idle: resident memory": result["idle"]["resident_mib"],
         "idle: of a core": result["idle"]["percent_of_a_core"],
     })  # fmt: skip
-    return conclude("node_allocate", result, goals, keep=options.save)
+    return conclude("node_allocate", result, goals, keep=options.save, quick=options.quick)
 
 
 if __name__ == "__main__":

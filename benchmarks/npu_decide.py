@@ -113,7 +113,7 @@ def main(argv: list[str] | None = None) -> int:
         "by memory: first decision of a class": by_size["first_ms"]["median"],
         "by memory: next decision of a class": by_size["next_ms"]["median"],
     }
-    return conclude("npu_decide", result, goals_of("npu_decide", values), keep=options.save)
+    return conclude("npu_decide", result, goals_of("npu_decide", values), keep=options.save, quick=options.quick)
 
 
 if __name__ == "__main__":

@@ -230,7 +230,7 @@ def main(argv: list[str] | None = None) -> int:
     }  # fmt: skip
     about = {"chips": CHIPS, "arrivals": ARRIVALS, "seeds": list(seeds)}
     result = {**about, "accepted_percent": found}
-    return conclude("npu_streams", result, goals_of("npu_streams", values), keep=options.save)
+    return conclude("npu_streams", result, goals_of("npu_streams", values), keep=options.save, quick=options.quick)
 
 
 if __name__ == "__main__":

@@ -190,7 +190,7 @@ def main(argv: list[str] | None = None) -> int:
         values["default, allocated at 130 %"] = result["default"]["mean_at_130"]
     if set(lists) == set(LISTS):
         values["mean of the seven lists"] = sum(means) / len(means)
-    return conclude("openb", result, goals_of("openb", values), keep=options.save)
+    return conclude("openb", result, goals_of("openb", values), keep=options.save, quick=options.quick)
 
 
 if __name__ == "__main__":

@@ -320,13 +320,13 @@ def below_optimum(count: int) -> dict[str, float]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = arguments(__doc__, quick="two seeds")
+    parser = arguments(__doc__, quick="two seeds and a quarter of the arrivals")
     options = parser.parse_args(argv)
-    seeds, arrivals = range(1, 3) if options.quick else range(1, 65), 1000
+    seeds, arrivals = (range(1, 3), 250) if options.quick else (range(1, 65), 1000)
     streams = {
         "MIG": mig_cells(seeds, arrivals), "NPU": npu_cells(seeds, arrivals), "NPU by memory": template_cells(seeds, arrivals),
     }  # fmt: skip
-    lost = below_optimum(20 if options.quick else 200)
+    lost = below_optimum(5 if options.quick else 200)
 
     def cells(name: str) -> list[Cell]:
         return [cell for by_cell in streams[name].values() for cell in by_cell.values()]
@@ -355,7 +355,7 @@ def main(argv: list[str] | None = None) -> int:
     plain = {name: {rule: {at: cell.plain() for at, cell in by_cell.items()} for rule, by_cell in rules.items()}
              for name, rules in streams.items()}  # fmt: skip
     result = {"burst": BURST, "arrivals": arrivals, "seeds": list(seeds), **plain, "below_optimum_percent": lost}
-    return conclude("planned_streams", result, goals_of("planned_streams", values), keep=options.save)
+    return conclude("planned_streams", result, goals_of("planned_streams", values), keep=options.save, quick=options.quick)
 
 
 if __name__ == "__main__":

@@ -24,10 +24,11 @@ def median(values: Sequence[float], digits: int = 3) -> dict[str, float]:
             "max": round(max(values), digits), "runs": len(values)}  # fmt: skip
 
 
-def conclude(name: str, result: Mapping[str, Any], goals: Sequence[Goal], *, keep: bool,
+def conclude(name: str, result: Mapping[str, Any], goals: Sequence[Goal], *, keep: bool, quick: bool = False,
              measure: Callable[[], dict[str, float]] = yardsticks) -> int:  # fmt: skip
-    """Save the result with its goals, print the table, and return the exit code: 0, or SHORT when a goal is not met."""
-    yard = measure()
+    """Save the result with its goals, print the table, and return the exit code: 0, or SHORT when a goal is not met. A ``quick``
+    run goes without the yardsticks: its figures are compared with none."""
+    yard = {} if quick else measure()
     save(name, {"yardsticks": yard, **result, "goals": [goal.plain() for goal in goals]}, keep=keep)
     print_table(name, {**environment(), **yard}, goals, result)
     return 0 if all(goal.met for goal in goals) else SHORT

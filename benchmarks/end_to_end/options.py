@@ -31,7 +31,7 @@ class Options:
 
 def options_of(about: str | None, argv: Sequence[str] | None, *, nodes: int, pods: int, repeats: int,
                running: int = 0) -> Options:  # fmt: skip
-    parser = arguments(about, quick="one repeat and a tenth of everything")
+    parser = arguments(about, quick="one repeat and a twentieth of everything")
     parser.add_argument("--server", choices=("auto", "kube", "embedded"), default="auto",
                         help="auto: the real kube-apiserver when KUBEBUILDER_ASSETS is set")  # fmt: skip
     parser.add_argument("--nodes", type=int, default=nodes)
@@ -39,10 +39,10 @@ def options_of(about: str | None, argv: Sequence[str] | None, *, nodes: int, pod
     parser.add_argument("--running", type=int, default=running, help="pods that are bound before")
     parser.add_argument("--repeats", type=int, default=repeats)
     given = parser.parse_args(argv)
-    part = 10 if given.quick else 1
+    part = 20 if given.quick else 1
     return Options(
         server=chosen_kind(given.server), nodes=given.nodes // part, pods=given.pods // part, running=given.running // part,
-        repeats=1 if given.quick else given.repeats, steady_pods=60 if given.quick else 300, quick=given.quick, save=given.save,
+        repeats=1 if given.quick else given.repeats, steady_pods=20 if given.quick else 300, quick=given.quick, save=given.save,
     )  # fmt: skip
 
 

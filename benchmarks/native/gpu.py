@@ -28,6 +28,7 @@ from benchmarks.native.experiments import page
 from benchmarks.native.experiments.catalogue import EXPERIMENTS
 from benchmarks.native.experiments.rig import NotRun, Report, Rig, open_rig
 from benchmarks.native.harness import build
+from benchmarks.report import SHORT
 
 MINUTES = 10
 LAST = ("E13", "E14")  # time is kept for them
@@ -119,7 +120,7 @@ def main() -> int:
     print_table(results)
     print(f"{page.verdict(results)} The page: {folder / 'README.md'}")
     short = any("ended early" in result or any(not goal["met"] for goal in result["goals"]) for result in results)
-    return 1 if short else 0
+    return SHORT if short else 0
 
 
 if __name__ == "__main__":

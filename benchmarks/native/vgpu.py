@@ -1,6 +1,6 @@
 """libvgpu on the emulated machine: what it costs, whether limits hold, what kills leave behind.
 
-    python -m benchmarks.native.vgpu [--quick] [--only PART] [--save]
+    python -m benchmarks.native.vgpu [--quick] [--only PARTS] [--save]
 
 Every goal of the library is a row: what was wanted, what was measured, whether it was met; a miss fails the run. Ratios are
 against native in the same run: rounds with and without the library alternate. A figure of the emulated machine is never a GPU's.
@@ -48,7 +48,7 @@ def parts(figures: Figures, folder: Path, quick: bool) -> dict[str, Callable[[],
 
 def main() -> int:
     parser = arguments(__doc__, quick="small counts, a minute")
-    parser.add_argument("--only", metavar="PART", help="one part by name")
+    parser.add_argument("--only", metavar="PARTS", help="some of the parts, with commas")
     given = parser.parse_args()
     build()
     figures = Figures()
@@ -56,13 +56,13 @@ def main() -> int:
         folder = Path(temporary)
         make_machines(folder)
         everything = parts(figures, folder, given.quick)
-        if given.only not in (None, *everything):
-            parser.error(f"no part {given.only!r}; there are {', '.join(everything)}")
-        for name, part in everything.items():
-            if given.only in (None, name):
-                part()
+        chosen = given.only.split(",") if given.only else list(everything)
+        if unknown := [name for name in chosen if name not in everything]:
+            parser.error(f"no part {unknown[0]!r}; there are {', '.join(everything)}")
+        for name in chosen:
+            everything[name]()
     about = {"machine": f"emulated {CARD}; not a GPU", **figures.told}
-    return conclude("native_vgpu", about, figures.goals, keep=given.save)
+    return conclude("native_vgpu", about, figures.goals, keep=given.save, quick=given.quick)
 
 
 if __name__ == "__main__":

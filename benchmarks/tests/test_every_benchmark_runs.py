@@ -1,0 +1,87 @@
+"""Every benchmark runs to its end and finds its own result right, with ``--quick``: a figure does not outlive its program."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pumice.cli import bench
+
+FOUND = bench.find_benchmarks(bench.ROOT)
+NEED_MORE = {"openb", "conformance"}
+"""A trace that is not ours to ship, and Kubernetes' own suite, which takes minutes to build: they have tests of their own."""
+PARTS = {"native-gpu": "E0,E2,E3", "native-vgpu": "launches,allocations,modules,start_up,usable,witness,grants,chaos,fuzz"}
+"""Of those that take minutes by the clock even so: what runs here. The soak runs all of it."""
+EMBEDDED = {name: value for name, value in os.environ.items() if name != "KUBEBUILDER_ASSETS"}
+"""Without the real API server, whose start would be most of what these take; the contract suites are its test."""
+
+
+def quick(name: str, *further: str, seconds: float = 220) -> subprocess.CompletedProcess[str]:
+    """``pumice bench NAME --quick``, which pardons figures that miss their goals on a busy machine and nothing else."""
+    return subprocess.run([sys.executable, "-m", "pumice", "bench", name, "--quick", *further], capture_output=True, text=True,
+                          cwd=bench.ROOT, env=EMBEDDED, timeout=seconds)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [name for name in FOUND if name not in NEED_MORE])
+def test_a_benchmark_runs_to_its_end_and_finds_its_result_right(name: str, tmp_path: Path) -> None:
+    further = ["--only", PARTS[name]] if name in PARTS else []
+    done = quick(name, *further, *(["--out", str(tmp_path)] if name == "native-gpu" else []))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.strip(), "it prints what it has measured"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", PARTS)
+def test_a_benchmark_of_minutes_runs_whole(name: str, tmp_path: Path) -> None:
+    done = quick(name, *(["--out", str(tmp_path)] if name == "native-gpu" else []), seconds=1800)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_openb_fills_a_cluster_task_by_task_from_a_trace(tmp_path: Path) -> None:
+    nodes = [f"n{i},96000,786432,8,{'V100' if i % 2 else 'T4'}" for i in range(6)]
+    shapes = [(1, 100 * (1 + i % 9)) if i % 7 else (2, 1000) for i in range(60)]
+    tasks = [f"p{i},{2000 + 500 * (i % 5)},8192,{gpus},{milli},{'V100' * (i % 4 == 0)}" for i, (gpus, milli) in enumerate(shapes)]
+    for name, head, rows in (
+        ("openb_node_list_gpu_node", "sn,cpu_milli,memory_mib,gpu,model", nodes),
+        ("openb_pod_list_default", "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec", tasks),
+        ("fgd_published_summary", "pod_list,policy,alloc_pct_at_arrived_130_mean", ["default,FGD,93.5"]),
+    ):
+        (tmp_path / f"{name}.csv").write_text("\n".join([head, *rows]) + "\n")
+    done = quick("openb", str(tmp_path))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout)["default"]["mean_at_130"] > 80
+
+
+def test_conformance_says_what_it_lacks_where_the_suite_is_not_built() -> None:
+    done = quick("conformance")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "conformance: not run, for the suite is not built" in done.stderr
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_every_benchmark_has_a_quick_form(name: str) -> None:
+    assert "--quick" in FOUND[name].flags, f"{name} does not name --quick in the usage line of its text"
+
+
+SOURCES = [path for path in sorted((bench.ROOT / "benchmarks").rglob("*.py")) if "tests" not in path.parts]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_a_benchmark_goes_through_public_doors(path: Path) -> None:
+    """What begins with ``_`` changes without a word, and the benchmark ends in a traceback months later."""
+    tree = ast.parse(path.read_text("utf-8"))
+    own = {part.name for part in ast.walk(tree) if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
+    found = [
+        f"line {part.lineno}: {ast.unparse(part)}" for part in ast.walk(tree)
+        if isinstance(part, ast.Attribute) and part.attr.startswith("_") and not part.attr.startswith("__")
+        and part.attr not in own and not (isinstance(part.value, ast.Name) and part.value.id in ("self", "cls", "os"))
+    ]  # fmt: skip
+    found += [f"line {part.lineno}: import {name.name}" for part in ast.walk(tree) if isinstance(part, ast.ImportFrom)
+              and (part.module or "").startswith("pumice") for name in part.names if name.name.startswith("_")]  # fmt: skip
+    assert found == []
