@@ -207,6 +207,17 @@ def test_cards_that_the_environment_hides_are_not_shared(here: OneMachine, visib
     assert named.returncode == 0, named.stderr
 
 
+def test_a_program_that_has_others_start_its_container_is_told_that_nothing_is_limited_there(
+    here: OneMachine, tmp_path: Path
+) -> None:
+    docker = tmp_path / "docker"
+    docker.write_text("#!/bin/sh\n")
+    docker.chmod(0o755)
+    done = here.run("--memory", "3000", "--", str(docker), "run", "--rm", "cuda", "nvidia-smi")
+    assert done.returncode == 0
+    assert "docker has its program started by others or without this environment: there the share limits nothing" in done.stderr
+
+
 DASHES = [
     (["--emulated", "true"], "--emulated took 'true' for a machine; write the command after --"),
     (["--emulated", "pumice", "burn"], "--emulated took 'pumice' for a machine; write the command after --"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +15,7 @@ from pumice.cli.streams import read
 from pumice.model.errors import BadInput
 from pumice.wire import names
 from pumice.wire.objects import Pod, convert
-from pumice.wire.yaml_lines import load_all_lined
+from pumice.wire.yaml_lines import Lined, load_all_lined
 
 app = flags.App()
 
@@ -40,25 +42,48 @@ def fits(
     from pumice.families.lint import lint_files
 
     text = read(pod_file)
+    documents = documents_of(pod_file, text)
     for finding in lint_files({str(pod_file): text}):
         print(finding, file=sys.stderr)  # what is asked may not be what was meant
-    pods = pods_of(pod_file, text)
+    pods = pods_of(pod_file, documents)
     case = picture(Source(file=file, kubeconfig=kubeconfig, scheduler_names=tuple(scheduler_name or ())))
     taken = True
     for pod in pods:
         engine = engine_of(case)
-        engine.state.pods.put(pod, case.now)
-        found = explain(engine, pod, now=case.now)
+        named = scheduled_by(pod, engine.state.pods.scheduler_names)
+        engine.state.pods.put(named, case.now)
+        found = explain(engine, named, now=case.now)
+        if named.spec.scheduler_name != (pod.spec.scheduler_name or names.KUBE_SCHEDULER):
+            found = replace(found, gates=(f"{UNNAMED}; write schedulerName: {named.spec.scheduler_name}", *found.gates))
         show(found, output)
         taken = taken and bool(found.node) and found.gates in ((), (OVERTAKEN,))
     if not taken:
         raise SystemExit(1)
 
 
-def pods_of(path: Path, text: str) -> list[Pod]:
+UNNAMED = f"it names no schedulerName, so {names.KUBE_SCHEDULER} places it, which knows of no shares"
+
+
+def scheduled_by(pod: Pod, ours: Collection[str]) -> Pod:
+    """The pod as the API server stores it; one that names no scheduler as if it named ours, so that all else can be told."""
+    if pod.spec.scheduler_name:
+        return pod
+    name = names.KUBE_SCHEDULER if names.KUBE_SCHEDULER in ours else min(ours)
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, scheduler_name=name))
+
+
+def documents_of(path: Path, text: str) -> list[Lined]:
+    """The documents of a manifest. Raises BadInput where it is no YAML."""
+    try:
+        return list(load_all_lined(text))
+    except BadInput as error:
+        raise BadInput(f"{path}: {error}") from None
+
+
+def pods_of(path: Path, documents: Iterable[Lined]) -> list[Pod]:
     """The pods that a manifest makes. Raises BadInput when it makes none."""
     found = []
-    for document in load_all_lined(text):
+    for document in documents:
         for pod in templates(document.value):
             try:
                 found.append(convert(Pod, pod))
@@ -80,6 +105,7 @@ def templates(obj: Any) -> list[dict[str, Any]]:
     for number, task in enumerate(spec["tasks"] if isinstance(spec.get("tasks"), list) else ()):
         if isinstance(task, dict) and isinstance(task.get("template"), dict):
             pod = named(task["template"], meta, f"-{task.get('name') or number}")
+            pod["spec"].setdefault("schedulerName", spec.get("schedulerName") or "volcano")  # the Job's, as its controller has it
             if isinstance(spec.get("queue"), str):
                 pod["metadata"]["annotations"] = {names.QUEUE_NAME: spec["queue"], **_mapping(pod["metadata"].get("annotations"))}
             found.append(pod)
@@ -96,8 +122,7 @@ def named(pod: dict[str, Any], meta: dict[str, Any], suffix: str) -> dict[str, A
     own.setdefault("name", f"{meta.get('name', 'pod')}{suffix}")
     own.setdefault("namespace", meta.get("namespace", "default"))
     own["uid"] = f"asked-{own['namespace']}-{own['name']}"
-    spec = {"schedulerName": "volcano", **_mapping(pod.get("spec"))}
-    return {"metadata": own, "spec": spec}
+    return {"metadata": own, "spec": _mapping(pod.get("spec"))}
 
 
 def _mapping(value: Any) -> dict[str, Any]:

@@ -112,7 +112,7 @@ def _main(arguments: list[str]) -> None:
 
         print(f"pumice {__version__}")
         return
-    name, *rest = arguments
+    name, *rest = _command_first(arguments)
     if name == ASK_FOR_WORDS:
         from pumice.cli.completion import answer
 
@@ -121,6 +121,18 @@ def _main(arguments: list[str]) -> None:
     if name == "help" and rest:
         name, rest = rest[0], ["--help"]
     run_command(name, rest)
+
+
+def _command_first(arguments: list[str]) -> list[str]:
+    """The words with the command before the options that were written ahead of it, as kubectl takes them: each with its value."""
+    at = 0
+    while at < len(arguments) and arguments[at].startswith("-") and arguments[at] not in ("-", "--"):
+        at += 1 if "=" in arguments[at] or arguments[at] in ("-h", "--help") else 2
+    if at == 0 or at >= len(arguments):
+        return arguments
+    ahead, rest = arguments[:at], arguments[at:]
+    end = rest.index("--") if "--" in rest else len(rest)
+    return [*rest[:end], *ahead, *rest[end:]]
 
 
 def run_command(name: str, rest: list[str], program: str = "pumice") -> None:

@@ -22,7 +22,7 @@ Name = Annotated[str, flags.Option("-n", "--name", help="Name of the queue.", sh
 
 @app.command("create", epilog="Example: vcctl queue create -n team -w 4")
 def create(
-    name: Annotated[str, flags.Option("-n", "--name", help="Name of the queue.")] = "test",
+    name: Annotated[str, flags.Option("-n", "--name", help="Name of the queue.", show_default=False)] = "",
     weight: Annotated[int, flags.Option("-w", "--weight", help="Its share beside other queues.")] = 1,
     state: Annotated[
         str, flags.Option("-S", "--state", help="Open or Closed."), fixed(volcano.OPEN, volcano.CLOSED)
@@ -31,6 +31,7 @@ def create(
     master: Master = "",
 ) -> None:
     """Create a queue."""
+    _named(name)
 
     async def question(kube: Cluster) -> None:
         body = {"apiVersion": volcano.SCHEDULING_API, "kind": "Queue", "metadata": {"name": name}, "spec": {"weight": weight}}

@@ -28,6 +28,11 @@ NOT_RUNNABLE, NOT_FOUND = 126, 127  # as shells have it
 
 
 TOOK = "--emulated took {!r} for a machine"
+ELSEWHERE = frozenset(("buildah", "crictl", "ctr", "docker", "kubectl", "nerdctl", "podman", "ssh", "su", "sudo", "systemd-run"))
+ASKS_OTHERS = (
+    "{} has its program started by others or without this environment: there the share limits nothing; write `pumice run` in "
+    "front of the program itself"
+)
 NO_COMMAND = "{}; write the command after --, as in: pumice run --memory 3000 -- python train.py"
 EXAMPLES = (
     "Examples: pumice run --memory 3000 --cores 50 -- python train.py  # 3000 MiB and half of the compute of card 0"
@@ -92,6 +97,8 @@ def _run(request: Request, command: list[str], emulated: str | None) -> int:
             print(f"pumice run: {begun.note}", file=sys.stderr)
         if place.machine is not None:
             print(f"pumice run: on the emulated machine {place.machine}, no real card is used", file=sys.stderr, flush=True)
+        if os.path.basename(command[0]) in ELSEWHERE:
+            print(f"pumice run: {ASKS_OTHERS.format(os.path.basename(command[0]))}", file=sys.stderr, flush=True)
         if begun.contested:
             from pumice.local import arbiter
 
@@ -119,7 +126,7 @@ def _request(memory: str | None, cores: str, gpu: str | None, gpus: str | None, 
     from pumice.local.request import parse_cards, parse_priority, parse_shares
 
     chosen = parse_cards(gpu, gpus, os.environ.get(variables.CUDA_VISIBLE_DEVICES))
-    return parse_shares(memory, cores, chosen.cards, chosen.count, parse_priority(priority), chosen.source)
+    return parse_shares(memory, cores, chosen.cards, chosen.number, parse_priority(priority), chosen.source)
 
 
 def _world(emulated: str | None, present: dict[str, str]) -> tuple[dict[str, str], Place, Path | None]:

@@ -103,7 +103,7 @@ class Chosen(NamedTuple):
     """The cards to choose from, how many of them (0: all), and what named them."""
 
     cards: tuple[str, ...]
-    count: int
+    number: int
     source: str = "--gpu"
 
 

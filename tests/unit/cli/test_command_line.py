@@ -36,6 +36,32 @@ def test_the_overview_fits_a_terminal_of_eighty_columns_and_names_every_command(
     assert len({len(line) for line in told}) == 1  # what they do stands in one column
 
 
+@pytest.mark.parametrize("words", [["-h", "run"], ["--help", "run"], ["help", "run"], ["run", "-h"]])
+def test_help_may_be_asked_for_before_the_command(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("Usage: pumice run ")
+
+
+@pytest.mark.parametrize("options", [["--kubeconfig", "/nowhere/k"], ["--kubeconfig=/nowhere/k"]])
+@pytest.mark.parametrize("command", [["explain", "pod", "x"], ["dump"], ["queue", "list"]])
+def test_options_may_stand_before_the_command_as_kubectl_takes_them(
+    options: list[str], command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*options, *command])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "pumice: kubeconfig /nowhere/k: No such file or directory; name another with --kubeconfig\n"
+
+
+def test_a_queue_is_not_made_under_a_name_that_nobody_wrote(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["queue", "create"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "pumice: queue name must be specified: write --name NAME\n"
+
+
 @pytest.mark.parametrize("metadata", ["x", "[1]", "{name: 5}", "{}"])
 @pytest.mark.parametrize(("command", "kind"), [(("jobflow", "create"), "JobFlow"), (("job", "run"), "Job")])
 def test_a_file_whose_object_has_no_name_is_told_in_a_line(

@@ -17,7 +17,7 @@ from pumice.model.errors import BadInput
 from pumice.wire import names
 from pumice.wire.objects import Node, Pod
 
-CONTAINER = "kind: Pod\nmetadata: {name: hami-pod}\nspec:\n  containers:\n  - resources:"
+CONTAINER = "kind: Pod\nmetadata: {name: hami-pod}\nspec:\n  schedulerName: volcano\n  containers:\n  - resources:"
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_a_manifest_is_asked_about_before_it_exists(
     case_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     manifest = tmp_path / "pod.yaml"
-    text = "kind: Pod\nmetadata: {name: new}\nspec:\n  containers:\n  - resources:\n      limits: {volcano.sh/vgpu-memory: %s}\n"
+    text = f"{CONTAINER}\n      limits: {{volcano.sh/vgpu-memory: %s}}\n"
     manifest.write_text(text % 6000)
     code, answer = run(capsys, "fits", "-f", manifest, "--from", case_file)
     assert (code, "fits on 1 of 1 nodes; n1 is next" in answer) == (0, True)
@@ -106,17 +106,51 @@ def test_what_may_have_been_meant_is_said(
 ) -> None:
     notes = {names.VGPU_MODE: wanted["mode"]} if "mode" in wanted else {}
     pod = {"kind": "Pod", "metadata": {"name": "new", "annotations": notes},
-           "spec": {"containers": [{"resources": {"limits": wanted["limits"]}}]}}  # fmt: skip
+           "spec": {"schedulerName": "volcano", "containers": [{"resources": {"limits": wanted["limits"]}}]}}  # fmt: skip
     (tmp_path / "pod.json").write_text(json.dumps(pod))
     code, text = run(capsys, "fits", "-f", tmp_path / "pod.json", "--from", case_file)
     assert (code, answer in text) == (1, True), text
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Deployment", "Job"])
+def test_a_manifest_that_names_no_scheduler_does_not_fit_for_another_one_places_it(
+    kind: str, case_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pod: dict[str, Any] = {"spec": {"containers": [{"resources": {"limits": {names.VGPU_MEMORY: 100}}}]}}
+    manifest = tmp_path / "new.json"
+    written = {**pod, "kind": "Pod"} if kind == "Pod" else {"kind": kind, "spec": {"template": pod}}
+    manifest.write_text(json.dumps({**written, "metadata": {"name": "new"}}))
+    code, text = run(capsys, "fits", "-f", manifest, "--from", case_file)
+    assert code == 1
+    assert "kept back: it names no schedulerName, so default-scheduler places it" in text
+    assert "write schedulerName: volcano" in text
+    code, text = run(capsys, "fits", "-f", manifest, "--from", case_file, "--scheduler-name", "default-scheduler")
+    assert (code, "kept back" in text) == (0, False), "here that one is ours"
+
+
+def test_a_job_of_volcano_goes_to_volcano_unless_it_says_otherwise(
+    case_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    template = {"spec": {"containers": [{"resources": {"limits": {names.VGPU_MEMORY: 100}}}]}}
+    for said, code in ({}, 0), ({"schedulerName": "default-scheduler"}, 1):
+        job = {"kind": "Job", "metadata": {"name": "j"}, "spec": {**said, "tasks": [{"name": "w", "template": template}]}}
+        (tmp_path / "job.json").write_text(json.dumps(job))
+        assert run(capsys, "fits", "-f", tmp_path / "job.json", "--from", case_file)[0] == code
+
+
+def test_a_file_that_is_no_manifest_is_one_error(tmp_path: Path, case_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "README.md").write_text("# Pumice\n\nFractions of GPUs: one: two\n")
+    code, text = run(capsys, "fits", "-f", tmp_path / "README.md", "--from", case_file)
+    assert code == 2
+    assert text.count("\n") == 1
+    assert text.startswith(f"pumice: {tmp_path}/README.md: line 3: ")
 
 
 def asked(
     wanted: dict[str, Any], case_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], **notes: str
 ) -> dict[str, Any]:
     pod = {"kind": "Pod", "metadata": {"name": "new", "annotations": notes},
-           "spec": {"containers": [{"resources": {"limits": wanted}}]}}  # fmt: skip
+           "spec": {"schedulerName": "volcano", "containers": [{"resources": {"limits": wanted}}]}}  # fmt: skip
     (tmp_path / "pod.json").write_text(json.dumps(pod))
     _, text = run(capsys, "fits", "-f", tmp_path / "pod.json", "--from", case_file, "-o", "json")
     answer: dict[str, Any] = json.JSONDecoder().raw_decode(text)[0]  # warnings follow
@@ -178,7 +212,7 @@ def test_a_manifest_that_the_api_server_would_not_take_is_refused_with_the_line_
     manifest.write_text(CONTAINER + f"\n      limits:\n        volcano.sh/vgpu-memory: {wrong}\n")
     code, text = run(capsys, "fits", "-f", manifest, "--from", case_file)
     assert code == 2
-    assert "pod.yaml:7: warning: volcano.sh/vgpu-memory: " in text
+    assert "pod.yaml:8: warning: volcano.sh/vgpu-memory: " in text
     assert "pod.yaml:1: no pod that the API server would take" in text
 
 

@@ -75,7 +75,7 @@ def test_a_variable_that_hides_every_card_leaves_none_to_share(visible: str, gpu
 def test_a_card_that_is_not_there_is_blamed_on_what_named_it(visible: str, words: str) -> None:
     chosen = parse_cards("auto", None, visible)
     with pytest.raises(BadInput, match=f"^CUDA_VISIBLE_DEVICES={visible}: {words}$"):
-        booked(parse_shares(None, "0", chosen.cards, chosen.count, source=chosen.source))
+        booked(parse_shares(None, "0", chosen.cards, chosen.number, source=chosen.source))
     with pytest.raises(BadInput, match=f"^--gpu {visible.split(',')[0]}"):
         booked(Request(cards=tuple(visible.split(","))))
 
@@ -87,7 +87,7 @@ def test_a_card_that_is_not_there_is_blamed_on_what_named_it(visible: str, words
 def test_more_cards_than_there_are_is_not_answered_with_less_memory(visible: str | None, words: str) -> None:
     chosen = parse_cards(None, "4", visible)
     with pytest.raises(BadInput, match=f"^{words}$"):
-        booked(parse_shares("6000", "0", chosen.cards, chosen.count, source=chosen.source))
+        booked(parse_shares("6000", "0", chosen.cards, chosen.number, source=chosen.source))
 
 
 @pytest.mark.parametrize(
