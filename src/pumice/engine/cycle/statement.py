@@ -7,6 +7,7 @@ elsewhere (``concluding``).
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import NamedTuple, NewType
 
@@ -120,7 +121,7 @@ class Statement:
 
     def take_back(self, step: Step) -> None:
         """Undo one step, whatever came after it: no two steps are about one pod, so their order does not matter."""
-        self.steps.remove(step)
+        del self.steps[bisect_left(self.steps, step.receipt.serial, key=_serial)]  # a gang's may be thousands
         self._undo(step)
 
     def mark(self) -> Mark:
@@ -144,6 +145,10 @@ class Statement:
         if isinstance(step, Place | Promise):
             self.framework.removed(task)
         task.charged = before.charged
+
+
+def _serial(step: Step) -> int:
+    return step.receipt.serial
 
 
 def _before(task: Task) -> Before:

@@ -67,6 +67,10 @@ class Occupants:
         for row in changed:
             self._read(row)
 
+    def nothing_new(self) -> None:
+        """Whatever was changed since the last ``refresh`` is as it was before."""
+        self._cursor = self.state.ledger.table.changes.end
+
     def _clear(self, rows: int) -> None:
         self.ranks = np.full((rows, 8), NOBODY, np.int64)
         self.freed, self.queues = np.zeros((rows, 8), np.int64), np.full((rows, 8), -1, np.int32)

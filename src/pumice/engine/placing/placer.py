@@ -7,7 +7,8 @@ terms that select it. What is remembered is dropped when the class falls asleep 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,11 @@ from pumice.engine.placing.kept import ClassState, KeptClasses
 from pumice.engine.placing.leaders import first
 from pumice.engine.placing.occupants import Occupants
 from pumice.engine.placing.reasons import Why, why_not
+from pumice.engine.plugins.contract import Part
 from pumice.engine.state.classes import PodClass
 from pumice.engine.state.holdings import LEAVING
 from pumice.engine.state.jobs import Job
+from pumice.engine.state.nodes import Rows
 from pumice.engine.state.state import State
 from pumice.model.cards import Grant
 from pumice.model.refusal import Misfit
@@ -47,6 +50,8 @@ class Placer:
         self._hopeless: dict[PodClass, int] = {}
         """Classes that no node can ever take, and the version of the table that said so."""
         self._elsewhere = (0, 0, 0)
+        self._no_future: dict[PodClass, int] = {}
+        """Classes for which there was nothing on any row that is being released, and up to which change."""
         self.fallen: list[PodClass] = []
         """Classes that fell asleep in the running cycle."""
         self.standing: dict[Job, frozenset[int]] = {}
@@ -235,6 +240,7 @@ class Placer:
         self._asleep.clear()
         self._lost.clear()
         self._hopeless.clear()
+        self._no_future.clear()
         self._told = self._told_among = None
         self.standing.clear()
 
@@ -246,28 +252,57 @@ class Placer:
         table = self.state.ledger.table
         if not table.releasing_rows or cls.refusals or cls.request.refused:
             return None
-        may = None if among is None else among.open(table.capacity)
-        found = [
-            row for row in table.releasing_rows if (not only or table.name(row) == only) and (may is None or may[row])
-        ]
-        rows = np.array(sorted(found, key=lambda row: table.name(row)), np.intp)
-        fits = self.evaluation.idle(cls, rows, future=True)
-        if not fits.any():
-            return None
-        with self.state.ledger.as_promised():
-            for verdict in self.framework.verdicts(self.state, cls, rows):
-                fits &= ~verdict.failed
-        rows = rows[fits]
+        alone = not only and among is None and not cls.constraints.claims
+        alone = alone and not self.framework.constrains(self.state, cls, Part.PODS)  # nothing but the row itself decides
+        rows = self._future_rows(only, since=self._no_future.get(cls, -1) if alone else -1)
+        if among is not None:
+            rows = rows[among.open(table.capacity)[rows]]
+        rows = rows[self.evaluation.idle(cls, rows, future=True)]
+        declined = False
+        for choice in self._futures(cls, rows, among) if len(rows) else ():
+            if accept is None or accept(choice):
+                return choice
+            declined = True
+        if alone and not declined:
+            if len(self._no_future) > 10_000:
+                self._no_future.clear()
+            self._no_future[cls] = table.changes.end
+        return None
+
+    def _future_rows(self, only: str, since: int) -> Rows:
+        """Where something is being released, by name; of these only what has changed ``since`` then."""
+        table = self.state.ledger.table
+        if only:
+            row = table.row_of.get(only, -1)
+            return np.array([row] if row in table.releasing_rows else [], np.intp)
+        changed = table.changes.since(since) if since >= 0 else None
+        found: Iterable[int] = table.releasing_rows if changed is None else filter(table.releasing_rows.__contains__, changed)
+        rows = np.array(list(found), np.intp)
+        return rows[np.argsort(table.rank()[rows])]
+
+    def _futures(self, cls: PodClass, rows: Rows, among: Among | None) -> Iterator[Choice]:
+        """Those of the rows that would take it, the best first. They have what is asked for once what terminates there is
+        gone."""
+        table = self.state.ledger.table
+        if self.framework.constrains(self.state, cls):
+            rows = rows[~self.refused_in_future(cls, rows)]
         scores = None if len(rows) == 1 else self.framework.scores(self.state, cls, rows)
         if among is not None and among.leaning is not None:
             scores = among.leaning[rows] + (0.0 if scores is None else scores)
         for place in range(len(rows)) if scores is None else np.argsort(-scores, kind="stable"):
             row = int(rows[place])
             grants = self._future_grants(cls, table.name(row))
-            choice = None if grants is None else Choice(table.name(row), row, grants, 0.0)
-            if choice is not None and (accept is None or accept(choice)):
-                return choice
-        return None
+            if grants is not None:
+                yield Choice(table.name(row), row, grants, 0.0)
+
+    def refused_in_future(self, cls: PodClass, rows: Rows) -> NDArray[np.bool_]:
+        """Which of the rows a filter refuses once what terminates there is gone, and whoever was promised a place is there."""
+        constraints, refused = cls.constraints, np.zeros(len(rows), bool)
+        minded = constraints.ports or constraints.claims or self.framework.constrains(self.state, cls, Part.PODS)
+        with self.state.ledger.as_promised() if minded else nullcontext():
+            for verdict in self.framework.verdicts(self.state, cls, rows):
+                refused |= verdict.failed
+        return refused
 
     def _future_grants(self, cls: PodClass, node: str) -> tuple[Grant, ...] | None:
         ledger = self.state.ledger

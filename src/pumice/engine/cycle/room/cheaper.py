@@ -18,7 +18,7 @@ LOOKS: Final = 4000
 TRIAL: Final = 10
 """As many looks is it to ask everybody."""
 FEW: Final = 12
-"""Units of which all sets are tried where no way of taking them out led to room."""
+"""Units of which all sets can be tried: where no way of taking them out led to room, and instead of exchanging some."""
 NEVER: Final = Cost(2**62, 0, 0, 0, 0, 0)
 
 
@@ -30,7 +30,7 @@ def cheapest(units: Sequence[Unit], short: Sequence[int], known: Sequence[Unit] 
     search = Search(units, short, asked)
     if known is not None:
         search.best, search.cost = list(known), asked.cost(known)
-        if search.may_be_cheaper():
+        if len(units) > FEW and search.may_be_cheaper():
             search.exchange()
     if search.may_be_cheaper():
         search.try_all()

@@ -13,7 +13,7 @@ from pumice.engine.cycle.letting_in import beside_others
 from pumice.engine.cycle.price import agreed
 from pumice.engine.cycle.room.on_a_node import Claim, Room
 from pumice.engine.cycle.room.scope import Scope
-from pumice.engine.cycle.room.search import cheapest
+from pumice.engine.cycle.room.search import Order
 from pumice.engine.cycle.room.victims import Prices, Unit
 from pumice.engine.cycle.statement import Evict, Place, Promise, Statement, Step
 from pumice.engine.cycle.trust import affordable
@@ -47,6 +47,8 @@ class Making:
     scope: Scope
     _vain: set[Hashable] = field(default_factory=set)
     """Kinds of pods for which there was no room to be made at all."""
+    _orders: dict[Hashable, Order] = field(default_factory=dict)
+    """Per kind of pods where room is made for the next one."""
 
     def for_job(self, job: Job, tasks: list[Task]) -> Trial:
         """Find room for its pods, in this order, until it starves no longer. Pods for which there is none are skipped."""
@@ -137,7 +139,10 @@ class Making:
         if key in self._vain or key in trial.vain:
             return None
         claim = Claim(task, among, short, agreed(self.cycle, task))
-        room = cheapest(self.scope, self.cycle.placer, prices(self.cycle), self.cycle.statement(), claim)
+        order = self._orders.get(key)
+        if order is None or (among is not None and self.cycle.framework.minds_tasks):  # one pod's bounds are not another's
+            order = self._orders[key] = Order(self.scope, self.cycle.placer, claim)
+        room = order.cheapest(prices(self.cycle), self.cycle.statement(), claim, trial)
         if room is None:
             (trial.vain if trial.statement.steps else self._vain).add(key)
         return room
@@ -145,29 +150,40 @@ class Making:
     def _give_back(self, trial: Trial) -> None:
         """From the most important down, whoever is not needed stays: the pods that were promised its node find other places. Of a
         gang that falls nobody does, not even those that it could have lost."""
-        statement = trial.statement
-        dearest = sorted(trial.units, key=lambda entry: (entry[0].highest, entry[0].whole, entry[0].total), reverse=True)
-        for unit, claimant in dearest:
-            if len(trial.units) == 1:
-                return
-            if not unit.whole and any(other.whole and other.job is unit.job for other, _ in trial.units):
+        statement, units, on = trial.statement, dict.fromkeys(unit for unit, _ in trial.units), dict[str, dict[str, Promise]]()
+        evicted = {step.task.uid: step for step in statement.steps if isinstance(step, Evict)}
+        falling = {unit.job for unit in units if unit.whole}
+        for step in statement.steps:
+            if isinstance(step, Promise):
+                on.setdefault(step.choice.node, {})[step.task.uid] = step
+        for unit in sorted(units, key=lambda unit: (unit.highest, unit.whole, unit.total), reverse=True):
+            if len(units) == 1:
+                break
+            if not unit.whole and unit.job in falling:
                 continue
-            leaving = {pod.uid for pod in unit.pods}
-            nodes = {pod.node for pod in unit.pods}
-            evicted = [step for step in statement.steps if isinstance(step, Evict) and step.task.uid in leaving]
-            promised = [step for step in statement.steps if isinstance(step, Promise) and step.choice.node in nodes]
-            steps: list[Step] = [*promised, *evicted]
-            for step in steps:
+            gone = [evicted.pop(pod.uid) for pod in unit.pods]
+            nodes = dict.fromkeys(pod.node for pod in unit.pods)
+            promised = [promise for node in nodes for promise in on.pop(node, {}).values()]
+            both: tuple[Step, ...] = (*promised, *gone)
+            for step in both:
                 statement.take_back(step)
             mark = statement.mark()
-            if all(self._promise_again(step.task, trial) for step in promised):
-                trial.units.remove((unit, claimant))
-                continue
-            statement.rollback(mark)
-            for eviction in evicted:
-                statement.evict(eviction.task, eviction.reason)
-            for promise in promised:
-                statement.promise(promise.task, promise.choice)
+            stays = all(self._promise_again(step.task, trial) for step in promised)
+            if stays:
+                del units[unit]
+                falling.discard(unit.job if unit.whole else None)
+            else:
+                statement.rollback(mark)
+                for eviction in gone:
+                    statement.evict(eviction.task, eviction.reason)
+                for promise in promised:
+                    statement.promise(promise.task, promise.choice)
+            for step in statement.steps[mark:]:
+                if isinstance(step, Promise):
+                    on.setdefault(step.choice.node, {})[step.task.uid] = step
+                elif isinstance(step, Evict):
+                    evicted[step.task.uid] = step
+        trial.units = [(unit, claimant) for unit, claimant in trial.units if unit in units]
 
     def _promise_again(self, task: Task, trial: Trial) -> bool:
         if task.job is None or not self.cycle.framework.allocatable(task.job.queue, beside_others(task, task.amounts)):

@@ -82,7 +82,7 @@ class NodeSearch:
         if not units:
             return None
         self._look_at_node(self._node)
-        self._filtered = self.claim.short_queue or self.claim.accept is not None or self._refused()
+        self._filtered = self.claim.short_queue or self._refused()
         try:
             found = self._cheapest(units)
             if found is not None and not self._filtered and not self._try(found):
@@ -103,11 +103,9 @@ class NodeSearch:
 
     def _refused(self) -> bool:
         """Whether a filter refuses the node once those who leave it already are gone."""
-        state, framework, cls = self.placer.state, self.placer.framework, self.claimant.cls
-        if not framework.constrains(state, cls):
-            return False
-        with state.ledger.as_promised():
-            return any(verdict.failed.any() for verdict in framework.verdicts(state, cls, np.array([self.row], np.intp)))
+        placer, cls = self.placer, self.claimant.cls
+        constrained = placer.framework.constrains(placer.state, cls)
+        return constrained and bool(placer.refused_in_future(cls, np.array([self.row], np.intp)).any())
 
     # -- what is asked about a set of them ------------------------------------------------------------------------
 

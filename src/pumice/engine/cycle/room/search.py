@@ -1,12 +1,14 @@
 """The cheapest room in the whole cluster for one pod, best first.
 
 For every node it is known, for all at once, what room there costs at least: how much is missing, and who could give it. Nodes are
-looked at exactly in that order, until no other can be cheaper.
+looked at in that order, until no other can be cheaper.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
 from typing import Final
 
 import numpy as np
@@ -27,34 +29,107 @@ CANDIDATES: Final = 100
 there may be one that is a little cheaper."""
 
 Numbers = NDArray[np.int64]
-Ordered = Iterator[tuple[Cost, int, int]]
-"""Rows where room may be made: what it costs there at least, the place in the order of names, and the row."""
+Entry = tuple[Cost, int, int]
+"""What room costs, the place in the order of names, and the row."""
 MUCH: Final = 2**45
 
 
-def cheapest(scope: Scope, placer: Placer, prices: Prices, trial: Statement, claim: Claim) -> Room | None:
-    """The cheapest room; of equally cheap ones that of the first node by name. None where there is none."""
-    best: tuple[Cost, int, Room] | None = None
-    found = 0
-    for least, place, row in _in_order(scope, placer, claim):
-        if best is not None and (best[:2] < (least, place) or found >= CANDIDATES):
-            break
-        room = NodeSearch(scope, placer, prices, trial, claim, row).find()
-        if room is not None:
-            found += 1
-            if best is None or (room.cost, place) < best[:2]:
-                best = room.cost, place, room
-    return None if best is None else best[2]
+@dataclass(slots=True)
+class Order:
+    """The nodes on which room may be made for pods of one kind, the cheapest first, from one pod to the next: only what has
+    changed is looked at again.
+
+    What room costs on a node that was looked at stands there until the node changes or another trial begins: within a trial more
+    and more pods go, and who may still go besides becomes fewer. Nodes without room are left out as long."""
+
+    scope: Scope
+    placer: Placer
+    claim: Claim
+    """Of one of these pods: they ask for the same, and may ask the same."""
+    _rows: Rows = field(default_factory=lambda: np.zeros(0, np.intp))
+    _heap: list[Entry] = field(default_factory=list)
+    _least: dict[int, Entry] = field(default_factory=dict)
+    """Per row what room costs there at least, whoever votes."""
+    _now: dict[int, Entry] = field(default_factory=dict)
+    """Per row its place in the heap; other entries are out of date."""
+    _looked_at: dict[int, None] = field(default_factory=dict)
+    """Rows that stand elsewhere than their least cost says, or nowhere."""
+    _trial: object = None
+    _cursor: int = -1
+
+    def cheapest(self, prices: Prices, trial: Statement, claim: Claim, whole: object) -> Room | None:
+        """The cheapest room; of equally cheap ones that of the first node by name. None where there is none. ``whole``: the trial
+        of which this search is a part."""
+        self._refresh(whole)
+        room = self._search(prices, trial, claim)
+        self.placer.occupants.nothing_new()  # what was tried is taken back
+        self._cursor = self.placer.state.ledger.table.changes.end
+        return room
+
+    def _search(self, prices: Prices, trial: Statement, claim: Claim) -> Room | None:
+        heap, found = self._heap, dict[int, Room]()
+        while heap:
+            entry = heap[0]
+            row = entry[2]
+            if self._now.get(row) is not entry:
+                heappop(heap)
+                continue
+            if row in found:
+                return found[row]
+            heappop(heap)
+            del self._now[row]
+            self._looked_at[row] = None
+            room = NodeSearch(self.scope, self.placer, prices, trial, claim, row).find()
+            if room is None:
+                continue
+            found[row] = room
+            self._put((room.cost, entry[1], row))
+            if len(found) >= CANDIDATES:
+                return min(found.items(), key=lambda item: self._now[item[0]])[1]
+        return None
+
+    def _refresh(self, whole: object) -> None:
+        table = self.placer.state.ledger.table
+        self.placer.occupants.refresh()
+        changed = table.changes.since(self._cursor) if self._cursor >= 0 else None
+        self._cursor = table.changes.end
+        if changed is None:
+            self._rows = _rows(self.scope, self.placer, self.claim)
+            self._heap, self._least, self._now, self._looked_at = [], {}, {}, {}
+            self._weigh(self._rows)
+            self._heap = list(self._now.values())
+            heapify(self._heap)
+        else:
+            rows = np.array(changed, np.intp)
+            for row in changed:
+                self._least.pop(row, None)
+                self._now.pop(row, None)
+                self._looked_at.pop(row, None)
+            self._weigh(rows[np.isin(rows, self._rows)])
+        if self._trial is not whole:
+            self._trial = whole
+            for row in self._looked_at:
+                if row in self._least:
+                    self._put(self._least[row])
+            self._looked_at = {}
+
+    def _weigh(self, rows: Rows) -> None:
+        for entry in _least_costs(self.scope, self.placer, self.claim, rows):
+            self._least[entry[2]] = entry
+            self._put(entry)
+
+    def _put(self, entry: Entry) -> None:
+        self._now[entry[2]] = entry
+        heappush(self._heap, entry)
 
 
-def _in_order(scope: Scope, placer: Placer, claim: Claim) -> Ordered:
+def _least_costs(scope: Scope, placer: Placer, claim: Claim, rows: Rows) -> Iterable[Entry]:
+    """What room costs at least, for rows where there may be some."""
     occupants = placer.occupants
-    occupants.refresh()
-    rows = _rows(scope, placer, claim)
     asked = _asked(scope, placer, claim.task, rows)
     rows, asked = rows[asked.any(axis=1)], asked[asked.any(axis=1)]
     if not len(rows):
-        return
+        return ()
     ranks, enough = occupants.ranks[rows], np.ones(len(rows), bool)
     reached, fewest = asked.argmax(axis=1), np.ones(len(rows), np.int64)
     missing = [] if claim.short_queue else [
@@ -82,10 +157,8 @@ def _in_order(scope: Scope, placer: Placer, claim: Claim) -> Ordered:
     total = np.where(one, highest, highest + others) + fewest * BASE
     unknown = np.zeros(len(rows), np.int64)  # which gangs fall, and which jobs keep none, is known on the node only
     columns = (highest, unknown, total, unknown, least_freed, placer.state.ledger.table.rank()[rows])
-    order = np.lexsort(columns[::-1])
-    for at in order[enough[order]].tolist():
-        *cost, place = (int(column[at]) for column in columns)
-        yield Cost(0, *cost), place, int(rows[at])
+    lines = np.stack(columns, axis=1)[enough].tolist()
+    return [(Cost(0, *cost), place, row) for (*cost, place), row in zip(lines, rows[enough].tolist(), strict=True)]
 
 
 def _least(values: Numbers, numbers: Numbers) -> Numbers:
