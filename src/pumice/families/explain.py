@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-import msgspec
-
 from pumice.families.amounts import meant_mib
 from pumice.families.changed import amount_of, annotated, renamed, with_amount
 from pumice.families.evictions import left
+from pumice.families.node_rules import by_nodes_rules
 from pumice.families.offers import Change, WhatIf
 from pumice.families.protocol import Family, Tunables
 from pumice.model.units import INT32_MAX
@@ -35,7 +34,7 @@ def changes(pod: Pod, families: Sequence[Family], what_if: WhatIf, meant: Mappin
     for family in families:
         found += _other_mode(pod, family.tunables, what_if)
         found += _dropped(pod, family.tunables, what_if)
-    found += _anywhere(pod, what_if)
+    found += by_nodes_rules(pod, [name for family in families for name in family.tunables.resources], what_if)
     found += left(pod, what_if)
     return tuple(found or _combined(pod, families, what_if))
 
@@ -237,12 +236,3 @@ def _dropped(pod: Pod, tunables: Tunables, what_if: WhatIf) -> Iterator[Change]:
             if node:
                 text = f"drop the annotation {key}: {pod.metadata.annotations[key]}"
                 yield Change("constraint", text, node, changed, smaller=(pod,))
-
-
-def _anywhere(pod: Pod, what_if: WhatIf) -> Iterator[Change]:
-    if pod.spec.node_selector:
-        changed = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_selector={}))
-        node = what_if.fits(changed)
-        if node:
-            labels = ", ".join(f"{key}={value}" for key, value in sorted(pod.spec.node_selector.items()))
-            yield Change("constraint", f"drop the nodeSelector {labels}", node, changed, smaller=(pod,))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from pumice.wire.objects import Pod
+from pumice.wire.objects import Pod, Taint
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +17,7 @@ class Holder:
     name: str
     priority: int = 0
     size: int = 0
+    node: str = ""
 
 
 class WhatIf(Protocol):
@@ -26,8 +27,8 @@ class WhatIf(Protocol):
         """A node that takes the pod, or the empty string."""
         ...
 
-    def fits_without(self, pod: Pod, node: str, gone: Sequence[str]) -> bool:
-        """Whether that node takes the pod once the pods with these uids have left."""
+    def fits_without(self, pod: Pod, gone: Sequence[str]) -> str:
+        """A node that takes the pod once the pods with these uids have left, or the empty string."""
         ...
 
     def crowded(self, pod: Pod) -> Sequence[str]:
@@ -35,7 +36,11 @@ class WhatIf(Protocol):
         ...
 
     def holders(self, node: str) -> Sequence[Holder]:
-        """Who holds something on the node."""
+        """Who holds something on the node (empty: on any)."""
+        ...
+
+    def taints(self, pod: Pod) -> Iterable[Sequence[Taint]]:
+        """Of each node the taints that keep the pod away, equal lists once."""
         ...
 
     def largest(self) -> int:
@@ -48,7 +53,7 @@ class Change:
     """One change that lets the pod in. ``pod`` is the changed pod (unchanged when others leave); ``wanted`` and ``best``
     are the value asked for and the value that fits, ``smaller`` the pods with one unit less of change, which do not."""
 
-    kind: str  # unit, memory, cores, cards, mode, constraint, evict, combined
+    kind: str  # name, unit, memory, cores, cards, mode, request, toleration, constraint, evict, combined
     text: str
     node: str
     pod: Pod

@@ -88,5 +88,7 @@ class Payer:
 
     def _pays(self, cls: PodClass, choice: Choice) -> bool:
         framework = self.engine.framework
+        if cls.request.best_effort and not cls.asks:
+            return self.queue.open  # backfill places it, whatever its queue has
         amounts = self.engine.state.charges.of(cls, choice.grants) or cls.amounts
         return not framework.overused(self.queue) and framework.allocatable(self.queue, amounts)

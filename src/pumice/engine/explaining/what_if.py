@@ -5,16 +5,19 @@ Meant for an engine of one's own: pods are taken off the books and put back.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pumice.engine.cycle.statement import Statement
 from pumice.engine.engine import Engine
 from pumice.engine.explaining.payer import Payer
 from pumice.engine.placing.among import Among
 from pumice.engine.placing.evaluation import Choice
+from pumice.engine.plugins.taints import tolerates
 from pumice.families.offers import Holder
-from pumice.model.refusal import Misfit, Short
-from pumice.wire.objects import Pod
+from pumice.model.refusal import Misfit
+from pumice.wire.objects import Pod, Taint
+
+HARD = ("NoSchedule", "NoExecute")
 
 
 class EngineWhatIf:
@@ -35,37 +38,46 @@ class EngineWhatIf:
         choice = self._choose(pod)
         return "" if choice is None else choice.node
 
-    def fits_without(self, pod: Pod, node: str, gone: Sequence[str]) -> bool:
+    def fits_without(self, pod: Pod, gone: Sequence[str]) -> str:
         statement = Statement(self.state, self.engine.framework)
         for uid in gone:
             statement.lift(uid)
         try:
-            return self._choose(pod, only=node) is not None
+            choice = self._choose(pod)
+            return "" if choice is None else choice.node
         finally:
             statement.rollback()
 
-    def _choose(self, pod: Pod, only: str = "") -> Choice | None:
+    def _choose(self, pod: Pod) -> Choice | None:
         cls, placer = self.state.classes.of(pod), self.engine.placer
         if self.payer is None:
-            return placer.choose(cls, only=only, among=self.among)
+            return placer.choose(cls, among=self.among)
         with self.payer.standing_for(cls) as pays:
-            return placer.choose(cls, only=only, accept=pays, among=self.among)
+            return placer.choose(cls, accept=pays, among=self.among)
 
     def crowded(self, pod: Pod) -> Sequence[str]:
-        """Nodes whose refusal is not final, those with the smallest shortage first, as a part of what is wanted."""
+        """Nodes none of whose refusals is final, those with the smallest shortage first, as a part of what is wanted."""
         found = self._misfits
         if found is None:
             found = self.engine.placer.why(self.state.classes.of(pod), per_node=True, among=self.among).misfits
-        misfits = [m for m in found if not m.final]
-        ours = [m for m in misfits if m.short is not Short.REQUEST or "Insufficient" in m.text]
-        return [m.node for m in sorted(ours, key=lambda m: ((m.wanted - m.best) / max(1, m.wanted), m.node))]
+        final = {m.node for m in found if m.final}
+        short: dict[str, float] = {}
+        for m in found:
+            if m.node not in final:
+                short[m.node] = max(short.get(m.node, 0.0), (m.wanted - m.best) / max(1, m.wanted))
+        return sorted(short, key=lambda node: (short[node], node))
+
+    def taints(self, pod: Pod) -> Iterable[tuple[Taint, ...]]:
+        facts = [each for each in self.state.ledger.table.facts if each is not None]
+        found = (tuple(t for t in each.taints if t.effect in HARD and not tolerates(pod.spec.tolerations, t)) for each in facts)
+        return dict.fromkeys(taints for taints in found if taints)
 
     def holders(self, node: str) -> Sequence[Holder]:
-        found = []
-        for uid, holding in self.state.ledger.by_node.get(node, {}).items():
-            task = self.state.tasks.get(uid)
+        ledger, tasks, found = self.state.ledger, self.state.tasks, []
+        for uid, holding in (ledger.by_node.get(node, {}) if node else ledger.holdings).items():
+            task = tasks.get(uid)
             size = sum(piece.memory for grant in holding.grants for piece in grant.pieces)
-            found.append(Holder(uid, self.state.pods.name_of(uid), task.priority if task else 0, size))
+            found.append(Holder(uid, self.state.pods.name_of(uid), task.priority if task else 0, size, holding.node))
         return found
 
     def largest(self) -> int:

@@ -1,0 +1,187 @@
+"""What ``explain`` offers to a pod that other pods, taints and amounts keep out is complete and true: where brute force over a
+small cluster finds one change that lets it in, explain makes an offer of that kind, and whoever follows an offer is bound."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import chain, combinations
+from typing import Any
+
+import pytest
+from kit.objects import node, pod
+from kit.scheduler_confs import conf
+from kit.seeds import chosen_seed
+
+from pumice.cli.casefile import Case, engine_of, trimmed
+from pumice.engine.effects import Bind
+from pumice.engine.explaining.explain import explain
+from pumice.families.node_rules import REQUIRED
+from pumice.families.offers import Change
+from pumice.wire.objects import Node, Pod, convert
+from pumice.wire.quantity import parse_quantity
+
+Json = dict[str, Any]
+CONF = conf("gang", "predicates", "proportion")
+LABELS = ({"app": "a"}, {"app": "b"}, {})
+TAINTS = ({"key": "team", "value": "x", "effect": "NoSchedule"}, {"key": "gpu", "effect": "NoExecute"})
+MOST_GONE = 3
+"""Sets of so many pods are tried by brute force."""
+
+
+def term(dice: random.Random) -> Json:
+    key = dice.choice(("kubernetes.io/hostname", "zone"))
+    return {"labelSelector": {"matchLabels": {"app": dice.choice("ab")}}, "topologyKey": key}
+
+
+def rules(dice: random.Random, *, asked: bool) -> Json:
+    """Parts of a pod's spec that keep it from others, or others from it."""
+    spec: Json = {}
+    affinity: Json = {}
+    if dice.random() < (0.4 if asked else 0.25):
+        affinity["podAntiAffinity"] = {REQUIRED: [term(dice)]}
+    if asked and dice.random() < 0.15:
+        affinity["podAffinity"] = {REQUIRED: [term(dice)]}
+    if asked and dice.random() < 0.15:
+        zone = {"key": "zone", "operator": "In", "values": [dice.choice("xyz")]}
+        affinity["nodeAffinity"] = {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}}
+    if affinity:
+        spec["affinity"] = affinity
+    if asked and dice.random() < 0.15:
+        spec["nodeSelector"] = {"zone": dice.choice("xyz")}
+    if asked and dice.random() < 0.2:
+        key = dice.choice(("kubernetes.io/hostname", "zone"))
+        spec["topologySpreadConstraints"] = [{"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule",
+                                              "labelSelector": {"matchLabels": {"app": "a"}}}]  # fmt: skip
+    return spec
+
+
+def drawn(dice: random.Random, name: str, at: str = "", *, asked: bool = False) -> Json:
+    made = pod(name, cpu=dice.choice(("500m", "1", "2", "3", "6")), labels=dice.choice(LABELS), priority=dice.randint(0, 2),
+               memory=dice.choice((None, None, "1Gi", "3Gi")), **rules(dice, asked=asked))  # fmt: skip
+    if dice.random() < 0.3:
+        made["spec"]["containers"][0]["ports"] = [{"hostPort": dice.choice((80, 443))}]
+    if asked and dice.random() < 0.2:
+        made["spec"]["containers"].append({**copy.deepcopy(made["spec"]["containers"][0]), "name": "c2", "ports": []})
+    if at:
+        made["spec"]["nodeName"], made["status"] = at, {"phase": "Running"}
+    return made
+
+
+def world_of(dice: random.Random) -> tuple[list[Json], list[Json], Json]:
+    nodes, bound = [], []
+    for n in range(dice.randint(1, 3)):
+        taints = [taint for taint in TAINTS if dice.random() < 0.25]
+        labels = {"zone": dice.choice("xy")}
+        cpu, room = dice.choice(("2", "4", "8")), {"memory": 4.0 * 2**30}
+        room["cpu"] = float(cpu)
+        nodes.append(node(f"n{n}", cpu=cpu, memory="4Gi", taints=taints, labels=labels))
+        for i in range(dice.randint(0, 4)):
+            found = drawn(dice, f"b{n}{i}", f"n{n}")
+            asked = {name: float(parse_quantity(amount)) for name, amount in _requests(found).items()}
+            if all(room[name] >= amount for name, amount in asked.items()):
+                room = {name: amount - asked.get(name, 0) for name, amount in room.items()}
+                bound.append(found)
+    return nodes, bound, drawn(dice, "asked", asked=True)
+
+
+def _requests(found: Json) -> Json:
+    requests: Json = found["spec"]["containers"][0]["resources"]["requests"]
+    return requests
+
+
+def case_of(nodes: Sequence[Json], pods: Sequence[Json]) -> Case:
+    kept = {"nodes": [trimmed(n, Node) for n in nodes], "pods": [trimmed(p, Pod) for p in pods]}
+    return Case(now=1000.0, scheduler_conf=CONF, objects=kept)
+
+
+def is_bound(nodes: Sequence[Json], pods: Sequence[Json], asked: Json) -> bool:
+    plan = engine_of(case_of(nodes, [*pods, asked])).cycle(1000.0)
+    return any(isinstance(effect, Bind) and effect.name == "asked" for effect in plan.effects)
+
+
+def by_brute_force(nodes: list[Json], bound: list[Json], asked: Json) -> Iterator[str]:
+    """The kinds of single changes that let it in."""
+    sets = chain.from_iterable(combinations(bound, size) for size in range(1, MOST_GONE + 1))
+    if any(is_bound(nodes, [p for p in bound if p not in gone], asked) for gone in sets):
+        yield "evict"
+    for name, less in (("cpu", "1m"), ("memory", "1Mi")):
+        changed = copy.deepcopy(asked)
+        for container in changed["spec"]["containers"]:
+            if name in container["resources"]["requests"]:
+                container["resources"]["requests"][name] = less
+        if changed != asked and is_bound(nodes, bound, changed):
+            yield "request"
+    for each in nodes:
+        tolerations = [{"operator": "Exists", "key": taint["key"]} for taint in each["spec"].get("taints", ())]
+        if tolerations and is_bound(nodes, bound, {**asked, "spec": {**asked["spec"], "tolerations": tolerations}}):
+            yield "toleration"
+    for part in ("nodeSelector", "topologySpreadConstraints"):
+        if is_bound(nodes, bound, {**asked, "spec": {k: v for k, v in asked["spec"].items() if k != part}}):
+            yield "constraint"
+    for kind in asked["spec"].get("affinity", ()):
+        affinity = {k: v for k, v in asked["spec"]["affinity"].items() if k != kind}
+        if is_bound(nodes, bound, {**asked, "spec": {**asked["spec"], "affinity": affinity}}):
+            yield "constraint"
+    closed = copy.deepcopy(asked)
+    for container in closed["spec"]["containers"]:
+        container.pop("ports", None)
+    if is_bound(nodes, bound, closed):
+        yield "constraint"
+
+
+def verify(change: Change, nodes: list[Json], bound: list[Json], asked: Json) -> None:
+    staying = [p for p in bound if p["metadata"]["uid"] not in change.evict]
+    assert is_bound(nodes, staying, written(change.pod)), f"not true: {change.text}"
+    for smaller in change.smaller:
+        assert not is_bound(nodes, bound, written(smaller)), f"not minimal: {change.text}"
+    for uid in change.evict:
+        fewer = [p for p in bound if p["metadata"]["uid"] not in change.evict or p["metadata"]["uid"] == uid]
+        assert not is_bound(nodes, fewer, asked), f"not needed: {uid} in {change.text}"
+
+
+def written(changed: Pod) -> Json:
+    import msgspec
+
+    found: Json = msgspec.to_builtins(changed)
+    return found
+
+
+def ask(dice: random.Random) -> list[str]:
+    nodes, bound, asked = world_of(dice)
+    found = explain(engine_of(case_of(nodes, [*bound, asked])), convert(Pod, asked), now=1000.0)
+    if is_bound(nodes, bound, asked):
+        assert found.node
+        assert not found.gates
+        return ["fits"]
+    for change in found.changes:
+        verify(change, nodes, bound, asked)
+    offered = {change.kind for change in found.changes}
+    missed = set(by_brute_force(nodes, bound, asked)) - offered
+    assert not missed, (missed, found.summary, [change.text for change in found.changes])
+    return [*offered, "refused"] if offered else ["nothing helps", "refused"]
+
+
+def run_worlds(count: int, seed: int) -> Counter[str]:
+    kinds: Counter[str] = Counter()
+    for number in range(count):
+        kinds.update(ask(random.Random(f"{seed}-{number}")))
+    return kinds
+
+
+def test_whatever_single_change_lets_a_pod_in_is_offered_and_every_offer_is_true() -> None:
+    seed = chosen_seed()
+    print("seed", seed)
+    kinds = run_worlds(60, seed)
+    print(dict(kinds))
+    assert kinds["refused"] > 15
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_every_kind_of_offer_on_three_thousand_clusters() -> None:
+    kinds = run_worlds(3000, 1)
+    print(dict(kinds))
+    assert all(kinds[kind] >= 50 for kind in ("evict", "request", "toleration", "constraint", "nothing helps")), dict(kinds)
