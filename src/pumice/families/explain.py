@@ -34,7 +34,8 @@ def changes(pod: Pod, families: Sequence[Family], what_if: WhatIf, meant: Mappin
     for family in families:
         found += _other_mode(pod, family.tunables, what_if)
         found += _dropped(pod, family.tunables, what_if)
-    found += by_nodes_rules(pod, [name for family in families for name in family.tunables.resources], what_if)
+    elsewhere = {name for family in families for name in family.tunables.resources} | (meant or {}).keys()
+    found += by_nodes_rules(pod, elsewhere, what_if)
     found += left(pod, what_if)
     return tuple(found or _combined(pod, families, what_if))
 

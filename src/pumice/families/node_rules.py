@@ -19,7 +19,7 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def by_nodes_rules(pod: Pod, devices: Collection[str], what_if: WhatIf) -> Iterator[Change]:
-    """Changes of what the pod asks of nodes. ``devices`` are names that its families change."""
+    """Changes of what the pod asks of nodes. ``devices``: names that are changed by other offers."""
     yield from _less_resources(pod, devices, what_if)
     yield from _tolerated(pod, what_if)
     yield from _freed(pod, what_if)
