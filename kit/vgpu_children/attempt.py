@@ -53,6 +53,14 @@ def attempt(what):
             return tried(lambda: write(REGION, 1600, bytes(128)))
         case "zero the region's head":
             return tried(lambda: write(REGION, 0, bytes(8)))
+        case "zero the extension's head":
+            return tried(lambda: write(REGION, 2011136, bytes(8)))
+        case "zero every process":
+            return tried(lambda: write(REGION, 1856, bytes(1960 * 1024)), lambda: write(REGION, 2015232, bytes(320 * 1024)))
+        case "zero the joints":
+            return tried(lambda: write(REGION, 2342912, bytes(131072)))
+        case "say that no process was ever there":
+            return tried(lambda: write(REGION, 2008896, bytes(4)))
         case "cut the region short":
             return tried(lambda: os.truncate(REGION, 0))
         case "switch the region's limits off":

@@ -20,7 +20,7 @@ static bool any(const struct joint *joint, const void *sought)
 static uint32_t join(struct region_map *map, uint64_t words)
 {
     struct joint what;
-    return joint_join(map, any, &words, &what);
+    return joint_join(map, &(struct joint_search){any, NULL, &words}, &what);
 }
 
 static uint64_t paid_by(const struct region_map *map)

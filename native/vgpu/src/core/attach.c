@@ -3,6 +3,7 @@
 #include "core/file_status.h"
 #include "core/granted.h"
 #include "core/joints.h"
+#include "core/ledger.h"
 #include "core/lock.h"
 #include "core/log.h"
 #include "core/region_format.h"
@@ -200,6 +201,27 @@ static void tell_differences(const struct region_map *map, const struct config *
         }
 }
 
+void region_repair(struct region_map *map, const struct config *config)
+{
+    if (map->ledger == NULL || !region_has_books(map))
+        return;
+    region_format_heads(map->region, map->ext);
+    show_granted(map, config);
+    slot_republish(map);
+}
+
+/*
+ * Under a limits page the plugin made the file for this library alone: what does not look like ours is ours and damaged, and is made anew
+ * beneath those who live in it.
+ */
+static struct region_probe probe_of(const struct region_map *map)
+{
+    struct region_probe probe = region_probe(map->fd);
+    if (map->page != NULL && probe.kind != KIND_OURS)
+        probe = (struct region_probe){KIND_EMPTY, -1, probe.bytes};
+    return probe;
+}
+
 /* The magic is written last and never again, so whoever reads it may join without a lock. */
 static bool is_ready(const struct region_probe *probe)
 {
@@ -212,7 +234,7 @@ static enum lock_verdict await_creation(const struct region_map *map, struct reg
     enum lock_verdict verdict = LOCK_BUSY;
     for (int attempt = 0; attempt < CREATION_WAITS && verdict == LOCK_BUSY && !is_ready(probe); attempt++) {
         verdict = lock_wait(map->fd, 0, LOCK_UPSTREAM_BYTES);
-        *probe = region_probe(map->fd);
+        *probe = probe_of(map);
     }
     return verdict;
 }
@@ -232,7 +254,7 @@ static const char *make_ready(struct region_map *map, struct region_probe *probe
 
 static const char *attach_opened(struct region_map *map, const struct config *config)
 {
-    struct region_probe probe = region_probe(map->fd);
+    struct region_probe probe = probe_of(map);
     const char *problem = is_ready(&probe) || probe.kind == KIND_FOREIGN ? NULL : make_ready(map, &probe, config);
     if (problem == NULL && probe.kind == KIND_FOREIGN)
         problem = "it is not a region";
@@ -292,10 +314,6 @@ void region_attach(struct region_map *map, const struct config *config)
         snprintf(map->path, sizeof map->path, "%s", DEFAULT_PATH);
 
     const char *problem = attach_file(map, config);
-    if (problem == NULL && map->page != NULL && slots_were_erased(map)) {
-        problem = "somebody has taken processes out of it that live";
-        region_forget(map);
-    }
     if (problem == NULL && slot_claim(map) < 0) {
         problem = "all 1024 process slots are taken";
         region_forget(map);
@@ -308,6 +326,9 @@ void region_attach(struct region_map *map, const struct config *config)
         attach_private(map, config);
         if (map->region != NULL)
             slot_claim(map);
+    } else if (map->page != NULL && ledger_open(map)) {
+        map->own = (struct region_slot){.pid = getpid()};
+        slot_republish(map);
     }
     if (map->region != NULL)
         waits_go_to(&map->ext->waits);

@@ -10,4 +10,7 @@
 
 void region_attach(struct region_map *map, const struct config *config);
 
+/* Under a limits page, now and then: what somebody wrote over of head, limits and this process's slot says again what it should. */
+void region_repair(struct region_map *map, const struct config *config);
+
 #endif

@@ -1,6 +1,7 @@
 #include "core/joints.h"
 
 #include "core/joint_table.h"
+#include "core/ledger.h"
 #include "core/slots.h"
 #include "core/turn.h"
 #include "core/turn_wait.h"
@@ -52,6 +53,8 @@ static void take_out(struct region_map *map, struct joint *joint, int at)
 
 uint32_t joint_new(struct region_map *map, int device, uint64_t bytes, uint64_t descriptors, uint64_t words)
 {
+    if (map->ledger != NULL)
+        return ledger_joint_new(map, device, bytes, descriptors, words);
     if (!take_turn_patiently(map))
         return 0;
     uint32_t place = 0, high = joints_places(map);
@@ -67,14 +70,16 @@ uint32_t joint_new(struct region_map *map, int device, uint64_t bytes, uint64_t 
     return place < JOINTS ? place + 1 : 0;
 }
 
-uint32_t joint_join(struct region_map *map, bool (*is)(const struct joint *joint, const void *sought), const void *sought, struct joint *what)
+uint32_t joint_join(struct region_map *map, const struct joint_search *search, struct joint *what)
 {
+    if (map->ledger != NULL)
+        return ledger_joint_join(map, search->name(search->sought), what);
     if (!take_turn_patiently(map))
         return 0;
     uint32_t found = 0;
     for (uint32_t place = 0, high = joints_places(map); place < high && found == 0; place++) {
         struct joint *joint = joint_at(map, place);
-        if (joint == NULL || !is(joint, sought))
+        if (joint == NULL || !search->is(joint, search->sought))
             continue;
         bool there = joint_place_of(joint, map->slot) >= 0;
         if (!there && joint->count == JOINT_HOLDERS)
@@ -91,6 +96,10 @@ uint32_t joint_join(struct region_map *map, bool (*is)(const struct joint *joint
 bool joint_leave(struct region_map *map, uint32_t number, struct joint *what)
 {
     bool paid = false;
+    if (map->ledger != NULL) {
+        ledger_joint_leave(map, number, what);
+        return false;
+    }
     if (!take_turn_patiently(map))
         return false; /* it stays booked until the process ends */
     struct joint *joint = joint_at(map, number - 1);
@@ -107,6 +116,8 @@ bool joint_leave(struct region_map *map, uint32_t number, struct joint *what)
 int joint_export(struct region_map *map, uint32_t number, uint64_t *descriptors)
 {
     int export = -1;
+    if (map->ledger != NULL)
+        return ledger_joint_export(map, number, descriptors);
     if (!take_turn_patiently(map))
         return -1;
     struct joint *joint = joint_at(map, number - 1);
@@ -121,6 +132,8 @@ int joint_export(struct region_map *map, uint32_t number, uint64_t *descriptors)
 bool joint_name(struct region_map *map, uint32_t number, uint64_t words)
 {
     bool named = false;
+    if (map->ledger != NULL)
+        return ledger_joint_name(map, number, words);
     if (!take_turn_patiently(map))
         return false;
     struct joint *joint = joint_at(map, number - 1);

@@ -12,11 +12,21 @@
 
 enum { JOINT_EXPORTS = 256 }; /* descriptors of one joint */
 
-/* What this process pays for already; 0: there is no place for it. Joints are numbered from 1. */
+/*
+ * What this process pays for already; 0: there is no place for it. Joints are numbered from 1. Under a limits page they stand in the ledger
+ * alone, beside what the process pays for, and the caller gives that back.
+ */
 uint32_t joint_new(struct region_map *map, int device, uint64_t bytes, uint64_t descriptors, uint64_t words);
 
+/* What is looked for, in the table one after the other, or by the name that it has in the ledger (0: it has none). */
+struct joint_search {
+    bool (*is)(const struct joint *joint, const void *sought);
+    uint64_t (*name)(const void *sought);
+    const void *sought;
+};
+
 /* The first that is the one looked for is held by this process, too; 0: none is. what becomes a copy of it. */
-uint32_t joint_join(struct region_map *map, bool (*is)(const struct joint *joint, const void *sought), const void *sought, struct joint *what);
+uint32_t joint_join(struct region_map *map, const struct joint_search *search, struct joint *what);
 
 /*
  * This process holds it no more: true when it was the one that paid. Whoever pays now has been charged by then, so what this process is to

@@ -19,4 +19,20 @@ void lock_release(int fd, uint64_t start, uint64_t bytes);
 /* Whether another process (another file description) holds it. */
 bool lock_held_elsewhere(int fd, uint64_t start, uint64_t bytes);
 
+/* Together with others who share it, and against whoever wants it alone. What is held alone becomes shared without a gap. */
+enum lock_verdict lock_share(int fd, uint64_t start, uint64_t bytes);
+
+/* Locks belong to open files here: they last until descriptor and mapping are gone, and threads and children share them. */
+bool lock_of_open_files(void);
+
+struct lock_range {
+    uint64_t start, bytes;
+};
+
+/* What others hold there: any of it, not the first. `alone`: only what nobody shares. False: nothing. */
+bool lock_find(int fd, uint64_t start, uint64_t bytes, bool alone, struct lock_range *found);
+
+/* Meets each stretch that others hold there, from below, once however many share it. False: there are too many to look at. */
+bool lock_walk(int fd, uint64_t start, uint64_t bytes, bool alone, void (*meet)(struct lock_range stretch, void *data), void *data);
+
 #endif

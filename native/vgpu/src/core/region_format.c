@@ -92,6 +92,20 @@ static void post_semaphore(unsigned char *sem)
     sem[8] = 0x80;
 }
 
+static void format_head(struct region *region)
+{
+    shared_set(&region->major_version, REGION_MAJOR);
+    shared_set(&region->minor_version, REGION_MINOR);
+    shared_set(&region->initialized_flag, REGION_MAGIC);
+}
+
+static void format_ext_head(struct region_ext *ext)
+{
+    shared_set(&ext->version, EXT_VERSION);
+    shared_set(&ext->bytes, REGION_EXT_BYTES);
+    shared_set(&ext->magic, EXT_MAGIC);
+}
+
 void region_format(struct region *region, const struct region_limits *limits, bool blank, bool (*keep)(int slot, void *data), void *data)
 {
     shared_set(&region->initialized_flag, 0);
@@ -102,8 +116,6 @@ void region_format(struct region *region, const struct region_limits *limits, bo
         else
             memset(&region->procs[slot], 0, sizeof region->procs[slot]);
     }
-    region->major_version = REGION_MAJOR;
-    region->minor_version = REGION_MINOR;
     region->sm_init_flag = 0;
     region->owner_pid = 0;
     region->device_num = 0;
@@ -117,7 +129,7 @@ void region_format(struct region *region, const struct region_limits *limits, bo
     post_semaphore(region->sem);
     post_semaphore(region->sem_postinit);
     shared_set(&region->proc_num, highest);
-    shared_set(&region->initialized_flag, REGION_MAGIC);
+    format_head(region);
 }
 
 void region_format_ext(struct region_ext *ext, bool blank, bool (*keep)(int slot, void *data), void *data)
@@ -130,7 +142,11 @@ void region_format_ext(struct region_ext *ext, bool blank, bool (*keep)(int slot
     for (int slot = 0; slot < REGION_SLOTS && !blank; slot++)
         if (keep == NULL || !keep(slot, data))
             memset(&ext->slots[slot], 0, sizeof ext->slots[slot]);
-    ext->version = EXT_VERSION;
-    ext->bytes = REGION_EXT_BYTES;
-    shared_set(&ext->magic, EXT_MAGIC);
+    format_ext_head(ext);
+}
+
+void region_format_heads(struct region *region, struct region_ext *ext)
+{
+    format_head(region);
+    format_ext_head(ext);
 }

@@ -47,4 +47,7 @@ struct region_limits {
 void region_format(struct region *region, const struct region_limits *limits, bool blank, bool (*keep)(int slot, void *data), void *data);
 void region_format_ext(struct region_ext *ext, bool blank, bool (*keep)(int slot, void *data), void *data);
 
+/* What says that it is a region and ours. */
+void region_format_heads(struct region *region, struct region_ext *ext);
+
 #endif

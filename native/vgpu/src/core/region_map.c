@@ -1,6 +1,7 @@
 #include "core/region_map.h"
 
 #include "core/file_status.h"
+#include "core/ledger.h"
 #include "core/lock.h"
 #include "core/quiet.h"
 #include "core/waits.h"
@@ -23,6 +24,7 @@ int region_fd_move_up(int fd)
 void region_forget(struct region_map *map)
 {
     waits_go_to(NULL);
+    ledger_close(map);
     if (map->ext != NULL && !map->ext_shared && map->shared)
         munmap(map->ext, REGION_EXT_BYTES);
     if (map->region != NULL)
@@ -34,7 +36,7 @@ void region_forget(struct region_map *map)
     map->joints = NULL;
     map->fair = NULL;
     map->fd = map->slot = -1;
-    map->shared = map->ext_shared = false;
+    map->shared = map->ext_shared = map->locked = false;
 }
 
 int region_fd(struct region_map *map)
@@ -54,6 +56,7 @@ int region_fd(struct region_map *map)
         return -1;
     }
     map->fd = fd;
+    map->reopened++;
     if (map->slot >= 0 && map->ext_shared)
         lock_try(fd, LOCK_ALIVE(map->slot), 1);
     return fd;

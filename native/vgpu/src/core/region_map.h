@@ -18,6 +18,10 @@ struct region_map {
     bool ext_shared;        /* the extension does too */
     size_t mapped_bytes;
     int slot;    /* this process's own, -1 without one */
+    bool locked; /* and its record lock is held */
+    struct ledger *ledger; /* under a limits page: core/ledger.h; NULL without one, and the bytes of the region decide */
+    unsigned reopened;     /* how often the program closed our descriptor */
+    struct region_slot own; /* this process's books where there is a ledger; its slot is a copy for monitors then */
     int leaving; /* the slot is given back: other threads may still run, and book nothing more */
     dev_t device;
     ino_t inode;
@@ -37,6 +41,11 @@ int region_fd_move_up(int fd);
 static inline bool region_has_books(const struct region_map *map)
 {
     return map->slot >= 0 && !__atomic_load_n(&map->leaving, __ATOMIC_RELAXED);
+}
+
+static inline struct region_slot *region_own(struct region_map *map)
+{
+    return map->ledger != NULL ? &map->own : &map->region->procs[map->slot];
 }
 
 #endif

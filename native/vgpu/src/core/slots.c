@@ -1,6 +1,7 @@
 #include "core/slots.h"
 
 #include "core/joint_table.h"
+#include "core/ledger.h"
 #include "core/lock.h"
 #include "core/process.h"
 #include "core/quiet.h"
@@ -9,8 +10,6 @@
 #include <pthread.h>
 #include <string.h>
 #include <unistd.h>
-
-enum { ERASED_LOOKS = 50 };
 
 /* The record lock is the kernel's word for it, across PID namespaces; without one only the process table knows. */
 static bool locks_itself(const struct region_map *map, int slot)
@@ -47,11 +46,31 @@ bool slot_has_stopped(struct region_map *map, int slot)
     return pid == 0 || look_at_owner(map, slot, pid).stopped;
 }
 
+uint64_t slot_holds(const struct region_map *map, int slot, int device)
+{
+    const struct ext_slot *ours = &map->ext->slots[slot];
+    uint64_t total = shared_get(&map->region->procs[slot].used[device].total), left = shared_get(&ours->pending[device].fast);
+    bool leaves = (shared_get(&ours->flags) & EXT_SLOT_LEAVING) != 0;
+    return leaves && left < UINT64_MAX - total ? total + left : total;
+}
+
+bool slot_is_ending(const struct region_map *map, int slot)
+{
+    int pid = owner_of(map, slot);
+    struct process owner = pid > 0 ? process_look(pid) : (struct process){.gone = true};
+    uint64_t recorded = shared_get(&map->ext->slots[slot].start_time);
+    return owner.stopped && !owner.gone && (recorded == 0 || recorded == owner.start_time);
+}
+
 bool slot_is_dead(struct region_map *map, int slot)
 {
     int pid = owner_of(map, slot);
     if (slot_is_free(map, slot) || slot == map->slot)
         return false;
+    if (map->ledger != NULL) {
+        int fd = region_fd(map);
+        return fd >= 0 && !lock_held_elsewhere(fd, LOCK_ALIVE(slot), 1) && !slot_is_ending(map, slot);
+    }
     if (locks_itself(map, slot)) {
         int fd = region_fd(map);
         if (fd >= 0 && lock_held_elsewhere(fd, LOCK_ALIVE(slot), 1))
@@ -188,26 +207,6 @@ int slots_sweep(struct region_map *map)
     return all ? emptied : -1;
 }
 
-/* A slot is empty for a moment while its owner comes, and while it is swept. Nobody can take away the lock of who lives. */
-static bool was_erased(struct region_map *map, int fd, int slot)
-{
-    for (int look = 0; look < ERASED_LOOKS; look++) {
-        if (!slot_is_free(map, slot) || !lock_held_elsewhere(fd, LOCK_ALIVE(slot), 1))
-            return false;
-        quiet_sleep(1000000);
-    }
-    return true;
-}
-
-bool slots_were_erased(struct region_map *map)
-{
-    int fd = region_fd(map);
-    for (int slot = 0; fd >= 0 && map->ext_shared && slot < REGION_SLOTS; slot++)
-        if (was_erased(map, fd, slot))
-            return true;
-    return false;
-}
-
 /* Owns an already empty slot: under its lock where locks work, by swapping the pid alone where they do not. */
 static bool take_slot(struct region_map *map, int fd, int slot, int pid)
 {
@@ -227,7 +226,8 @@ static bool take_slot(struct region_map *map, int fd, int slot, int pid)
     ours->program = self.program;
     ours->pid_namespace = process_namespace();
     held->unused[0] = self.start_time;
-    shared_set(&ours->flags, verdict == LOCK_TAKEN ? EXT_SLOT_ALIVE_LOCK : 0);
+    map->locked = verdict == LOCK_TAKEN;
+    shared_set(&ours->flags, map->locked ? EXT_SLOT_ALIVE_LOCK : 0);
     shared_set(&held->status, SLOT_RUNNING);
     slots_raise_mark(map->region, slot + 1);
     return true;
@@ -263,6 +263,49 @@ int slot_claim(struct region_map *map)
     return -1;
 }
 
+static void correct(uint64_t *told, uint64_t bytes)
+{
+    if (shared_get(told) != bytes)
+        shared_set(told, bytes);
+}
+
+static void republish_device(struct region_map *map, int device)
+{
+    struct device_memory *told = &map->region->procs[map->slot].used[device];
+    const struct device_memory *own = &map->own.used[device];
+    uint64_t joints = ledger_joints_paid(map, device);
+    correct(&told->context_size, shared_get(&own->context_size));
+    correct(&told->module_size, shared_get(&own->module_size));
+    correct(&told->data_size, shared_get(&own->data_size) + joints);
+    correct(&told->total, shared_get(&own->total) + joints);
+    correct(&map->region->procs[map->slot].monitorused[device], shared_get(&map->own.monitorused[device]));
+}
+
+/* Memory that others measure for us is the one thing that they may write: the number by which the host knows us. */
+void slot_republish(struct region_map *map)
+{
+    if (map->ledger == NULL || !region_has_books(map))
+        return;
+    struct region_slot *told = &map->region->procs[map->slot];
+    struct ext_slot *ours = &map->ext->slots[map->slot];
+    if (shared_get(&map->own.hostpid) != 0)
+        shared_set(&told->hostpid, map->own.hostpid);
+    for (int device = 0; device < REGION_DEVICES; device++) {
+        republish_device(map, device);
+        shared_set(&ours->pending[device].fast, 0);
+        shared_set(&ours->pending[device].slow, 0);
+    }
+    struct process self = process_look(map->own.pid);
+    ours->start_time = self.start_time;
+    ours->program = self.program;
+    ours->pid_namespace = process_namespace();
+    shared_set(&ours->flags, EXT_SLOT_ALIVE_LOCK);
+    shared_set(&ours->left_pid, 0);
+    shared_set(&told->status, SLOT_RUNNING);
+    shared_set(&told->pid, map->own.pid);
+    slots_raise_mark(map->region, map->slot + 1);
+}
+
 /* What is held moves from where monitors look to where only we do. Whoever adds up counts it twice for a moment, never not at all. */
 static void keep_until_gone(struct region_map *map)
 {
@@ -277,8 +320,9 @@ static void keep_until_gone(struct region_map *map)
 
 void slot_leave(struct region_map *map)
 {
-    if (map->slot < 0 || shared_get(&map->region->procs[map->slot].pid) != getpid())
+    if (map->slot < 0 || shared_get(&region_own(map)->pid) != getpid())
         return;
+    slot_republish(map);
     __atomic_store_n(&map->leaving, 1, __ATOMIC_SEQ_CST);
     if (map->ext_shared) {
         keep_until_gone(map);

@@ -33,8 +33,14 @@ bool slot_is_dead(struct region_map *map, int slot);
 /* True when the owner runs no more code, though it may still hold memory. For a slot that is held. */
 bool slot_has_stopped(struct region_map *map, int slot);
 
-/* Whether a slot is empty although its owner lives: somebody wrote or cut the file. Takes no time where all is well. */
-bool slots_were_erased(struct region_map *map);
+/* What it says that its owner holds on a device. */
+uint64_t slot_holds(const struct region_map *map, int slot, int device);
+
+/* The owner of a slot that nobody locks is about to be gone. */
+bool slot_is_ending(const struct region_map *map, int slot);
+
+/* Under a limits page: what monitors are told of this process is what its own books say, whatever somebody wrote there. */
+void slot_republish(struct region_map *map);
 
 /* Nobody's, and nothing of anybody's is left in it. */
 bool slot_is_free(const struct region_map *map, int slot);

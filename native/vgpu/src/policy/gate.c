@@ -23,13 +23,13 @@ struct listening {
     uint64_t pulse, since_ns;
 };
 
-/* By this process's own clock, so that it does not matter what the other one's says. */
+/* By this process's own clock, so that it does not matter what the other one's says. Under a limits page a word without a pulse is damage. */
 static bool pulse_is_lost(const struct region_map *map, struct listening *listening, uint64_t now)
 {
     uint64_t pulse = map->ext == NULL ? 0 : shared_get(&map->ext->pulse), beat_ms = pulse >> 32;
     if (pulse == 0 || pulse != listening->pulse) {
         *listening = (struct listening){pulse, now};
-        return false;
+        return pulse == 0 && map->page != NULL;
     }
     beat_ms = beat_ms < SHORTEST_BEAT_MS ? SHORTEST_BEAT_MS : beat_ms > LONGEST_BEAT_MS ? LONGEST_BEAT_MS : beat_ms;
     return now - listening->since_ns > BEATS_MISSED * beat_ms * 1000000;

@@ -3,6 +3,7 @@
 #include "core/log.h"
 #include "core/quiet.h"
 #include "core/joints.h"
+#include "core/ledger.h"
 #include "core/slots.h"
 #include "core/turn.h"
 #include "core/turn_wait.h"
@@ -52,12 +53,19 @@ static uint64_t *field_of(struct device_memory *used, enum memory_type type)
     return type == MEMORY_CONTEXT ? &used->context_size : type == MEMORY_MODULE ? &used->module_size : &used->data_size;
 }
 
+static void book_in(struct region_slot *slot, int device, enum memory_type type, uint64_t bytes)
+{
+    shared_add(&slot->used[device].total, bytes);
+    shared_add(field_of(&slot->used[device], type), bytes);
+    shared_add(&slot->seqlock, 2);
+}
+
+/* Where this process's books are its own, its slot is told as well. */
 static void book(struct region_map *map, int device, enum memory_type type, uint64_t bytes)
 {
-    struct region_slot *own = &map->region->procs[map->slot];
-    shared_add(&own->used[device].total, bytes);
-    shared_add(field_of(&own->used[device], type), bytes);
-    shared_add(&own->seqlock, 2);
+    if (map->ledger != NULL)
+        book_in(&map->own, device, type, bytes);
+    book_in(&map->region->procs[map->slot], device, type, bytes);
 }
 
 static bool fits(uint64_t used, uint64_t bytes, uint64_t limit)
@@ -148,12 +156,67 @@ static enum grant reserve_unshared(struct region_map *map, int device, enum memo
     return REFUSED;
 }
 
+static bool granted_by_ledger(struct region_map *map, int device, uint64_t bytes, uint64_t limit)
+{
+    if (!ledger_ask(map, device, bytes))
+        return false;
+    if (ledger_sum(map, device, true) <= limit && ledger_grant(map, device, bytes))
+        return true;
+    ledger_withdraw(map, device, bytes);
+    return false;
+}
+
+/* In turn. What others ask for, and nobody knows yet whether they get it, is theirs for a grant only, as above. */
+static enum look decide_by_ledger(struct region_map *map, int device, uint64_t bytes, uint64_t limit)
+{
+    if (granted_by_ledger(map, device, bytes, limit))
+        return FITS;
+    return fits(ledger_sum(map, device, false), bytes, limit) ? UNDECIDED : NEVER_FITS;
+}
+
+static bool reserve_by_ledger_slowly(struct region_map *map, int device, uint64_t bytes, uint64_t limit)
+{
+    struct wait wait = {0, 0};
+    enum look found = UNDECIDED;
+    while (found == UNDECIDED && (wait.begun_ns == 0 || !wait_is_over(&wait)) && ledger_turn_take(map, device)) {
+        found = decide_by_ledger(map, device, bytes, limit);
+        ledger_turn_give(map, device);
+        if (found == UNDECIDED && wait.begun_ns == 0)
+            wait = wait_begin();
+        if (found == UNDECIDED)
+            quiet_sleep(PAUSE_NS);
+    }
+    if (wait.begun_ns != 0)
+        wait_end(&wait, found == UNDECIDED);
+    return found == FITS;
+}
+
+static void charge_in_ledger(struct region_map *map, int device, uint64_t bytes)
+{
+    if (map->ledger != NULL && ledger_ask(map, device, bytes))
+        ledger_grant(map, device, bytes);
+}
+
+/* Announce, look, grant, as with the words of the region, but by what nobody can write for another (core/ledger.h). */
+static enum grant reserve_by_ledger(struct region_map *map, int device, enum memory_type type, uint64_t bytes)
+{
+    uint64_t limit = memory_limit(map, device);
+    if (limit == 0)
+        charge_in_ledger(map, device, bytes);
+    else if (!granted_by_ledger(map, device, bytes, limit) && !reserve_by_ledger_slowly(map, device, bytes, limit))
+        return REFUSED;
+    book(map, device, type, bytes);
+    return GRANTED;
+}
+
 enum grant memory_reserve(struct region_map *map, int device, enum memory_type type, uint64_t bytes)
 {
     if (bytes > INT64_MAX)
         return REFUSED;
     if (!region_has_books(map)) /* the process ends: what it holds stays booked until it is gone, and it gets no more */
         return REFUSED;
+    if (map->ledger != NULL)
+        return reserve_by_ledger(map, device, type, bytes);
     if (map->page != NULL && shared_peek(&map->region->procs[map->slot].pid) == 0) /* the books were erased: nobody knows who holds what */
         return REFUSED;
     if (map->shared && !map->ext_shared)
@@ -172,8 +235,10 @@ enum grant memory_reserve(struct region_map *map, int device, enum memory_type t
 
 void memory_charge(struct region_map *map, int device, enum memory_type type, uint64_t bytes)
 {
-    if (region_has_books(map))
-        book(map, device, type, bytes);
+    if (!region_has_books(map))
+        return;
+    charge_in_ledger(map, device, bytes);
+    book(map, device, type, bytes);
 }
 
 static uint64_t take(uint64_t *word, uint64_t bytes)
@@ -185,38 +250,63 @@ static uint64_t take(uint64_t *word, uint64_t bytes)
     return taken;
 }
 
+/* How much of it was there. */
+static uint64_t take_out_of(struct region_slot *slot, int device, enum memory_type type, uint64_t bytes)
+{
+    uint64_t of_type = take(field_of(&slot->used[device], type), bytes);
+    uint64_t of_total = take(&slot->used[device].total, bytes);
+    shared_add(&slot->seqlock, 2);
+    /* NVML was asked before this was given back. */
+    uint64_t total = shared_get(&slot->used[device].total);
+    if (shared_peek(&slot->monitorused[device]) > total)
+        shared_set(&slot->monitorused[device], total);
+    return of_type < of_total ? of_type : of_total;
+}
+
 void memory_release(struct region_map *map, int device, enum memory_type type, uint64_t bytes)
 {
     if (!region_has_books(map))
         return;
-    struct region_slot *own = &map->region->procs[map->slot];
-    uint64_t of_type = take(field_of(&own->used[device], type), bytes);
-    uint64_t of_total = take(&own->used[device].total, bytes);
-    if (of_type != bytes || of_total != bytes)
+    uint64_t taken = take_out_of(region_own(map), device, type, bytes);
+    if (taken != bytes)
         log_error("device %d: %llu bytes to give back, more than is booked", device, (unsigned long long)bytes);
-    shared_add(&own->seqlock, 2);
-    /* NVML was asked before this was given back. */
-    uint64_t total = shared_get(&own->used[device].total);
-    if (shared_peek(&own->monitorused[device]) > total)
-        shared_set(&own->monitorused[device], total);
+    if (map->ledger != NULL) {
+        ledger_give_back(map, device, taken);
+        take_out_of(&map->region->procs[map->slot], device, type, bytes);
+    }
+}
+
+static void rename_in(struct region_slot *slot, int device, enum memory_type from, enum memory_type to, uint64_t bytes)
+{
+    shared_add(field_of(&slot->used[device], to), take(field_of(&slot->used[device], from), bytes));
+    shared_add(&slot->seqlock, 2);
 }
 
 void memory_rename(struct region_map *map, int device, enum memory_type from, enum memory_type to, uint64_t bytes)
 {
     if (!region_has_books(map))
         return;
-    struct region_slot *own = &map->region->procs[map->slot];
-    shared_add(field_of(&own->used[device], to), take(field_of(&own->used[device], from), bytes));
-    shared_add(&own->seqlock, 2);
+    rename_in(region_own(map), device, from, to, bytes);
+    if (map->ledger != NULL)
+        rename_in(&map->region->procs[map->slot], device, from, to, bytes);
 }
 
-uint64_t memory_used(const struct region_map *map, int device)
+uint64_t memory_used(struct region_map *map, int device)
 {
-    return sum_slots(map, device).granted;
+    return map->ledger != NULL ? ledger_sum(map, device, false) : sum_slots(map, device).granted;
 }
 
-uint64_t memory_used_shown(const struct region_map *map, int device)
+/* What others measured of themselves is told in bytes that anybody may write. */
+static uint64_t shown_by_ledger(struct region_map *map, int device)
 {
+    uint64_t booked = shared_get(&map->own.used[device].total), measured = shared_get(&map->own.monitorused[device]);
+    return add_clipped(ledger_sum(map, device, false), measured > booked ? measured - booked : 0);
+}
+
+uint64_t memory_used_shown(struct region_map *map, int device)
+{
+    if (map->ledger != NULL)
+        return shown_by_ledger(map, device);
     uint64_t sum = 0;
     for (int slot = 0, count = slots_in_use(map); slot < count; slot++) {
         struct sums booked = {0, 0, 0};

@@ -26,10 +26,10 @@ void memory_release(struct region_map *map, int device, enum memory_type type, u
 void memory_rename(struct region_map *map, int device, enum memory_type from, enum memory_type to, uint64_t bytes);
 
 /* Bytes booked by all live slots of the container. */
-uint64_t memory_used(const struct region_map *map, int device);
+uint64_t memory_used(struct region_map *map, int device);
 
 /* The same as NVML tells it: per slot the larger of what is booked and what the monitor measured. */
-uint64_t memory_used_shown(const struct region_map *map, int device);
+uint64_t memory_used_shown(struct region_map *map, int device);
 
 /* 0 = unlimited. */
 static inline uint64_t memory_limit(const struct region_map *map, int device)

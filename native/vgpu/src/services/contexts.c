@@ -1,5 +1,6 @@
 #include "services/contexts.h"
 
+#include "core/ledger.h"
 #include "core/log.h"
 #include "core/turn.h"
 #include "core/turn_wait.h"
@@ -59,7 +60,8 @@ static uint64_t context_cost(const struct context_request *request)
 /* What the last one took, of any process of the container. */
 static uint64_t expected_cost(int device)
 {
-    uint64_t last = shared_get(&guest.map.ext->devices[device].context_bytes);
+    bool ledger = guest.map.ledger != NULL;
+    uint64_t last = ledger ? ledger_context(&guest.map, device) : shared_get(&guest.map.ext->devices[device].context_bytes);
     return last > 0 && last <= (uint64_t)MEASURED_MAX ? last : guest.config.context_bytes;
 }
 
@@ -70,6 +72,8 @@ static uint64_t expected_cost(int device)
 static bool await_first(int device)
 {
     struct ext_device *known = &guest.map.ext->devices[device];
+    if (guest.map.ledger != NULL)
+        return ledger_first_context(&guest.map, device);
     for (int attempt = 0; attempt < FIRST_WAITS && shared_get(&known->context_bytes) == 0; attempt++) {
         struct wait wait = {0, 0};
         if (turn_take(&guest.map, &known->context_turn, &wait))
@@ -80,7 +84,9 @@ static bool await_first(int device)
 
 static void end_request(const struct context_request *request)
 {
-    if (request->first)
+    if (request->first && guest.map.ledger != NULL)
+        ledger_first_context_made(&guest.map, request->device);
+    else if (request->first)
         turn_give(&guest.map.ext->devices[request->device].context_turn);
     underway_end(request->device);
 }
@@ -141,6 +147,8 @@ static bool settle(const struct context_request *request, bool whatever, uint64_
     bool fits = true;
     if (*bytes > 0)
         shared_set(&guest.map.ext->devices[device].context_bytes, *bytes);
+    if (*bytes > 0 && guest.map.ledger != NULL)
+        ledger_context_took(&guest.map, device, *bytes);
     if (*bytes < request->reserved)
         backend->release(&guest.map, device, MEMORY_CONTEXT, request->reserved - *bytes);
     else if (whatever || memory_limit(&guest.map, device) == 0)

@@ -14,10 +14,11 @@
 #include <time.h>
 
 #define BLOCK (2ull << 20)
+#define DESCRIPTORS_END (1ull << 62)
 
 /* How many records of this process hold a joint. */
 static uint32_t held[JOINTS + 1];
-static bool with_block[JOINTS + 1]; /* exported here out of a shared block, which is paid for once more */
+static uint8_t with_block[JOINTS + 1]; /* 1 + the device: exported here out of a shared block, which is paid for once more */
 static uint64_t beside_driver[REGION_DEVICES];
 static pthread_mutex_t joint_mutex = PTHREAD_MUTEX_INITIALIZER;
 
@@ -46,7 +47,7 @@ static uint64_t new_descriptors(void)
     uint64_t seed = ((uint64_t)now.tv_sec << 30 ^ (uint64_t)now.tv_nsec) + ((uint64_t)getpid() << 40) + ++count;
     seed = (seed ^ seed >> 30) * 0xbf58476d1ce4e5b9ull;
     seed = (seed ^ seed >> 27) * 0x94d049bb133111ebull;
-    return ((seed ^ seed >> 31) & 0x3fffffffffffff00ull) | 0x100;
+    return ((seed ^ seed >> 31) & (DESCRIPTORS_END - 1) & -(uint64_t)JOINT_EXPORTS) | JOINT_EXPORTS;
 }
 
 uint64_t joint_beside_driver(int device)
@@ -57,7 +58,7 @@ uint64_t joint_beside_driver(int device)
 /* joint_mutex held. */
 static void count_block(uint32_t joint, int device, bool more)
 {
-    with_block[joint] = more;
+    with_block[joint] = (uint8_t)(more ? device + 1 : 0);
     __atomic_add_fetch(&beside_driver[device], more ? BLOCK : -BLOCK, __ATOMIC_RELAXED);
 }
 
@@ -77,10 +78,13 @@ static uint32_t joint_of_record(enum record_kind kind, uint64_t key, uint64_t wo
     bool done = joint != 0 && records_join_up(kind, key, joint);
     if (done)
         held[joint]++;
+    if (done && guest.map.ledger != NULL)
+        guest_release(record.device, bytes);
     if (done && shares)
         count_block(joint, record.device, true);
     struct joint what;
-    if ((joint != 0 && !done && joint_leave(&guest.map, joint, &what) && shares) || (joint == 0 && shares))
+    bool left = joint != 0 && !done && (joint_leave(&guest.map, joint, &what) || guest.map.ledger != NULL);
+    if (shares && (left || joint == 0))
         guest_release(record.device, BLOCK);
     return done ? joint : 0;
 }
@@ -117,6 +121,11 @@ static bool has_words(const struct joint *joint, const void *sought)
     return joint->words == *(const uint64_t *)sought;
 }
 
+static uint64_t name_of_words(const void *sought)
+{
+    return *(const uint64_t *)sought;
+}
+
 struct files {
     int imported, another; /* the same file, opened once more */
 };
@@ -137,10 +146,31 @@ static bool has_locked(const struct joint *joint, const void *sought)
     return false;
 }
 
-static uint32_t joined(bool (*is)(const struct joint *joint, const void *sought), const void *sought, struct joint *what)
+struct own_lock {
+    const struct files *files;
+    uint64_t at;
+};
+
+static void see_lock(struct lock_range stretch, void *data)
+{
+    struct own_lock *own = data;
+    if (own->at == 0 && !locked_against(own->files->imported, stretch.start))
+        own->at = stretch.start;
+}
+
+/* The same of the file alone, which says nothing of the region. */
+static uint64_t name_of_descriptor(const void *sought)
+{
+    const struct files *files = sought;
+    struct own_lock own = {files, 0};
+    lock_walk(files->another, JOINT_EXPORTS, DESCRIPTORS_END - JOINT_EXPORTS, false, see_lock, &own);
+    return own.at / JOINT_EXPORTS * JOINT_EXPORTS;
+}
+
+static uint32_t joined(const struct joint_search *search, struct joint *what)
 {
     mutex_take(&joint_mutex);
-    uint32_t joint = joint_join(&guest.map, is, sought, what);
+    uint32_t joint = joint_join(&guest.map, search, what);
     if (joint != 0)
         held[joint]++;
     pthread_mutex_unlock(&joint_mutex);
@@ -151,7 +181,7 @@ uint32_t joint_of_bytes(const void *handle, struct joint *what)
 {
     int saved = errno;
     uint64_t words = words_of(handle);
-    uint32_t joint = joined(has_words, &words, what);
+    uint32_t joint = joined(&(struct joint_search){has_words, name_of_words, &words}, what);
     errno = saved;
     return joint;
 }
@@ -164,7 +194,7 @@ uint32_t joint_of_descriptor(int fd, struct joint *what)
     struct files files = {fd, quiet_open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK)};
     uint32_t joint = 0;
     if (files.another >= 0) {
-        joint = joined(has_locked, &files, what);
+        joint = joined(&(struct joint_search){has_locked, name_of_descriptor, &files}, what);
         quiet_close(files.another);
     }
     errno = saved;
@@ -179,8 +209,8 @@ void joint_let_go(uint32_t joint)
     bool last = joint <= JOINTS && held[joint] > 0 && --held[joint] == 0;
     if (last && joint_leave(&guest.map, joint, &what))
         guest_release(what.device, what.bytes);
-    if (last && with_block[joint] && what.bytes > 0) /* else it stays booked */
-        count_block(joint, what.device, false);
+    if (last && with_block[joint] != 0 && (what.bytes > 0 || guest.map.ledger != NULL)) /* else it stays booked */
+        count_block(joint, with_block[joint] - 1, false);
     pthread_mutex_unlock(&joint_mutex);
     errno = saved;
 }

@@ -10,7 +10,7 @@
 
 static struct region_slot *own_slot(void)
 {
-    return region_has_books(&guest.map) ? &guest.map.region->procs[guest.map.slot] : NULL;
+    return region_has_books(&guest.map) ? region_own(&guest.map) : NULL;
 }
 
 static nvmlReturn ask(const struct real *nvml, int device, unsigned *count, struct nvml_process *list)
@@ -74,13 +74,24 @@ void listed_learn(int device, const struct listing *before)
         shared_set(&own->hostpid, (int32_t)newcomer);
 }
 
+/* The monitor may have written it into the slot, where anybody may: the first that can be so is believed. */
+static void believe_the_slot(struct region_slot *own, const struct listing *now)
+{
+    int32_t told = shared_get(&guest.map.region->procs[guest.map.slot].hostpid);
+    if (told > 0 && times(now, (unsigned)told) == 1)
+        shared_set(&own->hostpid, told);
+}
+
 uint64_t listed_bytes(int device)
 {
     struct region_slot *own = own_slot();
     struct listing now;
+    bool of_host = process_namespace() == NAMESPACE_OF_HOST;
     listed_look(device, &now);
+    if (own != NULL && !of_host && shared_get(&own->hostpid) == 0)
+        believe_the_slot(own, &now);
     unsigned pid = own != NULL ? (unsigned)shared_get(&own->hostpid) : 0;
-    if (pid == 0 && process_namespace() == NAMESPACE_OF_HOST)
+    if (pid == 0 && of_host)
         pid = (unsigned)getpid();
     if (pid == 0 || times(&now, pid) != 1) /* two of a number: nobody says which is this one */
         return 0;

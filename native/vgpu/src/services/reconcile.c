@@ -62,7 +62,7 @@ static void no_longer_expected(int device, uint64_t bytes)
 
 static struct region_slot *own_slot(void)
 {
-    return region_has_books(&guest.map) ? &guest.map.region->procs[guest.map.slot] : NULL;
+    return region_has_books(&guest.map) ? region_own(&guest.map) : NULL;
 }
 
 static uint64_t above(uint64_t bytes, uint64_t known)

@@ -1,5 +1,6 @@
 #include "services/sighting.h"
 
+#include "core/ledger.h"
 #include "core/quiet.h"
 #include "services/guest.h"
 #include "services/joint_memory.h"
@@ -54,9 +55,12 @@ static uint64_t above(uint64_t bytes, uint64_t known)
     return bytes > known ? bytes - known : 0;
 }
 
-static uint64_t booked(const struct device_memory *used, int device)
+/* Joints are no data where there is a ledger: *certain says whether it is known which of them the driver counts as this process's. */
+static uint64_t booked(const struct device_memory *used, int device, bool *certain)
 {
-    return above(shared_get(&used->context_size) + shared_get(&used->data_size), joint_beside_driver(device));
+    *certain = true;
+    uint64_t joints = guest.map.ledger != NULL ? ledger_joints_counted(&guest.map, device, certain) : 0;
+    return above(shared_get(&used->context_size) + shared_get(&used->data_size) + joints, joint_beside_driver(device));
 }
 
 /*
@@ -71,12 +75,13 @@ static struct sighting look(int device, struct region_slot *own, int looks)
     for (int count = 0; count < looks; count++) {
         bool quiet = underway_nobody_else(device);
         seen.stamp = shared_get(&own->seqlock);
-        uint64_t before = booked(&own->used[device], device), measured = listed_bytes(device);
+        bool certain, certain_after;
+        uint64_t before = booked(&own->used[device], device, &certain), measured = listed_bytes(device);
         if (measured == 0)
             return (struct sighting){.answer = SIGHTED_NOTHING};
-        uint64_t after = booked(&own->used[device], device);
+        uint64_t after = booked(&own->used[device], device, &certain_after);
         seen.most = above(measured, above(before, lodging_paid_for(device)));
-        seen.calm = quiet && underway_nobody_else(device) && before == after;
+        seen.calm = quiet && certain && certain_after && underway_nobody_else(device) && before == after;
         bool exact = seen.calm && shared_get(&own->seqlock) == seen.stamp;
         int64_t net = (int64_t)(measured - (before > after ? before : after));
         seen.net = net < seen.net || seen.calm ? net : seen.net;
@@ -103,7 +108,7 @@ struct sighting sight(int device, enum asking asking)
     if (asks)
         pools_settle(device, false);
     if (pools_pause()) { /* none is between the growth of its reserve and its booking */
-        seen = look(device, &guest.map.region->procs[guest.map.slot], asking == AFTER_A_MOVE ? PATIENT_LOOKS : LOOKS);
+        seen = look(device, region_own(&guest.map), asking == AFTER_A_MOVE ? PATIENT_LOOKS : LOOKS);
         pools_go_on();
     }
     bool alone = nothing_moves(device, begun, asking == AFTER_A_MOVE);

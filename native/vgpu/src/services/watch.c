@@ -5,6 +5,7 @@
  */
 #include "services/launching.h"
 
+#include "core/attach.h"
 #include "core/log.h"
 #include "core/joints.h"
 #include "core/slots.h"
@@ -84,6 +85,7 @@ static void *watch(void *nothing)
     for (;;) {
         sleep_ns(period);
         joints_sweep(&guest.map);
+        region_repair(&guest.map, &guest.config);
         if (every > 0)
             reconcile(overuse);
         if (clock_monotonic_ns() - published < PERIOD_NS - period / 2)

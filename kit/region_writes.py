@@ -1,0 +1,55 @@
+"""Writes into a container's region as a tenant makes them: random ones anywhere, and aimed ones at what the library goes by."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+HEAD, LIMITS, SLOTS, SLOT_BYTES, USED, MARK = 0, 1600, 1856, 1960, 8, 2_008_896
+EXTENSION, TURNS, EXT_DEVICES, EXT_SLOTS, EXT_SLOT_BYTES = 2_011_136, 112, 256, 4096, 320
+JOINTS = EXTENSION + 331_776
+WHOLE = JOINTS + 131_072 + 262_144
+LIVELY = 16
+"""Slots that a test's programs have."""
+
+
+def aimed(dice: random.Random) -> tuple[int, int]:
+    """A place that something is decided by, and how many bytes it has."""
+    slot = dice.randrange(LIVELY)
+    return dice.choice(
+        [
+            (HEAD, 4), (HEAD + 4, 8), (56, 8), (64, 96), (LIMITS, 8), (MARK, 4), (MARK + 4, 12),
+            (SLOTS + slot * SLOT_BYTES, 4), (SLOTS + slot * SLOT_BYTES, SLOT_BYTES),
+            (SLOTS + slot * SLOT_BYTES + USED, 40), (SLOTS + slot * SLOT_BYTES + 1032, 8), (SLOTS + slot * SLOT_BYTES + 1928, 16),
+            (EXTENSION, 4), (EXTENSION, 16), (EXTENSION + TURNS, 4), (EXTENSION + EXT_DEVICES + 80, 12),
+            (EXTENSION + EXT_SLOTS + slot * EXT_SLOT_BYTES, 32), (EXTENSION + EXT_SLOTS + slot * EXT_SLOT_BYTES + 32, 16),
+            (JOINTS, 4), (JOINTS + 4, 4), (JOINTS + 64 + 64 * dice.randrange(64), 64),
+        ]
+    )  # fmt: skip
+
+
+def content(dice: random.Random, count: int) -> bytes:
+    kind = dice.randrange(4)
+    if kind == 0:
+        return bytes(count)
+    if kind == 1:
+        return b"\xff" * count
+    if kind == 2:
+        return dice.choice((1, 2, 17, 1 << 20, 1 << 31)).to_bytes(4, "little").ljust(count, b"\0")[:count]
+    return dice.randbytes(count)
+
+
+def writes(dice: random.Random) -> Iterator[tuple[int, bytes]]:
+    """Half of them anywhere, half of them at what matters."""
+    while True:
+        at, count = aimed(dice) if dice.random() < 0.5 else (dice.randrange(WHOLE - 64), dice.choice((1, 4, 8, 64)))
+        yield at, content(dice, count)
+
+
+def damage(region: Path, dice: random.Random, count: int) -> None:
+    """Never beyond the end: whoever makes the file longer or shorter does no more than that."""
+    with region.open("r+b", buffering=0) as file:
+        for _, (at, bytes_) in zip(range(count), writes(dice), strict=False):
+            file.seek(at)
+            file.write(bytes_)
