@@ -27,6 +27,8 @@ RESERVED = "tests/contract/test_reserved_annotations.py"
 ROBUST = "tests/native/test_vgpu_robustness.py"
 WITNESS = "tests/native/test_vgpu_witness.py"
 IMPORTS = "tests/native/test_vgpu_imports.py"
+REGION_WRITES = "tests/native/test_vgpu_region_writes.py"
+WRITES = f"{REGION_WRITES}::test_what_a_program_holds_is_nobody_elses_whatever_is_zeroed_meanwhile"
 BREAK_OUT = f"{PAGES}::test_no_way_past_the_library_that_it_can_see_gives_more"
 ENTRIES = "tests/native/test_vgpu_entries.py"
 BOOKS = "test_the_books_are_right_after_every_entry"
@@ -160,9 +162,9 @@ FROM_INSIDE = (
            f"{PAGES}::test_a_page_that_cannot_be_read_grants_nothing_and_says_so"),
     Attack("remove or rename the region", HELD, "it is a mount of its own", REGION),
     Attack("zero the region's limits, or raise them", HELD, "the limits page", REGION),
-    Attack("zero the region's head, so that it is made anew", HELD, "slots of who lives stay", REGION),
+    Attack("zero the region's head, so that it is made anew", HELD, "what is held is locked, not written", WRITES),
     Attack("cut the region to nothing", HELD,
-           "slots whose owner's lock is held and that are empty: no memory for who comes", REGION),
+           "what is held is locked, not written", REGION),
     Attack("give the region's cards other names", HELD, "each process asks NVML and the page", REGION),
     Attack("switch core limits off in the region", HELD, "the switch is on the page", "tests/unit/apps/monitor/test_feedback.py::"
            "test_a_core_limit_is_lifted_and_set_again_on_the_page_whatever_the_tenant_writes_into_its_region"),
@@ -201,8 +203,18 @@ FROM_INSIDE = (
            "tests/unit/adapters/region/test_reader.py::test_a_link_or_a_pipe_is_not_followed"),
     Attack("go on although the monitor lets one wait (recent_kernel)", OPEN,
            "the word is in the region; priority is lost, no memory"),
-    Attack("write smaller figures into siblings' slots of the region", OPEN,
-           "the use is counted in memory that all of a container may write"),
+    Attack("write smaller figures into siblings' slots of the region", HELD,
+           "monitors are told so for a second; locks of the kernel decide",
+           f"{REGION_WRITES}::test_a_program_goes_on_and_is_told_what_it_holds_once_nobody_damages_the_region_any_more"),
+    Attack("zero whatever the region is known by, and then whoever is in it", HELD, "it is made anew beneath who lives", WRITES),
+    Attack("a million writes into the region, random and aimed, while programs take memory by every path", HELD,
+           "no byte of it decides about memory",
+           f"{REGION_WRITES}::test_random_and_aimed_writes_while_programs_allocate_give_never_a_byte_more"),
+    Attack("lock bytes of the region where the ledger has its own", HELD, "it counts as held: the share gets smaller"),
+    Attack("lock the name of another's exported memory, so that one's own is taken for it", OPEN,
+           "what is passed on by two names and let go by one may count once; the monitor shows a region above its limit"),
+    Attack("write credit of GPU time into the region", OPEN,
+           "the budget of time is in memory that all of a container may write; no memory"),
     Attack("a program linked statically, or of another C library", OPEN, "nothing is preloaded into it"),
     Attack("read the driver's file and call past every name", OPEN,
            "a process may run what it likes; no library holds against that"),
@@ -267,9 +279,9 @@ FROM_INSIDE = (
     Attack("start a program by the loader itself", HELD, "the loader reads /etc/ld.so.preload", BREAK_OUT),
     Attack("posix_spawn without an environment", HELD, "the limits page", BREAK_OUT),
     Attack("sixteen threads at once", HELD, "announced before it is looked at", BREAK_OUT),
-    Attack("fork past the C library", HELD, "the child books in its parent's slot", BREAK_OUT),
+    Attack("fork past the C library", HELD, "the child has no memory of its own", BREAK_OUT),
     Attack("an orphan of another session that keeps memory", HELD, "it is of the region, not of a parent", BREAK_OUT),
-    Attack("close every descriptor, so that the slot's lock is lost", HELD, "the process table is asked as well", BREAK_OUT),
+    Attack("close every descriptor, so that the slot's lock is lost", HELD, "a lock lasts as long as the mapping", BREAK_OUT),
     Attack("no descriptors to be had for the region", HELD, "no region, no memory", BREAK_OUT),
     Attack("a folder in the image, on the way to the library, that the program's user may not enter", OPEN,
            "the loader passes the preload over; the monitor shows memory that no region tells of"),

@@ -1,4 +1,7 @@
-"""ask_again.py COUNT: asks for a block and gives it back, often; says that it began, then [the longest wait in seconds, how many answers]."""
+"""ask_again.py COUNT: asks for a block and gives it back, often.
+
+Says that it began, then [the longest wait in seconds, how many answers].
+"""
 
 import os
 import sys

@@ -24,8 +24,8 @@ from pumice.wire.limits_page import GrantedCard
 LIMIT = 8000 * MIB
 BLOCK = 64 * MIB
 PATHS = (
-    "linear managed pitched array mipmapped physical multicast stream-ordered own_pool graph heap context green exported described "
-    "passed_on"
+    "linear managed pitched array mipmapped physical multicast stream-ordered own_pool graph heap context green exported "
+    "described passed_on"
 )
 MANY, FEW = 1_000_000, 10_000
 
@@ -35,7 +35,9 @@ def walled(tmp_path: Path) -> Walled:
     build()
     model = on_a_switch("H100-SXM5-80GB")
     machine.create(model, tmp_path / "m")
-    return Walled(tmp_path / "m", tmp_path, {"LIBCUDA_LOG_LEVEL": "0"}, page=page_of(GrantedCard(model.cards[0].uuid, LIMIT)))
+    return Walled(
+        tmp_path / "m", tmp_path, {"LIBCUDA_LOG_LEVEL": "0"}, page=page_of(GrantedCard(model.cards[0].uuid, LIMIT))
+    )
 
 
 def peak(container: Walled) -> int:
@@ -60,7 +62,9 @@ DAMAGES = (
 
 
 @pytest.mark.parametrize("damages", [*itertools.permutations(DAMAGES[:3]), DAMAGES, DAMAGES[::-1]], ids=", ".join)
-def test_what_a_program_holds_is_nobody_elses_whatever_is_zeroed_meanwhile(walled: Walled, damages: tuple[str, ...]) -> None:
+def test_what_a_program_holds_is_nobody_elses_whatever_is_zeroed_meanwhile(
+    walled: Walled, damages: tuple[str, ...]
+) -> None:
     """Eight zeroed bytes gave a second share: the file was taken for one of another library."""
     holder = walled.start(*python("attempt.py", "nothing"))
     assert holder.stdout is not None
@@ -74,9 +78,7 @@ def test_what_a_program_holds_is_nobody_elses_whatever_is_zeroed_meanwhile(walle
 
 
 @pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.soak)])
-def test_random_and_aimed_writes_while_programs_allocate_give_never_a_byte_more(
-    walled: Walled, count: int
-) -> None:
+def test_random_and_aimed_writes_while_programs_allocate_give_never_a_byte_more(walled: Walled, count: int) -> None:
     seed = chosen_seed()
     print(f"seed {seed}")
     dice = random.Random(seed)
