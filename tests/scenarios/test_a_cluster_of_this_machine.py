@@ -15,7 +15,7 @@ from kit.auditor import audit
 from kit.local_cluster import PUMICE, LocalCluster, local_cluster, log_with, phase, pumice, vgpu_pod
 
 from pumice.adapters.kube import KubeClient
-from pumice.wire.kinds import NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, STORAGE_CLASSES
+from pumice.wire.kinds import CONFIGMAPS, NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, STORAGE_CLASSES
 
 ROOT = Path(__file__).parents[2]
 
@@ -66,6 +66,23 @@ def test_pods_find_pumice_however_the_cluster_was_called(card: int, tmp_path: Pa
         said = cluster.wait(lambda kube: log_with(kube, "p", "over")).split("\n")
     assert said[0] == str(Path(sys.executable).parent / "pumice")
     assert said[1].startswith("pumice ")
+
+
+def test_what_the_node_config_map_says_of_a_node_has_effect(tmp_path: Path) -> None:
+    entry = {"nodeconfig": [{"name": "node-1", "devicesplitcount": 3}]}
+    about = {"name": "volcano-vgpu-node-config", "namespace": "kube-system"}
+    made = {"metadata": about, "data": {"config.json": json.dumps(entry)}}
+
+    async def shares(kube: KubeClient) -> int:
+        return int((await kube.get(NODES, "node-1"))["status"]["allocatable"]["volcano.sh/vgpu-number"])
+
+    async def three(kube: KubeClient) -> bool:
+        return await shares(kube) == 2 * 3
+
+    with local_cluster(tmp_path / "d") as cluster:
+        assert cluster.ask(shares) == 2 * 10
+        cluster.ask(lambda kube: kube.create(CONFIGMAPS, made))
+        cluster.wait(three)
 
 
 def test_a_card_that_is_full_stays_full_over_a_restart(tmp_path: Path) -> None:

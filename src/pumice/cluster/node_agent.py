@@ -28,7 +28,7 @@ from pumice.apps.node.cdi_files import CdiPlaces
 from pumice.apps.service.tasks import run_until
 from pumice.cluster.supervised import supervised
 from pumice.families.settings import Settings, settings_from
-from pumice.model.errors import PumiceError
+from pumice.model.errors import BadInput, PumiceError
 from pumice.node.vgpu.answer import ResponseOptions
 from pumice.ports.clock import Clock, SystemClock
 from pumice.ports.cluster import Cluster
@@ -37,6 +37,7 @@ from pumice.wire import names, variables
 from pumice.wire.device_lists import strategies
 from pumice.wire.kinds import CONFIGMAPS
 from pumice.wire.mindcluster import DRIVER_NAME
+from pumice.wire.node_config import LIST, parse_node_config
 from pumice.wire.objects import ConfigMap, decode
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 
@@ -90,9 +91,12 @@ async def run(settings: AgentSettings, *, cluster: Cluster, clock: Clock, dice: 
         ]
     if settings.cards:
         modes: asyncio.Queue[str] = asyncio.Queue()
+        begin_again = asyncio.Event()
+        write_node_config(settings)
         jobs += [
             _follow(cluster, modes, sharing_mode, "vgpu"),
-            _serve_plugin(settings, modes, cluster, clock, dice, ready),
+            _follow_node_config(settings, cluster, begin_again),
+            _serve_plugin(settings, modes, cluster, clock, dice, ready, begin_again),
             supervised("monitor", lambda: monitor.run(
                 _monitor(settings), cluster=cluster, clock=clock, dice=dice, stop=stop), stop=stop, clock=clock, log=log),
         ]  # fmt: skip
@@ -147,12 +151,12 @@ def _device_settings(conf: str) -> Settings | None:
 
 
 async def _serve_plugin(settings: AgentSettings, modes: asyncio.Queue[str], cluster: Cluster, clock: Clock,
-                        dice: random.Random, ready: asyncio.Event | None) -> None:
+                        dice: random.Random, ready: asyncio.Event | None, begin_again: asyncio.Event | None = None) -> None:
     mode = await modes.get()
     while True:
         stop = asyncio.Event()
         log.info("serving plugin=%s node=%s", mode, settings.node)
-        plugin = _plugin(settings, mode, cluster, clock, dice, stop, ready)
+        plugin = _plugin(settings, mode, cluster, clock, dice, stop, ready, begin_again)
         job = asyncio.create_task(supervised(f"{mode} plugin", plugin, stop=stop, clock=clock, log=log))
         try:
             mode = await modes.get()
@@ -165,7 +169,7 @@ async def _serve_plugin(settings: AgentSettings, modes: asyncio.Queue[str], clus
 
 
 def _plugin(settings: AgentSettings, mode: str, cluster: Cluster, clock: Clock, dice: random.Random, stop: asyncio.Event,
-            ready: asyncio.Event | None) -> Callable[[], Awaitable[None]]:
+            ready: asyncio.Event | None, begin_again: asyncio.Event | None) -> Callable[[], Awaitable[None]]:
     if mode == "ascend":
         npus = _npus(settings)
         return lambda: ascend_plugin.run(npus, cluster=cluster, clock=clock, dice=dice, stop=stop, ready=ready)
@@ -181,16 +185,47 @@ def _plugin(settings: AgentSettings, mode: str, cluster: Cluster, clock: Clock, 
         lock_dir=settings.hook_path / "lock", library=Path(settings.library) if settings.library else None,
         nvml=settings.nvml, booking_dirs=booking_dirs(os.environ), cdi=_cdi(settings),
         response_options=ResponseOptions(strategies=strategies([os.environ.get(variables.DEVICE_LIST_STRATEGY, "")])),
-        node_config=_node_config(settings), mps_root=settings.hook_path / "mps",
+        node_config=node_config_of(settings), hangup=begin_again, mps_root=settings.hook_path / "mps",
         mps_program=str(Path(settings.machine, "bin", PROGRAM)) if settings.machine else PROGRAM,
     )  # fmt: skip
     return lambda: vgpu_plugin.run(vgpu, cluster=cluster, clock=clock, dice=dice, stop=stop, ready=ready)
 
 
-def _node_config(settings: AgentSettings) -> Path:
-    path = Path(settings.directory, "node-config.json")
-    path.write_text(json.dumps({"nodeconfig": [{"name": settings.node, "operatingmode": settings.sharing}]}))
-    return path
+def node_config_of(settings: AgentSettings) -> Path:
+    """The file in the place of the node ConfigMap's, which a kubelet would mount into the plugin's pod."""
+    return Path(settings.directory, "node-config.json")
+
+
+def write_node_config(settings: AgentSettings, text: str = "") -> bool:
+    """Write the cluster's own entry of the node, and behind it those of the ConfigMap, which win. Return whether that is news.
+
+    Raises BadInput where ``text`` is no node configuration; then the file stays as it is."""
+    theirs = []
+    if text:
+        parse_node_config(text)
+        theirs = json.loads(text).get(LIST, [])
+    path, entries = node_config_of(settings), [{"name": settings.node, "operatingmode": settings.sharing}, *theirs]
+    written = json.dumps({LIST: entries})
+    if path.exists() and path.read_text("utf-8") == written:
+        return False
+    path.write_text(written, "utf-8")
+    return True
+
+
+async def _follow_node_config(settings: AgentSettings, cluster: Cluster, begin_again: asyncio.Event) -> None:
+    """Have the plugin begin again whenever the node ConfigMap says something else."""
+    selector = f"metadata.name={names.NODE_CONFIGMAP}"
+    async for event in cluster.watch(CONFIGMAPS, names.DEVICE_CONFIG_NAMESPACE, field_selector=selector):
+        if event.type not in ("ADDED", "MODIFIED", "DELETED"):
+            continue
+        there = event.type != "DELETED"
+        text = decode(ConfigMap, event.raw).data.get(names.NODE_CONFIG_KEY, "") if there else ""
+        try:
+            if write_node_config(settings, text):
+                begin_again.set()
+        except BadInput as error:
+            log.error("ConfigMap %s/%s is refused, the last one is kept: %s",
+                      names.DEVICE_CONFIG_NAMESPACE, names.NODE_CONFIGMAP, error)  # fmt: skip
 
 
 def _cdi(settings: AgentSettings) -> CdiPlaces:

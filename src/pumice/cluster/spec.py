@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from pumice.machine.document import Field, read_file
+from pumice.machine.document import Field, as_written, read_file
 from pumice.model.errors import BadInput
 from pumice.model.hardware import preset_names
 from pumice.model.hardware.npu_driver import driver_chips
@@ -154,6 +154,9 @@ def _nodes(part: Field, folder: Path, first: int) -> list[NodeSpec]:
 
 def _node_facts(keys: Mapping[str, Field], folder: Path) -> Iterator[tuple[str, Any]]:
     if part := keys.get("cards"):
+        if not isinstance(part.value, int) or isinstance(part.value, bool):
+            raise part.error(f"must be a whole number, not {as_written(part.value)!r}; what cards they are stands beside it, "
+                             "as in {cards: 2, model: Tesla-T4}")  # fmt: skip
         yield "cards", part.integer(most=MAX_CARDS)
     elif "npus" in keys:
         yield "cards", 0

@@ -57,7 +57,7 @@ class Field:
 
     def text(self) -> str:
         if not isinstance(self.value, str) or not self.value.strip():
-            raise self.error(f"must be a word, not {self.value!r}")
+            raise self.error(f"must be a word, not {as_written(self.value)!r}")
         return self.value.strip()
 
     def word(self, known: Iterable[str]) -> str:
@@ -69,12 +69,12 @@ class Field:
 
     def flag(self) -> bool:
         if not isinstance(self.value, bool):
-            raise self.error(f"must be true or false, not {self.value!r}")
+            raise self.error(f"must be true or false, not {as_written(self.value)!r}")
         return self.value
 
     def integer(self, least: int = 0, most: int = 2**63 - 1) -> int:
         if isinstance(self.value, bool) or not isinstance(self.value, int):
-            raise self.error(f"must be a whole number, not {self.value!r}")
+            raise self.error(f"must be a whole number, not {as_written(self.value)!r}")
         if not least <= self.value <= most:
             bound = f"at least {least}" if self.value < least else f"at most {most}"
             raise self.error(f"must be {bound}, not {self.value}")
@@ -82,7 +82,7 @@ class Field:
 
     def number(self, least: float = 0.0) -> float:
         if isinstance(self.value, bool) or not isinstance(self.value, int | float):
-            raise self.error(f"must be a number, not {self.value!r}")
+            raise self.error(f"must be a number, not {as_written(self.value)!r}")
         if self.value < least:
             raise self.error(f"must be at least {least:g}, not {self.value}")
         return float(self.value)
@@ -92,13 +92,22 @@ class Field:
         if isinstance(self.value, str):
             match = re.fullmatch(r"\s*(-?\d+)\s*(Mi|Gi|Ti)B?\s*", self.value)
             if match is None:
-                raise self.error(f"must be MiB or a size such as 512Mi or 40Gi, not {self.value!r}")
+                raise self.error(f"must be MiB or a size such as 512Mi or 40Gi, not {as_written(self.value)!r}")
             size = int(match[1]) * {"Mi": 1, "Gi": 1024, "Ti": 1024 * 1024}[match[2]]
         else:
             size = self.integer(least=-(2**62))
         if size < least:
             raise self.error(f"a size must be at least {least} MiB, not {size}")
         return size
+
+
+def as_written(value: Any) -> Any:
+    """A value as it stands in the document."""
+    if isinstance(value, Field):
+        return as_written(value.value)
+    if isinstance(value, dict):
+        return {key: as_written(field) for key, field in value.items()}
+    return [as_written(field) for field in value] if isinstance(value, list) else value
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

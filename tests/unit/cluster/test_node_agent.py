@@ -17,6 +17,7 @@ from pumice.apps.node import vgpu_plugin
 from pumice.cluster import node_agent
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError, WatchEvent
+from pumice.wire.node_config import parse_node_config
 
 
 class Watched:
@@ -54,6 +55,55 @@ def test_an_agent_that_may_not_follow_the_configuration_says_so_instead_of_waiti
             await asyncio.wait_for(run(Watched(refused=True), tmp_path, asyncio.Event()), 30)
 
     asyncio.run(story())
+
+
+def node_config(text: str, event: str = "MODIFIED") -> WatchEvent:
+    body = {"metadata": {"name": "volcano-vgpu-node-config"}, "data": {"config.json": text}}
+    return WatchEvent(event, json.dumps(body).encode())
+
+
+def test_a_node_is_shared_as_the_node_config_map_says_from_the_moment_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kubelet would mount it into the plugin's pod, which here is none. What is refused leaves the last one in force."""
+    asked: list[tuple[bool, list[Any]]] = []
+
+    async def plugin(settings: vgpu_plugin.Settings, *, stop: asyncio.Event, **_: Any) -> None:
+        assert settings.hangup is not None
+        while not stop.is_set():
+            await settings.hangup.wait()
+            settings.hangup.clear()
+            entries = parse_node_config(settings.node_config.read_bytes()).of("n1")
+            asked.append((True, [(entry.mode, entry.split) for entry in entries]))
+
+    monkeypatch.setattr(vgpu_plugin, "run", plugin)
+    events = [WatchEvent("SYNCED", b""), *(
+        node_config(text, event) for text, event in [
+            ('{"nodeconfig": [{"name": "n1", "devicesplitcount": 7}, {"name": "n2", "operatingmode": "mig"}]}', "ADDED"),
+            ("{", "MODIFIED"), ('{"nodeconfig": []}', "MODIFIED"), ('{"nodeconfig": [{"name": "n1"}]}', "DELETED"),
+        ]
+    )]  # fmt: skip
+
+    class Slowly(Watched):
+        async def watch(self, _: Any, namespace: str = "", **how: Any) -> AsyncIterator[WatchEvent]:
+            ours = "node-config" in how.get("field_selector", "")
+            assert not ours or namespace == "kube-system"
+            for event in events if ours else events[:1]:
+                yield event
+                await asyncio.sleep(0.02)
+            await asyncio.Event().wait()
+
+    async def story() -> None:
+        stop = asyncio.Event()
+        running = run(Slowly(), tmp_path, stop)
+        async with asyncio.timeout(30):
+            while len(asked) < 2:
+                await asyncio.sleep(0.01)
+        stop.set()
+        running.cancel()
+
+    asyncio.run(story())
+    assert [entries for _, entries in asked] == [[("hami-core", 0), ("", 7)], [("hami-core", 0)]]
 
 
 def test_an_agent_that_is_stopped_ends(tmp_path):

@@ -33,7 +33,10 @@ def test_a_cluster_file_names_nodes_by_hand_or_by_count(tmp_path: Path) -> None:
         ("nodes: 3\n", ":1: nodes: must be a list"),
         ("- a\n", ":1: must be a mapping of keys to values"),
         ("nodes: [{cards: -1}]\n", ":1: nodes[0].cards: must be at least 0, not -1"),
-        ("nodes: [{cards: two}]\n", ":1: nodes[0].cards: must be a whole number, not 'two'"),
+        ("nodes: [{cards: two}]\n", ":1: nodes[0].cards: must be a whole number, not 'two'; what cards they are stands"),
+        ("nodes: [{cards: [Tesla-T4]}]\n", ":1: nodes[0].cards: must be a whole number, not ['Tesla-T4']; what cards they are "
+         "stands beside it, as in {cards: 2, model: Tesla-T4}"),
+        ("nodes: [{name: {a: [1]}}]\n", ":1: nodes[0].name: must be a word, not {'a': [1]}"),
         ("nodes: [{count: 0}]\n", ":1: nodes[0].count: must be at least 1, not 0"),
         ("nodes: [{memory: 3Gb}]\n", ":1: nodes[0].memory: '3Gb' is not a quantity"),
         ("nodes: [{cpu: 0}]\n", ":1: nodes[0].cpu: must be above zero, not 0"),
