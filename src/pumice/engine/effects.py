@@ -66,6 +66,8 @@ class GroupStatus:
     running: int
     succeeded: int
     failed: int
+    minor: bool = False
+    """Only numbers are new: nobody waits for them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import logging
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 from pumice.apps.scheduler.event_rate import EventRate
@@ -44,6 +45,8 @@ GIVE_WAY_AT_MOST = 30.0
 STANDS = 1.0
 """Seconds for which the status of a group that stands waits, as upstream's for its next session: its pods start, and one write
 tells of both."""
+NUMBERS = 5.0
+"""Seconds for which the status of a group waits of which only numbers are new: where 200 pods go, or come, each changes them."""
 LAST_WORD = 4.0
 """Seconds for which the status of a group that has ended waits: most go then, and are written for nobody."""
 MANY, MOMENT = 8, 0.5
@@ -89,6 +92,7 @@ class StatusWriter:
     """PodGroups that may have their pods made, and gates of pods: no Binding comes before them, so they give way to none."""
     _standing: _Lane = field(default_factory=lambda: _Lane(STANDS))
     _last_words: _Lane = field(default_factory=lambda: _Lane(LAST_WORD))
+    _numbers: _Lane = field(default_factory=lambda: _Lane(NUMBERS))
     _due: dict[tuple[str, ...], float] = field(default_factory=dict)
     """Until when each waits of what waits."""
     _admitted: deque[float] = field(default_factory=lambda: deque(maxlen=MANY))
@@ -127,7 +131,7 @@ class StatusWriter:
 
     @property
     def _lanes(self) -> tuple[_Lane, ...]:
-        return self._rest, self._evictions, self._let_in, self._standing, self._last_words
+        return self._rest, self._evictions, self._let_in, self._standing, self._last_words, self._numbers
 
     def _lane(self, effect: Effect) -> _Lane:
         if isinstance(effect, Evict):
@@ -138,6 +142,9 @@ class StatusWriter:
             return self._rest
         if effect.phase == INQUEUE and not effect.conditions:
             return self._let_in
+        if effect.minor:  # what it belongs to may not be written yet, and shall not wait for its numbers
+            key = self._key(effect)
+            return next((lane for lane in self._lanes if key in lane.todo), self._numbers)
         return {RUNNING: self._standing, COMPLETED: self._last_words}.get(effect.phase, self._rest)
 
     def forget(self, uid: str) -> None:
@@ -174,8 +181,8 @@ class StatusWriter:
             for _ in range(self.workers):
                 group.create_task(self._work(self._rest, self._gives_way))
                 group.create_task(self._work(self._evictions, lambda: 0.0))
-                group.create_task(self._work(self._standing, lambda: self._waits_in(self._standing) or self._gives_way()))
-                group.create_task(self._work(self._last_words, lambda: self._waits_in(self._last_words) or self._gives_way()))
+                for lane in (self._standing, self._last_words, self._numbers):
+                    group.create_task(self._work(lane, partial(self._waits_its_turn, lane)))
             for _ in range(self.admitting):
                 group.create_task(self._work(self._let_in, lambda: 0.0))
 
@@ -201,6 +208,9 @@ class StatusWriter:
         """How many seconds the next of a lane waits."""
         key = next(iter(lane.todo), None)
         return 0.0 if key is None or self._hurry else max(0.0, self._due.get(key, 0.0) - self.clock.monotonic())
+
+    def _waits_its_turn(self, lane: _Lane) -> float:
+        return self._waits_in(lane) or self._gives_way()
 
     def _many_are_let_in(self) -> bool:
         return len(self._admitted) == MANY and self.clock.monotonic() - self._admitted[0] < MOMENT

@@ -149,19 +149,32 @@ def _group(cycle: Cycle, job: Job, waiting: Waiting) -> list[Effect]:
     about = ("PodGroup", SCHEDULING_API, job.namespace, job.name, job.uid)
     if changed:
         conditions = tuple(job.conditions.values())
-        found.append(GroupStatus(job.namespace, job.name, job.phase, conditions, *counts))
+        minor = job.phase == group.status.phase and old.keys() == job.conditions.keys() and all(
+            _wordy(c) == _wordy(old[c.type]) for c in conditions
+        )
+        found.append(GroupStatus(job.namespace, job.name, job.phase, conditions, *counts, minor=minor))
         group.status.phase, group.status.conditions = job.phase, list(conditions)
         group.status.running, group.status.succeeded, group.status.failed = counts
     if job.phase in (UNKNOWN, PENDING, INQUEUE):
         if (job.pending or job.phase == UNKNOWN) and is_told(cycle, job):
             text = f"{len(job.pending)}/{len(job.tasks)} tasks in gang unschedulable: {waiting.text}"
-            if job.announced != ("Unschedulable", text):
-                job.announced = ("Unschedulable", text)
+            said, job.announced = job.announced, ("Unschedulable", text)
+            if said[0] != "Unschedulable" or _spoken(said[1]) != _spoken(text):
                 found.append(Event(*about, "Warning", "Unschedulable", text))
     elif changed and job.announced[0] != "Scheduled":
         job.announced = ("Scheduled", "")
         found.append(Event(*about, "Normal", "Scheduled", "pod group is ready"))
     return found
+
+
+def _spoken(text: str) -> list[str]:
+    """The words of a text without its numbers, whichever of its counts comes first."""
+    return sorted(word.strip() for word in text.translate(_NO_DIGITS).replace(";", ",").split(","))
+
+
+def _wordy(condition: PodGroupCondition) -> tuple[str, str, list[str]]:
+    """What a condition says but for its numbers."""
+    return condition.status, condition.reason, _spoken(condition.message)
 
 
 def is_told(cycle: Cycle, job: Job) -> bool:
