@@ -97,8 +97,8 @@ ON_NPUS = (
 
 BY_API = (
     Attack("CUDA_DISABLE_CONTROL in a pod, without the policy", HELD,
-           "by `--disable-control-never` of the plugin; else open, as upstream has it",
-           "tests/unit/node/vgpu/test_allocator.py::test_the_administrator_can_take_that_switch_away"),
+           "nothing obeys it unless the node's administrator says `--allow-disable-control`",
+           "tests/unit/node/vgpu/test_allocator.py::test_what_a_pod_says_leaves_the_library_out_only_where_the_nodes_administrator_allows_it"),
     Attack("write the annotations of an assignment into a new pod", REFUSED, "`reserved-annotations.yml`",
            f"{RESERVED}::test_tenants_cannot_write_an_assignment_by_any_door_and_may_write_all_else"),
     Attack("write them later, by the pod, its status or a Binding", REFUSED, "`reserved-annotations.yml`",

@@ -195,10 +195,11 @@ def test_the_nodes_daemons_go_where_they_are_sent() -> None:
 def test_how_cards_are_handed_out_is_said_by_the_plugins_flags_and_cdi_gets_its_folder() -> None:
     found = Rendering({"devicePlugin": {
         "deviceListStrategy": "envvar,cdi-cri", "migStrategy": "mixed", "passDeviceSpecsEnabled": True, "gdrcopyEnabled": False,
-        "gdsEnabled": True, "mofedEnabled": False}})  # fmt: skip
+        "gdsEnabled": True, "mofedEnabled": False, "allowDisableControl": True}})  # fmt: skip
     container = found.container("volcano-device-plugin")
     added = sorted(word for word in container["args"] if word not in plain().container("volcano-device-plugin")["args"])
-    assert added == ["--device-list-strategy=cdi-cri", "--device-list-strategy=envvar", "--gds-enabled", "--mig-strategy=mixed",
+    assert added == ["--allow-disable-control", "--device-list-strategy=cdi-cri", "--device-list-strategy=envvar",
+                     "--gds-enabled", "--mig-strategy=mixed",
                      "--no-gdrcopy-enabled", "--no-mofed-enabled", "--pass-device-specs"]  # fmt: skip
     assert {"name": "cdi", "mountPath": "/var/run/cdi"} in container["volumeMounts"]
     assert "cdi" in [volume["name"] for volume in found.pod("volcano-device-plugin")["volumes"]]

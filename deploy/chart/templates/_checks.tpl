@@ -109,7 +109,7 @@ told that name as well, and other people's programs have schedulers, too. */ -}}
 {{- /* Values that legacy sharing does not know. */ -}}
 {{- define "pumice.onlyOfShares" -}}
 {{- $said := list }}
-{{- range list "deviceSplitCount" "deviceMemoryScaling" "deviceCoreScaling" "deviceListStrategy" "migStrategy" "passDeviceSpecsEnabled" "gdrcopyEnabled" "gdsEnabled" "mofedEnabled" }}
+{{- range list "deviceSplitCount" "deviceMemoryScaling" "deviceCoreScaling" "deviceListStrategy" "migStrategy" "allowDisableControl" "passDeviceSpecsEnabled" "gdrcopyEnabled" "gdsEnabled" "mofedEnabled" }}
 {{- $value := index $ . }}
 {{- if not (or (kindIs "invalid" $value) (eq (toString $value) "")) }}{{ $said = append $said (printf "devicePlugin.%s" .) }}{{ end }}
 {{- end }}

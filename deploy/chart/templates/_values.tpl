@@ -42,7 +42,8 @@
 {{- with .deviceListStrategy }}{{ range splitList "," . }}{{ $args = append $args (printf "--device-list-strategy=%s" .) }}{{ end }}{{ end }}
 {{- with .migStrategy }}{{ $args = append $args (printf "--mig-strategy=%s" .) }}{{ end }}
 {{- range $value, $flag := dict
-  "passDeviceSpecsEnabled" "pass-device-specs" "gdrcopyEnabled" "gdrcopy-enabled" "gdsEnabled" "gds-enabled" "mofedEnabled" "mofed-enabled" }}
+  "passDeviceSpecsEnabled" "pass-device-specs" "gdrcopyEnabled" "gdrcopy-enabled" "gdsEnabled" "gds-enabled" "mofedEnabled" "mofed-enabled"
+  "allowDisableControl" "allow-disable-control" }}
 {{- $said := index $.Values.devicePlugin $value }}
 {{- if kindIs "bool" $said }}{{ $args = append $args (printf "--%s%s" (ternary "" "no-" $said) $flag) }}{{ end }}
 {{- end }}

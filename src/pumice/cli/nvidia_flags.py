@@ -66,10 +66,15 @@ DevRoot = Annotated[
 Gdrcopy = Annotated[bool, flags.Option(envvar="GDRCOPY_ENABLED", help="NVIDIA_GDRCOPY=enabled.")]
 Gds = Annotated[bool, flags.Option(envvar="GDS_ENABLED", help="NVIDIA_GDS=enabled.")]
 Mofed = Annotated[bool, flags.Option(envvar="MOFED_ENABLED", help="NVIDIA_MOFED=enabled.")]
-DisableStrict = Annotated[
-    bool, flags.Option(help="Only CUDA_DISABLE_CONTROL=true leaves the library out, not any value.")
+AllowDisable = Annotated[
+    bool, flags.Option(help="CUDA_DISABLE_CONTROL in a pod, of any value, leaves the library and so its limits out, as upstream.")
 ]
-DisableNever = Annotated[bool, flags.Option(help="No pod leaves the library out, whatever its variables say.")]
+DisableStrict = Annotated[
+    bool, flags.Option(help="With --allow-disable-control: only CUDA_DISABLE_CONTROL=true does, not any value.")
+]
+DisableNever = Annotated[
+    bool, flags.Option(help="The default by now: no pod leaves the library out. Stands above --allow-disable-control.")
+]
 MigStrategy = Annotated[
     str, flags.Option(envvar="MIG_STRATEGY", help="none: cards in MIG mode are cut on demand; mixed: as they are cut.")
 ]

@@ -37,6 +37,7 @@ def nvidia(
     gdrcopy_enabled: flags.Gdrcopy = False,
     gds_enabled: flags.Gds = False,
     mofed_enabled: flags.Mofed = False,
+    allow_disable_control: flags.AllowDisable = False,
     disable_control_strict: flags.DisableStrict = False,
     disable_control_never: flags.DisableNever = False,
     mig_strategy: flags.MigStrategy = "none",
@@ -77,7 +78,7 @@ def nvidia(
         gds=gds_enabled,
         mofed=mofed_enabled,
         strict_disable=disable_control_strict,
-        never_disable=disable_control_never,
+        allow_disable=allow_disable_control and not disable_control_never,
     )
     if not options.cdi:
         flags.say_without_effect(

@@ -35,8 +35,8 @@ DISABLE: Final = variables.DISABLE_CONTROL
 class ResponseOptions:
     """How cards are handed to a container on this node. Paths are the host's.
 
-    ``present`` are the device nodes that exist (only looked at with device specs); ``strict_disable`` lets only
-    ``CUDA_DISABLE_CONTROL=true`` switch the library off instead of any value, ``never_disable`` nothing at all. ``extras`` are
+    ``present`` are the device nodes that exist (only looked at with device specs); ``allow_disable`` lets
+    any value of ``CUDA_DISABLE_CONTROL`` in a pod leave the library out, with ``strict_disable`` only ``true``. ``extras`` are
     the classes of CDI devices that every container with cards gets beside them. Below ``mps_root`` lie the pipes of MPS.
     """
 
@@ -52,7 +52,7 @@ class ResponseOptions:
     mofed: bool = False
     log_level: str = ""
     strict_disable: bool = False
-    never_disable: bool = False
+    allow_disable: bool = False
     annotation_prefix: str = cdi.ANNOTATION_PREFIX
     extras: tuple[str, ...] = ()
     mps_root: str = ""
@@ -251,7 +251,7 @@ def _nodes(
 def _disabled(work: Work, response_options: ResponseOptions) -> bool:
     value = work.container.env_value(DISABLE)
     wanted = value is not None and (value == "true" or not response_options.strict_disable)
-    return wanted and not response_options.never_disable
+    return wanted and response_options.allow_disable
 
 
 def _uuid4(dice: random.Random) -> uuid.UUID:

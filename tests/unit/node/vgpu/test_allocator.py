@@ -394,18 +394,19 @@ def test_a_container_that_runs_keeps_its_folder_whatever_a_stale_annotation_says
     assert not fresh("train")
 
 
-def test_the_user_can_switch_the_library_off():
-    off = container("train", 1, env=[{"name": "CUDA_DISABLE_CONTROL", "value": "false"}])
-    loose = serve(allocator(), [pod("p", gives(A), off)], ["x"]).answer
-    strict = serve(allocator(strict_disable=True), [pod("p", gives(A), off)], ["x"]).answer
-    assert [m.container_path for m in loose.mounts][-1] == "/tmp/vgpulock"
-    assert [m.container_path for m in strict.mounts][-1] == "/etc/ld.so.preload"
+@pytest.mark.parametrize("value", ["true", "false", "1", ""])
+def test_what_a_pod_says_leaves_the_library_out_only_where_the_nodes_administrator_allows_it(value: str):
+    off = container("train", 1, env=[{"name": "CUDA_DISABLE_CONTROL", "value": value}])
+    for allowed in (False, True):
+        answer = serve(allocator(allow_disable=allowed), [pod("p", gives(A), off)], ["x"]).answer
+        assert [m.container_path for m in answer.mounts][-1] == ("/tmp/vgpulock" if allowed else "/etc/ld.so.preload")
 
 
-def test_the_administrator_can_take_that_switch_away():
-    off = container("train", 1, env=[{"name": "CUDA_DISABLE_CONTROL", "value": "true"}])
-    answer = serve(allocator(never_disable=True), [pod("p", gives(A), off)], ["x"]).answer
-    assert [m.container_path for m in answer.mounts][-1] == "/etc/ld.so.preload"
+def test_the_administrator_may_let_true_alone_leave_the_library_out():
+    for value, last in (("true", "/tmp/vgpulock"), ("false", "/etc/ld.so.preload")):
+        off = container("train", 1, env=[{"name": "CUDA_DISABLE_CONTROL", "value": value}])
+        answer = serve(allocator(allow_disable=True, strict_disable=True), [pod("p", gives(A), off)], ["x"]).answer
+        assert [m.container_path for m in answer.mounts][-1] == last
 
 
 def test_volume_mounts_hide_the_cards_from_images_that_ask_for_all():

@@ -61,6 +61,12 @@ def test_a_container_gets_pipe_memory_and_threads_and_no_library():
     assert dict(got.bounds) == {A: Bounds(3000, 50)}
 
 
+def test_what_a_pod_says_of_the_library_changes_nothing_of_what_the_server_holds_it_to():
+    off = {"env": [{"name": "CUDA_DISABLE_CONTROL", "value": "true"}]}
+    said, silent = (serve(node(), [one := of("p1", uid=UID, **more)], one).answer for more in (off, {}))
+    assert (said.env, said.mounts, said.bounds) == (silent.env, silent.mounts, silent.bounds)
+
+
 @pytest.mark.parametrize(
     ("sharing", "memory", "cores", "threads"),
     [(MPS, 3000, 0, None), (replace(MPS, limit_cores=False), 3000, 50, None), (replace(MPS, factor=10), 300, 50, "50")],
