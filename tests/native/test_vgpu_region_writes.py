@@ -5,9 +5,12 @@ The witness is the emulated card: what it gave at its highest, which no book kno
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import json
+import os
 import random
+import struct
 import time
 from pathlib import Path
 
@@ -121,3 +124,13 @@ def test_who_asks_while_the_region_is_damaged_has_an_answer_within_a_second(wall
     longest, answers = json.loads(asking.stdout.read())
     assert answers == 300
     assert longest < 1
+
+
+def test_locks_that_a_tenant_adds_make_his_share_smaller_and_no_longer_than_they_last(walled: Walled) -> None:
+    first, bytes_, set_lock = 1 << 60, 4000 * MIB, 37  # F_OFD_SETLK
+    everything = blocks_of_another(walled)
+    with walled.region.open("r+b") as file:
+        lane = first + 900 * (1 << 44)  # of a slot that nobody has
+        fcntl.fcntl(file, set_lock, struct.pack("@hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, lane, bytes_, 0))
+        assert blocks_of_another(walled) == everything - bytes_ // BLOCK
+    assert blocks_of_another(walled) == everything
