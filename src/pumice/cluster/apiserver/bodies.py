@@ -11,18 +11,19 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from functools import cache
-from itertools import chain
 from typing import Any
 
 import msgspec
 
-from pumice.cluster.apiserver.errors import bad_request, unsupported_media_type
+from pumice.cluster.apiserver.errors import ApiFailure, bad_request, too_large, unsupported_media_type
 from pumice.cluster.apiserver.schema.protobuf import Malformed, decode_object
 from pumice.cluster.apiserver.schema.shape import types
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 DEPTH_LIMIT = 100  # the deepest built-in type has about 30 levels, a schema of a schema 2 for each of its own
-YAML_NODES_LIMIT = 50_000  # with every alias counted as what it stands for; the largest known definitions have half of that
+NODES_LIMIT = 50_000
+"""Values of a body, in YAML with every alias counted as what it stands for; the largest known definitions have half of that. Each
+costs its microseconds in every step of a write."""
 
 encode = msgspec.json.Encoder().encode
 decode_json = msgspec.json.Decoder().decode
@@ -44,11 +45,40 @@ def decode_body(body: bytes, content_type: str, twice: list[str] | None = None) 
         raise bad_request(f"couldn't decode the protobuf body: {problem}") from None
     except RecursionError:
         raise _too_deep() from None
+    except ApiFailure:
+        raise
     except Exception as problem:  # the loaders' own errors have no common base
         raise bad_request(f"couldn't get version/kind; json parse error: {problem}") from None
-    if _deeper(value, DEPTH_LIMIT):
-        raise _too_deep()
+    check_size(value)
     return value
+
+
+def check_size(value: Any) -> None:
+    """Raises BadRequest for what is deeper than any object, RequestEntityTooLarge for what has more values. Those by which the
+    server itself keeps who set what are not counted: who reads and updates an object sends them back."""
+    metadata = value.get("metadata") if isinstance(value, dict) else None
+    if isinstance(metadata, dict) and "managedFields" in metadata:
+        value = {**value, "metadata": {key: part for key, part in metadata.items() if key != "managedFields"}}
+    if nodes_of(value) > NODES_LIMIT:
+        raise too_large(f"the object has more than {NODES_LIMIT} values")
+
+
+def nodes_of(value: Any) -> int:
+    """The values inside, itself included; some number above NODES_LIMIT where they are more. Raises BadRequest for what is deeper
+    than any object: it goes level by level, so that no depth is too deep to look at."""
+    total, layer = 1, [value]
+    for _ in range(DEPTH_LIMIT + 1):
+        deeper: list[Any] = []
+        for container in layer:
+            inside = container.values() if isinstance(container, dict) else container if isinstance(container, list) else ()
+            total += len(inside)
+            if total > NODES_LIMIT:
+                return total
+            deeper += [part for part in inside if type(part) is dict or type(part) is list]
+        if not deeper:
+            return total
+        layer = deeper
+    raise _too_deep()
 
 
 def _decode(body: bytes, content_type: str, twice: list[str]) -> Any:
@@ -66,6 +96,7 @@ def _decode(body: bytes, content_type: str, twice: list[str]) -> Any:
 
 def _decode_json(body: bytes, twice: list[str]) -> Any:
     value = decode_json(body)
+    check_size(value)
     if len(encode(value)) != len(body.rstrip()):  # blanks, signs that are written otherwise, or a key that stands twice
         _tell_duplicates(body, twice)
     return value
@@ -107,23 +138,8 @@ def _tell(value: Any, path: str, twice: list[str]) -> None:
             _tell(inner, f"{path.removesuffix('.')}[{i}].", twice)
 
 
-def _too_deep() -> Exception:
+def _too_deep() -> ApiFailure:
     return bad_request(f"the body is nested deeper than {DEPTH_LIMIT} levels")
-
-
-def _deeper(value: Any, levels: int) -> bool:
-    """Whether there are containers below so many levels; level by level, so that no depth is too deep to look at."""
-    layer: list[Any] = [value]
-    for _ in range(levels):
-        layer = list(chain.from_iterable(_children(container) for container in layer))
-        if not layer:
-            return False
-    return any(isinstance(part, (dict, list)) for part in layer)
-
-
-def _children(container: Any) -> Iterable[Any]:
-    inside = container.values() if type(container) is dict else container if type(container) is list else ()
-    return [part for part in inside if type(part) is dict or type(part) is list]
 
 
 def _decode_yaml(body: bytes, twice: list[str]) -> Any:
@@ -163,8 +179,8 @@ def _measure(events: Iterable[Any], twice: list[str]) -> None:
             total += sizes[event.anchor]
         if getattr(event, "tag", None) not in (None, "!", "tag:yaml.org,2002:str"):
             raise ValueError(f"the tag {event.tag[:60]} is not read: JSON has nothing like it")
-        if total > YAML_NODES_LIMIT:
-            raise ValueError(f"the document has more than {YAML_NODES_LIMIT} nodes, aliases included")
+        if total > NODES_LIMIT:
+            raise ValueError(f"the document has more than {NODES_LIMIT} values, aliases included")
 
 
 class _YamlKeys:

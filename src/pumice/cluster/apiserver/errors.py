@@ -172,6 +172,10 @@ def expired(message: str) -> ApiFailure:
     return ApiFailure(410, "Expired", message)
 
 
+def too_large(why: str) -> ApiFailure:
+    return ApiFailure(413, "RequestEntityTooLarge", f"Request entity too large: {why}")
+
+
 def not_stored(problem: sqlite3.Error) -> ApiFailure:
     """A write that the disk refused. Nothing of it is kept, and the next one is tried as if nothing had been."""
     if getattr(problem, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:

@@ -40,6 +40,7 @@ class Request:
     twice: list[str] = field(default_factory=list)  # keys that stood twice in the body, as they are told
     admission: Any = None  # webhooks.Admission, where somebody has to be asked about what this writes
     conversion: Any = None  # conversion.Conversion: what its objects are in other versions
+    plain: bytes = b""  # the body as plain JSON, where it was read before
 
     def param(self, name: str, default: str = "") -> str:
         values = self.query.get(name)
@@ -71,11 +72,15 @@ class Request:
         return asked or self.headers.get("user-agent", "").partition("/")[0][:128] or "unknown"
 
     def decoded(self) -> Any:
-        """The body, whatever it is. Raises BadRequest or UnsupportedMediaType."""
-        return decode_body(self.body, self.content_type, self.twice)
+        """The body, whatever it is. Raises BadRequest, UnsupportedMediaType or RequestEntityTooLarge."""
+        return decode_json(self.plain) if self.plain else decode_body(self.body, self.content_type, self.twice)
+
+    def read_body(self) -> None:
+        """Does once what ``decoded`` would do each time. It takes a second of a large body: to be called in a thread."""
+        self.plain = encode(self.decoded())
 
     def value(self) -> Json:
-        """The body as an object. Raises BadRequest or UnsupportedMediaType."""
+        """The body as an object. Raises as ``decoded``."""
         value = self.decoded()
         if not isinstance(value, dict):
             raise bad_request("the body is not an object")

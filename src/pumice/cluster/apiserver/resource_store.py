@@ -16,6 +16,8 @@ Index = tuple[Mapping[str, str], Mapping[str, str]]
 """Labels, and the fields that can be selected on."""
 Indexer = Callable[[str, Json], Index]
 
+OBJECT_LIMIT = 2 * 1024 * 1024
+"""Bytes of one: etcd takes requests of 1.5 MiB, in which a Secret's bytes are not base64."""
 _decode = msgspec.json.Decoder().decode
 
 

@@ -12,6 +12,7 @@ Matcher = Callable[[Mapping[str, str]], bool]
 
 _SET = re.compile(r"^(!?)\s*([^\s=!,()]+)\s+(in|notin)\s*\(([^()]*)\)$")
 _PAIR = re.compile(r"^([^\s=!,()<>]+)\s*(==|=|!=|>|<)\s*([^\s=!,()]*)$")
+_FIELD = re.compile(r"([^=!]+)(==|=|!=)(.*)", re.DOTALL)
 _EXISTS = re.compile(r"^(!?)\s*([^\s=!,()<>]+)$")
 
 
@@ -76,10 +77,10 @@ def field_selector(text: str, known: frozenset[str]) -> Matcher | None:
     """A test on the selectable fields of a kind; a field that cannot be selected on is a BadRequest, as in Kubernetes."""
     tests: list[Matcher] = []
     for part in filter(None, (p.strip() for p in text.split(","))):
-        match = re.match(r"^([^=!]+?)\s*(==|=|!=)\s*(.*)$", part)
+        match = _FIELD.match(part)
         if not match:
             raise bad_request(f"invalid selector: '{part}'; can't understand '{part}'")
-        key, operator, value = match.groups()
+        key, operator, value = match[1].rstrip(), match[2], match[3].lstrip()
         if key not in known:
             raise bad_request(f"field label not supported: {key}")
         tests.append(_field_test(key, operator == "!=", value))

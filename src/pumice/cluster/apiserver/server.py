@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import sqlite3
@@ -21,6 +22,7 @@ from pumice.cluster.apiserver.errors import (
     method_not_allowed,
     no_such_path,
     not_stored,
+    too_large,
     unauthorized,
 )
 from pumice.cluster.apiserver.expiry import Expiry
@@ -37,6 +39,7 @@ from pumice.cluster.apiserver.schema.shape import types
 from pumice.cluster.apiserver.storage import Storage, TooLarge
 from pumice.cluster.apiserver.subresources import answer as subresource_answer
 from pumice.cluster.apiserver.tables.render import Tables
+from pumice.cluster.apiserver.turns import OneAtATime, Turns
 from pumice.cluster.apiserver.verbs import read, write
 from pumice.cluster.apiserver.verbs.context import Call
 from pumice.cluster.apiserver.verbs.watch import watch
@@ -51,6 +54,8 @@ VERSION = {
     "major": "1", "minor": "36", "gitVersion": "v1.36.0+pumice", "gitCommit": "", "gitTreeState": "clean",
     "buildDate": "1970-01-01T00:00:00Z", "goVersion": "none (Python)", "compiler": "none", "platform": "linux/amd64",
 }  # fmt: skip
+LARGE = 32 * 1024
+"""Bytes of a body, or of the object that a request is about, from which on requests wait for each other."""
 _OPEN_TO_ALL = ("/healthz", "/livez", "/readyz", "/version")
 
 
@@ -74,6 +79,7 @@ class ApiServer:
         self.webhooks = Webhooks(self.backend, self.rights)
         self.requests = Requests()
         self._ready = False
+        self._bodies, self._turns = OneAtATime(), Turns()
 
     async def start(self) -> None:
         """Makes what every cluster has (namespaces, priority classes, roles). To be awaited once, before the first request."""
@@ -94,6 +100,8 @@ class ApiServer:
             _check_timeout(request)
             self.expiry.sweep()
             request.conversion = Conversion()
+            if self._is_large(request):
+                await self._take_turn(request)
             if request.method == "GET":  # nobody may see what a crash or a full disk could still take back
                 response = await made(self.backend, request, lambda: self._answer(request), self.storage.quiet)
             else:
@@ -103,7 +111,7 @@ class ApiServer:
         except ApiFailure as problem:
             response = failure(problem)
         except TooLarge as problem:
-            response = failure(ApiFailure(413, "RequestEntityTooLarge", f"Request entity too large: {problem}"))
+            response = failure(too_large(str(problem)))
         except sqlite3.Error as problem:
             response = failure(not_stored(problem))
         except RecursionError:
@@ -114,6 +122,26 @@ class ApiServer:
         response.warnings = request.warnings
         self.requests.count(request, response)
         return response
+
+    def _is_large(self, request: Request) -> bool:
+        """Whether it takes so long that others shall come between: by its body, or by the object that it is about."""
+        if request.method == "GET":
+            return False
+        target = target_of(request.path)
+        kind = self.backend.registry.find(target.group, target.version, target.plural) if target and target.name else None
+        stored = self.storage.get(kind.storage, target.namespace, target.name) if target and kind else None
+        return len(request.body) > LARGE or (stored is not None and len(stored.data) > LARGE)
+
+    async def _take_turn(self, request: Request) -> None:
+        """Reads a large body where it stops nobody, for those who may send it, and returns when it is the user's turn."""
+        target = target_of(request.path)
+        if target is None:
+            return
+        self.rights.require(request.user, act_of(request, target))
+        if len(request.body) > LARGE:
+            async with self._bodies.turn(request.user.name):
+                await asyncio.to_thread(request.read_body)
+        await self._turns.mine(request.user.name)
 
     def _answer(self, request: Request) -> Response:
         target = target_of(request.path)

@@ -22,7 +22,16 @@ from typing import cast
 import msgspec
 
 from pumice.cluster.apiserver.disk import Disk, Row
-from pumice.cluster.apiserver.resource_store import Change, Index, Indexer, Json, ResourceStore, Stored, StoreEvent
+from pumice.cluster.apiserver.resource_store import (
+    OBJECT_LIMIT,
+    Change,
+    Index,
+    Indexer,
+    Json,
+    ResourceStore,
+    Stored,
+    StoreEvent,
+)
 
 _encode = msgspec.json.Encoder().encode
 
@@ -37,9 +46,6 @@ class Stale(Exception):
 
 class TooLarge(Exception):
     """The object is larger than any may be."""
-
-
-OBJECT_LIMIT = 2 * 1024 * 1024  # etcd takes requests of 1.5 MiB, in which a Secret's bytes are not base64
 
 
 class Storage:

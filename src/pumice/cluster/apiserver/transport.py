@@ -14,7 +14,7 @@ from typing import Any
 
 from aiohttp import web
 
-from pumice.cluster.apiserver.errors import ApiFailure, unauthorized
+from pumice.cluster.apiserver.errors import ApiFailure, too_large, unauthorized, unsupported_media_type
 from pumice.cluster.apiserver.http_types import SLICE, Request, Response, User, failure, slices
 from pumice.cluster.apiserver.patience import Patience, PatientServer
 from pumice.cluster.apiserver.server import ApiServer
@@ -60,7 +60,8 @@ async def serve(
     patience = patience or Patience()
     shell = _Shell(api, kubelet_identity, patience)
     server = PatientServer(
-        shell.serve, patience, request_factory=_request, handler_cancellation=True, access_log=None, keepalive_timeout=600
+        shell.serve, patience, request_factory=_request, handler_cancellation=True, access_log=None, keepalive_timeout=600,
+        auto_decompress=False,
     )
     app_runner = web.ServerRunner(server, shutdown_timeout=1)
     await app_runner.setup()
@@ -154,6 +155,8 @@ def _authorization(http: web.BaseRequest) -> str:
 async def _read(http: web.BaseRequest, user: User, seconds: float) -> Request | web.Response:
     body = b""
     if http.body_exists:
+        if http.headers.get("Content-Encoding", "identity").lower() != "identity":
+            return _plain(failure(unsupported_media_type("bodies are read as they are, without a Content-Encoding")))
         try:
             async with asyncio.timeout(seconds):
                 body = await http.read()
@@ -161,8 +164,7 @@ async def _read(http: web.BaseRequest, user: User, seconds: float) -> Request | 
             message = f"the body did not arrive within {seconds:.0f} seconds"
             return _plain(failure(ApiFailure(408, "Timeout", message)))
         except web.HTTPRequestEntityTooLarge:
-            message = f"Request entity too large: limit is {BODY_LIMIT}"
-            return _plain(failure(ApiFailure(413, "RequestEntityTooLarge", message)))
+            return _plain(failure(too_large(f"limit is {BODY_LIMIT}")))
     query: dict[str, list[str]] = {}
     for key, value in http.query.items():
         query.setdefault(key, []).append(value)

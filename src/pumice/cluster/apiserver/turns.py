@@ -1,9 +1,11 @@
-"""Whose slice of a long answer is made and sent next."""
+"""Whose turn it is: of long answers a slice at a time, of large bodies one at a time."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 
 class Turns:
@@ -36,3 +38,41 @@ class Turns:
                 asyncio.get_running_loop().call_soon(self._next)
                 return
         self._going = False
+
+
+class OneAtATime:
+    """Work of which one piece is under way. Users come one after the other, and so does what each of them wants done."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, deque[asyncio.Future[None]]] = {}
+        self._busy = False
+
+    @asynccontextmanager
+    async def turn(self, user: str) -> AsyncIterator[None]:
+        if self._busy:
+            turn = asyncio.get_running_loop().create_future()
+            self._lines.setdefault(user, deque()).append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if turn.done() and not turn.cancelled():
+                    self._next()  # it had just come
+                raise
+        self._busy = True
+        try:
+            yield
+        finally:
+            self._next()
+
+    def _next(self) -> None:
+        """The next one is busy from now on: nobody comes between."""
+        while self._lines:
+            user = next(iter(self._lines))
+            line = self._lines.pop(user)
+            turn = line.popleft()
+            if line:
+                self._lines[user] = line  # behind all others
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._busy = False

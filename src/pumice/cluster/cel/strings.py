@@ -8,7 +8,10 @@ from typing import Any, Final
 
 from pumice.cluster.cel.conversions import shown
 from pumice.cluster.cel.values import CelError, Metered, Spend, of
-from pumice.cluster.patterns import Pattern, pattern_of
+from pumice.cluster.patterns import Pattern, pattern_of, search_cost
+
+_BAD_PATTERN: Final = 5000
+"""Steps for one that cannot be made: what is too large is known after milliseconds."""
 
 
 def _matches(spend: Spend, value: Any, pattern: Any) -> bool:
@@ -16,12 +19,17 @@ def _matches(spend: Spend, value: Any, pattern: Any) -> bool:
 
 
 def _pattern(spend: Spend, value: Any, text: Any) -> Pattern:
-    """To look through the value: in the worst case every part of a pattern is tried at every character."""
+    """To look through the value, after what Kubernetes takes for it: in the worst case every part of a pattern is tried at every
+    character. One that had to be made first costs its size, too."""
     spend((len(of(value, str)) // 10) * (1 + len(of(text, str)) // 4))
+    before = pattern_of.cache_info().misses
     try:
-        return pattern_of(text)
+        found = pattern_of(text)
     except ValueError:
-        raise CelError(f"{text!r} is no regular expression") from None
+        spend(_BAD_PATTERN)
+        raise CelError(f"{text[:100]!r} is no regular expression") from None
+    spend(search_cost(found, value) + (found.programsize if pattern_of.cache_info().misses > before else 0))
+    return found
 
 
 def _find_all(spend: Spend, value: Any, pattern: Any, most: int = -1) -> list[str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +16,7 @@ from tests.unit.cluster.apiserver.conftest import InProcess
 from pumice.cluster.apiserver import Request, Response
 from pumice.cluster.apiserver.bodies import DEPTH_LIMIT
 from pumice.cluster.apiserver.http_types import User
+from pumice.cluster.apiserver.turns import OneAtATime
 
 Json = dict[str, Any]
 Run = Callable[[Callable[[InProcess], Any]], Any]
@@ -47,6 +50,7 @@ BOMBS = {
     "very deep JSON": ("application/json", b"[" * 100_000),
     "a long number": ("application/json", b'{"metadata":{"generation":' + b"9" * 100_000 + b"}}"),
     "half a character": ("application/json", b'{"metadata":{"name":"\xff"}}'),
+    "a number without end in protobuf": ("application/vnd.kubernetes.protobuf", b"k8s\0" + b"\xff" * 3_000_000),
     "deep protobuf": ("application/vnd.kubernetes.protobuf", b"k8s\0" + b"\x12\x7f" * 20_000),
 }  # fmt: skip
 
@@ -100,12 +104,90 @@ def test_the_time_of_a_pattern_grows_with_the_text_alone(with_api: Run) -> None:
         assert response.code == 422
         assert "should match '^(a+)+$'" in response.json()["message"]
         assert (await api.call("POST", things, {**bad, "spec": {"a": "a" * 5000}})).code == 201
-        for pattern in ("(", r"(?=a)", r"\1"):
+        for pattern in ("(", r"(?=a)", r"\1", r"\pL{900}", "x?" * 30_000):
             response = await api.call("POST", crds, definition({"a": {"type": "string", "pattern": pattern}}, "Other"))
             assert response.code == 422
             assert "must be a valid regular expression" in response.json()["message"]
 
     with_api(work)
+
+
+def test_a_pattern_that_long_texts_lead_astray_is_not_tried_on_them(with_api: Run) -> None:
+    """RE2 gives up its table of states then, and goes through every one of them at each letter."""
+
+    async def work(api: InProcess) -> None:
+        crds, things = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "/apis/example.com/v1/namespaces/default/things"
+        await api.create(crds, definition({"a": {"type": "string", "pattern": "(a|b|ab)*" * 100 + "$"},
+                                           "b": {"type": "string", "pattern": "^[a-z]*$"}}))
+        thing = {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "a"}}
+        before = time.thread_time()
+        response = await api.call("POST", things, {**thing, "spec": {"a": "ab" * 500_000}})
+        assert (response.code, "takes too long" in response.json()["message"]) == (413, True)
+        assert (await api.call("POST", things, {**thing, "spec": {"a": "ab" * 300, "b": "b" * 1_000_000}})).code == 201
+        assert time.thread_time() - before < 1
+
+    with_api(work)
+
+
+def test_defaults_of_many_elements_are_refused_before_they_are_filled_in(with_api: Run) -> None:
+    async def work(api: InProcess) -> None:
+        nested: Json = {"type": "string", "default": "x" * 1000}
+        for _ in range(8):
+            nested = {"type": "object", "default": {}, "properties": {"a": nested, "b": nested}}
+        await api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition(
+            {"many": {"type": "array", "items": nested}}))
+        before = time.thread_time()
+        for count, code in ((40_000, 413), (1, 201)):
+            head = {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"generateName": "a"}}
+            thing = {**head, "spec": {"many": [{}] * count}}
+            response = await api.call("POST", "/apis/example.com/v1/namespaces/default/things", thing)
+            assert response.code == code, response.body
+        assert time.thread_time() - before < 1
+
+    with_api(work)
+
+
+def test_a_large_body_of_somebody_without_the_right_is_not_read(with_api: Run) -> None:
+    async def work(api: InProcess) -> None:
+        body = b"[" * 100_000
+        for path, code in ((MAPS, 403), ("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", 400)):
+            asked = Request("POST", path, {}, {"content-type": YAML}, body, GUEST)
+            assert (await api.server.handle(asked)).code == code
+
+    with_api(work)
+
+
+def test_an_object_is_updated_by_who_read_it_though_its_managers_names_come_back(with_api: Run) -> None:
+    """They are as many as its fields, and not counted."""
+
+    async def work(api: InProcess) -> None:
+        made = await api.create(MAPS, {"metadata": {"name": "a"}, "data": {f"k{i}": "" for i in range(40_000)}})
+        made["data"]["k0"] = "x"
+        assert (await api.call("PUT", f"{MAPS}/a", made)).code == 200
+        response = await api.call("PATCH", f"{MAPS}/a", {"data": {"k1": "y"}}, media="application/merge-patch+json")
+        assert response.code == 200, response.body
+        more = {"data": {f"l{i}": "" for i in range(20_000)}}
+        assert (await api.call("PATCH", f"{MAPS}/a", more, media="application/merge-patch+json")).code == 413
+
+    with_api(work)
+
+
+def test_of_those_whose_large_bodies_wait_nobody_comes_twice_before_the_others() -> None:
+    async def work() -> list[str]:
+        line, order = OneAtATime(), list[str]()
+
+        async def one(user: str) -> None:
+            async with line.turn(user):
+                order.append(user)
+                await asyncio.sleep(0)
+
+        tasks = [asyncio.create_task(one(user)) for user in ("a", "a", "a", "a", "b", "c")]
+        await asyncio.sleep(0)
+        tasks[1].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return order
+
+    assert asyncio.run(work()) == ["a", "b", "c", "a", "a"]
 
 
 def test_a_json_patch_cannot_grow_beyond_what_a_body_may_hold(with_api: Run) -> None:
@@ -115,6 +197,10 @@ def test_a_json_patch_cannot_grow_beyond_what_a_body_may_hold(with_api: Run) -> 
         response = await api.call("PATCH", f"{MAPS}/a", double, media=PATCH)
         assert response.code == 422
         assert "copies more than" in response.json()["message"]
+        small = [{"op": "add", "path": "/data/a", "value": [[]] * 10_000}, *(
+            {"op": "copy", "from": "/data/a", "path": f"/data/b{i}"} for i in range(10))]
+        response = await api.call("PATCH", f"{MAPS}/a", small, media=PATCH)
+        assert (response.code, "copies more than 50000 values" in response.json()["message"]) == (422, True)
         many = [{"op": "test", "path": "/metadata/name", "value": "a"}] * 10_001
         assert (await api.call("PATCH", f"{MAPS}/a", many, media=PATCH)).code == 413
         for odd in ({"op": "copy", "path": "/a"}, {"op": "move", "from": 7, "path": "/a"},

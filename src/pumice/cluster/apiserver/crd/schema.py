@@ -7,16 +7,21 @@ What an update leaves as it was is not held against it ("Validation ratcheting")
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
+from pumice.cluster.apiserver.bodies import NODES_LIMIT, encode, nodes_of
 from pumice.cluster.apiserver.crd.rules import MISSING, RuleProblem, RuleRun
-from pumice.cluster.apiserver.errors import FieldProblem, duplicate, invalid_value, required, unsupported
+from pumice.cluster.apiserver.errors import FieldProblem, duplicate, invalid_value, required, too_large, unsupported
+from pumice.cluster.apiserver.resource_store import OBJECT_LIMIT
 from pumice.cluster.apiserver.schema.shape import ANY, Shape, Types
-from pumice.cluster.patterns import pattern_of
+from pumice.cluster.patterns import SEARCHES, pattern_of, search_cost
 
 Json = dict[str, Any]
 Problems = list[FieldProblem]
 
+ENOUGH = 100
+"""Problems after which the other elements of a list or map are not looked at: each is told with all words that would do."""
 _TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),
     "array": (list,),
@@ -67,7 +72,8 @@ class Schema:
         self.raw = raw
 
     def default(self, value: Json) -> None:
-        _default(self.raw, value)
+        """Raises RequestEntityTooLarge where defaults of many elements would make it larger than any object may be."""
+        _Defaults().fill(self.raw, value)
 
     def validate(self, value: Json, old: Json | None = None) -> Problems:
         """What is wrong with an object that replaces ``old``, where it does."""
@@ -83,7 +89,7 @@ class _Validation:
     """Of one object; ``old`` is what a value replaces, MISSING where that cannot be told."""
 
     def __init__(self, rules: RuleRun | None = None) -> None:
-        self.rules = rules or RuleRun()
+        self.rules, self.searches = rules or RuleRun(), SEARCHES
 
     def of(self, schema: Json, value: Any, old: Any, path: str) -> Problems:
         problems = self._check(schema, value, old, path)
@@ -95,13 +101,24 @@ class _Validation:
             return []
         if problem := _wrong_type(schema, value, path):
             return [problem]
-        problems = _scalar_problems(schema, value, path)
+        problems = _scalar_problems(schema, value, path, self._fits)
         if isinstance(value, dict):
             problems += self._object(schema, value, old if isinstance(old, dict) else {}, path)
         elif isinstance(value, list):
             problems += self._array(schema, value, old, path)
         problems += self._combined(schema, value, old, path)
         return problems + self.rules.check(schema, value, old, path)
+
+    def _fits(self, pattern: str, value: str) -> bool:
+        """Raises ApiFailure where the patterns of a request would cost too much."""
+        try:
+            found = pattern_of(pattern)
+        except ValueError:
+            return True  # stored when such a pattern still passed: what it means is not known
+        self.searches -= search_cost(found, value)
+        if self.searches < 0:
+            raise too_large(f"to try the pattern '{pattern[:100]}' and others on so long texts takes too long")
+        return bool(found.search(value))
 
     def _object(self, schema: Json, value: Json, old: Json, path: str) -> Problems:
         problems: Problems = []
@@ -113,6 +130,8 @@ class _Validation:
                 found = self.of(child, inner, old.get(key, MISSING), f"{path}.{key}")
                 problems += found if key in properties else [
                     p.below(path, key) if isinstance(p, RuleProblem) else p for p in found]  # fmt: skip
+                if len(problems) > ENOUGH:
+                    return problems
         problems += [required(f"{path}.{key}") for key in schema.get("required") or () if key not in value]
         low, high = schema.get("minProperties"), schema.get("maxProperties")
         if low is not None and len(value) < low:
@@ -129,6 +148,8 @@ class _Validation:
             before = _by_keys(schema, old)
             for i, inner in enumerate(value):
                 problems += self.of(items, inner, before.get(_keys(schema, inner), MISSING), f"{path}[{i}]")
+                if len(problems) > ENOUGH:
+                    return problems
         low, high = schema.get("minItems"), schema.get("maxItems")
         if low is not None and len(value) < low:
             problems.append(invalid_value(path, len(value), f"{path} in body should have at least {low} items"))
@@ -179,28 +200,41 @@ def _by_keys(schema: Json, old: Any) -> dict[str, Any]:
     return found
 
 
-def _default(schema: Json, value: Any) -> None:
-    if isinstance(value, dict):
-        properties = schema.get("properties") or {}
-        for key, child in properties.items():
-            if "default" in child and (key not in value or (value[key] is None and not child.get("nullable"))):
-                value[key] = copy.deepcopy(child["default"])
-            if key in value:
-                _default(child, value[key])
-        values = schema.get("additionalProperties")
-        if isinstance(values, dict):
-            for key, inner in value.items():
-                if key not in properties:
-                    _default(values, inner)
-    elif isinstance(value, list) and isinstance(schema.get("items"), dict):
-        for inner in value:
-            _default(schema["items"], inner)
+class _Defaults:
+    """Fills in what one object leaves out, as long as it may grow."""
+
+    def __init__(self) -> None:
+        self.nodes, self.bytes = NODES_LIMIT, OBJECT_LIMIT
+
+    def fill(self, schema: Json, value: Any) -> None:
+        if isinstance(value, dict):
+            properties = schema.get("properties") or {}
+            for key, child in properties.items():
+                if "default" in child and (key not in value or (value[key] is None and not child.get("nullable"))):
+                    value[key] = self._copy(child["default"])
+                if key in value:
+                    self.fill(child, value[key])
+            values = schema.get("additionalProperties")
+            if isinstance(values, dict):
+                for key, inner in value.items():
+                    if key not in properties:
+                        self.fill(values, inner)
+        elif isinstance(value, list) and isinstance(schema.get("items"), dict):
+            for inner in value:
+                self.fill(schema["items"], inner)
+
+    def _copy(self, default: Any) -> Any:
+        self.nodes -= nodes_of(default)
+        self.bytes -= len(encode(default))
+        if min(self.nodes, self.bytes) < 0:
+            raise too_large("the defaults of its schema, filled in for every element, make the object larger than any may be")
+        return copy.deepcopy(default)
 
 
 def bad_value(schema: Json, value: Any, rules: RuleRun) -> Problems:
     """What is wrong with a value that a schema gives as its own default. ``rules``: the run of all defaults together."""
     value = copy.deepcopy(value)
-    _default(schema, value)
+    _Defaults().fill(schema, value)
     return _Validation(rules).of(schema, value, MISSING, "")
 
 
@@ -228,14 +262,7 @@ def _wrong_type(schema: Json, value: Any, path: str) -> FieldProblem | None:
     return FieldProblem("FieldValueTypeInvalid", path, f'{path} in body must be of type {wanted}: "{got}"', got)
 
 
-def _fits(pattern: str, value: str) -> bool:
-    try:
-        return bool(pattern_of(pattern).search(value))
-    except ValueError:
-        return True  # stored when such a pattern still passed: what it means is not known
-
-
-def _scalar_problems(schema: Json, value: Any, path: str) -> Problems:
+def _scalar_problems(schema: Json, value: Any, path: str, fits: Callable[[str, str], bool]) -> Problems:
     problems: Problems = []
     if schema.get("enum") is not None and value not in schema["enum"]:
         problems.append(unsupported(path, value, [str(word) for word in schema["enum"]]))
@@ -245,7 +272,7 @@ def _scalar_problems(schema: Json, value: Any, path: str) -> Problems:
             problems.append(invalid_value(path, value, f"{path} in body should be at least {low} chars long"))
         if high is not None and len(value) > high:
             problems.append(FieldProblem("FieldValueTooLong", path, f"may not be more than {high} bytes", value))
-        if pattern and not _fits(pattern, value):
+        if pattern and not fits(pattern, value):
             problems.append(invalid_value(path, value, f"{path} in body should match '{pattern}'"))
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         problems += _range(schema, value, path)

@@ -8,6 +8,7 @@ unless somebody else owns them too.
 from __future__ import annotations
 
 import copy
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pumice.cluster.apiserver.bodies import check_size
 from pumice.cluster.apiserver.errors import ApiFailure, bad_request
 from pumice.cluster.apiserver.names import check_name
 from pumice.cluster.apiserver.patch.fields import (
@@ -80,8 +82,7 @@ def apply(
     given_up = _given_up(earlier, applied, foreign, kind.shape)
     if isinstance(body.get("metadata"), dict):
         given_up.discard(_METADATA)  # the name that it holds belongs to nobody
-    for path in sorted(given_up, key=len, reverse=True):
-        _remove(merged, path, kind.shape)
+    _remove(merged, given_up, kind.shape)
     free = None if force else _client_applied(kind, live, options.manager)
     others = _settle(others, *changed(live, merged, kind.shape), free)
     entry = apply_entry(kind, options.manager, subresource, now, applied)
@@ -89,6 +90,7 @@ def apply(
         entry = mine[0]
     managed = _in_order(entries, [*others, *([entry] if applied else [])])
     merged.setdefault("metadata", {})["resourceVersion"] = wanted["metadata"].get("resourceVersion") or str(stored.revision)
+    check_size(merged)
     clean = objects.parse(kind, {**merged, "apiVersion": kind.api_version}, replace(options, validation="Ignore"))
     from pumice.cluster.apiserver.verbs.context import from_version
 
@@ -218,8 +220,8 @@ def _merge_lists(live: list[Any], wanted: list[Any], shape: Shape) -> list[Any]:
     theirs = {step_of(item, shape): item for item in live}
     ours = {step_of(item, shape): item for item in wanted}
     result: list[Any] = []
-    left, right = list(theirs), list(ours)
-    shared = [step for step in right if step in theirs]
+    left, right = deque(theirs), deque(ours)
+    shared = deque(step for step in right if step in theirs)
     done: set[str | None] = set()
 
     def take(step: str | None) -> None:
@@ -228,47 +230,62 @@ def _merge_lists(live: list[Any], wanted: list[Any], shape: Shape) -> list[Any]:
         result.append(_merge(theirs[step], mine, shape.item) if both else mine)
         done.add(step)
         if shared and shared[0] == step:
-            shared.pop(0)
+            shared.popleft()
 
     while left or right:
         if left and right and left[0] == right[0]:
-            take(right.pop(0))
-            left.pop(0)
+            take(right.popleft())
+            left.popleft()
         elif left and left[0] in done:
-            left.pop(0)
+            left.popleft()
         elif left and right and left[0] in ours and shared and shared[0] != left[0]:
-            left.pop(0)  # its turn comes where ``wanted`` has it
+            left.popleft()  # its turn comes where ``wanted`` has it
         elif left and left[0] not in ours:
-            result.append(theirs[left.pop(0)])
+            result.append(theirs[left.popleft()])
         elif right:
-            take(right.pop(0))
+            take(right.popleft())
         else:
-            left.pop(0)
+            left.popleft()
     return result
 
 
-def _remove(value: Any, path: Path, shape: Shape) -> None:
-    """Takes one field out. A map that it leaves empty stays, as far as the kind stores empty ones."""
-    here = value
-    for step in path[:-1]:
+def _remove(value: Any, paths: FieldSet, shape: Shape) -> None:
+    """Takes fields out. A map that they leave empty stays, as far as the kind stores empty ones.
+
+    The deepest go first, and each container is looked through once, however many of its items go."""
+    inside: dict[Path, set[str]] = {}
+    for path in paths:
+        inside.setdefault(path[:-1], set()).add(path[-1])
+    known: dict[int, dict[str | None, Any]] = {}
+    for parent in sorted(inside, key=len, reverse=True):
+        found = _container(value, parent, shape, known)
+        if found is not None:
+            _drop(*found, inside[parent])
+
+
+def _container(value: Any, path: Path, shape: Shape, known: dict[int, dict[str | None, Any]]) -> tuple[Any, Shape] | None:
+    """What lies at the path, and its shape. ``known``: items of lists by their steps."""
+    for step in path:
         if step.startswith("f:"):
-            if not isinstance(here, dict) or step[2:] not in here:
-                return
-            here, shape = here[step[2:]], shape.at(step[2:])
+            if not isinstance(value, dict) or step[2:] not in value:
+                return None
+            value, shape = value[step[2:]], shape.at(step[2:])
+        elif isinstance(value, list):
+            if id(value) not in known:
+                known[id(value)] = {step_of(item, shape): item for item in reversed(value)}
+            if step not in known[id(value)]:
+                return None
+            value, shape = known[id(value)][step], shape.item
         else:
-            matching = [item for item in here if step_of(item, shape) == step] if isinstance(here, list) else []
-            if not matching:
-                return
-            here, shape = matching[0], shape.item
-    _drop(here, path[-1], shape)
+            return None
+    return value, shape
 
 
-def _drop(container: Any, step: str, shape: Shape) -> None:
-    if step.startswith("f:") and isinstance(container, dict):
-        container.pop(step[2:], None)
+def _drop(container: Any, shape: Shape, steps: set[str]) -> None:
+    if isinstance(container, dict):
+        for step in steps:
+            container.pop(step[2:], None)
     elif isinstance(container, list):
-        if step.startswith("v:"):
-            wanted = msgspec.json.decode(step[2:])
-            container[:] = [item for item in container if item != wanted]
-        else:
-            container[:] = [item for item in container if step_of(item, shape) != step]
+        gone = {f"v:{msgspec.json.encode(msgspec.json.decode(step[2:])).decode()}" if step.startswith("v:") else step
+                for step in steps}  # fmt: skip
+        container[:] = [item for item in container if step_of(item, shape) not in gone]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from pumice.cluster.apiserver.bodies import encode
+from pumice.cluster.apiserver.bodies import NODES_LIMIT, encode, nodes_of
 from pumice.cluster.apiserver.errors import ApiFailure, bad_request
 
 # Bounds of kube-apiserver: without the second, thirty copies of a list into itself make a billion entries of one.
 OPERATIONS_LIMIT = 10_000
 COPIED_LIMIT = 3 * 1024 * 1024
+SHIFTED_LIMIT = 50_000_000
+"""Entries of lists that make room, all operations together: each is a word that is moved."""
 
 
 def apply_json_patch(document: Any, operations: Any) -> Any:
@@ -20,16 +22,38 @@ def apply_json_patch(document: Any, operations: Any) -> Any:
     if len(operations) > OPERATIONS_LIMIT:
         why = f"The allowed maximum operations in a JSON patch is {OPERATIONS_LIMIT}, got {len(operations)}"
         raise ApiFailure(413, "RequestEntityTooLarge", why)
-    result, copied = copy.deepcopy(document), 0
+    result, copied, nodes, shifted = copy.deepcopy(document), 0, 0, 0
     for operation in operations:
         if not isinstance(operation, dict) or not isinstance(operation.get("path"), str):
             raise bad_request(f"a JSON patch operation needs op and path: {operation!r}")
         if operation.get("op") == "copy":
-            copied += len(encode(_get(result, _pointer(operation.get("from")))))
+            source = _get(result, _pointer(operation.get("from")))
+            copied, nodes = copied + len(encode(source)), nodes + nodes_of(source)
             if copied > COPIED_LIMIT:
                 raise _misfit(f"the patch copies more than {COPIED_LIMIT} bytes")
+            if nodes > NODES_LIMIT:
+                raise _misfit(f"the patch copies more than {NODES_LIMIT} values")
+        shifted += _longest_list(result, operation)
+        if shifted > SHIFTED_LIMIT:
+            raise _misfit("the patch inserts into or removes from long lists too often")
         result = _apply(result, operation)
     return result
+
+
+def _longest_list(document: Any, operation: dict[str, Any]) -> int:
+    """The entries that the operation may shift."""
+    if operation.get("op") not in ("add", "remove", "move", "copy"):
+        return 0
+    parents = (_pointer(operation[key])[:-1] for key in ("path", "from") if isinstance(operation.get(key), str))
+    return max((len(found) for path in parents if isinstance(found := _look(document, path), list)), default=0)
+
+
+def _look(document: Any, path: list[str]) -> Any:
+    """What is there, or None; the operation itself says what is wrong."""
+    try:
+        return _get(document, path)
+    except ApiFailure:
+        return None
 
 
 def _apply(document: Any, operation: dict[str, Any]) -> Any:

@@ -6,6 +6,7 @@ Rules: Kubernetes "Update API Objects in Place Using kubectl patch" and the desi
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 from pumice.cluster.apiserver.errors import bad_request
@@ -39,7 +40,8 @@ def _struct(document: Json, patch: Json, shape: Shape) -> Json:
         if key.startswith("$deleteFromPrimitiveList/"):
             field = key.partition("/")[2]
             if isinstance(result.get(field), list):
-                result[field] = [item for item in result[field] if item not in value]
+                gone = set(map(_hashable, value if isinstance(value, list) else ()))
+                result[field] = [item for item in result[field] if _hashable(item) not in gone]
             continue
         if value is None:
             result.pop(key, None)
@@ -63,7 +65,8 @@ def _field(current: Any, value: Any, shape: Shape, name: str) -> Any:
         base_list = current if isinstance(current, list) else []
         if shape.merge_key and shape.item.form in ("struct", "any"):
             return _keyed_list(base_list, value, shape, name)
-        merged = base_list + [item for item in value if item not in base_list]
+        there = set(map(_hashable, base_list))
+        merged = base_list + [item for item in value if _hashable(item) not in there]
         return _arranged(merged, value, base_list, "")
     return _clean(value)
 
@@ -79,10 +82,11 @@ def _keyed_list(current: list[Any], patch: list[Any], shape: Shape, name: str) -
     wanted = [item for item in patch if item.get("$patch") != "delete"]
     left = [have for have in current if not (isinstance(have, dict) and _hashable(have.get(key)) in deleted)]
     result = list(left)
+    places = {_hashable(have.get(key)): i for i, have in reversed(list(enumerate(result))) if isinstance(have, dict)}
     for item in wanted:
-        matching = [i for i, have in enumerate(result) if isinstance(have, dict) and have.get(key) == item[key]]
-        if matching:
-            result[matching[0]] = _struct(result[matching[0]], item, shape.item)
+        place = places.setdefault(_hashable(item[key]), len(result))
+        if place < len(result):
+            result[place] = _struct(result[place], item, shape.item)
         else:
             result.append(_struct({}, item, shape.item))
     return _arranged(result, wanted, left, key)
@@ -97,15 +101,15 @@ def _arranged(items: list[Any], order: list[Any], before: list[Any], key: str) -
     rank = {identity(item): i for i, item in reversed(list(enumerate(order)))}
     was = {identity(item): i for i, item in reversed(list(enumerate(before)))}
     named = sorted((item for item in items if identity(item) in rank), key=lambda item: rank[identity(item)])
-    others = sorted(
+    others = deque(sorted(
         (item for item in items if identity(item) not in rank), key=lambda item: was.get(identity(item), len(was))
-    )
+    ))  # fmt: skip
     result: list[Any] = []
     for item in named:
         while others and identity(item) in was and was.get(identity(others[0]), len(was)) < was[identity(item)]:
-            result.append(others.pop(0))
+            result.append(others.popleft())
         result.append(item)
-    return result + others
+    return [*result, *others]
 
 
 def _hashable(value: Any) -> Any:

@@ -67,6 +67,8 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return result, at
         shift += 7
+        if shift > 63:
+            raise Malformed("a number of more than ten bytes")
 
 
 def _fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:

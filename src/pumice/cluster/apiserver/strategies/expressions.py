@@ -111,13 +111,14 @@ def _parts(spec: Json) -> list[FieldProblem]:
     for place, each in enumerate(spec.get("validations") or ()):
         if each.get("reason", "Invalid") not in REASONS:
             problems.append(unsupported(f"spec.validations[{place}].reason", each["reason"], REASONS))
-    keys = [each.get("key", "") for each in spec.get("auditAnnotations") or ()]
-    for place, key in enumerate(keys):
-        path = f"spec.auditAnnotations[{place}].key"
+    seen: set[str] = set()
+    for place, each in enumerate(spec.get("auditAnnotations") or ()):
+        path, key = f"spec.auditAnnotations[{place}].key", each.get("key", "")
         if why := bad_qualified(key):
             problems.append(invalid_value(path, key, why) if key else required(path))
-        elif key in keys[:place]:
+        elif key in seen:
             problems.append(duplicate(path, key))
+        seen.add(key)
     for place, each in enumerate(spec.get("mutations") or ()):
         path, way = f"spec.mutations[{place}]", each.get("patchType", "")
         if not way:

@@ -167,11 +167,13 @@ def _exit_codes(codes: Json, names: set[Any], path: str) -> Problems:
     if not values:
         problems.append(invalid_value(f"{path}.values", values, "at least one value is required"))
     problems += _too_many(f"{path}.values", len(values), 255)
+    seen: set[int] = set()
     for place, value in enumerate(values):
         if operator == "In" and value == 0:
             problems.append(invalid_value(f"{path}.values[{place}]", value, "must not be 0 for the In operator"))
-        if value in values[:place]:
+        if value in seen:
             problems.append(duplicate(f"{path}.values[{place}]", value))
+        seen.add(value)
     if values != sorted(values):
         problems.append(invalid_value(f"{path}.values", values, "must be ordered"))
     return problems

@@ -310,16 +310,17 @@ _SYSCTL = r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
 def _validate_sysctls(sysctls: list[Json], path: str) -> Problems:
     """Names as the kernel has them; which of them a node lets pods set is the kubelet's to say."""
     problems: Problems = []
-    names = [sysctl.get("name", "") for sysctl in sysctls]
-    for i, name in enumerate(names):
-        where = f"{path}[{i}].name"
+    seen: set[str] = set()
+    for i, sysctl in enumerate(sysctls):
+        where, name = f"{path}[{i}].name", sysctl.get("name", "")
         if not name:
             problems.append(required(where))
         elif len(name) > 253 or not re.fullmatch(_SYSCTL, name):
             detail = f"must have at most 253 characters and match regex ^{_SYSCTL}$"
             problems.append(invalid_value(where, name, detail))
-        elif name in names[:i]:
+        elif name in seen:
             problems.append(duplicate(where, name))
+        seen.add(name)
     return problems
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pumice.cluster.apiserver import deletion
-from pumice.cluster.apiserver.bodies import encode
+from pumice.cluster.apiserver.bodies import check_size, encode
 from pumice.cluster.apiserver.errors import (
     ApiFailure,
     bad_request,
@@ -74,6 +74,7 @@ def patch(call: Call, subresource: str = "") -> Response:
             raise unsupported_media_type(f"{_PATCHES}, application/strategic-merge-patch+json (got {other or 'none'})")
     if not isinstance(patched, dict):
         raise bad_request("the patch leaves no object")
+    check_size(patched)
     value = from_version(kind, call.objects.parse(kind, patched, options))
     uid = value["metadata"].get("uid")
     if uid and uid != stored.value()["metadata"].get("uid"):  # an update of another object is a conflict instead

@@ -1,0 +1,409 @@
+"""Requests that make much of little: bodies that multiply themselves, sizes at their bounds, texts that cost their square.
+
+Each row draws one request of the editor of a namespace (or of somebody without any right) from the dice, of a size that is
+spread log-wide. ``served`` runs an API server over HTTP and tells how long it kept all others waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import http.client
+import json
+import random
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from pumice.cluster.apiserver import ADMIN, ApiServer, open_storage, serve
+from pumice.cluster.apiserver.bodies import NODES_LIMIT
+from pumice.cluster.apiserver.http_types import User
+
+Json = dict[str, Any]
+SPACE = "team"
+HOME = f"/api/v1/namespaces/{SPACE}"
+MAPS, PODS, THINGS = f"{HOME}/configmaps", f"{HOME}/pods", f"/apis/example.com/v1/namespaces/{SPACE}/things"
+BATCH, APPS = f"/apis/batch/v1/namespaces/{SPACE}", f"/apis/apps/v1/namespaces/{SPACE}"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+ROLE = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole"}
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+YAML, APPLY, JSON_PATCH = "application/yaml", "application/apply-patch+yaml", "application/json-patch+json"
+MERGE, STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+MOST = 3 * 1024 * 1024 - 4096
+"""Bytes of a body that is still read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hostile:
+    """A request. ``user`` "editor" has the role admin in his namespace, "guest" no role."""
+
+    method: str
+    path: str
+    body: bytes = b""
+    media: str = "application/json"
+    query: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    user: str = "editor"
+
+
+def drawn(dice: Random, most: int, least: int = 10) -> int:
+    """A size: the largest, one that the server's bound on the values of a body just lets in (of items of one to five values
+    each), or any, as often in each power of ten."""
+    match dice.randrange(3):
+        case 0:
+            return most
+        case 1:
+            return min(most, (NODES_LIMIT - 100) // dice.choice((1, 2, 3, 4, 5)))
+    return int(least * (most / least) ** dice.random())
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _map(name: str, **data: str) -> Json:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+
+
+def _keys(dice: Random, most: int) -> dict[str, str]:
+    return {f"k{i}": "v" for i in range(drawn(dice, most))}
+
+
+def _pod(**spec: Any) -> Json:
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "p-"},
+            "spec": {"containers": [{"name": "c", "image": "i"}], **spec}}  # fmt: skip
+
+
+def _thing(**spec: Any) -> Json:
+    return {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"generateName": "t-"}, "spec": spec}
+
+
+def _post(path: str, value: Any, media: str = "application/json", **more: Any) -> Hostile:
+    return Hostile("POST", path, value if isinstance(value, bytes) else _json(value), media, **more)
+
+
+def _patch(name: str, value: Any, media: str, **query: str) -> Hostile:
+    body = value if isinstance(value, bytes) else _json(value)
+    return Hostile("PATCH", f"{MAPS}/{name}", body, media, query)
+
+
+def _doubling(dice: Random) -> list[Json]:
+    """Copies of a document into itself."""
+    seed = {"op": "add", "path": "/data/a", "value": dice.choice(["x", [], {}, [[]] * 10, ["x" * 1000]])}
+    return [seed, *({"op": "copy", "from": "/data", "path": f"/data/b{i}"} for i in range(drawn(dice, 60, 4)))]
+
+
+def _many_copies(dice: Random) -> list[Json]:
+    items = [[] for _ in range(drawn(dice, 200_000))]
+    return [{"op": "add", "path": "/data/a", "value": items}, *(
+        {"op": "copy", "from": "/data/a", "path": f"/data/b{i}"} for i in range(drawn(dice, 2000, 1)))]
+
+
+def _front(dice: Random) -> list[Json]:
+    """Insertions before and moves within a long list, each of which shifts it."""
+    items = [0] * drawn(dice, 500_000)
+    step: Json = dice.choice([
+        {"op": "add", "path": "/data/a/0", "value": 1}, {"op": "move", "from": "/data/a/0", "path": "/data/a/-"},
+        {"op": "test", "path": "/data/a", "value": items[:1000]}, {"op": "remove", "path": "/data/a/0"}])  # fmt: skip
+    return [{"op": "add", "path": "/data/a", "value": items}, *([step] * drawn(dice, 10_000))]
+
+
+def _yaml_aliases(dice: Random) -> bytes:
+    wide, deep = drawn(dice, 1000, 2), drawn(dice, 12, 2)
+    rows = [b"a0: &a0 [" + b",".join([b"1"] * wide) + b"]"]
+    rows += [b"a%d: &a%d [%s]" % (i, i, b",".join([b"*a%d" % (i - 1)] * wide)) for i in range(1, deep)]
+    return b"\n".join(rows)[:MOST]
+
+
+def _spaces(dice: Random) -> str:
+    size = drawn(dice, 7000)
+    return dice.choice(["a" + " " * size + "b", " " * size, "a=" + " " * size + "(", "a in (" + "b," * (size // 2) + ")",
+                        "a" * size + "!", ",".join(f"a{i}!=b" for i in range(size // 8)), "x notin (" + "(" * size])
+
+
+def _zip_bomb(dice: Random, encoding: str) -> Hostile:
+    body = _json(_map("z")) + b" " * drawn(dice, 2_000_000_000 // 40, 1000)
+    packed = gzip.compress(body) if encoding == "gzip" else zlib.compress(body)
+    return _post(MAPS, packed, headers={"Content-Encoding": encoding})
+
+
+def _pattern(dice: Random) -> str:
+    size = drawn(dice, 900, 3)
+    times = f"{{{size}}}"
+    return dice.choice([f"(x{times}){times}", rf"(\pL{times}|\pN{times})", "(.*a" + "." * size + ")+$", "(a|b|ab)*" * size,
+                        f"[^x]*x.{times}y", "(?i)" + "é?" * size, f"({'|'.join(map(str, range(size)))})*$"])  # fmt: skip
+
+
+def _keyed(dice: Random) -> Hostile:
+    """Items of a list with keys, others each time: what was applied before is given up."""
+    items = [{"name": str(i), "value": "v"} for i in dice.sample(range(10**6), drawn(dice, 60_000))]
+    return Hostile("PATCH", f"{THINGS}/k", _json({**_thing(keyed=items), "metadata": {"name": "k"}}), APPLY,
+                   {"fieldManager": "m", "force": "true"})  # fmt: skip
+
+
+def _containers(dice: Random) -> list[Json]:
+    many = drawn(dice, 20_000)
+    return [{"name": f"c{i}", "image": "i", "env": [{"name": "A", "value": "b"}] * dice.choice([0, 1])} for i in range(many)]
+
+
+def _selector(dice: Random) -> Json:
+    return {"matchExpressions": [{"key": f"k{i}", "operator": "NotIn", "values": ["v"]} for i in range(drawn(dice, 30_000))]}
+
+
+def _workload(dice: Random, kind: str) -> Hostile:
+    number = dice.choice([2**31 - 1, 2**31, 2**63, 10**30, 1e30, -1, 1e308, 0])
+    pod = {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"}
+    template: Json = {"metadata": {"labels": {"app": "x"}}, "spec": pod}
+    match kind:
+        case "Job":
+            fields = ("parallelism", "completions", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished")
+            spec = {dice.choice(fields): number, "template": template}
+            return _post(f"{BATCH}/jobs", {"metadata": {"generateName": "j-"}, "spec": spec})
+        case "StatefulSet":
+            template["spec"] = {"containers": [{"name": "c", "image": "i"}]}
+            spec = {"replicas": number, "podManagementPolicy": "Parallel", "template": template,
+                    "selector": {"matchLabels": {"app": "x"}}}  # fmt: skip
+            return _post(f"{APPS}/statefulsets", {"metadata": {"generateName": "s-"}, "spec": spec})
+    zone = dice.choice(["../../etc/passwd", "/etc/shadow", "UTC", "A" * 100_000])
+    schedule = dice.choice(["* * * * *", "0-59/1 " * 5, ",".join(["1"] * 100_000) + " * * * *", "0 0 31 2 *", "@every 1ns"])
+    return _post(f"{BATCH}/cronjobs", {"metadata": {"generateName": "c-"}, "spec": {
+        "schedule": schedule, "timeZone": zone, "startingDeadlineSeconds": number,
+        "jobTemplate": {"spec": {"template": template}}}})  # fmt: skip
+
+
+ROWS: dict[str, Callable[[Random], Hostile]] = {
+    "copies of all into itself": lambda d: _patch("a", _doubling(d), JSON_PATCH),
+    "copies of a list of lists": lambda d: _patch("a", _many_copies(d), JSON_PATCH),
+    "insertions at the front": lambda d: _patch("a", _front(d), JSON_PATCH),
+    "copies into a thing": lambda d: Hostile("PATCH", f"{THINGS}/t", _json(
+        [{"op": "add", "path": "/spec/free", "value": [{}] * drawn(d, 300)}, *(
+            {"op": "copy", "from": "/spec/free", "path": f"/spec/free/{d.randrange(9)}"} for _ in range(drawn(d, 40, 4)))]),
+        JSON_PATCH),
+    "many keys applied": lambda d: _patch("a", _map("a", **_keys(d, 200_000)), APPLY, fieldManager="m", force="true"),
+    "many keys applied by many": lambda d: _patch("m", _map("m", **_keys(d, 60_000)), APPLY, fieldManager=f"m{d.randrange(20)}",
+                                                  force="true"),
+    "many keys made": lambda d: _post(MAPS, {**_map(""), "metadata": {"generateName": "g-"}, "data": _keys(d, 200_000)}),
+    "many keys merged": lambda d: _patch("a", {"data": _keys(d, 200_000)}, MERGE),
+    "many keys merged by kind": lambda d: _patch("a", {"data": _keys(d, 200_000)}, STRATEGIC),
+    "many labels": lambda d: _post(MAPS, {"metadata": {"generateName": "g-", "labels": _keys(d, 200_000)}}),
+    "many notes": lambda d: _post(MAPS, {"metadata": {"generateName": "g-", "annotations": _keys(d, 100_000)}}),
+    "many finalizers": lambda d: _post(MAPS, {"metadata": {
+        "generateName": "g-", "finalizers": [f"a.b/{i}" for i in range(drawn(d, 100_000))]}}),
+    "many owners": lambda d: _post(MAPS, {"metadata": {"generateName": "g-", "ownerReferences": [
+        {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": f"u{i}"} for i in range(drawn(d, 30_000))]}}),
+    "managed fields of others": lambda d: _post(MAPS, {"metadata": {"generateName": "g-", "managedFields": [
+        {"manager": "m", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": {
+            "f:data": {f"f:k{i}": {} for i in range(drawn(d, 50_000))}}}]}}),
+    "lists of nothing": lambda d: _post(THINGS, _thing(free=[[] for _ in range(drawn(d, 1_000_000))])),
+    "objects with nested defaults": lambda d: _post(THINGS, _thing(many=[{} for _ in range(drawn(d, 1_000_000))])),
+    "texts for a hard pattern": lambda d: _post(THINGS, _thing(hard=d.choice(["a", "ab", "xé", "y"]) * drawn(d, 1_000_000))),
+    "items for a hard pattern": lambda d: _post(THINGS, _thing(hards=["ab" * 100 for _ in range(drawn(d, 10_000))])),
+    "items for a rule": lambda d: _post(THINGS, _thing(ruled=[{"a": "b"} for _ in range(drawn(d, 200_000))])),
+    "patterns for a rule": lambda d: _post(THINGS, _thing(patterns=[_pattern(d) + str(i) for i in range(drawn(d, 3000))])),
+    "a set of equal items": lambda d: _post(THINGS, _thing(set=[str(i) for i in range(drawn(d, 200_000))])),
+    "a set of objects": lambda d: _post(THINGS, _thing(keyed=[{"name": str(i)} for i in range(drawn(d, 100_000))])),
+    "keyed items applied": lambda d: _keyed(d),
+    "other keyed items applied": lambda d: _keyed(d),
+    "keyed items merged by kind": lambda d: Hostile("PATCH", f"{HOME}/services/s", _json({"spec": {"ports": [
+        {"port": i, "name": f"p{i}"} for i in range(1, drawn(d, 40_000))]}}), STRATEGIC),
+    "other keyed items merged by kind": lambda d: Hostile("PATCH", f"{HOME}/services/s", _json({"spec": {"ports": [
+        {"port": i, "$patch": d.choice(["delete", "merge"])} for i in range(1, drawn(d, 40_000))]}}), STRATEGIC),
+    "items of a set merged by kind": lambda d: Hostile("PATCH", f"{MAPS}/a", _json({"metadata": {
+        "finalizers": [f"a.b/{i}" for i in range(drawn(d, 50_000))]}}), STRATEGIC),
+    "items of a set taken out": lambda d: Hostile("PATCH", f"{MAPS}/a", _json({"metadata": {
+        "$deleteFromPrimitiveList/finalizers": [f"a.b/{i}" for i in range(drawn(d, 50_000))]}}), STRATEGIC),
+    "codes that a job fails by": lambda d: _post(f"{BATCH}/jobs", {"metadata": {"generateName": "j-"}, "spec": {
+        "podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": {
+            "operator": "In", "values": list(range(1, drawn(d, 200_000)))}}]},
+        "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}}),
+    "a word of none": lambda d: _post(THINGS, _thing(words=["no"] * drawn(d, 100_000))),
+    "aliases of aliases": lambda d: _post(MAPS, _yaml_aliases(d), YAML),
+    "yaml of many keys": lambda d: _post(MAPS, b"data:\n" + b"".join(b"  k%d: v\n" % i for i in range(drawn(d, 200_000))), YAML),
+    "yaml of spaces": lambda d: _post(MAPS, b"a:" + b" \n" * drawn(d, MOST // 2) + b"b", YAML),
+    "yaml of a long text": lambda d: _post(MAPS, b"data: {a: \"" + b"\\x41" * drawn(d, MOST // 4) + b"\"}", YAML),
+    "yaml of dashes": lambda d: _post(MAPS, b"a:\n" + b"- \n" * drawn(d, MOST // 3), YAML),
+    "yaml of comments": lambda d: _post(MAPS, b"#\n" * drawn(d, MOST // 2) + b"a: b", YAML),
+    "yaml of anchors": lambda d: _post(MAPS, b"a: [" + b"&a b," * drawn(d, MOST // 5) + b"]", YAML),
+    "yaml of questions": lambda d: _post(MAPS, b"? " * drawn(d, 90) + b"{" + b"? a, " * drawn(d, MOST // 5) + b"}", YAML),
+    "a guest's yaml": lambda d: _post(REVIEWS, b"a: [" + b"[]," * drawn(d, MOST // 3) + b"]", YAML, user="guest"),
+    "a guest's json": lambda d: _post(REVIEWS, b'{"a":[' + b"[]," * drawn(d, MOST // 3) + b"[]]}", user="guest"),
+    "a guest's keys that stand twice": lambda d: _post(REVIEWS, b'{"a":[' + b'{"a":1,"a":2},' * drawn(d, MOST // 14) + b"1]}",
+                                                       user="guest"),
+    "a guest's blanks": lambda d: _post(REVIEWS, b'{"a":[' + b"1 , " * drawn(d, MOST // 4) + b"1]}", user="guest"),
+    "a guest's numbers": lambda d: _post(REVIEWS, b'{"a":[' + b"1e5," * drawn(d, MOST // 4) + b"1]}", user="guest"),
+    "a guest's protobuf": lambda d: _post(REVIEWS, b"k8s\0" + b"\x0a\x04\x0a\x02v1\x12\x00" * drawn(d, MOST // 10), PROTOBUF,
+                                          user="guest"),
+    "a guest's protobuf of groups": lambda d: _post(
+        REVIEWS, b"k8s\0\x12" + b"\xff\x0f" + b"\x0a\x00" * drawn(d, MOST // 2), PROTOBUF, user="guest"),
+    "a guest's numbers without end": lambda d: _post(REVIEWS, b"k8s\0" + b"\xff" * drawn(d, MOST), PROTOBUF, user="guest"),
+    "a guest's groups": lambda d: _post(REVIEWS, {
+        "spec": {"resourceAttributes": {"verb": "get"}}, "x": ["a"] * drawn(d, 500_000)}, user="guest"),
+    "a body that is packed": lambda d: _zip_bomb(d, "gzip"),
+    "a body that is deflated": lambda d: _zip_bomb(d, "deflate"),
+    "a body that is no gzip": lambda d: _post(MAPS, b"{}" * drawn(d, 1000), headers={"Content-Encoding": d.choice(
+        ["gzip", "deflate", "br", "zstd", "identity", "x"])}),
+    "fields to select by": lambda d: Hostile("GET", MAPS, query={"fieldSelector": _spaces(d)}),
+    "labels to select by": lambda d: Hostile("GET", MAPS, query={"labelSelector": _spaces(d)}),
+    "many labels to select by": lambda d: Hostile("GET", MAPS, query={"labelSelector": ",".join(
+        f"!a{i}" for i in range(drawn(d, 1000)))}),
+    "all at once, deleted": lambda d: Hostile("DELETE", f"{HOME}/secrets", query={"labelSelector": _spaces(d)}),
+    "many containers": lambda d: _post(PODS, _pod(containers=_containers(d))),
+    "many variables": lambda d: _post(PODS, _pod(containers=[{"name": "c", "image": "i", "env": [
+        {"name": f"A{i}", "value": "$(A0)"} for i in range(drawn(d, 60_000))]}])),
+    "many volumes": lambda d: _post(PODS, _pod(volumes=[{"name": f"v{i}", "emptyDir": {}} for i in range(drawn(d, 50_000))])),
+    "many ports": lambda d: _post(PODS, _pod(containers=[{"name": "c", "image": "i", "ports": [
+        {"containerPort": 1 + i % 65535, "name": f"p{i}"} for i in range(drawn(d, 50_000))]}])),
+    "many tolerations": lambda d: _post(PODS, _pod(tolerations=[
+        {"key": f"k{i}", "operator": "Exists"} for i in range(drawn(d, 50_000))])),
+    "many constraints": lambda d: _post(PODS, _pod(topologySpreadConstraints=[
+        {"maxSkew": 1, "topologyKey": f"k{i}", "whenUnsatisfiable": "DoNotSchedule"} for i in range(drawn(d, 20_000))])),
+    "many gates": lambda d: _post(PODS, _pod(schedulingGates=[{"name": f"g{i}"} for i in range(drawn(d, 50_000))])),
+    "quantities without end": lambda d: _post(PODS, _pod(containers=[{"name": "c", "image": "i", "resources": {"requests": {
+        "cpu": d.choice(["1e", "1E", "9" * 9, "0." + "1" * 9]) + "9" * drawn(d, 1_000_000)}}}])),
+    "many resources": lambda d: _post(PODS, _pod(containers=[{"name": "c", "image": "i", "resources": {"limits": {
+        f"a.b/c{i}": "1" for i in range(drawn(d, 50_000))}}}])),
+    "a service of many labels": lambda d: _post(f"{HOME}/services", {"metadata": {"generateName": "s-"}, "spec": {
+        "ports": [{"port": 1 + i % 60_000, "name": f"p{i}"} for i in range(drawn(d, 40_000))], "selector": _keys(d, 40_000)}}),
+    "a set with a long selector": lambda d: _post(f"{APPS}/replicasets", {"metadata": {"generateName": "r-"}, "spec": {
+        "replicas": 0, "selector": _selector(d), "template": {"metadata": {"labels": {"a": "b"}}, "spec": {
+            "containers": [{"name": "c", "image": "i"}]}}}}),
+    "a job of any number": lambda d: _workload(d, "Job"),
+    "a stateful set of any number": lambda d: _workload(d, "StatefulSet"),
+    "a schedule": lambda d: _workload(d, "CronJob"),
+    "a role of many rules": lambda d: _post(f"{RBAC}/namespaces/{SPACE}/roles", {"metadata": {"generateName": "r-"}, "rules": [
+        {"apiGroups": [""], "resources": [f"r{i}" for i in range(d.choice([1, 10, 100]))], "verbs": ["get", "list"]}
+        for _ in range(drawn(d, 10_000))]}),
+    "a binding of many subjects": lambda d: _post(f"{RBAC}/namespaces/{SPACE}/rolebindings", {
+        "metadata": {"generateName": "b-"}, "roleRef": {**ROLE, "name": "view"},
+        "subjects": [{"kind": "User", "name": f"u{i}"} for i in range(drawn(d, 30_000))]}),
+    "a quota of many": lambda d: _post(f"{HOME}/resourcequotas", {"metadata": {"generateName": "q-"}, "spec": {"hard": {
+        f"count/a{i}": "1" for i in range(drawn(d, 50_000))}}}),
+    "a grace without end": lambda d: Hostile("DELETE", f"{PODS}/none", _json({"gracePeriodSeconds": d.choice(
+        [2**31, 2**62, 2**63, 1e30, -1])})),
+    "preconditions": lambda d: Hostile("DELETE", f"{MAPS}/none", _json({"preconditions": {"uid": "u" * drawn(d, 1_000_000)}})),
+    "a long name": lambda d: _post(MAPS, _map("a" * drawn(d, 2_000_000))),
+    "a long path": lambda d: Hostile("GET", f"{MAPS}/" + "a/" * drawn(d, 3500)),
+    "a token for ever": lambda d: _post(f"{HOME}/serviceaccounts/robot/token", {"spec": {
+        "expirationSeconds": d.choice([2**31, 2**62, 10**30, -1]), "audiences": ["a" * 100] * drawn(d, 10_000)}}),
+    "deep json": lambda d: _post(MAPS, b'{"a":' * drawn(d, 200_000) + b"1"),
+    "an eviction": lambda d: _post(f"{PODS}/none/eviction", {
+        "deleteOptions": {"gracePeriodSeconds": 2**62}, "x": _keys(d, 1000)}),
+    "a scale": lambda d: Hostile("PUT", f"{APPS}/deployments/none/scale", _json({"spec": {"replicas": 10**30}})),
+    "a condition with expressions": lambda d: _post(f"{BATCH}/jobs", {"metadata": {"generateName": "j-"}, "spec": {
+        "completionMode": "Indexed", "completions": 2**31 - 1, "parallelism": 5,
+        "backoffLimitPerIndex": 1, "maxFailedIndexes": 10,
+        "successPolicy": {"rules": [{"succeededIndexes": ",".join(map(str, range(0, drawn(d, 30_000), 2)))}] * 20},
+        "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}}),
+}  # fmt: skip
+
+
+def definition() -> Json:
+    """What an operator may have brought: defaults within defaults, patterns, rules."""
+    text = {"type": "string"}
+    nested: Json = {"type": "object", "properties": {"z": {"type": "string", "default": "z" * 100}}, "default": {}}
+    for _ in range(6):
+        nested = {"type": "object", "properties": {"a": nested, "b": nested}, "default": {}}
+    free = {"x-kubernetes-preserve-unknown-fields": True}
+    spec: Json = {"type": "object", "properties": {
+        "free": free, "many": {"type": "array", "items": nested},
+        "hard": {"type": "string", "pattern": "(a|b|ab|[^x]*x.{100}y)*$"},
+        "hards": {"type": "array", "items": {"type": "string", "pattern": "(.*a.{200}b)*c$"}},
+        "ruled": {"type": "array", "maxItems": 1_000_000, "items": {
+            "type": "object", "properties": {"a": {**text, "maxLength": 10}},
+            "x-kubernetes-validations": [{"rule": "self.a.matches('^[a-z]+$')"}]}},
+        "patterns": {"type": "array", "maxItems": 5000, "items": {**text, "maxLength": 10000, "x-kubernetes-validations": [
+            {"rule": "!''.matches(self) || true"}]}},
+        "words": {"type": "array", "items": {**text, "enum": [f"word{i}" for i in range(500)]}},
+        "set": {"type": "array", "x-kubernetes-list-type": "set", "items": text},
+        "keyed": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"], "items": {
+            "type": "object", "required": ["name"], "properties": {"name": text, "value": text}}},
+    }}  # fmt: skip
+    schema = {"type": "object", "properties": {"spec": spec}}
+    return {"metadata": {"name": "things.example.com"}, "spec": {
+        "group": "example.com", "scope": "Namespaced", "names": {"kind": "Thing", "plural": "things"},
+        "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}]}}  # fmt: skip
+
+
+@dataclass(slots=True)
+class Served:
+    """A server that is attacked, and the longest stretch of its loop's own work since ``longest`` was set to nothing."""
+
+    api: ApiServer
+    url: str
+    longest: float = 0.0
+
+    async def watch_loop(self) -> None:
+        before = time.thread_time()
+        while True:
+            await asyncio.sleep(0)
+            now = time.thread_time()
+            self.longest = max(self.longest, now - before)
+            before = now
+
+    async def send(self, asked: Hostile) -> tuple[int, bytes]:
+        """The code and the answer's first bytes; 0 where the connection was closed."""
+        return await asyncio.to_thread(_send, self.url, asked)
+
+
+def _send(url: str, asked: Hostile) -> tuple[int, bytes]:
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=300)
+    path = asked.path + (f"?{urlencode(asked.query)}" if asked.query else "")
+    headers = {"Authorization": f"Bearer {asked.user}", "Content-Type": asked.media, "User-Agent": "hostile", **asked.headers}
+    try:
+        with suppress(BrokenPipeError, ConnectionResetError):  # an answer may come before the body is sent
+            connection.request(asked.method, path, asked.body or None, headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read(2000)
+    except (http.client.HTTPException, ConnectionError):
+        return 0, b""
+    finally:
+        connection.close()
+
+
+@asynccontextmanager
+async def attacked(seed: int) -> Any:
+    """A server with an editor in a namespace, an operator's definition and a few objects."""
+    storage = open_storage(":memory:")
+    api = ApiServer(storage, dice=random.Random(seed))
+    tokens = {"admin": ADMIN, "editor": User("editor", groups=("system:authenticated",)),
+              "guest": User("guest", groups=("system:authenticated",))}  # fmt: skip
+    listening = await serve(api, tokens=tokens)
+    here = Served(api, listening.url)
+    watching = asyncio.create_task(here.watch_loop())
+    try:
+        for asked in _before():
+            code, said = await here.send(asked)
+            assert code in (200, 201), (asked.path, said)
+        yield here
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+        await listening.close()
+        storage.close()
+
+
+def _before() -> Iterator[Hostile]:
+    things = [{"apiGroups": ["example.com"], "resources": ["*"], "verbs": ["*"]}]
+    bound = {"metadata": {"name": "e"}, "subjects": [{"kind": "User", "name": "editor"}]}
+    for path, body in (
+        ("/api/v1/namespaces", {"metadata": {"name": SPACE}}),
+        (f"{RBAC}/clusterroles", {"metadata": {"name": "t", "labels": {"rbac.authorization.k8s.io/aggregate-to-admin": "true"}},
+                                  "rules": things}),
+        (f"{RBAC}/namespaces/{SPACE}/roles", {"metadata": {"name": "t"}, "rules": things}),
+        (f"{RBAC}/namespaces/{SPACE}/rolebindings", {**bound, "roleRef": {**ROLE, "name": "admin"}}),
+        (f"{RBAC}/namespaces/{SPACE}/rolebindings", {
+            **bound, "metadata": {"name": "t"}, "roleRef": {**ROLE, "kind": "Role", "name": "t"}}),
+        ("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition()),
+        (MAPS, _map("a", a="b")), (MAPS, _map("m", a="b")), (f"{HOME}/serviceaccounts", {"metadata": {"name": "robot"}}),
+        (f"{HOME}/services", {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 1}], "selector": {"a": "b"}}}),
+        (THINGS, {**_thing(free=[{}]), "metadata": {"name": "t"}}),
+        *((MAPS, {**_map(f"x{i}"), "metadata": {"name": f"x{i}", "labels": {"a": "b"}}}) for i in range(300)),
+    ):
+        yield _post(path, body, user="admin")
