@@ -143,8 +143,8 @@ BY_API = (
     Attack("mount over the preload by a path that is a link in the image", OPEN,
            "a policy cannot see images; the monitor shows memory that no region tells of"),
     Attack("privileged, without a share", OPEN, "Pod Security `baseline`"),
-    Attack("a namespace of one's own that the policy leaves out", OPEN,
-           "who may make namespaces is the cluster's rule: the list is in the binding"),
+    Attack("a namespace of one's own that the policy leaves out, by its name or by Pod Security's label `privileged`", OPEN,
+           "who may make and label namespaces is the cluster's rule: the list is in the binding"),
 )  # fmt: skip
 
 FROM_INSIDE = (

@@ -154,8 +154,8 @@ def test_jobs_and_queues_and_their_kinds_outlive_a_release(cluster: Cluster) -> 
 def test_all_that_may_be_asked_for_is_taken_by_the_api_server(cluster: Cluster) -> None:
     """But for PodMonitors, whose kind comes with Prometheus' operator."""
     values = {
-        "custom": {"scheduler_replicas": 2, "controller_replicas": 2, "admission_replicas": 2, "common_labels": {"team": "cards"}}
-        | ({"map_enable": True} if cluster.api.kind == "kube" else {}),
+        "custom": {"scheduler_replicas": 2, "controller_replicas": 2, "admission_replicas": 2,
+                   "common_labels": {"team": "cards"}},
         "devicePlugin": {"mig": {"enabled": True}, "createRuntimeClass": True}, "devices": {"ascend": {"enabled": True}},
         "networkPolicy": {"enabled": True}, "image": {"digest": f"sha256:{'0' * 64}"},
     }  # fmt: skip
@@ -168,6 +168,27 @@ def test_all_that_may_be_asked_for_is_taken_by_the_api_server(cluster: Cluster) 
         assert 'no matches for kind "PodMonitor"' in said
     finally:
         cluster.helm("uninstall", "pumice")
+
+
+def test_what_tenants_must_not_say_is_refused_and_who_has_no_card_sees_none_as_soon_as_the_chart_is_installed(
+    release: Cluster,
+) -> None:
+    spec = {"containers": [{"name": "c", "image": "x"}], "automountServiceAccountToken": False}
+    pods, deadline = "/api/v1/namespaces/default/pods", time.monotonic() + 60
+
+    def made(**container: Any) -> Any:
+        body = {"metadata": {"generateName": "p-"}, "spec": {**spec, "containers": [{**spec["containers"][0], **container}]}}
+        return release.api.call("POST", pods, body)
+
+    all_cards = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
+    while made(env=[all_cards]).code == 201 or "env" not in made().json["spec"]["containers"][0]:
+        assert time.monotonic() < deadline, "the policies do not come into force"
+        time.sleep(0.2)
+    assert "may only say void or none" in made(env=[all_cards]).json["message"]
+    assert made().json["spec"]["containers"][0]["env"] == [{**all_cards, "value": "void"}]
+    notes = release.helm("get", "notes", "pumice")
+    assert "pods of all namespaces but kube-system, volcano-system, mindx-dl" in " ".join(notes.split())
+    assert "left out" not in notes
 
 
 def test_a_second_release_is_refused(release: Cluster) -> None:

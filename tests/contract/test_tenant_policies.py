@@ -141,6 +141,18 @@ def test_pods_that_run_the_node_may_say_all_of_it(api: Api, limited: None) -> No
     assert answer.code == 201, answer.body
 
 
+def test_who_may_be_privileged_runs_the_node_and_may_say_all_of_it(api: Api, namespace: str, limited: None) -> None:
+    """Pod Security's own word for a namespace: monitoring, storage, operators."""
+    bad = plain(**env("NVIDIA_VISIBLE_DEVICES", "all"))
+    labels = {"pod-security.kubernetes.io/enforce": "privileged"}
+    api.create("/api/v1/namespaces", {"metadata": {"name": f"{namespace}-monitoring", "labels": labels}})
+    deadline = time.monotonic() + 60
+    while put(api, f"{namespace}-monitoring", bad).code != 201:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert put(api, namespace, bad).code in (403, 422)
+
+
 @pytest.fixture
 def void(api: Api, namespace: str) -> Iterator[None]:
     def seen() -> bool:

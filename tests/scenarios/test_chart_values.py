@@ -284,9 +284,20 @@ def test_labels_for_all_are_on_all_and_change_no_selector() -> None:
     assert found.names("RuntimeClass") == ["nvidia"]
 
 
+def test_policies_are_switched_off_one_by_one_and_leave_the_namespaces_out_that_are_named() -> None:
+    reserved = ("ValidatingAdmissionPolicyBinding", "volcano-reserved-annotations")
+    limits, void = (reserved[0], "volcano-tenant-limits"), ("MutatingAdmissionPolicyBinding", "volcano-tenant-void")
+    found = Rendering({"custom": {"policy_excluded_namespaces": ["monitoring", "storage"]}})
+    for one in (limits, void):
+        before, after = (r(*one)["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"] for r in (plain(), found))
+        assert after == [{**before[0], "values": [*before[0]["values"], "monitoring", "storage"]}, *before[1:]]
+    switches = {"vap_enable": (reserved, limits), "map_enable": (void,), "tenant_policies_enable": (limits, void)}
+    for switch, off in switches.items():
+        found = Rendering({"custom": {switch: False}})
+        assert [one for one in (reserved, limits, void) if one[1] not in found.names(one[0])] == list(off)
+
+
 @pytest.mark.parametrize(("values", "words", "said"), [
-    ({}, ["--kube-version=1.29.0"], "custom.vap_enable wants Kubernetes 1.30 or later, and this is v1.29.0"),
-    ({"custom": {"map_enable": True}}, ["--kube-version=1.35.2"], "custom.map_enable wants Kubernetes 1.36 or later"),
     ({"devices": {"ascend": {"enabled": True, "mindcluster": True}}}, [], "serves NPUs in one of these ways, not in both"),
     ({"devicePlugin": {"sharing": "gpushare", "mig": {"enabled": True}}}, [], "devicePlugin.mig.enabled goes with"),
     ({"devicePlugin": {"sharing": "gpushare", "deviceSplitCount": 3, "gdsEnabled": False}}, [],

@@ -1,12 +1,6 @@
 {{- /* What would be refused only later, or never told. */ -}}
 {{- define "pumice.checks" -}}
-{{- $custom := .Values.custom }}{{ $version := .Capabilities.KubeVersion.Version }}
-{{- if and $custom.vap_enable (semverCompare "<1.30.0-0" $version) }}
-{{- fail (printf "custom.vap_enable wants Kubernetes 1.30 or later, and this is %s: set it to false, and let the admission server say the same of pods (custom.enabled_admissions with /tenants/validate and /tenants/mutate besides)" $version) }}
-{{- end }}
-{{- if and $custom.map_enable (semverCompare "<1.36.0-0" $version) }}
-{{- fail (printf "custom.map_enable wants Kubernetes 1.36 or later, and this is %s" $version) }}
-{{- end }}
+{{- $custom := .Values.custom }}
 {{- if and .Values.devices.ascend.enabled .Values.devices.ascend.mindcluster }}
 {{- fail "devices.ascend.enabled and devices.ascend.mindcluster: a scheduler serves NPUs in one of these ways, not in both" }}
 {{- end }}

@@ -11,9 +11,32 @@
 {{- if $cards.mig.enabled }}{{ $files = append $files "volcano-vgpu-device-plugin-mig.yml" }}{{ end }}
 {{- if $chips.enabled }}{{ $files = concat $files (list "ascend-device-configmap.yml" "ascend-device-plugin.yml") }}{{ end }}
 {{- if $chips.mindcluster }}{{ $files = concat $files (list "volcano-mindcluster.yml" "ascend-mindcluster-plugin.yml") }}{{ end }}
-{{- if $custom.vap_enable }}{{ $files = concat $files (list "reserved-annotations.yml" "own-node.yml" "tenant-limits.yml") }}{{ end }}
-{{- if $custom.map_enable }}{{ $files = append $files "tenant-void.yml" }}{{ end }}
+{{- range $file, $kind := include "pumice.policies" . | fromYaml }}
+{{- if include "pumice.obeys" (list $ $kind) }}{{ $files = append $files $file }}{{ end }}
+{{- end }}
 {{- toYaml $files }}
+{{- end }}
+
+{{- /* The policies that these values ask for, with the kind that each is of. */ -}}
+{{- define "pumice.policies" -}}
+{{- $custom := .Values.custom }}{{ $files := dict }}
+{{- if $custom.vap_enable }}
+{{- range list "reserved-annotations.yml" "own-node.yml" }}{{ $_ := set $files . "ValidatingAdmissionPolicy" }}{{ end }}
+{{- end }}
+{{- if $custom.tenant_policies_enable }}
+{{- if $custom.vap_enable }}{{ $_ := set $files "tenant-limits.yml" "ValidatingAdmissionPolicy" }}{{ end }}
+{{- if $custom.map_enable }}{{ $_ := set $files "tenant-void.yml" "MutatingAdmissionPolicy" }}{{ end }}
+{{- end }}
+{{- toYaml $files }}
+{{- end }}
+
+{{- /* Whether the API server has policies of this kind; "yes" or nothing. Offline, where nobody can be asked, by its version. */ -}}
+{{- define "pumice.obeys" -}}
+{{- $root := index . 0 }}{{ $kind := index . 1 }}
+{{- if lookup "v1" "Namespace" "" "kube-system" }}
+{{- if $root.Capabilities.APIVersions.Has (printf "admissionregistration.k8s.io/v1/%s" $kind) }}yes{{ end }}
+{{- else if semverCompare (eq $kind "MutatingAdmissionPolicy" | ternary ">=1.36.0-0" ">=1.30.0-0") $root.Capabilities.KubeVersion.Version }}yes
+{{- end }}
 {{- end }}
 
 {{- /* Whether an object of these manifests is left out; "left out" or nothing. */ -}}
@@ -35,6 +58,16 @@
 {{- if has .object.kind (list "Deployment" "DaemonSet") }}{{ include "pumice.workload" . }}
 {{- else if eq .object.kind "ConfigMap" }}{{ include "pumice.configuration" . }}
 {{- else if eq .object.kind "Role" }}{{ include "pumice.lease" . }}
+{{- else if hasSuffix "AdmissionPolicyBinding" .object.kind }}{{ include "pumice.excluded" . }}
+{{- end }}
+{{- end }}
+
+{{- /* Namespaces whose pods run the node, besides those that the manifests name. */ -}}
+{{- define "pumice.excluded" -}}
+{{- range $expression := dig "spec" "matchResources" "namespaceSelector" "matchExpressions" list .object }}
+{{- if eq $expression.key "kubernetes.io/metadata.name" }}
+{{- $_ := set $expression "values" (concat $expression.values $.root.Values.custom.policy_excluded_namespaces) }}
+{{- end }}
 {{- end }}
 {{- end }}
 

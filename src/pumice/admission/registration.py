@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from pumice.admission.review import UPDATE
 from pumice.admission.rules import Rule
+from pumice.admission.tenants import RUN_THE_NODE
 from pumice.ports.cluster import Resource
 from pumice.wire.kinds import NAMESPACES
 from pumice.wire.names import ADMISSION_SERVICE
@@ -41,9 +42,7 @@ def configuration(rule: Rule, authority: bytes, *, namespace: str, service: str 
             "apiGroups": [rule.resource.group], "apiVersions": [rule.resource.version], "resources": [resource],
             "operations": list(operations), "scope": "*",
         } for resource, operations in asked],
-        "namespaceSelector": {"matchExpressions": [
-            {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": sorted({"kube-system", namespace})},
-        ]},
+        "namespaceSelector": {"matchExpressions": _namespaces(rule, namespace)},
         "failurePolicy": "Fail",
         "matchPolicy": "Equivalent",
         "sideEffects": "NoneOnDryRun",
@@ -63,6 +62,17 @@ def configuration(rule: Rule, authority: bytes, *, namespace: str, service: str 
     kind = "MutatingWebhookConfiguration" if rule.mutates else "ValidatingWebhookConfiguration"
     body = {"apiVersion": API, "kind": kind, "metadata": {"name": object_name(rule), "labels": LABELS}, "webhooks": [hook]}
     return (MUTATING if rule.mutates else VALIDATING), body
+
+
+def _namespaces(rule: Rule, own: str) -> list[dict[str, Any]]:
+    """Of whose pods it is asked. Of what tenants say it is not in namespaces whose pods run the node, nor where Pod Security lets
+    pods be privileged."""
+    of_tenants = rule.word == "tenants"
+    spared = {*(RUN_THE_NODE if of_tenants else ("kube-system",)), own}
+    found: list[dict[str, Any]] = [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": sorted(spared)}]
+    if of_tenants:
+        found.append({"key": "pod-security.kubernetes.io/enforce", "operator": "NotIn", "values": ["privileged"]})
+    return found
 
 
 def owned_by(role: dict[str, Any]) -> list[dict[str, Any]]:

@@ -56,6 +56,9 @@ POWERS: Final = (
     "ALL", "SYS_ADMIN", "SYS_PTRACE", "SYS_MODULE", "SYS_RAWIO", "MKNOD", "DAC_READ_SEARCH", "BPF", "PERFMON",
 )  # fmt: skip
 
+RUN_THE_NODE: Final = ("gpu-operator", "kube-system", "mindx-dl", "nvidia-device-plugin")
+"""Namespaces of device plugins, operators and MindCluster's components."""
+
 LIFTS: Final = (
     "a pod that shares a card must not set the variables of its limits (CUDA_DEVICE_*, CUDA_DISABLE_CONTROL, "
     "CUDA_OVERSUBSCRIBE, GPU_CORE_UTILIZATION_POLICY, PUMICE_VGPU_*, CUDA_MPS_*, NPU_*, ASCEND_VNPU_SPECS, "

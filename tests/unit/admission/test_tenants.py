@@ -9,7 +9,9 @@ from kit.manifests import manifest
 from kit.tenant_cases import CASES, VOID, VOID_CASES, Case, Void, env, plain
 
 from pumice.admission import tenants
+from pumice.admission.registration import configuration
 from pumice.admission.review import Request, Settings
+from pumice.admission.rules import BY_PATH
 
 
 def ask(spec: dict[str, Any]) -> Request:
@@ -39,6 +41,18 @@ def test_a_container_that_is_given_no_card_is_told_that_it_sees_none_and_nobody_
     pod = {"containers": [], section: [{"name": "c", **case.container}]}
     told = [{"op": "add", "path": f"/spec/{section}/0/env", "value": [*case.container.get("env", ()), VOID]}]
     assert tenants.mutate(ask(pod), None, Settings()).patch == (told if case.void else [])  # type: ignore[arg-type]
+
+
+def test_rules_and_policies_leave_the_same_namespaces_out() -> None:
+    ours = [configuration(BY_PATH[path], b"", namespace="volcano-system")[1]["webhooks"][0]["namespaceSelector"]
+            for path in ("/tenants/validate", "/tenants/mutate")]  # fmt: skip
+    policies = [obj["spec"]["matchResources"]["namespaceSelector"] for file in ("tenant-limits.yml", "tenant-void.yml")
+                for obj in manifest(file) if "matchResources" in obj["spec"]]  # fmt: skip
+    assert len(policies) == 2
+    for selector in (*ours, *policies):
+        names, privileged = selector["matchExpressions"]
+        assert sorted(names["values"]) == sorted([*tenants.RUN_THE_NODE, "volcano-system"])
+        assert privileged == {"key": "pod-security.kubernetes.io/enforce", "operator": "NotIn", "values": ["privileged"]}
 
 
 def test_a_container_for_looking_into_a_pod_sees_no_card() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,16 @@ from kit.manifests import manifest
 from pumice.ports.cluster import Json
 
 BY_DEFAULT = ["volcano.yml", "volcano-admission.yml", "volcano-vgpu-device-plugin.yml", "reserved-annotations.yml",
-              "own-node.yml", "tenant-limits.yml"]  # fmt: skip
+              "own-node.yml", "tenant-limits.yml", "tenant-void.yml"]  # fmt: skip
+POLICIES = ["reserved-annotations.yml", "own-node.yml", "tenant-limits.yml", "tenant-void.yml"]
 
 SWITCHES: list[tuple[Json, list[str]]] = [
     ({}, BY_DEFAULT),
-    ({"custom": {"map_enable": True}, "devicePlugin": {"mig": {"enabled": True}},
+    ({"custom": {"tenant_policies_enable": False}, "devicePlugin": {"mig": {"enabled": True}},
       "devices": {"ascend": {"enabled": True}}},
-     [*BY_DEFAULT, "tenant-void.yml", "volcano-vgpu-device-plugin-mig.yml", "ascend-device-configmap.yml",
-      "ascend-device-plugin.yml"]),
-    ({"custom": {"vap_enable": False, "admission_enable": False}, "devicePlugin": {"sharing": "gpushare"},
+     [*(name for name in BY_DEFAULT if not name.startswith("tenant-")), "volcano-vgpu-device-plugin-mig.yml",
+      "ascend-device-configmap.yml", "ascend-device-plugin.yml"]),
+    ({"custom": {"vap_enable": False, "map_enable": False, "admission_enable": False}, "devicePlugin": {"sharing": "gpushare"},
       "devices": {"ascend": {"mindcluster": True}}},
      ["volcano.yml", "volcano-device-plugin.yml", "volcano-mindcluster.yml", "ascend-mindcluster-plugin.yml"]),
 ]  # fmt: skip
@@ -40,6 +42,32 @@ def test_the_chart_renders_the_manifests_object_by_object(values: Json, files: l
     assert sorted(map(str, found)) == sorted(map(str, expected))
     for name, obj in expected.items():
         assert found[name] == obj, name
+
+
+def notes_on(version: str, folder: Path) -> str:
+    """What an installation would print there: `helm template` prints no notes, so they are made an object."""
+    copy = folder / "chart"
+    shutil.copytree(CHART, copy)
+    notes = copy / "templates" / "NOTES.txt"
+    (copy / "templates" / "shown.yaml").write_text(
+        f'{{{{- define "notes" }}}}{notes.read_text()}{{{{ end }}}}\nnotes: {{{{ include "notes" . | toJson }}}}\n')
+    notes.unlink()
+    done = helm("template", "pumice", str(copy), f"--kube-version={version}", "--show-only=templates/shown.yaml")
+    assert done.returncode == 0, done.stderr
+    return str(yaml.safe_load(done.stdout)["notes"])
+
+
+@pytest.mark.parametrize(("version", "there"), [("1.29.3", 0), ("1.30.0", 3), ("1.35.2", 3), ("1.36.0", 4), ("1.36.1-eks-1", 4)])
+def test_policies_come_where_the_api_server_has_them_and_are_told_of_where_not(
+    version: str, there: int, tmp_path: Path,
+) -> None:  # fmt: skip
+    """Offline the version tells; on a cluster what it serves does (tests/contract/test_chart.py)."""
+    done = helm("template", "pumice", str(CHART), f"--kube-version={version}")
+    found = {key(obj) for obj in yaml.safe_load_all(done.stdout) if obj}
+    assert [name for name in POLICIES if {key(obj) for obj in manifest(name)} <= found] == POLICIES[:there]
+    notes = notes_on(version, tmp_path)
+    assert [name for name in POLICIES if f"left out: {name}" in notes or f", {name}" in notes] == POLICIES[there:]
+    assert ("custom.enabled_admissions" in notes) == (there < 4)
 
 
 def test_every_manifest_is_behind_some_switch() -> None:

@@ -55,6 +55,8 @@ SHOWN = {
     "unit/deploy/test_chart.py": {
         "test_the_chart_renders_the_manifests_object_by_object": (
             "The chart renders the manifests themselves", "| cards that are cut, on nodes", "| legacy GPU sharing"),
+        "test_policies_come_where_the_api_server_has_them_and_are_told_of_where_not": (
+            "its notes name those that it left out",),
         "test_a_value_of_the_wrong_type_is_refused_by_its_name_and_so_is_a_name_that_nobody_knows": (
             "A name or a type that is not known",),
     },
@@ -63,7 +65,8 @@ SHOWN = {
         "test_one_image_serves_all": ("| my registry's image",),
         "test_replicas_keep_to_different_nodes_and_one_at_a_time_is_disturbed": ("| two replicas",),
         "test_configuration_is_written_as_it_is_given": ("| another configuration of the scheduler",),
-        "test_what_cannot_be_meant_is_refused": ("| no policies, before Kubernetes 1.30",),
+        "test_policies_are_switched_off_one_by_one_and_leave_the_namespaces_out_that_are_named": (
+            "| no policies, or none that hold",),
         "test_the_npus_plugin_goes_where_it_is_sent": ("| NPUs as HAMi",),
         "test_how_cards_are_handed_out_is_said_by_the_plugins_flags_and_cdi_gets_its_folder": (
             "| CDI in place of variables",),
@@ -87,7 +90,7 @@ SHOWN = {
         "test_two_schedulers_of_one_name_are_refused_until_one_rests": ("A scheduler elsewhere that answers",),
     },
     "contract/test_tenant_policies.py": {
-        "test_containers_that_are_given_no_card_are_made_to_see_none": ("| containers without cards to see none",),
+        "test_who_may_be_privileged_runs_the_node_and_may_say_all_of_it": ("| namespaces whose pods run the node",),
     },
     "scenarios/test_deployed_by_the_chart.py": {
         "test_a_release_is_changed_and_put_back_under_pods_that_allocate_and_leaves_no_server_that_is_asked": (
