@@ -22,7 +22,11 @@ $(VENV)/.installed: pyproject.toml setup.py constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,local]'
 	@touch $@
 
-setup: $(VENV)/.installed native ## install everything into .venv (leaves .venv/bin/pumice)
+# Where man looks for the pages of commands in .venv/bin: an editable installation brings none.
+$(VENV)/share/man/man1:
+	@mkdir -p $(@D) && ln -sfn $(CURDIR)/docs/man/man1 $@
+
+setup: $(VENV)/.installed $(VENV)/share/man/man1 native ## install everything into .venv (leaves .venv/bin/pumice)
 
 native: ## build libvgpu.so and the emulated machine's libraries
 	@command -v $(CC) >/dev/null || { echo "Pumice needs a C compiler, and $(CC) is not there; install gcc, or name one with make CC=..." >&2; exit 2; }

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+
+from pumice.admission.rules import RULES
+from pumice.families.card_policies import POLICIES
 
 ROOT = Path(__file__).parents[3]
 PACKAGE = ROOT / "src" / "pumice"
@@ -49,6 +53,26 @@ def test_every_dependency_is_used_and_has_its_reason():
 def roots(path: Path) -> set[str]:
     """The packages that a file imports from, read from its lines: parsing all files takes seconds."""
     return set(re.findall(r"^ *(?:import|from) (\w+)(?=[\w.]* import | as |[\w.]*(?:$|  #))", path.read_text("utf-8"), re.M))
+
+
+def test_after_make_setup_man_finds_the_pages_of_the_commands_on_path(tmp_path: Path) -> None:
+    """It looks in share/man beside each folder of PATH; an editable installation brings no pages."""
+    pages = tmp_path / ".venv" / "share" / "man" / "man1"
+    assert "$(VENV)/share/man/man1" in re.findall(r"^setup: .*?##", (ROOT / "Makefile").read_text("utf-8"), re.M)[0]
+    subprocess.run(["make", "-s", f"VENV={tmp_path}/.venv", str(pages)], cwd=ROOT, check=True, timeout=60)
+    assert (pages / "pumice.1").read_text("utf-8").startswith(".")
+    assert (pages / "pumice-run.1").is_file()
+
+
+def test_the_webhooks_of_volcano_that_are_off_are_named():
+    (told,) = re.findall(r"^`/pods/mutate`.*? are off in both", (ROOT / "docs/reference/jobs.md").read_text("utf-8"), re.M)
+    off = {rule.path for rule in RULES if not rule.default and not rule.path.startswith("/tenants/")}
+    assert set(re.findall(r"`(/\w+/\w+)`", told)) == off
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_card_policy_stands_on_the_page_of_device_sharing(policy: str) -> None:
+    assert f"`{policy}`" in (ROOT / "docs/reference/device-sharing.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
