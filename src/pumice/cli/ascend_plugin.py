@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Annotated
 
 from pumice.cli import flags
-from pumice.cli.daemon import Kubeconfig, LogLevel, log_at, run_daemon
+from pumice.cli.daemon import Kubeconfig, LogAs, LogLevel, run_daemon
+from pumice.cli.log_options import LogFormat, setup_logging
 from pumice.cli.plugin_options import KUBELET_SOCKET, Cleanup, FailOnInit, HealthAddress, Socket, common
 from pumice.model.errors import BadInput
 from pumice.node.ascend.ownership import MODES as SWEEPS
@@ -60,7 +61,8 @@ def ascend(
     fail_on_init_error: FailOnInit = True,
     health_bind_address: HealthAddress = "",
     soft_share: Annotated[str, flags.Option("--soft-share-dev-config-dir", "--softShareDevConfigDir", hidden=True)] = "",
-    log_level: LogLevel = "info",
+    log_format: LogAs = LogFormat.TEXT,
+    log_level: LogLevel = "",
 ) -> None:
     """Share this node's Ascend NPUs: huawei.com/Ascend310P and the other chips, or huawei.com/npu-core (--mode mindcluster)."""
     import asyncio
@@ -75,7 +77,7 @@ def ascend(
         raise BadInput(f"--softShareDevConfigDir {SOFT_SHARE_NOT_SERVED}")
     _check_mode(ctx, mode)
     said = {**common(node, kubelet_socket, "", fail_on_init_error, health_bind_address), "cleanup": cleanup_on_exit}
-    log_at(log_level)
+    setup_logging(log_format, log_level)
     if mode is NpuMode.MINDCLUSTER:
         chips = mindcluster_plugin.Settings(
             **said, dcmi=dcmi, sweep=sweep, dry_run=dry_run, look_every=list_watch_period, journal=hook_path

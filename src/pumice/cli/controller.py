@@ -10,6 +10,7 @@ from pumice.cli.daemon import (
     LeaderElect,
     Listen,
     LogAs,
+    LogLevel,
     SchedulerNames,
     Verbosity,
     run_daemon,
@@ -31,12 +32,13 @@ def main(
     inherit_owner_annotations: Annotated[bool, flags.Option(help="Copy volcano.sh/ annotations of owners.")] = True,
     leader_elect: LeaderElect = False,
     log_format: LogAs = LogFormat.TEXT,
+    log_level: LogLevel = "",
     verbosity: Verbosity = 3,
 ) -> None:
     """Look after Jobs, CronJobs and JobFlows, PodGroups of bare pods, queues, and HyperNodes that labels make."""
     from pumice.apps.controller import daemon as controller
 
-    setup_logging(log_format, verbosity)
+    setup_logging(log_format, log_level, verbosity)
     settings = controller.Settings(
         scheduler_names=scheduler_names(scheduler_name),
         listen=listen_address,

@@ -23,7 +23,10 @@ Kubeconfig = Annotated[
     Path | None,
     flags.Option(envvar="KUBECONFIG", help="Kubeconfig file; without one the pod's service account is used."),
 ]
-LogLevel = Annotated[str, flags.Option("--log-level", envvar=variables.LOG, help="debug, info, warning or error.")]
+LogLevel = Annotated[
+    str,
+    flags.Option("--log-level", envvar=variables.LOG, help="debug, info, warning or error; default: info, or as -v says."),
+]
 LogAs = Annotated[LogFormat, flags.Option("--log-format", help="How to log.")]
 Verbosity = Annotated[int, flags.Option("-v", "--v", help="Log level; 4 and more is debug.")]
 SchedulerNames = Annotated[list[str] | None, flags.Option("--scheduler-name", help="Pods with this schedulerName are ours.")]
@@ -37,14 +40,6 @@ def scheduler_names(given: list[str] | None) -> tuple[str, ...]:
     if not all(names):
         raise BadInput(f"--scheduler-name is empty; leave it out for {SCHEDULER_NAME!r}")
     return names
-
-
-def log_at(level: str) -> None:
-    """Log as the node's daemons do. Raises BadInput."""
-    number = getattr(logging, level.upper(), None)
-    if not isinstance(number, int):
-        raise BadInput(f"--log-level {level!r}: use debug, info, warning or error")
-    logging.basicConfig(level=number, format="%(asctime)s %(levelname)s %(name)s %(message)s")
 
 
 def run_daemon(

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from pumice.cli import flags
-from pumice.cli.daemon import Kubeconfig, LogLevel, log_at, run_daemon
+from pumice.cli.daemon import Kubeconfig, LogAs, LogLevel, run_daemon
+from pumice.cli.log_options import LogFormat, setup_logging
 from pumice.cli.plugin_options import KUBELET_SOCKET, FailOnInit, HealthAddress, NodeName, Nvml, Socket, common
 from pumice.model.errors import BadInput
 from pumice.wire import variables
@@ -27,7 +28,8 @@ def gpushare(
     nvml: Nvml = "",
     fail_on_init_error: FailOnInit = True,
     health_bind_address: HealthAddress = "",
-    log_level: LogLevel = "info",
+    log_format: LogAs = LogFormat.TEXT,
+    log_level: LogLevel = "",
 ) -> None:
     """Share cards without limits, as the older plugin: volcano.sh/gpu-memory and gpu-number."""
     from pumice.apps.node import gpushare_plugin
@@ -41,7 +43,7 @@ def gpushare(
         **common(node, kubelet_socket, nvml, fail_on_init_error, health_bind_address),
         legacy=Legacy(gpu_strategy, gpu_memory_factor),
     )
-    log_at(log_level)
+    setup_logging(log_format, log_level)
     run_daemon(gpushare_plugin.run, settings, kubeconfig, "pumice-device-plugin")
 
 

@@ -1,11 +1,8 @@
-"""Logs as text or JSON, and durations as Go writes them: what the flags of scheduler and controller mean."""
+"""Log format and level, and durations as Go writes them: what the flags of daemons mean."""
 
 from __future__ import annotations
 
-import json
 import logging
-import sys
-from datetime import UTC, datetime
 from enum import StrEnum
 
 from pumice.model.errors import BadInput
@@ -17,31 +14,17 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
-class JsonFormatter(logging.Formatter):
-    """One JSON object per line."""
+def setup_logging(log_format: LogFormat, level: str = "", verbosity: int = 3) -> None:
+    """Log to stderr from ``level`` up; where that is empty, ``verbosity`` counts as upstream's -v does. Raises BadInput."""
+    from pumice.apps.service.logs import log_to
 
-    def format(self, record: logging.LogRecord) -> str:
-        entry = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            entry["error"] = self.formatException(record.exc_info)
-        return json.dumps(entry, ensure_ascii=False)
-
-
-def setup_logging(log_format: LogFormat, verbosity: int = 3) -> None:
-    """Log to stderr; ``verbosity`` counts as upstream's -v does."""
-    handler = logging.StreamHandler(sys.stderr)
-    if log_format is LogFormat.JSON:
-        handler.setFormatter(JsonFormatter())
-    else:
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname).1s %(name)s %(message)s"))
-    level = logging.DEBUG if verbosity >= 4 else logging.INFO if verbosity >= 1 else logging.WARNING
-    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
-    logging.getLogger("pumice").setLevel(level)
+    number = logging.DEBUG if verbosity >= 4 else logging.INFO if verbosity >= 1 else logging.WARNING
+    if level:
+        found = getattr(logging, level.upper(), None)
+        if not isinstance(found, int):
+            raise BadInput(f"--log-level {level!r}: use debug, info, warning or error")
+        number = found
+    log_to(level=number, as_json=log_format is LogFormat.JSON)
 
 
 def duration(flag: str, text: str) -> float:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 from pumice.cli import flags
-from pumice.cli.daemon import Kubeconfig, LogLevel, bind_address, log_at, node_name, run_daemon
+from pumice.cli.daemon import Kubeconfig, LogAs, LogLevel, bind_address, node_name, run_daemon
+from pumice.cli.log_options import LogFormat, setup_logging
 from pumice.wire import variables
 
 app = flags.App(help="Serve metrics of this node's cards and of the containers on them.")
@@ -34,7 +35,8 @@ def monitor(
         float, flags.Option(min=0.0, help="Seconds after which work that waits goes on for a round; 0: it waits without end.")
     ] = 60.0,
     nvml: Annotated[str, flags.Option(envvar=variables.NVML, help="NVML library or its folder; empty: system's.")] = "",
-    log_level: LogLevel = "info",
+    log_format: LogAs = LogFormat.TEXT,
+    log_level: LogLevel = "",
 ) -> None:
     """Serve metrics of this node's cards and of the containers on them."""
     from pumice.apps.monitor import daemon as service
@@ -52,5 +54,5 @@ def monitor(
         feedback=feedback,
         max_wait=feedback_max_wait,
     )
-    log_at(log_level)
+    setup_logging(log_format, log_level)
     run_daemon(service.run, settings, kubeconfig, "pumice-monitor")

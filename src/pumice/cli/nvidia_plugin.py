@@ -6,7 +6,8 @@ import logging
 from pathlib import Path
 
 from pumice.cli import nvidia_flags as flags
-from pumice.cli.daemon import Kubeconfig, LogLevel, log_at, run_daemon
+from pumice.cli.daemon import Kubeconfig, LogAs, LogLevel, run_daemon
+from pumice.cli.log_options import LogFormat, setup_logging
 from pumice.cli.plugin_options import KUBELET_SOCKET, Cleanup, FailOnInit, HealthAddress, NodeName, Nvml, Socket, common
 from pumice.ports.mps import PROGRAM
 from pumice.wire.device_lists import strategies
@@ -56,7 +57,8 @@ def nvidia(
     driver_root_ctr_path: flags.RootInside = "",
     fail_on_init_error: FailOnInit = True,
     health_bind_address: HealthAddress = "",
-    log_level: LogLevel = "info",
+    log_format: LogAs = LogFormat.TEXT,
+    log_level: LogLevel = "",
 ) -> None:
     """Share this node's NVIDIA cards: volcano.sh/vgpu-number, vgpu-memory and vgpu-cores."""
     import asyncio
@@ -108,7 +110,7 @@ def nvidia(
         ),
         response_options=options,
     )  # fmt: skip
-    log_at(log_level)
+    setup_logging(log_format, log_level)
     run_daemon(vgpu_plugin.run, settings, kubeconfig, "pumice-device-plugin")
 
 

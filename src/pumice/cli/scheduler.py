@@ -13,6 +13,7 @@ from pumice.cli.daemon import (
     LeaderElect,
     Listen,
     LogAs,
+    LogLevel,
     SchedulerNames,
     Verbosity,
     run_daemon,
@@ -62,6 +63,7 @@ def main(
     status_writes: Annotated[bool, flags.Option(help="Write pod conditions, PodGroup and queue status.")] = True,
     bind_concurrency: Annotated[int, flags.Option(min=1, help="Bindings in flight at once.")] = 32,
     log_format: LogAs = LogFormat.TEXT,
+    log_level: LogLevel = "",
     verbosity: Verbosity = 3,
 ) -> None:
     """Place pods whose schedulerName is ours: gangs, queues, and shares of cards."""
@@ -69,7 +71,7 @@ def main(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy starts one for each processor, and no matrix is multiplied here
     from pumice.apps.scheduler import daemon as scheduler
 
-    setup_logging(log_format, verbosity)
+    setup_logging(log_format, log_level, verbosity)
     settings = scheduler.Settings(
         scheduler_names=scheduler_names(scheduler_name),
         conf=scheduler_conf,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import os
 import shlex
 import signal
@@ -108,6 +107,7 @@ async def _foreground(spec: ClusterSpec, data: DataDir) -> int:
     # A child forked for an explanation never speaks gRPC; its fork handlers would only say on the terminal that they did nothing.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     gc.disable()  # nothing of what is imported is ever garbage, and to look through it takes a tenth of the start
+    from pumice.apps.service.logs import log_to
     from pumice.cluster.up import Cluster
 
     gc.freeze()
@@ -115,10 +115,10 @@ async def _foreground(spec: ClusterSpec, data: DataDir) -> int:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    log_to()
     began = time.monotonic()
     with data.hold():
-        _log_to(data.logs / "up.log")
+        log_to(data.logs / "up.log")  # the terminal is for people
         cluster = Cluster(spec, data)
         cluster.facts["again"] = shlex.join(["pumice", *(word for word in sys.argv[1:] if word not in ("-d", "--detach"))])
         try:
@@ -165,14 +165,6 @@ def welcome(facts: dict[str, object], data: DataDir, seconds: float, problem: st
 def data_dir_option(data: DataDir) -> str:
     """What a person has to add to name this data dir; nothing for the default one."""
     return "" if data.root == default_data_dir().expanduser().absolute() else f" --data-dir {data.root}"
-
-
-def _log_to(path: Path) -> None:
-    """Daemons log to a file of the data dir; the terminal is for people."""
-    handler = logging.FileHandler(path)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
 
 
 def _detached(data: DataDir, arguments: list[str]) -> None:

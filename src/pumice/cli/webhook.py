@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 from pumice.cli import flags
-from pumice.cli.daemon import Kubeconfig, LogAs, Verbosity, run_daemon
+from pumice.cli.daemon import Kubeconfig, LogAs, LogLevel, Verbosity, run_daemon
 from pumice.cli.log_options import LogFormat, setup_logging
 from pumice.cli.upstream_flags import as_upstream_writes
 from pumice.model.errors import BadInput
@@ -46,6 +46,7 @@ def main(
     tls_private_key_file: Annotated[Path | None, flags.Option(help="Its key.")] = None,
     ca_cert_file: Annotated[Path | None, flags.Option(help="What the API server shall trust.")] = None,
     log_format: LogAs = LogFormat.TEXT,
+    log_level: LogLevel = "",
     verbosity: Verbosity = 3,
 ) -> None:  # fmt: skip
     """Refuse what cannot be meant, and fill in what is left out, of Volcano's kinds and, where asked, of pods."""
@@ -53,7 +54,7 @@ def main(
     from pumice.apps.webhook import daemon
     from pumice.apps.webhook.registering import Place
 
-    setup_logging(log_format, verbosity)
+    setup_logging(log_format, log_level, verbosity)
     files = tls_cert_file, tls_private_key_file, ca_cert_file
     if any(files) and not all(files):
         raise BadInput("--tls-cert-file, --tls-private-key-file and --ca-cert-file belong together; give all three or none")

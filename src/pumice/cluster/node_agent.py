@@ -25,6 +25,7 @@ from pumice.adapters.bookings.foreign import booking_dirs
 from pumice.apps.monitor import daemon as monitor
 from pumice.apps.node import ascend_plugin, gpushare_plugin, mindcluster_plugin, vgpu_plugin
 from pumice.apps.node.cdi_files import CdiPlaces
+from pumice.apps.service.logs import log_to
 from pumice.apps.service.tasks import run_until
 from pumice.cluster.supervised import supervised
 from pumice.families.settings import Settings, settings_from
@@ -262,7 +263,7 @@ def main(argv: list[str] | None = None) -> None:
 
     path = Path((argv or sys.argv[1:])[0])
     settings = msgspec.json.decode(path.read_bytes(), type=AgentSettings)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    log_to()
 
     async def serve() -> None:
         stop, ready = asyncio.Event(), asyncio.Event()
