@@ -12,6 +12,7 @@ from pumice.engine.effects import Effect, Event, GroupStatus
 from pumice.engine.engine import Engine
 from pumice.engine.explaining.groups import group_view
 from pumice.engine.explaining.queues import views_as_they_are
+from pumice.engine.explaining.waiting import as_they_wait
 from pumice.engine.state.jobs import Job
 from pumice.engine.state.statuses import Status
 from pumice.metrics.jobs import JobSeries
@@ -36,6 +37,7 @@ def contradictions(engine: Engine, tables: Mapping[str, Mapping[str, Json]], now
     """What two places say differently of one pod, PodGroup or queue of an engine that is at rest."""
     queues = {view.name: {key: why for key, _, why in view.jobs} for view in views_as_they_are(engine)}
     counted: Counter[tuple[str, str]] = Counter()
+    listed = {(row.job, name): row.why for row in as_they_wait(engine) for name in row.pods}
     for job in engine.state.jobs.values():
         if not job.pending or (job.group is None and not job.implicit):
             continue  # of one whose PodGroup is gone nothing is written
@@ -45,6 +47,9 @@ def contradictions(engine: Engine, tables: Mapping[str, Mapping[str, Json]], now
         for name, message in conditions.items():
             if words(explained[name]) != words(message):
                 yield f"{job.namespace}/{name}: condition {message!r}, explain podgroup {explained[name]!r}"
+            said = listed.get((job.key, name), "nothing")
+            if words(said) != words(message.replace(f"{job.namespace}/{name}", "this pod")):
+                yield f"{job.namespace}/{name}: condition {message!r}, explain waiting {said!r}"
             counted[job.queue.name, _cause(message)] += 1
         for text in _of_group(job, tables):
             _, _, origin = text.partition("Origin reason is")

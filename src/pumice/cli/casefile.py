@@ -97,6 +97,11 @@ def _put_workload(state: State, kind: str, obj: dict[str, Any]) -> None:
     state.classes.workloads.put(kind, found.metadata.namespace, found.metadata.name, found.spec.selector)
 
 
+def _put_pod(state: State, pod: Pod, now: float) -> None:
+    """A pod that waits has been known since it was created: for a PodGroup that is on its way nobody waits any more."""
+    state.pods.put(pod, now if pod.metadata.deletion_timestamp else min(now, volcano.seconds(pod.metadata.creation_timestamp)))
+
+
 def _put_report(engine: Engine, found: ConfigMap) -> None:
     for source in dict.fromkeys(source for family in engine.families for source in family.reports if source.names(found)):
         engine.state.bookings.put_report(f"{found.metadata.namespace}/{found.metadata.name}", source.read(found))
@@ -131,7 +136,7 @@ def engine_of(case: Case) -> Engine:
         "csiDrivers": state.volumes.put_driver,
         "csiStorageCapacities": state.volumes.put_capacity,
         "volumeAttachments": state.volumes.put_attachment,
-        "pods": lambda o: state.pods.put(convert(Pod, o), case.now),
+        "pods": lambda o: _put_pod(state, convert(Pod, o), case.now),
     }
     for kind, action in put.items():
         for number, item in enumerate(case.objects.get(kind, ())):

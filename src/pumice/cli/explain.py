@@ -1,4 +1,4 @@
-"""``pumice explain``: why a pod, a PodGroup or a queue waits, and what would let it in."""
+"""``pumice explain``: why a pod, a PodGroup, a queue, a workload or everybody waits, and what would let it in."""
 
 from __future__ import annotations
 
@@ -13,20 +13,27 @@ KINDS = {
     "pod": ("pod", "pods", "po"),
     "podgroup": ("podgroup", "podgroups", "pg"),
     "queue": ("queue", "queues", "q"),
+    "job": ("job", "jobs", "vcjob", "vj"),
+    "deployment": ("deployment", "deployments", "deploy"),
+    "statefulset": ("statefulset", "statefulsets", "sts"),
+    "replicaset": ("replicaset", "replicasets", "rs"),
+    "daemonset": ("daemonset", "daemonsets", "ds"),
+    "waiting": ("waiting",),
 }  # fmt: skip
 
 
 def _explained(given: Given) -> list[str]:
     """For whoever completes: a kind, its name, or both as KIND/NAME."""
-    from pumice.wire.kinds import PODS
+    from pumice.wire.kinds import DAEMON_SETS, DEPLOYMENTS, JOBS, PODS, REPLICA_SETS, STATEFUL_SETS
     from pumice.wire.volcano import POD_GROUPS, QUEUES
 
-    resources = {"pod": PODS, "podgroup": POD_GROUPS, "queue": QUEUES}
+    resources = {"pod": PODS, "podgroup": POD_GROUPS, "queue": QUEUES, "job": JOBS, "deployment": DEPLOYMENTS,
+                 "statefulset": STATEFUL_SETS, "replicaset": REPLICA_SETS, "daemonset": DAEMON_SETS}  # fmt: skip
     kind, slash, _ = given.begun.partition("/")
     if not given.arguments and not slash:
-        return list(resources)
+        return list(KINDS)
     meant = given.arguments[0] if given.arguments else kind
-    found = next((names(resources[each], given) for each, words in KINDS.items() if meant in words), [])
+    found = next((names(resources[each], given) for each in resources if meant in KINDS[each]), [])
     return found if given.arguments else [f"{kind}/{name}" for name in found]
 
 
@@ -34,13 +41,15 @@ EXPLAINED = Offers(_explained)
 app = flags.App()
 
 
-@app.command(epilog="Examples: pumice explain pod trainer-0 -n research;  pumice explain queue research")
+@app.command(epilog="Examples: pumice explain pod trainer-0 -n research;  pumice explain queue research;  pumice explain waiting")
 def main(
-    kind: Annotated[str, flags.Argument(metavar="pod|podgroup|queue", help="What to explain; pod/NAME is both."), EXPLAINED],
+    kind: Annotated[str, flags.Argument(
+        metavar="pod|podgroup|queue|job|deployment|waiting", help="What to explain; pod/NAME is both. waiting: all who wait."
+    ), EXPLAINED],
     name: Annotated[str, flags.Argument(help="Its name.", show_default=False), EXPLAINED] = "",
     namespace: Annotated[
-        str, flags.Option("-n", "--namespace", help="Namespace of the pod or PodGroup."), NAMESPACES
-    ] = "default",
+        str | None, flags.Option("-n", "--namespace", help="Its namespace, default; of waiting: only this one."), NAMESPACES
+    ] = None,
     file: Annotated[Path | None, flags.Option("--from", help="Answer from a file written by `pumice dump`.")] = None,
     kubeconfig: Annotated[Path | None, flags.Option(envvar="KUBECONFIG", help="Kubeconfig file.")] = None,
     scheduler_name: Annotated[
@@ -52,11 +61,12 @@ def main(
     output: Annotated[str, flags.Option("-o", "--output", help="text, wide (every card) or json.")] = "text",
 ) -> None:
     """Say where a pod would go, or why no node takes it, card by card, and the smallest changes that would let it in; what a
-    PodGroup lacks; what a queue deserves, uses, borrows and waits for."""
+    PodGroup lacks; what a queue deserves, uses, borrows and waits for; how the pods of a workload fare; who waits for what."""
     # Only here: help and completion need no engine.
     from pumice.cli.casefile import engine_of
     from pumice.cli.explain_queues import show_group, show_queue
     from pumice.cli.explain_room import show_room
+    from pumice.cli.explain_workloads import OWNERS, show_waiting, show_workload, workload_of
     from pumice.cli.explanation import show
     from pumice.cli.picture import Source, picture
     from pumice.engine.explaining.explain import explain
@@ -67,11 +77,18 @@ def main(
     if not name:
         kind, _, name = kind.partition("/")
     meant = next((found for found, words in KINDS.items() if kind in words), None)
-    if meant is None or not name:
+    if meant is None or not (name or meant == "waiting"):
         raise BadInput(f"cannot explain {kind!r}; write: pumice explain {meant or 'pod'} {name or 'NAME'}")
     if "/" in name:
         namespace, _, name = name.partition("/")
     case = picture(Source(file=file, kubeconfig=kubeconfig, scheduler_names=tuple(scheduler_name or ())))
+    if meant == "waiting":
+        show_waiting(case, namespace, output)
+        return
+    namespace = namespace or "default"
+    if meant in OWNERS:
+        show_workload(workload_of(case, meant, namespace, name), output)
+        return
     if meant == "queue":
         show_queue(queue_view(engine_of(case), name, case.now), output)
         return
