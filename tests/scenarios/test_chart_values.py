@@ -12,7 +12,10 @@ import pytest
 import yaml
 from kit.helm import CHART, refusal, rendered
 
+from pumice.model.errors import BadInput
 from pumice.ports.cluster import Json
+from pumice.wire.scheduler_conf import parse_scheduler_conf
+from pumice.wire.scheduler_words import ACTIONS
 
 LABEL = {"team": "cards"}
 LIMITS = {"limits": {"memory": "512Mi"}}
@@ -130,6 +133,64 @@ def test_one_image_serves_all() -> None:
     found = Rendering({"global": {"imageRegistry": "mirror.example"}, "image": {"registry": "there.example", "digest": digest}})
     assert {found.container(name)["image"] for name in CENTRAL.values()} == {f"mirror.example/pumice/pumice@{digest}"}
     assert "'/image/digest': 'sha256:1' does not match" in refusal({"image": {"digest": "sha256:1"}})
+
+
+@pytest.mark.parametrize(("path", "texts"), [
+    ("repository", ["a b", "Team/pumice", "/pumice", "pumice/", "pumice:1", "pumice@sha256:1", "a//b"]),
+    ("registry", ["a b", "https://there.example", "there.example/a b", "there:port", "/"]),
+    ("tag", ["1 2", ":1", "-1", "1/2", "x" * 129]),
+])  # fmt: skip
+def test_what_no_image_can_be_called_is_refused_by_its_value(path: str, texts: list[str]) -> None:
+    for text in texts:
+        assert f"'/image/{path}': '{text}' does not match" in refusal({"image": {path: text}}), text
+    if path == "registry":
+        assert "'/global/imageRegistry': 'a b' does not match" in refusal({"global": {"imageRegistry": "a b"}})
+
+
+@pytest.mark.parametrize("image", [
+    {"registry": "localhost:5000", "repository": "pumice"},
+    {"registry": "[fd00::1]:5000/mirror/", "repository": "a_b/c__d/e-f.g"},
+    {"registry": "10.0.0.1", "repository": "pumice/pumice", "tag": "v1.2_rc-1"}, {"repository": "there.example:443/pumice"},
+])  # fmt: skip
+def test_what_an_image_can_be_called_is_taken(image: Json) -> None:
+    named = Rendering({"image": image}).container("volcano-scheduler")["image"]
+    registry = f"{image['registry'].removesuffix('/')}/" if "registry" in image else ""
+    assert named.startswith(f"{registry}{image['repository']}:{image.get('tag', '')}")
+
+
+BROKEN = (
+    "actions: [", "- actions", "words", "actions:", "tiers: []", "actions: [allocate]", "actions: 3", 'actions: ","',
+    'actions: "enqueue, alocate"', "actions: “allocate”", "actions: allocate\ntiers:\n- plugins:\n  - name: drf\n"
+    "    enableHierarchy: true\n  - name: proportion\n",
+)  # fmt: skip
+WHOLE = (
+    "actions: allocate", f"actions: '{', '.join(sorted(ACTIONS))}'", "actions: allocate,\n", "actions: allocate\ntiers: []\n",
+    "actions: allocate\ntiers:\n- plugins: [{name: drf, enableHierarchy: true}]\n- plugins: [{name: proportion}, gang]\n",
+    "actions: allocate\ntiers:\n- plugins: [{name: drf, enableHierarchy: 'false'}, {name: proportion}]\n",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [*BROKEN, *WHOLE])
+def test_a_configuration_that_the_scheduler_would_refuse_is_refused_before_it_is_written(text: str) -> None:
+    """It would go on with its last good one, or place nothing, and say so in its log."""
+    values = {"custom": {"scheduler_config_override": text}}
+    if text in WHOLE:
+        parse_scheduler_conf(text)
+        assert Rendering(values)("ConfigMap", "volcano-scheduler-configmap")["data"] == {"volcano-scheduler.conf": text}
+        return
+    with pytest.raises(BadInput):
+        parse_scheduler_conf(text)
+    assert "custom.scheduler_config_override" in refusal(values)
+
+
+@pytest.mark.parametrize(("values", "said"), [
+    ({"custom": {"controller_config_override": "a: ["}}, "custom.controller_config_override is no YAML of keys"),
+    ({"device-config": {"content": "- nvidia"}}, "device-config.content is no YAML of sections"),
+    ({"devicePlugin": {"nodeConfiguration": {"config": "{nodeconfig: []"}}},
+     "devicePlugin.nodeConfiguration.config is no JSON of keys"),
+])  # fmt: skip
+def test_other_texts_that_nobody_could_read_are_refused_too(values: Json, said: str) -> None:
+    assert said in refusal(values)
 
 
 def test_a_scheduler_of_another_name_holds_a_lease_of_that_name() -> None:
@@ -308,7 +369,7 @@ def test_policies_are_switched_off_one_by_one_and_leave_the_namespaces_out_that_
        f"the pods of Deployment {name} are found by their label app: {name.removesuffix('s')}, and a value in podLabels")
       for component, name in CENTRAL.items()),
     ({"device-config": {"content": "nvidia: ["}, "devicePlugin": {"deviceSplitCount": 3}}, [],
-     "device-config.content is no YAML of sections, and devicePlugin.deviceSplitCount would be written into it"),
+     "device-config.content is no YAML of sections"),
 ])  # fmt: skip
 def test_what_cannot_be_meant_is_refused(values: Json, words: list[str], said: str) -> None:
     assert said in refusal(values, *words)

@@ -10,7 +10,54 @@
 {{- fail (printf "custom.%s_replicas of two or more want custom.leader_elect_enable: each would do the other's work" $component) }}
 {{- end }}
 {{- end }}
+{{- include "pumice.checksOfTexts" . }}
 {{- include "pumice.checksOfTheCluster" . }}
+{{- end }}
+
+{{- /* Configuration that its daemon would refuse: it would go on by what it had, and say so in its log. */ -}}
+{{- define "pumice.checksOfTexts" -}}
+{{- with .Values.custom.scheduler_config_override }}
+{{- $conf := fromYaml . }}
+{{- if $conf.Error }}{{ fail (printf "custom.scheduler_config_override is no YAML with the keys actions and tiers: %s" $conf.Error) }}{{ end }}
+{{- $actions := list }}
+{{- if kindIs "string" $conf.actions }}
+{{- range splitList "," $conf.actions }}{{ with trim . }}{{ $actions = append $actions . }}{{ end }}{{ end }}
+{{- end }}
+{{- if not $actions }}{{ fail "custom.scheduler_config_override names no actions in one text; write for example actions: \"enqueue, allocate, backfill\"" }}{{ end }}
+{{- $known := list "enqueue" "allocate" "backfill" "preempt" "reclaim" "shuffle" "gangpreempt" "gangreclaim" }}
+{{- range $actions }}
+{{- if not (has . $known) }}{{ fail (printf "custom.scheduler_config_override has the unknown action %q; known are %s" . (join ", " $known)) }}{{ end }}
+{{- end }}
+{{- range (kindIs "slice" $conf.tiers | ternary $conf.tiers list) }}
+{{- if kindIs "map" . }}{{ include "pumice.checksOfTier" .plugins }}{{ end }}
+{{- end }}
+{{- end }}
+{{- with .Values.custom.controller_config_override }}{{ with (fromYaml .).Error }}
+{{- fail (printf "custom.controller_config_override is no YAML of keys: %s" .) }}
+{{- end }}{{ end }}
+{{- with index .Values "device-config" "content" }}{{ with (fromYaml .).Error }}
+{{- fail (printf "device-config.content is no YAML of sections: %s" .) }}
+{{- end }}{{ end }}
+{{- with .Values.devicePlugin.nodeConfiguration.config }}{{ with (fromJson .).Error }}
+{{- fail (printf "devicePlugin.nodeConfiguration.config is no JSON of keys: %s" .) }}
+{{- end }}{{ end }}
+{{- end }}
+
+{{- define "pumice.checksOfTier" -}}
+{{- $names := list }}{{ $tree := false }}
+{{- range (kindIs "slice" . | ternary . list) }}
+{{- if kindIs "map" . }}
+{{- $names = append $names .name }}
+{{- $said := toString (default (get . "enableHierarchy") (get . "enabledHierarchy")) }}
+{{- if and (eq (toString .name) "drf") (or (hasKey . "enableHierarchy") (hasKey . "enabledHierarchy")) (not (has $said (list "0" "f" "F" "FALSE" "false" "False"))) }}
+{{- $tree = true }}
+{{- end }}
+{{- else }}{{ $names = append $names . }}
+{{- end }}
+{{- end }}
+{{- if and $tree (has "proportion" $names) }}
+{{- fail "custom.scheduler_config_override: drf with enableHierarchy and proportion exclude each other in one tier" }}
+{{- end }}
 {{- end }}
 
 {{- /* What only the cluster itself tells; offline nothing is there. */ -}}

@@ -85,7 +85,6 @@
 {{- end }}
 {{- if $changed }}
 {{- $config := get .object.data "device-config.yaml" | fromYaml }}
-{{- if hasKey $config "Error" }}{{ fail (printf "device-config.content is no YAML of sections, and devicePlugin.%s would be written into it: %s" (keys $changed | sortAlpha | join ", devicePlugin.") $config.Error) }}{{ end }}
 {{- $_ := set $config "nvidia" (merge (dict) $changed (default dict $config.nvidia)) }}
 {{- $_ := set .object.data "device-config.yaml" (toYaml $config) }}
 {{- end }}

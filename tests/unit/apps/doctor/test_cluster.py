@@ -26,6 +26,7 @@ from pumice.apps.doctor.cluster.rights import review
 from pumice.cli.diagnosis import report_cluster
 from pumice.cli.output import Output
 from pumice.cluster.apiserver import User
+from pumice.cluster.first_objects import volcano_kinds
 from pumice.node.vgpu.doctor import State
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError, Json, Resource
@@ -286,6 +287,20 @@ def test_where_faults_are_made_nothing_else_is_found():
     for world, faults in WORLDS.items():
         told = [words for _, words, _ in faults.values()]
         assert [text for _, text, _ in troubles(examined(world)) if not any(words in text for words in told)] == []
+
+
+def test_kinds_that_nobody_here_reads_may_be_missing():
+    """Volcano's older versions have none of them."""
+    unread = ("numatopologies.nodeinfo.volcano.sh", "nodeshards.shard.volcano.sh", "colocationconfigurations.config.volcano.sh")
+
+    async def run() -> ClusterFacts:
+        cluster = await memory_cluster(SystemClock())
+        here = DirectCluster(cluster.api, SystemClock())
+        await create(here, *(kind for kind in volcano_kinds() if kind["metadata"]["name"] not in unread))
+        return await look(here)
+
+    (found,) = [found for check, found in examine(asyncio.run(run())) if check.name == "kinds"]
+    assert {finding.state for finding in found} == {State.OK}
 
 
 def test_who_may_read_nothing_is_told_so_and_nothing_is_called_well_or_wrong_for_it():
