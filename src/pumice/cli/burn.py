@@ -5,7 +5,6 @@ What it does stands in ``adapters.load``. Tests start it by the hundred as ``pyt
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -16,6 +15,7 @@ from typing import Annotated
 from pumice.adapters.load import Got, Load, perform
 from pumice.cli import flags
 from pumice.cli.emulated import driver
+from pumice.cli.output import document
 from pumice.cli.reading import Mistake
 from pumice.model.amount import mebibytes
 from pumice.model.errors import BadInput, PumiceError
@@ -145,7 +145,7 @@ def carry_out(load: Load, as_json: bool) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     if as_json:
-        print(json.dumps(asdict(got)))
+        print(document(asdict(got), 0))
     else:
         if got.error and got.granted_bytes < got.wanted_bytes:
             _tell_taken(got)

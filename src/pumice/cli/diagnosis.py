@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from pumice.apps.doctor.cluster.kinds import versions_of
 from pumice.apps.doctor.cluster.look import look as look_at
 from pumice.apps.doctor.node import Places, look
 from pumice.cli.daemon import find_access
-from pumice.cli.output import Output
+from pumice.cli.output import Output, document
 from pumice.model.errors import PumiceError
 from pumice.node.vgpu.doctor import Finding, NodeFacts, State, examine
 from pumice.ports.clock import SystemClock
@@ -63,7 +62,7 @@ def _print(rows: Sequence[tuple[str, Finding]], head: Mapping[str, Any], output:
     bad = sum(finding.state is State.BAD for _, finding in rows)
     if output is Output.JSON:
         found = [{"check": name, "state": f.state.value, "text": f.text, "repair": f.repair} for name, f in rows]
-        print(json.dumps({**head, "bad": bad, "findings": found}, indent=2))
+        print(document({**head, "bad": bad, "findings": found}))
         return bad > 0
     alike: dict[Finding, list[str]] = {}
     for name, finding in rows:

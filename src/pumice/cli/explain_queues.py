@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
 
-import msgspec
 from rich.cells import cell_len
 from rich.console import Console, JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from pumice.cli.output import document
 from pumice.cli.tables import GAP, end_of, print_whole
 from pumice.engine.explaining.groups import GroupView
 from pumice.engine.explaining.queues import QueueView
@@ -32,7 +32,7 @@ SHORT_NAME, SHORTEST_NAME = 12, 5
 def show_queue(found: QueueView, output: str) -> None:
     """Print it. Raises BadInput for an output that we do not know."""
     if output == "json":
-        print(msgspec.json.format(msgspec.json.encode(as_json(found)), indent=2).decode())
+        print(document(as_json(found)))
         return
     console = _console(output)
     above = f" below {found.parent}" if found.parent else ""
@@ -53,7 +53,7 @@ def show_queue(found: QueueView, output: str) -> None:
 def show_group(found: GroupView, output: str) -> None:
     """Print it. Raises BadInput for an output that we do not know."""
     if output == "json":
-        print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+        print(document(found))
         return
     console = _console(output)
     console.print(f"[bold]{escape(found.name)}[/bold] in queue {escape(found.queue)} ({found.phase}): {escape(found.summary)}")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-import msgspec
 from rich.console import Console
 from rich.markup import escape
 
+from pumice.cli.output import document
 from pumice.engine.explaining.room import Neighbour, RoomView
 from pumice.model.errors import BadInput
 
@@ -15,7 +15,7 @@ from pumice.model.errors import BadInput
 def show_room(found: RoomView, output: str) -> None:
     """Print it. Raises BadInput for an output that we do not know."""
     if output == "json":
-        print(msgspec.json.format(msgspec.json.encode(asdict(found)), indent=2).decode())
+        print(document(asdict(found)))
         return
     if output not in ("text", "wide"):
         raise BadInput(f"-o {output!r}: use text, wide or json")

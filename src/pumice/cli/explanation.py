@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-import msgspec
 from rich.console import Console
 from rich.markup import escape
 
+from pumice.cli.output import document
 from pumice.engine.explaining.explain import OVERTAKEN, Explanation, as_json
 from pumice.engine.explaining.payer import NO_ROOM
 from pumice.families.offers import Change
@@ -27,7 +27,7 @@ LABEL_WIDTH = 40
 def show(found: Explanation, output: str) -> None:
     """Print it. Raises BadInput for an output that we do not know."""
     if output == "json":
-        print(msgspec.json.format(as_json(found), indent=2).decode())
+        print(document(as_json(found)))
     elif output in ("text", "wide"):
         Console(highlight=False, soft_wrap=True).print(*rendered(found, wide=output == "wide"), sep="\n")
     else:

@@ -14,7 +14,7 @@ from rich.table import Table
 from pumice.cli import flags
 from pumice.cli.machine_npus import EXAMPLES, npus
 from pumice.cli.offered import MODELS
-from pumice.cli.output import Output
+from pumice.cli.output import Output, document
 from pumice.machine import (
     FaultModel,
     Machine,
@@ -191,7 +191,7 @@ def _fault_row(fault: FaultModel, calls: int, hits: int) -> dict[str, Any]:
 def _show(machine: Machine, output: Output) -> None:
     described = _described(machine)
     if output is Output.JSON:
-        print(json.dumps(described))
+        print(document(described, 0))
         return
     print(
         f"{machine.directory}: {described['name']}, driver {described['driver']}, CUDA {described['cuda']},"

@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Any
+
+API_VERSION = "pumice/v1"
+"""Of what commands print as JSON (docs/reference/json.md): raised when a key goes or means something else, not when one comes."""
 
 
 class Output(StrEnum):
     TEXT = "text"
     JSON = "json"
+
+
+def document(found: Any, indent: int = 2) -> str:
+    """The JSON object of a mapping, a dataclass or of JSON text, with its version as the first key."""
+    import msgspec
+
+    raw = found if isinstance(found, bytes) else msgspec.json.encode(found)
+    more = b"," if raw != b"{}" else b""
+    return msgspec.json.format(b'{"apiVersion":"%s"%s%s' % (API_VERSION.encode(), more, raw[1:]), indent=indent).decode()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 from pumice.cli import flags
+from pumice.cli.output import document
 
 app = flags.App()
 
@@ -26,7 +26,7 @@ def replay(
     case = load(file)
     now = decisions_of(case)
     if output == "json":
-        print(json.dumps({"same": now == case.decisions, "decisions": now, "written": case.decisions}, indent=2))
+        print(document({"same": now == case.decisions, "decisions": now, "written": case.decisions}))
     else:
         for decision in now:
             mark = " " if decision in case.decisions else "+"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Coroutine
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -16,7 +15,7 @@ from pumice.cli import flags
 from pumice.cli.cards_table import cards_table
 from pumice.cli.data_dir import DATA_DIR
 from pumice.cli.npu_rows import all_rows
-from pumice.cli.output import Output
+from pumice.cli.output import Output, document
 from pumice.cli.scheduler_page import scheduler_problem
 from pumice.cli.tables import wide_console
 from pumice.cluster.datadir import DataDir, default_data_dir
@@ -53,18 +52,19 @@ def tell(data: DataDir, output: Output, *, look: Look = look, patience: float = 
     """Print it. Raises SystemExit where no cluster runs or answers."""
     if not data.running():
         told = f"no cluster runs in {data.root}; start one: pumice up"
-        print(json.dumps({"running": False}) if output is Output.JSON else told)
+        print(document({"running": False}, 0) if output is Output.JSON else told)
         raise SystemExit(1)
     facts = data.facts() or {}
     if "pid" not in facts:
-        print(json.dumps({"running": True, "ready": False}) if output is Output.JSON else f"a cluster is starting in {data.root}")
+        told = f"a cluster is starting in {data.root}"
+        print(document({"running": True, "ready": False}, 0) if output is Output.JSON else told)
         raise SystemExit(1)
     try:
         nodes, pods = asyncio.run(look(data, patience))
     except (ApiError, OSError, TimeoutError) as error:
         why = str(error) or f"nothing came within {patience:.0f} s"
         told = f"the cluster (pid {facts['pid']}) runs, but its API server does not answer: {why}"
-        print(json.dumps({"running": True, **facts, "error": why}) if output is Output.JSON else told)
+        print(document({"running": True, **facts, "error": why}, 0) if output is Output.JSON else told)
         raise SystemExit(1) from error
     known = [convert(Pod, pod) for pod in pods]
     rows = all_rows([convert(Node, node) for node in nodes], known)
@@ -74,7 +74,7 @@ def tell(data: DataDir, output: Output, *, look: Look = look, patience: float = 
     if output is Output.JSON:
         there = [_pod_row(pod) for pod in known]
         cards = [asdict(row) for row in rows]
-        print(json.dumps({"running": True, **facts, "nodes": len(nodes), "cards": cards, "pods": there}, indent=2))
+        print(document({"running": True, **facts, "nodes": len(nodes), "cards": cards, "pods": there}))
         return
     console, width = wide_console()
     console.print(f"[bold]Cluster[/bold]: {facts['summary']}")

@@ -21,7 +21,7 @@ from pumice.cli import flags
 from pumice.cli.cards_table import bar
 from pumice.cli.local_view import places
 from pumice.cli.offered import SHARES
-from pumice.cli.output import Output
+from pumice.cli.output import Output, document
 from pumice.local.region_story import DeviceStory, gate, policy_of, stories
 from pumice.local.shares import find
 from pumice.model.amount import MIB
@@ -64,7 +64,7 @@ def status(
     if not looks:
         raise BadInput(troubles[0] if troubles else f"{path}: no region in this folder (a file named *.cache)")
     if output is Output.JSON:
-        print(json.dumps([_json(found) for found in looks] if path.is_dir() else _json(looks[0]), indent=1))
+        print(json.dumps([_json(found) for found in looks], indent=1) if path.is_dir() else document(_json(looks[0])))
     else:
         console = Console(soft_wrap=True, highlight=False)
         for found in looks:

@@ -42,7 +42,7 @@ def test_nobody_is_ended_for_a_pid_that_a_killed_cluster_left_behind(data: DataD
         assert isinstance(done.exception, BadInput)
         assert "has not said who it is yet" in str(done.exception)
         assert look(data) == (1, f"a cluster is starting in {data.root}\n")
-        assert json.loads(look(data, "-o", "json")[1]) == {"running": True, "ready": False}
+        assert json.loads(look(data, "-o", "json")[1]) == {"apiVersion": "pumice/v1", "running": True, "ready": False}
         assert (data.facts() or {})["port"] == 1  # which is to be the same again
     assert ended == []
 
@@ -104,5 +104,5 @@ def test_programs_are_told_the_cards_and_the_pods(data: DataDir, capsys: pytest.
 
 
 def test_no_cluster_is_no_cluster_for_programs_too(data: DataDir) -> None:
-    assert look(data, "-o", "json") == (1, '{"running": false}\n')
+    assert look(data, "-o", "json") == (1, '{"apiVersion": "pumice/v1", "running": false}\n')
     assert "start one: pumice up" in look(data)[1]
