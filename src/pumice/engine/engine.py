@@ -72,6 +72,8 @@ class Engine:
             self.state.set_families(made, settings)
         self.state.groups.forget_remarks()
         self.placer = Placer(self.state, framework)
+        for job in list(self.state.departures.untold):  # who was to go was found by the configuration before
+            self.state.departures.withdraw(job)
         self.state.count_images(counted=any(isinstance(p, NodeOrder) and p.images for p in framework.plugins))
         self.state.count_workloads(counted=any(isinstance(p, NodeOrder) and p.spread for p in framework.plugins))
         self.actions = [(name, ACTIONS[name]) for name in conf.actions if name in ACTIONS]

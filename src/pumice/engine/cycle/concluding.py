@@ -115,8 +115,13 @@ def _bind(cycle: Cycle, step: Place, gang: str) -> None:
 
 def evict(cycle: Cycle, step: Evict) -> None:
     """Tell the world that a pod shall go."""
+    expect(cycle, step)
     task = step.task
-    assert task.job is not None
-    cycle.state.departures.expect(step.receipt, step.task, step.before.status)
-    cycle.state.agenda.look_at(task.job)
     cycle.effects.append(effects.Evict(task.uid, task.namespace, task.name, step.reason))
+
+
+def expect(cycle: Cycle, step: Evict) -> None:
+    """It goes from now on, whatever older events say."""
+    assert step.task.job is not None
+    cycle.state.departures.expect(step.receipt, step.task, step.before.status)
+    cycle.state.agenda.look_at(step.task.job)

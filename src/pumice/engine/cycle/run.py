@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from pumice.engine.cycle import reserving, resting, status, unplaced, waking
 from pumice.engine.cycle.cycle import Cycle, Plan
+from pumice.engine.cycle.room.committing import withdraw_idle
 
 
 def run(cycle: Cycle, actions: list[tuple[str, Callable[[Cycle], None]]]) -> Plan:
@@ -38,6 +39,7 @@ def _open(cycle: Cycle) -> None:
 
 
 def _close(cycle: Cycle) -> None:
+    withdraw_idle(cycle)
     reserving.reserve(cycle)
     unplaced.explain(cycle)
     for plugin in cycle.framework.plugins:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from pumice.engine.state.agenda import Agenda
 from pumice.engine.state.holdings import Receipt
-from pumice.engine.state.jobs import QueueState, Task
+from pumice.engine.state.jobs import Job, QueueState, Task
 from pumice.engine.state.ledger import Ledger
 from pumice.engine.state.promises import Promises
 from pumice.engine.state.resources import Vector
@@ -21,10 +22,24 @@ FIRST_PAUSE, LONGEST_PAUSE = 5.0, 60.0
 class Eviction:
     """``shown``: what the watch shows instead. ``queue`` was charged ``amounts`` for the pod until it was told to go."""
 
+    task: Task
     receipt: Receipt
     shown: Status
     queue: QueueState
     amounts: Vector
+
+
+@dataclass(slots=True)
+class Search:
+    """What was found so far for a job of which not all pods have been tried: who shall go, and who was promised a place for it.
+    It is held on the books from cycle to cycle as if it were told, and nobody was told yet."""
+
+    leaving: dict[str, str] = field(default_factory=dict)
+    """Uids of pods, with the nodes that they leave."""
+    claimants: list[str] = field(default_factory=list)
+    action: str = ""
+    known: dict[Any, Any] = field(default_factory=dict)
+    """What the search knows of the nodes, for the next cycle."""
 
 
 @dataclass(slots=True)
@@ -37,6 +52,8 @@ class Departures:
     tasks: Mapping[str, Task]
     _evictions: dict[str, Eviction] = field(default_factory=dict)
     """Pods that are being evicted and of which the watch shows nothing of it yet."""
+    untold: dict[Job, Search] = field(default_factory=dict)
+    """By the job for which room is being made."""
     _until: dict[str, float] = field(default_factory=dict)
     """When terminating pods should be gone at the latest."""
     _refused: dict[str, tuple[float, int]] = field(default_factory=dict)
@@ -60,11 +77,28 @@ class Departures:
     def expect(self, receipt: Receipt, task: Task, shown: Status) -> None:
         """A pod was terminated in the ledger, and the watch still shows it as that."""
         assert task.job is not None
-        self._evictions[receipt.uid] = Eviction(receipt, shown, task.job.queue, task.amounts)
+        self._evictions[receipt.uid] = Eviction(task, receipt, shown, task.job.queue, task.amounts)
 
     @property
     def unanswered(self) -> Collection[Eviction]:
         return self._evictions.values()
+
+    def withdraw(self, job: Job) -> None:
+        """There is no room for all of its pods: whoever was to go for them stays, and was told nothing."""
+        found = self.untold.pop(job)
+        for uid in found.leaving:
+            task, eviction = self.tasks.get(uid), self._evictions.pop(uid, None)
+            if task is not None and task.job is not None and eviction is not None:
+                self.ledger.undo(eviction.receipt)
+                task.job.move(task, eviction.shown)
+                self.agenda.look_at(task.job)
+        for uid in found.claimants:
+            if uid in self.promises.kept:
+                self.promises.withdraw(self.promises.kept[uid].task)
+
+    def told(self, uid: str) -> Eviction | None:
+        """What is known of a pod that goes by our word; None where it is gone, or goes by another's."""
+        return self._evictions.get(uid)
 
     def refused(self, uid: str, now: float) -> Task | None:
         """The pod stays after all: it is again what the watch last showed, and nobody asks for it for a while. None when it is

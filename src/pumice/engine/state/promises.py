@@ -85,13 +85,18 @@ class Promises:
 
     def take_back(self, task: Task) -> None:
         """The pod waits for a place like any other; what was held for it is free."""
+        self.withdraw(task)
+        if task.job is not None:
+            self.agenda.activate(task.job)
+        self.agenda.wake_waiting()
+
+    def withdraw(self, task: Task) -> None:
+        """The same of a promise of which nobody was told."""
         self.forget(task.uid)
         task.node = task.nominated = ""
         if task.job is not None:
             task.job.move(task, Status.PENDING)
             self.agenda.look_at(task.job)
-            self.agenda.activate(task.job)
-        self.agenda.wake_waiting()
 
     def forget(self, uid: str) -> None:
         """The pod that waited is gone, or has a place."""

@@ -14,11 +14,11 @@ from pumice.engine.cycle.room.scope import between_jobs, between_queues
 
 def gangpreempt(cycle: Cycle) -> None:
     making = Making(cycle, between_jobs(cycle.framework, "gangpreempt", gangs=True))
-    for job in starving(cycle, lambda queue: True):
+    for job in starving(cycle, "gangpreempt"):
         settle(cycle, making, job, making.for_job(job, claimants(cycle, job)))
 
 
 def gangreclaim(cycle: Cycle) -> None:
     making = Making(cycle, between_queues(cycle.framework, "gangreclaim", gangs=True))
-    for job in starving(cycle, lambda queue: not cycle.framework.overused(queue)):
+    for job in starving(cycle, "gangreclaim", lambda queue: not cycle.framework.overused(queue)):
         settle(cycle, making, job, making.for_job(job, claimants(cycle, job)))

@@ -12,9 +12,9 @@ from pumice.engine.state.topologies import bound_together
 def preempt(cycle: Cycle) -> None:
     """By pods of other jobs; of a job that starves still, by its own."""
     among, inside = Making(cycle, between_jobs(cycle.framework)), Making(cycle, inside_a_job(cycle.framework))
-    for job in starving(cycle, lambda queue: True):
+    for job in starving(cycle, "preempt"):
         settle(cycle, among, job, among.for_job(job, claimants(cycle, job)))
-        if job.ready_count == 0 or bound_together(job) or not cycle.framework.job_starving(job):
+        if job in cycle.postponed or job.ready_count == 0 or bound_together(job) or not cycle.framework.job_starving(job):
             continue
         for task in claimants(cycle, job):
             trial = Trial(cycle.statement(), attempts=1)

@@ -10,5 +10,5 @@ from pumice.engine.cycle.room.scope import between_queues
 
 def reclaim(cycle: Cycle) -> None:
     making = Making(cycle, between_queues(cycle.framework))
-    for job in starving(cycle, lambda queue: not cycle.framework.overused(queue)):
+    for job in starving(cycle, "reclaim", lambda queue: not cycle.framework.overused(queue)):
         settle(cycle, making, job, making.for_job(job, claimants(cycle, job)))

@@ -6,19 +6,19 @@ from collections.abc import Callable, Iterator
 
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.queueing import queues
-from pumice.engine.cycle.room.committing import carry_out
+from pumice.engine.cycle.room.committing import carry_out, hold
 from pumice.engine.cycle.room.making import Making, Trial
 from pumice.engine.cycle.statement import Evict, Place
 from pumice.engine.state.jobs import Job, QueueState, Task
 from pumice.engine.state.topologies import policies_of
 
 
-def starving(cycle: Cycle, admitted: Callable[[QueueState], bool]) -> Iterator[Job]:
+def starving(cycle: Cycle, action: str, admitted: Callable[[QueueState], bool] = lambda queue: True) -> Iterator[Job]:
     """Queue by queue, the most urgent first, the jobs that were tried in this cycle and lack pods. Those for whom there was no
-    time stay active; one has its turn in every cycle."""
+    time stay active; one has its turn in every cycle. A search that was begun is gone on with by its action alone."""
     framework, first = cycle.framework, True
     for queue in sorted((queue for queue in queues(cycle) if queue.present and queue.open), key=framework.queue_key):
-        jobs = [job for job in queue.active if job in cycle.tried and _may_ask(cycle, job)]
+        jobs = [job for job in queue.active if job in cycle.tried and _may_ask(cycle, job, action)]
         if not jobs or not admitted(queue):
             continue
         for job in sorted(jobs, key=framework.job_key):
@@ -37,20 +37,30 @@ def claimants(cycle: Cycle, job: Job) -> list[Task]:
 
 
 def settle(cycle: Cycle, making: Making, job: Job, trial: Trial) -> bool:
-    """Carry the trial out where the job can go on by it; else take it back. True: somebody goes."""
-    statement = trial.statement
+    """Carry the trial out where the job can go on by it, or hold it for the next cycle where it is not finished; else take it
+    back. True: somebody goes."""
+    statement, untold = trial.statement, cycle.state.departures.untold
     cycle.measures.room_tried += trial.attempts
-    if any(isinstance(step, Evict) for step in statement.steps) and cycle.framework.job_pipelined(job):
+    if trial.unfinished:
+        found = hold(cycle, job, trial)
+        found.action, found.known = making.scope.action, making.orders
+        cycle.postponed[job] = None
+        return False
+    somebody = job in untold or any(isinstance(step, Evict) for step in statement.steps)
+    if somebody and cycle.framework.job_pipelined(job):
         carry_out(cycle, job, trial, making.scope.action)
         return True
+    if job in untold:
+        cycle.state.departures.withdraw(job)
     if any(isinstance(step, Place) for step in statement.rollback()):
         cycle.placer.reconsider(task.cls for task in job.pending.values())  # one of its pods held another's room
     return False
 
 
-def _may_ask(cycle: Cycle, job: Job) -> bool:
+def _may_ask(cycle: Cycle, job: Job, action: str) -> bool:
     """Not for jobs of which sub-groups are bound to parts of the network."""
-    return bool(
+    begun = cycle.state.departures.untold.get(job)
+    return (begun is None or begun.action == action) and bool(
         job.pending and not job.is_pending() and job not in cycle.standing and job not in cycle.invalid
         and job.held_until <= cycle.now and not policies_of(job)
     )  # fmt: skip

@@ -5,31 +5,64 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pumice.engine import effects
-from pumice.engine.cycle.concluding import evict
+from pumice.engine.cycle.concluding import expect
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.room.making import Trial
 from pumice.engine.cycle.statement import Evict, Place, Promise, Statement
+from pumice.engine.state.departures import Search
 from pumice.engine.state.jobs import Job, Task
 from pumice.engine.state.statuses import Status
 from pumice.wire.volcano import SCHEDULING_API
 
 
 def carry_out(cycle: Cycle, job: Job, trial: Trial, action: str) -> None:
-    statement = trial.statement
-    victims = [step for step in statement.steps if isinstance(step, Evict)]
-    for step in victims:
-        evict(cycle, step)
-    tell_groups(cycle, [step.task for step in victims], action)
-    gone = {step.task.uid: step.task.node for step in victims}
-    for claimant, choice in _kept(cycle, statement):
-        awaits = {uid for uid, node in gone.items() if node == choice} | cycle.state.ledger.going(choice)
-        cycle.state.promises.keep(claimant, awaits)
-        claimant.trial, claimant.puzzling = (Status.PIPELINED, choice), False
-        cycle.effects.append(effects.Nominate(claimant.uid, claimant.namespace, claimant.name, choice))
+    """Tell everybody of it, with what earlier cycles found."""
+    found = hold(cycle, job, trial)
+    departures, promises = cycle.state.departures, cycle.state.promises
+    del departures.untold[job]
+    victims = [eviction.task for eviction in map(departures.told, found.leaving) if eviction is not None]
+    for task in victims:
+        cycle.effects.append(effects.Evict(task.uid, task.namespace, task.name, action))
+    tell_groups(cycle, victims, action)
+    for claimant in [promises.kept[uid].task for uid in found.claimants if uid in promises.kept]:
+        cycle.effects.append(effects.Nominate(claimant.uid, claimant.namespace, claimant.name, claimant.node))
+    promises.ripe[job] = None
     job.refusal = None
     cycle.measures.evictions[action] = cycle.measures.evictions.get(action, 0) + len(victims)
-    cycle.state.agenda.look_at(job)
+
+
+def hold(cycle: Cycle, job: Job, trial: Trial) -> Search:
+    """Keep on the books what a trial has found, until the search for all of the job's pods is at its end."""
+    statement, state = trial.statement, cycle.state
+    found = state.departures.untold.setdefault(job, Search())
+    gone: dict[str, set[str]] = {}
+    for step in statement.steps:
+        if isinstance(step, Evict):
+            expect(cycle, step)
+            found.leaving[step.task.uid] = step.task.node
+            gone.setdefault(step.task.node, set()).add(step.task.uid)
+    for claimant, choice in _kept(cycle, statement):
+        state.promises.keep(claimant, gone.get(choice, set()) | state.ledger.going(choice))
+        found.claimants.append(claimant.uid)
+        claimant.trial, claimant.puzzling = (Status.PIPELINED, choice), False
+    state.agenda.look_at(job)
     statement.steps.clear()
+    return found
+
+
+def withdraw_broken(cycle: Cycle) -> None:
+    """Give up searches of which a part is lost: a claimant has gone, or the node that it was promised."""
+    departures, kept = cycle.state.departures, cycle.state.promises.kept
+    for job, found in list(departures.untold.items()):
+        if not job.known or any(uid not in kept for uid in found.claimants):
+            departures.withdraw(job)
+
+
+def withdraw_idle(cycle: Cycle) -> None:
+    """Give up searches that nobody goes on with: the job wants no room any more, or is not looked at."""
+    for job in list(cycle.state.departures.untold):
+        if job not in cycle.postponed and (job in cycle.tried or not cycle.out_of_time()):
+            cycle.state.departures.withdraw(job)
 
 
 def tell_groups(cycle: Cycle, victims: Iterable[Task], reason: str) -> None:

@@ -35,6 +35,10 @@ class Trial:
     """The only nodes on which its pods may be."""
     units: list[tuple[Unit, Task]] = field(default_factory=list)
     attempts: int = 0
+    bounded: bool = False
+    """It goes as far as the time allows."""
+    unfinished: bool = False
+    """There was no time for all of its pods: the search goes on in the next cycle, behind what was found."""
     vain: set[Hashable] = field(default_factory=set)
     """Kinds of pods for which there was no more room to be made beside what it has."""
 
@@ -47,13 +51,21 @@ class Making:
     scope: Scope
     _vain: set[Hashable] = field(default_factory=set)
     """Kinds of pods for which there was no room to be made at all."""
-    _orders: dict[Hashable, Order] = field(default_factory=dict)
+    orders: dict[Hashable, Order] = field(default_factory=dict)
     """Per kind of pods where room is made for the next one."""
+    _began: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._began = self.cycle.tick()
+
+    def out_of_time(self) -> bool:
+        """Whether the cycle's time is over. However long others took, half of it may be spent here."""
+        return self.cycle.out_of_time() and self.cycle.tick() - self._began > self.cycle.budget / 2
 
     def for_job(self, job: Job, tasks: list[Task]) -> Trial:
         """Find room for its pods, in this order, until it starves no longer. Pods for which there is none are skipped."""
         domains = allowed(self.cycle, job, tasks)
-        return self._try(job, tasks, None) if domains is None else self._behind_one_switch(job, tasks, domains)
+        return self._try(job, tasks, None, bounded=True) if domains is None else self._behind_one_switch(job, tasks, domains)
 
     def _behind_one_switch(self, job: Job, tasks: list[Task], domains: list[Domain]) -> Trial:
         """In the nearest tier in which that can be: where it is cheapest, of those domains that are looked at. Where the job only
@@ -77,10 +89,13 @@ class Making:
             return Trial(cycle.statement(), attempts=attempts)
         return self._try(job, tasks, best[1])
 
-    def _try(self, job: Job, tasks: list[Task], within: Rows | None) -> Trial:
-        trial = Trial(self.cycle.statement(), within)
+    def _try(self, job: Job, tasks: list[Task], within: Rows | None, *, bounded: bool = False) -> Trial:
+        trial = Trial(self.cycle.statement(), within, bounded=bounded)
         for task in tasks:
             if not self.cycle.framework.job_starving(job):
+                break
+            if trial.unfinished or (bounded and trial.units and self.out_of_time()):
+                trial.unfinished = True
                 break
             trial.attempts += 1
             self.for_pod(task, trial)
@@ -119,11 +134,10 @@ class Making:
         if job is None or not self.cycle.framework.allocatable(job.queue, beside_others(task, task.amounts)):
             return False
         accept = agreed(self.cycle, task)
-        if affordable(self.cycle, statement)(job.queue, task.amounts):
-            idle = placer.choose(task.cls, accept=accept, among=among)
-            if idle is not None:
-                statement.place(task, idle)
-                return True
+        idle = placer.choose(task.cls, accept=accept, among=among)
+        if idle is not None and affordable(self.cycle, statement)(job.queue, task.amounts):
+            statement.place(task, idle)
+            return True
         future = placer.choose_future(task.cls, among=among, accept=accept)
         if future is not None:
             statement.promise(task, future)
@@ -139,11 +153,17 @@ class Making:
         if key in self._vain or key in trial.vain:
             return None
         claim = Claim(task, among, short, agreed(self.cycle, task))
-        order = self._orders.get(key)
-        if order is None or (among is not None and self.cycle.framework.minds_tasks):  # one pod's bounds are not another's
-            order = self._orders[key] = Order(self.scope, self.cycle.placer, claim)
-        room = order.cheapest(prices(self.cycle), self.cycle.statement(), claim, trial)
-        if room is None:
+        begun = self.cycle.state.departures.untold.get(job)
+        if begun is not None:  # it goes on where the last cycle ended
+            self.orders = begun.known or self.orders
+        alone = among is not None and self.cycle.framework.minds_tasks  # one pod's bounds are not another's
+        order = self.orders.get(key)
+        if order is None or alone:
+            order = self.orders[key] = Order(self.scope, self.cycle.placer, claim)
+        enough = self.out_of_time if trial.bounded and not alone else None
+        room = order.cheapest(prices(self.cycle), self.cycle.statement(), claim, begun or trial, enough)
+        trial.unfinished = order.unfinished
+        if room is None and not order.unfinished:
             (trial.vain if trial.statement.steps else self._vain).add(key)
         return room
 

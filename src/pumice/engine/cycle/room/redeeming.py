@@ -7,6 +7,7 @@ from pumice.engine.cycle.concluding import commit
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.letting_in import beside_others
 from pumice.engine.cycle.price import agreed
+from pumice.engine.cycle.room.committing import withdraw_broken
 from pumice.engine.cycle.trust import rests_on_trust
 from pumice.engine.state.jobs import Job, Task
 from pumice.engine.state.statuses import Status
@@ -15,11 +16,12 @@ from pumice.engine.state.topologies import bound_together
 
 def redeem(cycle: Cycle) -> None:
     promises = cycle.state.promises
+    withdraw_broken(cycle)
     elsewhere = _free_elsewhere(cycle)
     while promises.ripe:
         job = next(iter(promises.ripe))
         del promises.ripe[job]
-        if job.known:
+        if job.known and job not in cycle.state.departures.untold:
             _redeem(cycle, job, elsewhere)
     tell_lapsed(cycle)
 
@@ -36,7 +38,7 @@ def _free_elsewhere(cycle: Cycle) -> frozenset[str]:
         job = kept.task.job
         if job is None or job in found or not kept.awaits or job.ready_count + 1 < job.min_available or bound_together(job):
             continue
-        if rests_on_trust(cycle, job.queue):
+        if job in cycle.state.departures.untold or rests_on_trust(cycle, job.queue):
             continue
         if cycle.placer.choose(kept.task.cls, among=cycle.among(kept.task), accept=agreed(cycle, kept.task)) is not None:
             found[job] = kept.task
@@ -58,9 +60,10 @@ def _redeem(cycle: Cycle, job: Job, elsewhere: frozenset[str]) -> None:
     waits like any other."""
     promises, framework = cycle.state.promises, cycle.framework
     kept = [promises.kept[uid] for uid in job.tasks if uid in promises.kept]
-    free = sorted((found.task for found in kept if not found.awaits or found.task.uid in elsewhere), key=framework.task_key)
+    free = [found.task for found in kept if not found.awaits or found.task.uid in elsewhere]
     if not free or (len(free) < len(kept) and job.ready_count + len(free) < job.min_available):
         return
+    free.sort(key=framework.task_key)
     if rests_on_trust(cycle, job.queue):
         promises.on_trust[job] = None
         return

@@ -6,7 +6,7 @@ looked at in that order, until no other can be cheaper.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Final
@@ -46,6 +46,8 @@ class Order:
     placer: Placer
     claim: Claim
     """Of one of these pods: they ask for the same, and may ask the same."""
+    unfinished: bool = False
+    """There was no time to find the cheapest one."""
     _rows: Rows = field(default_factory=lambda: np.zeros(0, np.intp))
     _heap: list[Entry] = field(default_factory=list)
     _least: dict[int, Entry] = field(default_factory=dict)
@@ -55,19 +57,23 @@ class Order:
     _looked_at: dict[int, None] = field(default_factory=dict)
     """Rows that stand elsewhere than their least cost says, or nowhere."""
     _trial: object = None
-    _cursor: int = -1
+    _cursor: int = 0
+    _version: int = -1
 
-    def cheapest(self, prices: Prices, trial: Statement, claim: Claim, whole: object) -> Room | None:
-        """The cheapest room; of equally cheap ones that of the first node by name. None where there is none. ``whole``: the trial
-        of which this search is a part."""
+    def cheapest(
+        self, prices: Prices, trial: Statement, claim: Claim, whole: object, enough: Callable[[], bool] | None = None
+    ) -> Room | None:
+        """The cheapest room; of equally cheap ones that of the first node by name. None where there is none, or where it is
+        ``unfinished``. ``whole``: the trial of which this search is a part; ``enough``: whether to go on with it later."""
         self._refresh(whole)
-        room = self._search(prices, trial, claim)
+        room = self._search(prices, trial, claim, enough)
         self.placer.occupants.nothing_new()  # what was tried is taken back
         self._cursor = self.placer.state.ledger.table.changes.end
         return room
 
-    def _search(self, prices: Prices, trial: Statement, claim: Claim) -> Room | None:
-        heap, found = self._heap, dict[int, Room]()
+    def _search(self, prices: Prices, trial: Statement, claim: Claim, enough: Callable[[], bool] | None) -> Room | None:
+        heap, found, looked = self._heap, dict[int, Room](), 0
+        self.unfinished = False
         while heap:
             entry = heap[0]
             row = entry[2]
@@ -76,6 +82,10 @@ class Order:
                 continue
             if row in found:
                 return found[row]
+            if looked > 1 and enough is not None and enough():  # one of them may have been looked at in the last cycle, too
+                self.unfinished = True
+                return None
+            looked += 1
             heappop(heap)
             del self._now[row]
             self._looked_at[row] = None
@@ -91,8 +101,8 @@ class Order:
     def _refresh(self, whole: object) -> None:
         table = self.placer.state.ledger.table
         self.placer.occupants.refresh()
-        changed = table.changes.since(self._cursor) if self._cursor >= 0 else None
-        self._cursor = table.changes.end
+        changed = table.changes.since(self._cursor) if self._version == table.version else None
+        self._cursor, self._version = table.changes.end, table.version
         if changed is None:
             self._rows = _rows(self.scope, self.placer, self.claim)
             self._heap, self._least, self._now, self._looked_at = [], {}, {}, {}
