@@ -82,6 +82,92 @@ def test_a_rule_for_one_name_allows_that_name_and_a_list_of_it(api: Api, guest: 
     guest.gets(403, "GET", "/api/v1/configmaps", fieldSelector="metadata.name=mine")
 
 
+ROLES = "rbac.authorization.k8s.io"
+BINDING = {"apiGroup": ROLES, "kind": "ClusterRole"}
+
+
+def test_nobody_writes_a_role_that_gives_more_than_he_has(api: Api, guest: Guest) -> None:
+    guest.role({"apiGroups": [ROLES], "resources": ["roles", "rolebindings"], "verbs": ["create", "get", "patch"]},
+               {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]},
+               {"apiGroups": ["apps"], "resources": ["*/scale"], "verbs": ["get"]},
+               {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["mine", "ours"], "verbs": ["get"]})
+    roles = f"{RBAC}/namespaces/{guest.namespace}/roles"
+
+    def rule(group: str, resources: list[str], verbs: list[str], *names: str) -> Json:
+        return {"apiGroups": [group], "resources": resources, "verbs": verbs, **({"resourceNames": names} if names else {})}
+
+    guest.gets(404, "GET", f"{roles}/none")
+    for i, held in enumerate((
+            rule("", ["pods"], ["get"]), rule("", ["pods"], ["list"], "a"), rule("apps", ["deployments/scale"], ["get"]),
+            rule("", ["secrets"], ["get"], "mine"))):
+        guest.gets(201, "POST", roles, {"metadata": {"name": f"held-{i}"}, "rules": [held]})
+    for more in (rule("", ["pods"], ["create"]), rule("", ["pods", "services"], ["get"]), rule("", ["secrets"], ["get"]),
+                 rule("", ["secrets"], ["get"], "mine", "theirs"), rule("*", ["pods"], ["get"]), rule("", ["*"], ["get"]),
+                 rule("", ["pods"], ["*"]), rule("apps", ["deployments"], ["get"])):
+        answer = guest.gets(403, "POST", roles, {"metadata": {"name": "more"}, "rules": [more]})
+        assert answer.json["message"].startswith(f'roles.{ROLES} "more" is forbidden: user "{guest.name}" (groups=["')
+        assert "is attempting to grant RBAC permissions not currently held:\n{APIGroups:[" in answer.json["message"]
+    merge = "application/merge-patch+json"
+    guest.gets(403, "PATCH", f"{roles}/held-0", {"rules": [rule("", ["nodes"], ["get"])]}, media=merge)
+    apply = {"apiVersion": f"{ROLES}/v1", "kind": "Role", "metadata": {"name": "more"}, "rules": [rule("", ["nodes"], ["get"])]}
+    guest.gets(403, "PATCH", f"{roles}/more", apply, media="application/apply-patch+yaml", fieldManager="m")
+    # of what somebody greater wrote he may change what the garbage collector does
+    api.create(roles, {"metadata": {"name": "great"}, "rules": [rule("*", ["*"], ["*"])]})
+    guest.gets(403, "PATCH", f"{roles}/great", {"metadata": {"labels": {"a": "b"}}}, media=merge)
+    guest.gets(200, "PATCH", f"{roles}/great", {"metadata": {"finalizers": ["a.b/c"]}}, media=merge)
+    guest.gets(200, "PATCH", f"{roles}/great", {"metadata": {"finalizers": None}}, media=merge)
+
+
+def test_nobody_binds_a_role_that_gives_more_than_he_has(api: Api, guest: Guest) -> None:
+    guest.role({"apiGroups": [ROLES], "resources": ["roles", "rolebindings"], "verbs": ["create", "get", "patch"]},
+               {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]})
+    bindings = f"{RBAC}/namespaces/{guest.namespace}/rolebindings"
+    small = f"small-{guest.namespace}"
+    api.create(f"{RBAC}/clusterroles", {"metadata": {"name": small}, "rules": [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]})
+
+    def bound(role: str, name: str = "") -> Json:
+        return {"metadata": {"name": name or role}, "roleRef": {**BINDING, "name": role}, "subjects": [
+            {"kind": "ServiceAccount", "name": "other", "namespace": guest.namespace}]}
+
+    guest.gets(201, "POST", bindings, bound(small))
+    answer = guest.gets(403, "POST", bindings, bound("cluster-admin"))
+    assert "is attempting to grant RBAC permissions not currently held:" in answer.json["message"]
+    assert guest.gets(404, "POST", bindings, bound("none")).json["message"] == f'rolebindings.{ROLES} "none" not found'
+    api.create(bindings, bound("cluster-admin", "great"))
+    more = {"subjects": [{"kind": "ServiceAccount", "name": "guest", "namespace": guest.namespace}]}
+    guest.gets(403, "PATCH", f"{bindings}/great", more, media="application/merge-patch+json")
+    guest.gets(200, "PATCH", f"{bindings}/great", {"metadata": {"finalizers": ["a.b/c"]}}, media="application/merge-patch+json")
+
+
+def test_the_verbs_escalate_and_bind_let_him(api: Api, guest: Guest) -> None:
+    guest.role({"apiGroups": [ROLES], "resources": ["roles", "rolebindings"], "verbs": ["create", "escalate"]},
+               {"apiGroups": [ROLES], "resources": ["clusterroles"], "resourceNames": ["cluster-admin"], "verbs": ["bind"]})
+    large = f"large-{guest.namespace}"
+    api.create(f"{RBAC}/clusterroles", {"metadata": {"name": large}, "rules": [
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]})
+    space = f"{RBAC}/namespaces/{guest.namespace}"
+    rule = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
+    guest.gets(201, "POST", f"{space}/roles", {"metadata": {"name": "all"}, "rules": [rule]})
+    body = {"subjects": [{"kind": "User", "name": "somebody"}], "roleRef": {**BINDING, "name": "cluster-admin"}}
+    guest.gets(201, "POST", f"{space}/rolebindings", {**body, "metadata": {"name": "v"}})
+    guest.gets(403, "POST", f"{space}/rolebindings", {**body, "metadata": {"name": "e"}, "roleRef": {**BINDING, "name": large}})
+
+
+def test_a_role_that_gathers_others_is_for_who_may_do_everything(api: Api, guest: Guest) -> None:
+    name = f"writes-roles-{guest.namespace}"
+    api.create(f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": [
+        {"apiGroups": [ROLES], "resources": ["clusterroles"], "verbs": ["*"]}]})
+    api.create(f"{RBAC}/clusterroles", {"metadata": {"name": f"{name}-only"}, "rules": [
+        {"apiGroups": [ROLES], "resources": ["clusterroles"], "verbs": ["create"]}]})
+    api.create(f"{RBAC}/clusterrolebindings", {
+        "metadata": {"name": name}, "roleRef": {**BINDING, "name": f"{name}-only"}, "subjects": [
+            {"kind": "ServiceAccount", "name": "guest", "namespace": guest.namespace}]})
+    gathers = {"metadata": {"name": f"{name}-all"}, "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}}
+    answer = guest.gets(403, "POST", f"{RBAC}/clusterroles", gathers)
+    assert answer.json["message"].endswith("must have cluster-admin privileges to use the aggregationRule")
+
+
 def kinds_of(api: Api) -> list[tuple[str, Json]]:
     """Everything that discovery names, with the path of its version."""
     groups = [f"/apis/{group['preferredVersion']['groupVersion']}" for group in api.get("/apis")["groups"]]

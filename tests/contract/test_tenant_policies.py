@@ -10,7 +10,7 @@ import pytest
 from kit.control_plane import Answer, Api
 from kit.job_world import job, task
 from kit.manifests import manifest
-from kit.tenant_cases import CASES, VOID, VOID_CASES, env, plain, share
+from kit.tenant_cases import CASES, REACHES, VOID, VOID_CASES, env, plain, share
 
 from pumice.cluster.first_objects import volcano_kinds
 from pumice.wire import names
@@ -78,6 +78,18 @@ def test_the_policies_decide_every_case_as_the_rules_do(api: Api, namespace: str
         if (answer.code == 201) != (not case.refused) or case.refused not in told:
             wrong.append((case.title, answer.code, told))
     assert wrong == []
+
+
+def test_where_pod_security_is_said_to_refuse_host_paths_the_level_baseline_does(api: Api, namespace: str) -> None:
+    """As the page of attacks counts on."""
+    api.merge(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}})
+    for case in CASES:
+        if case.refused == REACHES:
+            answer = put(api, namespace, case.spec)
+            assert (answer.code, "hostPath volumes" in answer.json["message"] or ITS_OWN[0] in answer.json["message"]) in (
+                (403, True), (422, True)), (case.title, answer.body)  # fmt: skip
+    privileged = put(api, namespace, plain(securityContext={"privileged": True}))
+    assert privileged.code in (403, 422), "without a share"
 
 
 def test_a_container_for_looking_into_a_pod_is_held_to_the_same(api: Api, namespace: str, limited: None) -> None:

@@ -25,6 +25,7 @@ from pumice.cluster.apiserver.errors import (
 )
 from pumice.cluster.apiserver.names import check_name
 from pumice.cluster.apiserver.patch.managed import record_write
+from pumice.cluster.apiserver.pod_security import admission as pod_security
 from pumice.cluster.apiserver.registry import Kind
 from pumice.cluster.apiserver.resource_store import Stored
 from pumice.cluster.apiserver.schema.decode import decode
@@ -106,6 +107,9 @@ class Objects:
         problems += strategy.validate_create(value)
         if problems:
             raise invalid(kind.group, kind.kind, metadata.get("name", ""), problems)
+        if options.granter is not None:
+            options.granter.check(kind, value, None)
+        pod_security.check(backend, Write("CREATE", kind, value, None, "", options.dry_run), options)
         sent, value = value, self.judged("CREATE", kind, value, None, options)
         if value is not sent:
             self._restore(kind, namespace, value, sent)
@@ -246,6 +250,9 @@ class Objects:
             problems += strategy.validate_guests(value, old)
         if problems:
             raise invalid(kind.group, kind.kind, metadata["name"], problems)
+        if options.granter is not None:
+            options.granter.check(kind, value, old)
+        pod_security.check(self.backend, Write("UPDATE", kind, value, old, subresource, options.dry_run), options)
         self.judged("UPDATE", kind, value, old, options, subresource)
         if subresource in ("", "resize"):
             quotas.check(self.storage, kind, value, old)

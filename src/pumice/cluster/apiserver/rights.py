@@ -1,6 +1,6 @@
 """Authorisation: who may do what, by roles and their bindings (Kubernetes "Using RBAC Authorization").
 
-Administrators and kubelets may do everything. Whoever may write roles may give himself any right: nothing holds him to his own.
+Administrators and kubelets may do everything. Whoever writes roles and bindings is held to his own rights (``granting``).
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Rights:
         self._found.clear()
 
     def allows(self, user: User, act: Act) -> bool:
-        return any(_covers(rule, act) for rule in self.rules(user, act.namespace))
+        return any(covers(rule, act) for rule in self.rules(user, act.namespace))
 
     def require(self, user: User, act: Act) -> None:
         """Raises Forbidden, in the words of kube-apiserver."""
@@ -112,9 +112,13 @@ class Rights:
     def _rules_of(self, binding: Mapping[str, Any], namespace: str) -> Iterable[Rule]:
         reference = binding.get("roleRef") or {}
         local = reference.get("kind") == "Role"
-        role = self._storage.get(f"{GROUP}/{'roles' if local else 'clusterroles'}", namespace if local else "",
-                                 reference.get("name", ""))  # fmt: skip
-        return (role.value().get("rules") or ()) if role else ()
+        plural = "roles" if local else "clusterroles"
+        return self.rules_of_role(plural, namespace if local else "", reference.get("name", "")) or ()
+
+    def rules_of_role(self, plural: str, namespace: str, name: str) -> list[Rule] | None:
+        """None where there is no such role."""
+        role = self._storage.get(f"{GROUP}/{plural}", namespace, name)
+        return (role.value().get("rules") or []) if role else None
 
 
 def _binds(binding: Mapping[str, Any], user: User, namespace: str) -> bool:
@@ -133,7 +137,8 @@ def _is(subject: Mapping[str, Any], user: User, namespace: str) -> bool:
     return False
 
 
-def _covers(rule: Rule, act: Act) -> bool:
+def covers(rule: Rule, act: Act) -> bool:
+    """Whether a rule allows that; a star in the act asks for a star."""
     if not _has(rule, "verbs", act.verb):
         return False
     if act.path:

@@ -9,6 +9,7 @@ from typing import Any
 
 from pumice.cluster.apiserver.conversion import Conversion
 from pumice.cluster.apiserver.errors import bad_request
+from pumice.cluster.apiserver.granting import Granter
 from pumice.cluster.apiserver.policies import Policies
 from pumice.cluster.apiserver.registry import Kind
 from pumice.cluster.apiserver.webhooks import Admission
@@ -30,6 +31,7 @@ class WriteOptions:
     admission: Admission | None = None  # who has to be asked before anything is stored
     conversion: Conversion = dataclasses.field(default_factory=Conversion)  # between the version asked for and the one stored
     policies: Policies | None = None  # what the cluster's policies say of it; nothing of what the server itself writes
+    granter: Granter | None = None  # who is held to his own rights by what he writes; nobody where the server itself writes
 
 
 def report_unknown(unknown: list[str], options: WriteOptions) -> None:

@@ -10,6 +10,7 @@ from pumice.cluster.apiserver.backend import Backend
 from pumice.cluster.apiserver.bodies import encode
 from pumice.cluster.apiserver.conversion import Conversion
 from pumice.cluster.apiserver.errors import bad_request
+from pumice.cluster.apiserver.granting import Granter
 from pumice.cluster.apiserver.http_types import Request, Response, Target
 from pumice.cluster.apiserver.objects import Objects
 from pumice.cluster.apiserver.policies import Policies
@@ -65,6 +66,7 @@ class Call:
             admission=request.admission,
             conversion=request.conversion,
             policies=Policies(self.backend, self.rights, request.user, request.warnings.append),
+            granter=Granter(self.rights, request.user),
         )
 
     def shown(self, value: Json) -> Json:
