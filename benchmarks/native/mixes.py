@@ -18,10 +18,14 @@ MILLISECONDS, SETTLED_MS, FROM_MS, UNTIL_MS = 6000, 1000, 1500, 5900
 
 ONE, MANY, SHORT, LONG = f"kernel={MS}", f"kernel={MS},streams=8", "kernel=10000", f"kernel={20 * MS}"
 GRAPH, SYNCHRONOUS, STAYS = "kernel=100000,shape=graph", f"kernel={MS},shape=sync", f"kernel={50 * MS}"
-SHORT_MANY, FIFTY_MANY = "kernel=10000,streams=8", "kernel=50000,streams=8"
+SHORT_MANY, FIFTY, FIFTY_MANY = "kernel=10000,streams=8", "kernel=50000", "kernel=50000,streams=8"
 MIXED, MIXED_MANY = f"kernel={MS},shape=mixed", "kernel=300000,shape=mixed,streams=4"
 DRAWN, SHORT_DRAWN = "kernel=200000,shape=lognormal", "kernel=20000,shape=lognormal"
 BURSTS, SHORT_BURSTS = "kernel=500000,burst=20,pause=5000000", "kernel=20000,burst=300,pause=5000000"
+NEW_BLOCKS, NEW_MODULES = "kinds=32768", "modules=1"  # each launch of a new kind, as far as a program runs here
+NEW, NEW_LONG, COMPILED = f"{ONE},{NEW_BLOCKS}", f"kernel={2 * MS},{NEW_BLOCKS}", f"{ONE},{NEW_MODULES}"
+NEW_SHORT, NEW_DRAWN, NEW_PAUSING = f"kernel=50000,{NEW_BLOCKS}", f"{DRAWN},{NEW_BLOCKS}", f"{ONE},{NEW_BLOCKS},pause=100000"
+COMPILED_SHORT, EIGHT_KINDS = f"{SHORT_DRAWN},{NEW_MODULES}", f"{DRAWN},kinds=8"
 COPIES, FILLS = f"{ONE},copy=1048576", f"{DRAWN},fill=1048576"
 
 PROCESSES: tuple[tuple[str, ...], ...] = (
@@ -31,12 +35,14 @@ PROCESSES: tuple[tuple[str, ...], ...] = (
     (f"kernel={MS},streams=2", MANY, GRAPH, SHORT), (FIFTY_MANY, LONG), (FIFTY_MANY, DRAWN), (MANY, MANY),
     (MIXED, MIXED), (MIXED_MANY, DRAWN), (DRAWN, DRAWN), (SHORT_DRAWN, SHORT_DRAWN), (SHORT_DRAWN, "kernel=100000"),
     (BURSTS, ONE), (BURSTS, MANY), (SHORT_BURSTS, MIXED_MANY), (SHORT_BURSTS, DRAWN), (COPIES, ONE), (COPIES, FILLS),
-    (FILLS, GRAPH, BURSTS), (DRAWN, GRAPH, MIXED, SHORT_MANY),
+    (FILLS, GRAPH, BURSTS), (DRAWN, GRAPH, MIXED, SHORT_MANY), (NEW, ONE), (NEW_LONG, FIFTY), (COMPILED, LONG), (COMPILED, NEW),
+    (NEW_SHORT, MANY), (NEW_DRAWN, GRAPH), (COMPILED_SHORT, ONE), (EIGHT_KINDS, NEW_DRAWN), (NEW_PAUSING, MANY),
 )  # fmt: skip
 TENANTS: tuple[tuple[str, str], ...] = (
     (SHORT, MANY), (MANY, LONG), (LONG, MANY), (DRAWN, MANY), (MANY, DRAWN), (DRAWN, DRAWN), (SHORT_DRAWN, SYNCHRONOUS),
     (FIFTY_MANY, DRAWN), (SHORT_MANY, GRAPH), (BURSTS, MANY), (SHORT_BURSTS, MIXED_MANY), (MIXED, MIXED),
-    (COPIES, DRAWN), (FILLS, GRAPH),
+    (COPIES, DRAWN), (FILLS, GRAPH), (NEW, ONE), (NEW_LONG, FIFTY), (COMPILED, LONG), (MANY, COMPILED), (COMPILED, NEW),
+    (MANY, NEW_SHORT), (NEW_DRAWN, GRAPH), (COMPILED_SHORT, ONE), (EIGHT_KINDS, NEW_DRAWN), (NEW_DRAWN, MANY),
 )  # fmt: skip
 
 

@@ -15,6 +15,10 @@ ONE, MANY, SHORT, LONG = "kernel=1000000", "kernel=1000000,streams=8", "kernel=1
 GRAPH, SYNCHRONOUS = "kernel=100000,shape=graph", "kernel=1000000,shape=sync"
 SHORT_MANY, MIXED = "kernel=50000,streams=8", "kernel=300000,shape=mixed,streams=4"
 DRAWN, SHORT_DRAWN = "kernel=200000,shape=lognormal", "kernel=20000,shape=lognormal"
+NEW_BLOCKS, NEW_MODULES = "kinds=32768", "modules=1"  # each launch of a new kind, as far as a program runs here
+NEW, NEW_LONG, NEW_DRAWN = f"{ONE},{NEW_BLOCKS}", f"kernel=2000000,{NEW_BLOCKS}", f"{DRAWN},{NEW_BLOCKS}"
+NEW_SHORT, COMPILED = f"kernel=50000,{NEW_BLOCKS}", f"{ONE},{NEW_MODULES}"
+NEW_PAUSING = f"{NEW},pause=5000000"
 BURSTS, COPIES = "kernel=20000,burst=300,pause=5000000", f"{ONE},copy=65536,fill=65536"
 
 
@@ -74,6 +78,12 @@ def test_who_comes_late_takes_half_from_then_on_and_nothing_for_the_time_before(
         (BURSTS, MIXED),
         (COPIES, DRAWN),
         (GRAPH, DRAWN, MIXED),
+        (NEW, ONE),
+        (NEW_LONG, "kernel=50000"),
+        (COMPILED, ONE),
+        (COMPILED, NEW),
+        (NEW_SHORT, MANY),
+        (NEW_DRAWN, ONE, GRAPH),
     ],
 )
 def test_with_the_arbiter_processes_take_turns_and_get_the_same_whatever_they_launch(
@@ -87,7 +97,21 @@ def test_with_the_arbiter_processes_take_turns_and_get_the_same_whatever_they_la
 
 @pytest.mark.parametrize(
     "players",
-    [(SHORT, MANY), (DRAWN, MANY), (BURSTS, MANY), (BURSTS, MIXED), (COPIES, DRAWN), (SHORT_DRAWN, SYNCHRONOUS)],
+    [
+        (SHORT, MANY),
+        (DRAWN, MANY),
+        (BURSTS, MANY),
+        (BURSTS, MIXED),
+        (COPIES, DRAWN),
+        (SHORT_DRAWN, SYNCHRONOUS),
+        (NEW, ONE),
+        (ONE, NEW),
+        (NEW_LONG, "kernel=50000"),
+        (COMPILED, ONE),
+        (NEW, COMPILED),
+        (NEW_DRAWN, ONE),
+        (MANY, NEW_SHORT),
+    ],
 )
 def test_with_the_arbiter_tenants_get_their_limits_whatever_they_launch(
     card: Path, tmp_path: Path, players: tuple[str, str]
@@ -102,8 +126,30 @@ def test_with_the_arbiter_tenants_get_their_limits_whatever_they_launch(
     assert [busy(worker, 1500, 4900) for worker in (small, large)] == pytest.approx([20, 70], abs=1)
 
 
+@pytest.mark.parametrize("arbiter", [0, 1])
+def test_who_launches_a_new_kind_each_time_and_pauses_holds_up_nobody_meanwhile(
+    card: Path, tmp_path: Path, arbiter: int
+) -> None:
+    """It gets what it asks for, and the other the rest: nobody waits for an answer that nobody looks at."""
+    pausing, greedy = conduct(
+        card, tmp_path, 5000, *(f"limit=80,arbiter={arbiter},{player}" for player in (NEW_PAUSING, ONE))
+    )
+    assert [busy(worker, 1500, 4900) for worker in (pausing, greedy)] == pytest.approx([20, 60], abs=1)
+
+
+@pytest.mark.parametrize("kinds", [NEW_BLOCKS, NEW_MODULES])
+def test_a_program_of_nothing_but_new_kinds_keeps_to_its_limit_from_the_first_second_on(
+    card: Path, tmp_path: Path, kinds: str
+) -> None:
+    """A launch of unknown length starts when all before it is paid for: on debt each would, for ever."""
+    (alone,) = conduct(card, tmp_path, 3000, f"limit=70,{ONE},{kinds}")
+    assert [busy(alone, at, at + 1000) for at in (0, 1000, 1900)] == pytest.approx([70, 70, 70], abs=1.5)
+
+
 @pytest.mark.parametrize("limits", [(30, 30), (20, 70)])
-@pytest.mark.parametrize("players", [(DRAWN, MANY), (BURSTS, LONG), (SHORT, SHORT_DRAWN)])
+@pytest.mark.parametrize(
+    "players", [(DRAWN, MANY), (BURSTS, LONG), (SHORT, SHORT_DRAWN), (NEW_LONG, MANY), (NEW_DRAWN, LONG)]
+)
 def test_with_the_arbiter_no_launch_waits_long_once_it_is_paid_for_and_the_card_is_free(
     card: Path, tmp_path: Path, players: tuple[str, str], limits: tuple[int, int]
 ) -> None:

@@ -132,6 +132,10 @@ static void the_right_to_probe_is_exclusive_and_lapses(void)
     CHECK(budget_probe_begin(&device, time_ns + 101 * MS, 100 * MS));
     budget_probe_renew(&device, 0);
     CHECK(budget_probe_begin(&device, time_ns + 102 * MS, 100 * MS));
+    budget_probe_launched(&device, time_ns + 105 * MS); /* what should be done holds nobody up: its program may not look */
+    CHECK(budget_probe_runs(&device, time_ns + 104 * MS) && !budget_probe_runs(&device, time_ns + 106 * MS));
+    CHECK(!budget_probe_begin(&device, time_ns + 104 * MS, 100 * MS));
+    CHECK(budget_probe_begin(&device, time_ns + 106 * MS, 100 * MS));
 }
 
 static void containers_take_turns(void)

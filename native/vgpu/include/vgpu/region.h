@@ -107,7 +107,8 @@ struct ext_device {
     uint32_t context_turn;  /* whose turn it is to make the first one; core/turn.h */
     uint32_t pad;
     int64_t fair_ns; /* what each process has used at least that asks; policy/fair.h */
-    uint64_t reserved[4];
+    uint64_t probe_ends_ns; /* when that launch is expected to be done; 0: it has not started */
+    uint64_t reserved[3];
 };
 
 struct ext_pending { /* bytes being requested at this moment, spec 9.2 */

@@ -64,21 +64,30 @@ uint64_t budget_wait_ns(const struct ext_device *device, uint64_t percent, int64
     return wait < LONGEST_WAIT_NS ? wait : LONGEST_WAIT_NS;
 }
 
-/* A time that no probe could have set is of a clock that began anew, or damage. */
-static bool lapsed(uint64_t until, uint64_t now, uint64_t longest_ns)
+/* A time that no probe could have set is of a clock that began anew, or damage. What should be done is taken to be. */
+static bool runs(const struct ext_device *device, uint64_t until, uint64_t now, uint64_t longest_ns)
 {
-    return until <= now || until > now + longest_ns + CLOCK_SKEW_NS;
+    uint64_t ends = shared_peek(&device->probe_ends_ns);
+    return until > now && until <= now + longest_ns + CLOCK_SKEW_NS && (ends == 0 || ends > now);
 }
 
 bool budget_probe_runs(const struct ext_device *device, uint64_t now)
 {
-    return !lapsed(shared_peek(&device->probe_until_ns), now, 0);
+    return runs(device, shared_peek(&device->probe_until_ns), now, 0);
 }
 
 bool budget_probe_begin(struct ext_device *device, uint64_t now, uint64_t longest_ns)
 {
     uint64_t until = shared_get(&device->probe_until_ns);
-    return lapsed(until, now, longest_ns) && shared_swap_if(&device->probe_until_ns, &until, now + longest_ns);
+    if (runs(device, until, now, longest_ns) || !shared_swap_if(&device->probe_until_ns, &until, now + longest_ns))
+        return false;
+    shared_set(&device->probe_ends_ns, 0);
+    return true;
+}
+
+void budget_probe_launched(struct ext_device *device, uint64_t ends)
+{
+    shared_set(&device->probe_ends_ns, ends);
 }
 
 void budget_probe_renew(struct ext_device *device, uint64_t until)

@@ -46,6 +46,7 @@ static inline bool budget_allows(const struct ext_device *device, int64_t ticket
  * debt it may leave is one kernel's. It lapses, because its holder may die.
  */
 bool budget_probe_begin(struct ext_device *device, uint64_t now, uint64_t longest_ns);
+void budget_probe_launched(struct ext_device *device, uint64_t ends); /* as far as is known */
 bool budget_probe_runs(const struct ext_device *device, uint64_t now);
 void budget_probe_renew(struct ext_device *device, uint64_t until); /* 0: the answer is there */
 

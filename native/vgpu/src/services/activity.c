@@ -10,9 +10,10 @@
 #include <pthread.h>
 #include <string.h>
 
-#define UNKNOWN_BUSY_NS 100000000ull /* what a launch of unknown length is taken to last, as seen by others */
+#define UNKNOWN_BUSY_NS 100000000ull /* what the first launch of unknown length is taken to last, as seen by others */
 
 static uint64_t queue_end_ns[REGION_DEVICES], unmeasured_end_ns[REGION_DEVICES];
+static uint64_t unknown_ns[REGION_DEVICES]; /* the longest that launches of unknown length took lately; 0: none has answered */
 #define SETTLE_NS 30000ull /* between looks at what is longer than it was expected to be */
 
 static struct arbiter arbiters[REGION_DEVICES];
@@ -23,6 +24,7 @@ void activity_after_fork(void)
 {
     memset(queue_end_ns, 0, sizeof queue_end_ns);
     memset(unmeasured_end_ns, 0, sizeof unmeasured_end_ns);
+    memset(unknown_ns, 0, sizeof unknown_ns);
     opening = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     for (int device = 0; device < REGION_DEVICES; device++)
         arbiter_close(&arbiters[device]);
@@ -41,8 +43,10 @@ static struct arbiter *node_file(int device)
             uuid[sizeof uuid - 1] = '\0';
             /* Of the process: the others of its container wait for its work and it for theirs, as for anybody's. */
             uint64_t identity = (uint64_t)guest.map.device << 48 ^ (uint64_t)guest.map.slot << 32 ^ (uint64_t)guest.map.inode;
-            bool open = guest.map.ext_shared && arbiter_open(&arbiters[device], guest.config.arbiter_directory, uuid, identity,
-                                                             policy_clock.now());
+            uint64_t now = policy_clock.now();
+            bool open = guest.map.ext_shared && arbiter_open(&arbiters[device], guest.config.arbiter_directory, uuid, identity, now);
+            if (open) /* at once: who seems not to take part would be waited for by nobody */
+                arbiter_publish(&arbiters[device], now, 0, (uint32_t)core_limit(&guest.map, device), guest.config.arbiter);
             __atomic_store_n(&arbiter_state[device], open ? 1 : 2, __ATOMIC_RELEASE);
         }
         state = arbiter_state[device];
@@ -102,6 +106,20 @@ static void show(int device, uint64_t now, uint64_t until)
         arbiter_publish(node, now, until, (uint32_t)core_limit(&guest.map, device), guest.config.arbiter);
 }
 
+uint64_t activity_unknown_length(int device, uint64_t most)
+{
+    uint64_t longest = __atomic_load_n(&unknown_ns[device], __ATOMIC_RELAXED);
+    longest += longest / 8;
+    return longest > 0 && longest < most ? longest : most;
+}
+
+void activity_learned(int device, uint64_t length)
+{
+    uint64_t longest = __atomic_load_n(&unknown_ns[device], __ATOMIC_RELAXED);
+    longest -= longest / 8;
+    __atomic_store_n(&unknown_ns[device], length > longest ? length : longest, __ATOMIC_RELAXED);
+}
+
 void activity_publish(int device, uint64_t now, struct queued queued)
 {
     if (!region_has_books(&guest.map))
@@ -114,7 +132,8 @@ void activity_publish(int device, uint64_t now, struct queued queued)
     __atomic_store_n(&queue_end_ns[device], end, __ATOMIC_RELAXED);
     if (!queued.measured)
         __atomic_store_n(&unmeasured_end_ns[device], end, __ATOMIC_RELAXED);
-    show(device, now, queued.unknown && end < now + UNKNOWN_BUSY_NS ? now + UNKNOWN_BUSY_NS : end + queued.ahead_ns);
+    uint64_t unknown_end = queued.unknown ? now + activity_unknown_length(device, UNKNOWN_BUSY_NS) : 0;
+    show(device, now, end < unknown_end ? unknown_end : end + queued.ahead_ns);
 }
 
 /*
@@ -140,10 +159,12 @@ uint64_t activity_settle(int device, uint64_t now, bool awaits)
 
 void activity_answered(int device, uint64_t now)
 {
-    uint64_t end = __atomic_load_n(&queue_end_ns[device], __ATOMIC_RELAXED);
+    const uint64_t *queued = sampler_awaits(device) > 0 ? queue_end_ns : unmeasured_end_ns;
+    uint64_t end = __atomic_load_n(&queued[device], __ATOMIC_RELAXED);
     if (!region_has_books(&guest.map))
         return;
     end = end > now ? end : now;
+    __atomic_store_n(&queue_end_ns[device], end, __ATOMIC_RELAXED);
     __atomic_store_n(&guest.map.ext->slots[guest.map.slot].busy_until_ns, end, __ATOMIC_RELAXED);
     struct arbiter *node = node_file(device);
     if (node != NULL)

@@ -18,6 +18,7 @@ void launching_after_fork(void)
     sampler_after_fork();
     watch_after_fork();
     activity_after_fork();
+    waiting_after_fork();
     multistream_after_fork();
     cost_forget_all();
 }
@@ -92,7 +93,7 @@ static bool admit_carefully(struct launch *launch, const struct shape *shape, ui
         launch->sample = sampler_begin(launch, now, unknown);
     }
     if (unknown)
-        budget_probe_renew(&guest.map.ext->devices[launch->device], launch->sample != NULL ? now + PROBE_NS : 0);
+        probe_launched(launch->device, now, launch->sample != NULL);
     bool speaks_for_more = estimate < COST_LONG_NS && shape->kind == SHAPE_KERNEL && !guest.config.arbiter;
     uint64_t before = speaks_for_more ? launch->others.charged_ns : 0; /* else each has told of itself */
     activity_publish(launch->device, now,
@@ -117,7 +118,7 @@ static bool admit_alone(struct launch *launch, int64_t estimate, uint64_t limit,
         int64_t ahead = first ? 0 : burst_ahead(launch->device, launch->cost, limit, policy_clock.now());
         await_turn(device, launch->device, ticket, first, ahead);
     }
-    if (first)
+    if (first && !guest.config.arbiter)
         await_neighbours(launch->device);
     return true;
 }
@@ -133,12 +134,12 @@ bool launch_admit(struct launch *launch, const struct shape *shape, CUstream str
     struct ext_device *device = &guest.map.ext->devices[index];
     struct cost *cost = cost_of(cost_key(shape->function, shape->blocks, shape->threads, shape->shared));
     *launch = (struct launch){.device = index, .per_thread = per_thread, .stream = stream, .cost = cost};
-    bool first = false; /* the first of its kind, measured alone */
+    bool first = false, several = multistream_applies(index, stream, per_thread, coarse);
     if (__atomic_load_n(&cost->samples, __ATOMIC_RELAXED) == 0 && !cost->patience_lost) {
         if (launch_capturing(stream, per_thread) || !await_fair(index, launch))
             return false;
-        first = await_probe(index, cost);
-    } else if (cost_estimate(cost) >= COST_LONG_NS && budget_probe_runs(device, policy_clock.now()) &&
+        first = await_probe(index, cost, !several); /* of its kind, measured alone */
+    } else if (cost_estimate(cost) >= COST_LONG_NS && !guest.config.arbiter && budget_probe_runs(device, policy_clock.now()) &&
                !launch_capturing(stream, per_thread)) {
         yield_to_probe(device, (int64_t)cost_estimate(cost));
     }
@@ -146,7 +147,7 @@ bool launch_admit(struct launch *launch, const struct shape *shape, CUstream str
     /* While there is credit no clock is needed: what was earned meanwhile is added when it runs out. */
     int64_t estimate = (int64_t)cost_estimate(cost);
     bool unknown = __atomic_load_n(&cost->samples, __ATOMIC_RELAXED) == 0;
-    if (multistream_applies(index, stream, per_thread, coarse) && !unknown) {
+    if (several && !unknown) {
         if (!multistream_admit(launch, (uint64_t)estimate))
             return false;
         launch->place.all_measured = (uint64_t)estimate >= cost_long_ns;

@@ -60,7 +60,7 @@ struct sample *sampler_begin(struct launch *launch, uint64_t now, bool unknown);
 void sampler_launched(struct sample *sample, struct launch *launch);
 void sampler_abandon(struct sample *sample);
 void sampler_harvest(uint64_t now);
-bool sampler_awaits(int device); /* whether some have not answered yet */
+uint32_t sampler_awaits(int device); /* how many have not answered yet */
 void sampler_context_ended(CUcontext context);
 void sampler_after_fork(void);
 
@@ -78,6 +78,9 @@ struct queued {
 };
 void activity_publish(int device, uint64_t now, struct queued queued);
 uint64_t activity_settle(int device, uint64_t now, bool awaits); /* by what has answered: when to look again, 0: done */
+void activity_learned(int device, uint64_t length); /* what a launch of unknown length took */
+/* What one is taken to last: others wait for it while the program may do something else, and nobody looks whether it is done. */
+uint64_t activity_unknown_length(int device, uint64_t most);
 void activity_answered(int device, uint64_t now); /* what was unknown is done: no longer busy on its account */
 uint32_t activity_sharers(int device, uint64_t now, uint64_t since); /* including ourselves */
 uint64_t activity_clear_at(int device, uint64_t now); /* when everybody else is expected to be done */

@@ -144,13 +144,12 @@ static void count(int device, int by)
 
 static void close_sample(struct sample *sample)
 {
+    if (sample->state == SAMPLE_RUNNING)
+        count(sample->device, -1);
     if (sample->unknown) {
-        budget_probe_renew(&guest.map.ext->devices[sample->device], 0);
         activity_answered(sample->device, policy_clock.now());
         probe_answered(sample->device);
     }
-    if (sample->state == SAMPLE_RUNNING)
-        count(sample->device, -1);
     __atomic_sub_fetch(&sample->cost->outstanding, 1, __ATOMIC_RELAXED);
     sample->state = SAMPLE_IDLE;
 }
@@ -212,6 +211,8 @@ static void account(struct sample *sample, uint64_t duration, uint64_t now)
     log_debug("device %d: a launch of %llu ns beside %u others", sample->device, (unsigned long long)duration, sharers - 1);
     struct cost_verdict verdict = cost_learn(sample->cost, duration, sharers, sample->others);
     int64_t own = (int64_t)verdict.own_ns - sample->charged;
+    if (sample->unknown)
+        activity_learned(sample->device, verdict.own_ns);
     if (sample->multistream)
         own = multistream_measured(sample->device, &sample->place, verdict.own_ns, end_by_device(sample, now));
     int64_t more = own + verdict.others_ns;
@@ -242,9 +243,9 @@ static bool harvest_one(struct sample *sample, uint64_t now)
     return true;
 }
 
-bool sampler_awaits(int device)
+uint32_t sampler_awaits(int device)
 {
-    return __atomic_load_n(&running_on[device], __ATOMIC_RELAXED) > 0;
+    return __atomic_load_n(&running_on[device], __ATOMIC_RELAXED);
 }
 
 void sampler_harvest(uint64_t now)

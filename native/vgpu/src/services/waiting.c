@@ -4,6 +4,7 @@
 #include "policy/budget.h"
 #include "policy/fair.h"
 
+#include <string.h>
 #include <unistd.h>
 
 #define LONGEST_NAP_NS 50000000ull   /* limit, policy and switch are looked at again after it */
@@ -11,8 +12,16 @@
 #define NEIGHBOUR_WAIT_NS 250000000ull /* how long a first measurement waits for the container's others */
 #define YIELD_LENGTHS 4
 #define BURST_FOLLOWERS 3
-#define PROBE_CREDIT_NS 5000000ll     /* debt per percent of limit on which something unknown may start: half a second's share */
+#define MANY_SHORT 8u                 /* launches of unknown length on their way at once, where they are short */
+#define PROBE_LOOKS 16                /* what a kernel took is known a sixteenth of it later */
+#define SHORTEST_LOOK_NS 20000ull
+#define LONGEST_LOOK_NS 1000000ull    /* who is waited for may be done sooner than it could tell; later than 5 ms nobody would wait for us */
 #define PROBE_WAIT_NS 3000000000ull  /* how long it is waited for, at most once per kind of kernel */
+
+static uint64_t within(uint64_t ns, uint64_t least, uint64_t most)
+{
+    return ns < least ? least : ns < most ? ns : most;
+}
 
 uint64_t launch_limit_shared_evenly(uint64_t limit)
 {
@@ -41,7 +50,7 @@ uint64_t nap(uint64_t ns)
 uint64_t rest(int index, uint64_t now, uint64_t wait)
 {
     sampler_harvest(now);
-    uint64_t settles = activity_settle(index, now, sampler_awaits(index));
+    uint64_t settles = activity_settle(index, now, sampler_awaits(index) > 0);
     uint64_t slept = nap(settles > 0 && settles < wait ? settles : wait);
     if (gate_closed(&guest.map))
         gate_wait(&guest.map);
@@ -86,7 +95,7 @@ void await_neighbours(int index)
 {
     uint64_t waited = 0, now = policy_clock.now(), clear;
     while (waited < NEIGHBOUR_WAIT_NS && (clear = activity_neighbours_clear_at(index, now)) > now) {
-        waited += nap(clear - now < NEIGHBOUR_WAIT_NS ? clear - now : NEIGHBOUR_WAIT_NS);
+        waited += rest(index, now, clear - now < NEIGHBOUR_WAIT_NS ? clear - now : NEIGHBOUR_WAIT_NS);
         now = policy_clock.now();
     }
 }
@@ -98,7 +107,7 @@ void await_neighbours(int index)
 void yield_to_probe(struct ext_device *device, int64_t estimate)
 {
     int64_t waited = 0;
-    while (estimate >= COST_LONG_NS && waited < YIELD_LENGTHS * estimate && budget_probe_runs(device, policy_clock.now())) {
+    while (waited < YIELD_LENGTHS * estimate && budget_probe_runs(device, policy_clock.now())) {
         sampler_harvest(policy_clock.now()); /* it may be our own that waits to be read */
         waited += (int64_t)nap((uint64_t)estimate / 16);
     }
@@ -106,39 +115,86 @@ void yield_to_probe(struct ext_device *device, int64_t estimate)
 
 /* Somebody's right lapsed, and nothing unknown has answered since. */
 static int unanswered[REGION_DEVICES];
+static uint64_t own_until[REGION_DEVICES]; /* until when this process's own unknown launch is waited for */
+
+void waiting_after_fork(void)
+{
+    memset(unanswered, 0, sizeof unanswered);
+    memset(own_until, 0, sizeof own_until);
+}
+
+void probe_launched(int index, uint64_t now, bool measured)
+{
+    struct ext_device *device = &guest.map.ext->devices[index];
+    budget_probe_launched(device, now + activity_unknown_length(index, PROBE_NS));
+    budget_probe_renew(device, measured ? now + PROBE_NS : 0);
+    __atomic_store_n(&own_until[index], measured ? now + PROBE_NS : 0, __ATOMIC_RELAXED);
+}
 
 void probe_answered(int index)
 {
     __atomic_store_n(&unanswered[index], 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&own_until[index], 0, __ATOMIC_RELAXED);
+    budget_probe_renew(&guest.map.ext->devices[index], 0);
 }
 
 /*
- * A kernel nobody knows could last a second: it waits until every other unknown one of the container has answered. Bounded,
- * and once per kind of kernel, for the earlier one may itself be waiting for what this thread does next. One that lasts longer than
+ * Where new kinds have been short lately a few may be on their way at once: one by one the card would idle between them. Behind each
+ * other on one stream each is measured by itself.
+ */
+static bool several_may_start(int index, bool one_stream)
+{
+    return one_stream && activity_unknown_length(index, PROBE_NS) < COST_LONG_NS && sampler_awaits(index) < MANY_SHORT;
+}
+
+/*
+ * A kernel nobody knows could last a second: it waits until every other unknown one of its process has answered, and those of the
+ * container's others have or should have, for nobody may be looking. Bounded, and once per kind of kernel, for the earlier one may itself be waiting for what this thread does next. One that lasts longer than
  * its right, as kernels that stay on the card do, costs its container that time once, and not each kind that comes meanwhile.
  */
-bool await_probe(int index, struct cost *cost)
+static bool take_probe(int index, struct cost *cost, bool one_stream)
 {
     struct ext_device *device = &guest.map.ext->devices[index];
-    uint64_t step = 20000, waited = 0;
+    uint64_t waited = 0;
     if (__atomic_load_n(&unanswered[index], __ATOMIC_RELAXED))
         return false;
     while (waited < PROBE_WAIT_NS && __atomic_load_n(&cost->samples, __ATOMIC_RELAXED) == 0) {
         uint64_t now = policy_clock.now();
         sampler_harvest(now);
-        if (__atomic_load_n(&cost->samples, __ATOMIC_RELAXED) > 0)
+        if (__atomic_load_n(&cost->samples, __ATOMIC_RELAXED) > 0 || several_may_start(index, one_stream))
             return false;
         bool held = shared_peek(&device->probe_until_ns) != 0;
-        if (budget_probe_begin(device, now, PROBE_NS)) {
-            if (held && waited > 0)
+        if (__atomic_load_n(&own_until[index], __ATOMIC_RELAXED) <= now && budget_probe_begin(device, now, PROBE_NS)) {
+            if (held && waited >= PROBE_NS / 2)
                 __atomic_store_n(&unanswered[index], 1, __ATOMIC_RELAXED);
             return true;
         }
-        waited += nap(step);
-        step = step < 1000000 ? step + step / 4 : step;
+        waited += rest(index, now, within(waited / PROBE_LOOKS, SHORTEST_LOOK_NS, LONGEST_LOOK_NS));
     }
     if (waited >= PROBE_WAIT_NS)
         __atomic_store_n(&cost->patience_lost, 1, __ATOMIC_RELAXED);
+    return false;
+}
+
+/*
+ * What is not known does not start on debt, and nobody waits with the right in hand: whoever launches nothing but new kinds would be in
+ * debt for ever. What others of the container charge meanwhile is not waited for.
+ */
+bool await_probe(int index, struct cost *cost, bool one_stream)
+{
+    struct ext_device *device = &guest.map.ext->devices[index];
+    if (!take_probe(index, cost, one_stream))
+        return false;
+    int64_t ticket = shared_get(&device->charged_ns);
+    do {
+        uint64_t limit = launch_limit_of(index);
+        if (limit != 0)
+            budget_refill(device, limit, policy_clock.now());
+        if (limit == 0 || budget_allows(device, ticket))
+            return true;
+        budget_probe_renew(device, 0);
+        await_turn(device, index, ticket, false, 0);
+    } while (take_probe(index, cost, one_stream));
     return false;
 }
 
@@ -161,10 +217,9 @@ void await_turn(struct ext_device *device, int index, int64_t ticket, bool first
         budget_refill(device, limit, now);
         if (first)
             budget_probe_renew(device, now + PROBE_NS);
-        int64_t until = first ? ticket - (int64_t)limit * PROBE_CREDIT_NS : ticket + ahead;
-        if (budget_allows(device, until))
+        if (budget_allows(device, ticket + ahead))
             break;
-        uint64_t wait = budget_wait_ns(device, limit, until);
+        uint64_t wait = budget_wait_ns(device, limit, ticket + ahead);
         fair_asks(&guest.map, index, now + (wait < LONGEST_NAP_NS ? wait : LONGEST_NAP_NS));
         slept += rest(index, now, wait);
     }
@@ -177,7 +232,7 @@ void await_window(int index, uint64_t limit)
 {
     uint64_t waited = 0, wait, now;
     while (waited < ARBITER_PATIENCE_NS && (wait = activity_ask(index, now = policy_clock.now(), limit)) > 0)
-        waited += rest(index, now, wait);
+        waited += rest(index, now, wait < LONGEST_LOOK_NS ? wait : LONGEST_LOOK_NS);
 }
 
 /*

@@ -24,7 +24,9 @@ uint64_t nap(uint64_t ns); /* how long it was meant to be: 50 ms at most */
 uint64_t rest(int index, uint64_t now, uint64_t wait);
 
 /* The right to launch what nobody knows; false: meanwhile it is known, or patience ended. */
-bool await_probe(int index, struct cost *cost);
+bool await_probe(int index, struct cost *cost, bool one_stream);
+void waiting_after_fork(void);
+void probe_launched(int index, uint64_t now, bool measured);
 void probe_answered(int index);
 void yield_to_probe(struct ext_device *device, int64_t estimate);
 void await_neighbours(int index);
@@ -36,7 +38,7 @@ bool await_fair(int index, const struct launch *launch);
 int64_t launch_charge(int index, int64_t cost); /* the ticket */
 void launch_correct(int index, int64_t difference);
 
-/* Sleeps off the debt. first: the holder of the probe's right, which may begin on half a second's share of debt. ahead: saved up beyond it. */
+/* Sleeps off the debt. first: the holder of the probe's right, which it keeps meanwhile. ahead: saved up beyond it. */
 void await_turn(struct ext_device *device, int index, int64_t ticket, bool first, int64_t ahead);
 
 /*

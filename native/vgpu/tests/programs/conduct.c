@@ -4,9 +4,12 @@
  *     conduct LIBRARY DIRECTORY MILLISECONDS WORKER...
  *     WORKER   tenant=NAME,limit=PERCENT,kernel=NS[,shape=async|sync|graph|cooperative|green|mixed|lognormal]
  *              [,policy=force|default|disable][,start=MS][,arbiter=1][,streams=N][,pause=NS][,burst=N][,copy=BYTES][,fill=BYTES]
+ *              [,kinds=N][,modules=N]
  *              launches go round the streams, which in shape green are of a part of the card each; pause: after each launch, or after
  *              each N, for the program itself; copy, fill: to the card and in it, before each launch.
  *              mixed: kernels of a tenth, once and ten times the length in turn; lognormal: of lengths that are drawn, NS the median
+ *              kinds: launches are of so many kinds in turn, by their number of threads and shared memory; modules: after so many
+ *              launches the kernel is loaded anew.
  *     also     change=TENANT:MS:PERCENT (live), switch=TENANT:MS:VALUE, recent=TENANT:MS:VALUE, pulse=TENANT:MS:EVERY_MS (one beat),
  *              launches=PREFIX: each launch of worker N is written to PREFIX.N, as when it was asked for, when it returned and its
  *              length, three words of ns from the start on; sample=MS
@@ -29,7 +32,7 @@
 #include <unistd.h>
 #include <stdbool.h>
 
-enum { WORKERS = 80, CHANGES = 32, SAMPLE_MS = 10, STREAMS = 16, THREADS = 32 };
+enum { WORKERS = 80, CHANGES = 32, SAMPLE_MS = 10, STREAMS = 16, THREADS = 32, MODULES = 128 };
 
 static uint64_t (*now_ns)(void);
 static int (*sleep_until)(uint64_t);
@@ -65,12 +68,12 @@ static void must(int rc, const char *what)
 /* ---- a worker ---------------------------------------------------------------------------------------------------- */
 
 /* How the conductor tells a worker what to do. */
-#define TASK_FORMAT "%15s %lu %lu %lu %lu %lu %lu %lu %lu"
-enum { TASK_WORDS = 9 };
+#define TASK_FORMAT "%15s %lu %lu %lu %lu %lu %lu %lu %lu %lu %lu"
+enum { TASK_WORDS = 11 };
 
 struct task {
     char shape[16];
-    uint64_t kernel_ns, start_ms, pause_ns, streams, burst, copy_bytes, fill_bytes, number;
+    uint64_t kernel_ns, start_ms, pause_ns, streams, burst, copy_bytes, fill_bytes, kinds, modules, number;
 };
 
 typedef int (*launch_fn)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
@@ -83,20 +86,34 @@ struct gpu {
     int (*graph_launch)(void *, void *);
     int (*copy)(unsigned long long, const void *, size_t, void *);
     int (*fill)(unsigned long long, unsigned char, size_t, void *);
-    void *function, *graph, *host;
+    int (*load)(void **, const void *);
+    int (*unload)(void *);
+    int (*find)(void **, void *, const char *);
+    void *function, *graph, *host, *modules[MODULES];
     unsigned long long memory;
     void *streams[STREAMS];
 };
 
 enum { GRAPH_NODES = 10 };
 
-/* Each number of threads is a kind of its own to the library. */
+/* Code that is compiled while the program runs comes like this; of what is long done the oldest goes. */
+static void load_kernel(struct gpu *gpu, uint64_t n)
+{
+    void **module = &gpu->modules[n % MODULES];
+    if (*module != NULL)
+        must(gpu->unload(*module), "cuModuleUnload");
+    must(gpu->load(module, "pumice-kernel name=pumice_spin_ns ns=1\n"), "cuModuleLoadData");
+    must(gpu->find(&gpu->function, *module, "pumice_spin_ns"), "cuModuleGetFunction");
+}
+
+/* Each number of threads and each size of shared memory is a kind of its own to the library. */
 static int launch(const struct gpu *gpu, bool cooperative, unsigned kind, uint64_t ns, void *stream)
 {
     void *parameters[] = {&ns};
     if (cooperative)
         return gpu->cooperative(gpu->function, 1, 1, 1, THREADS, 1, 1, 0, stream, parameters);
-    return gpu->launch(gpu->function, 1, 1, 1, THREADS * (1 + kind), 1, 1, 0, stream, parameters, NULL);
+    unsigned shared = kind / THREADS % 1024 * 32;
+    return gpu->launch(gpu->function, 1, 1, 1, THREADS * (1 + kind % THREADS), 1, 1, shared, stream, parameters, NULL);
 }
 
 static void make_graph(struct gpu *gpu, void *cuda, uint64_t ns)
@@ -136,14 +153,15 @@ static void make_parts(struct gpu *gpu, void *cuda, unsigned count)
 static struct gpu open_gpu(void *cuda, struct task *task)
 {
     struct gpu gpu = {0};
-    void *context = NULL, *module = NULL;
+    void *context = NULL;
     must(((int (*)(unsigned))need(cuda, "cuInit"))(0), "cuInit");
     must(((int (*)(void **, int))need(cuda, "cuDevicePrimaryCtxRetain"))(&context, 0), "cuDevicePrimaryCtxRetain");
     must(((int (*)(void *))need(cuda, "cuCtxSetCurrent"))(context), "cuCtxSetCurrent");
-    must(((int (*)(void **, const void *))need(cuda, "cuModuleLoadData"))(&module, "pumice-kernel name=pumice_spin_ns ns=1\n"),
-         "cuModuleLoadData");
-    must(((int (*)(void **, void *, const char *))need(cuda, "cuModuleGetFunction"))(&gpu.function, module, "pumice_spin_ns"),
-         "cuModuleGetFunction");
+    gpu.load = (int (*)(void **, const void *))need(cuda, "cuModuleLoadData");
+    gpu.unload = (int (*)(void *))need(cuda, "cuModuleUnload");
+    gpu.find = (int (*)(void **, void *, const char *))need(cuda, "cuModuleGetFunction");
+    load_kernel(&gpu, 0);
+    task->kinds = task->kinds < 1 ? 1 : task->kinds;
     task->streams = task->streams < 1 ? 1 : task->streams > STREAMS ? STREAMS : task->streams;
     bool parts = strcmp(task->shape, "green") == 0;
     if (parts)
@@ -179,7 +197,7 @@ static double normal(uint64_t *dice)
 static uint64_t length_of(const struct task *task, uint64_t n, uint64_t *dice, unsigned *kind)
 {
     static const uint64_t tenths[] = {1, 10, 100};
-    *kind = 0;
+    *kind = (unsigned)(n % task->kinds);
     if (strcmp(task->shape, "lognormal") == 0)
         return (uint64_t)((double)task->kernel_ns * exp(normal(dice)));
     if (strcmp(task->shape, "mixed") != 0)
@@ -189,10 +207,12 @@ static uint64_t length_of(const struct task *task, uint64_t n, uint64_t *dice, u
 }
 
 /* One launch with what goes before and after it; its length. */
-static uint64_t one(const struct gpu *gpu, const struct task *task, uint64_t n, uint64_t *dice)
+static uint64_t one(struct gpu *gpu, const struct task *task, uint64_t n, uint64_t *dice)
 {
     void *stream = gpu->streams[n % task->streams];
     unsigned kind;
+    if (task->modules > 0 && n % task->modules == 0)
+        load_kernel(gpu, 1 + n / task->modules);
     uint64_t ns = length_of(task, n, dice, &kind);
     if (gpu->graph != NULL) {
         must(gpu->graph_launch(gpu->graph, stream), "cuGraphLaunch");
@@ -208,7 +228,7 @@ static int worker(char **argv)
     struct task task;
     void *cuda = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (cuda == NULL || sscanf(argv[2], TASK_FORMAT, task.shape, &task.kernel_ns, &task.start_ms, &task.pause_ns, &task.streams,
-                               &task.burst, &task.copy_bytes, &task.fill_bytes, &task.number) != TASK_WORDS)
+                               &task.burst, &task.copy_bytes, &task.fill_bytes, &task.kinds, &task.modules, &task.number) != TASK_WORDS)
         return 2;
     load_machine(cuda);
     struct gpu gpu = open_gpu(cuda, &task);
@@ -271,7 +291,8 @@ static void take(char *into, size_t bytes, const char *spec, const char *key, co
 static void take_task(char *into, size_t bytes, const char *spec, int number)
 {
     static const char *const words[][2] = {{"shape", "async"}, {"kernel", "1000000"}, {"start", "0"}, {"pause", "0"},
-                                           {"streams", "1"},   {"burst", "1"},        {"copy", "0"},  {"fill", "0"}};
+                                           {"streams", "1"},   {"burst", "1"},        {"copy", "0"},  {"fill", "0"},
+                                           {"kinds", "1"},     {"modules", "0"}};
     into[0] = '\0';
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         char word[32];
