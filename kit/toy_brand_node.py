@@ -11,7 +11,7 @@ from pumice.apps.node.brand import Brand
 from pumice.node.answer import Answer
 from pumice.node.device_list import Unit
 from pumice.node.effects import Effect, PatchNode, PatchPod
-from pumice.node.pods import Held, NodePod
+from pumice.node.pods import Container, Held, NodePod
 from pumice.node.protocol import Allocator, Refuse, Serve
 from pumice.ports.cards import LOST, CardEvent, CardFacts, CardReading
 from pumice.wire.objects import Node
@@ -48,11 +48,19 @@ class ToyAllocator(Allocator):
             if container is None:
                 continue
             assigned = parse(pod.annotations[ASSIGNED])
-            if gone := [uuid for uuid in assigned if uuid not in self._slices]:
-                return self.refuse(pod, f"this node has no card {gone[0]}")
-            answer = Answer(env={"TOY_CARDS": ",".join(assigned)})
-            return Serve(pod, container, answer, PatchPod.of(pod.metadata, {SERVED: "true"}), summary=render(assigned))
+            return self._serve(pod, container, assigned)
         return None
+
+    def owned(self, pods: Sequence[NodePod], pod: NodePod, container: str, held: Held, number: str) -> Serve | Refuse:
+        if ASSIGNED not in pod.annotations:
+            return self.refuse(pod, "no scheduler gave it cards")
+        return self._serve(pod, next(c for c in pod.containers if c.name == container), parse(pod.annotations[ASSIGNED]))
+
+    def _serve(self, pod: NodePod, container: Container, assigned: Mapping[str, int]) -> Serve | Refuse:
+        if gone := [uuid for uuid in assigned if uuid not in self._slices]:
+            return self.refuse(pod, f"this node has no card {gone[0]}")
+        patch = None if SERVED in pod.annotations else PatchPod.of(pod.metadata, {SERVED: "true"})
+        return Serve(pod, container, Answer(env={"TOY_CARDS": ",".join(assigned)}), patch, summary=render(assigned))
 
     def settled(self, served: Serve) -> None:
         self._served.add(served.pod.uid)

@@ -21,7 +21,7 @@ from pumice.wire.nvidia_vgpu import parse_pod_devices
 
 NUMBER = names.VGPU_NUMBER
 SIZES = (1000, 1000, 1000, 2000, 4000, 8000)
-ROOM = 32768
+ROOM, SHARES = 32768, 10
 
 
 @dataclass
@@ -64,18 +64,20 @@ class History:
             self.told.append(f"bound {name} {text}")
 
     def _part(self) -> list[tuple[str, int, int]]:
-        """Cards for one container, where there is room."""
-        size, wanted = self.dice.choice(SIZES), self.dice.choice((1, 1, 1, 2))
-        cards = self.dice.sample((A, B), wanted)
-        return [(card, size, 10) for card in cards if self._room(card) >= 2 * size] if wanted == 1 else [
-            (card, size, 10) for card in cards] if all(self._room(card) >= 2 * size for card in cards) else []
+        """Cards for one container, where there is room for two such."""
+        size = self.dice.choice(SIZES)
+        cards = self.dice.sample((A, B), self.dice.choice((1, 1, 1, 2)))
+        held = [self._held(card) for card in cards]
+        fits = all(memory + 2 * size <= ROOM and shares + 2 <= SHARES for memory, shares in held)
+        return [(card, size, 10) for card in cards] if fits else []
 
-    def _room(self, card: str) -> int:
-        held = 0
-        for pod in (*self.bound, *self.admitted):
-            for part in parse_pod_devices(pod["metadata"]["annotations"][names.VGPU_IDS]).containers:
-                held += sum(device.memory for device in part if device.uuid == card)
-        return ROOM - held
+    def _held(self, card: str) -> tuple[int, int]:
+        """Memory and shares."""
+        everybody = (*self.bound, *self.admitted)
+        devices = [device for pod in everybody
+                   for part in parse_pod_devices(pod["metadata"]["annotations"][names.VGPU_IDS]).containers
+                   for device in part if device.uuid == card]  # fmt: skip
+        return sum(device.memory for device in devices), len(devices)
 
     async def admit(self) -> None:
         """The kubelet takes one up: mostly the oldest."""
@@ -193,7 +195,8 @@ class History:
     async def start_plugin(self) -> None:
         self.plugin = AsyncExitStack()
         self.kubelet.registered.clear()
-        await self.plugin.enter_async_context(self.world.plugin())
+        more = {"named_shares": "on", "cdi_folder": self.kubelet.cdi_folder} if self.strict else {"named_shares": "off"}
+        await self.plugin.enter_async_context(self.world.plugin(**more))
         self.told.append("plugin started")
 
     async def restart_kubelet(self) -> None:

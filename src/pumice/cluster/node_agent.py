@@ -18,6 +18,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -179,7 +180,7 @@ def _plugin(settings: AgentSettings, mode: str, cluster: Cluster, clock: Clock, 
         return lambda: mindcluster_plugin.run(chips, cluster=cluster, clock=clock, dice=dice, stop=stop, ready=ready)
     if mode == "gpushare":
         legacy = gpushare_plugin.Settings(node_name=settings.node, device_plugin_dir=Path(settings.plugin_dir),
-                                          nvml=settings.nvml, booking_dirs=booking_dirs(os.environ))
+                                          nvml=settings.nvml, booking_dirs=booking_dirs(os.environ), **_named(settings))
         return lambda: gpushare_plugin.run(legacy, cluster=cluster, clock=clock, dice=dice, stop=stop, ready=ready)
     vgpu = vgpu_plugin.Settings(
         node_name=settings.node, device_plugin_dir=Path(settings.plugin_dir), hook_path=settings.hook_path,
@@ -187,7 +188,7 @@ def _plugin(settings: AgentSettings, mode: str, cluster: Cluster, clock: Clock, 
         nvml=settings.nvml, booking_dirs=booking_dirs(os.environ), cdi=_cdi(settings),
         response_options=ResponseOptions(strategies=strategies([os.environ.get(variables.DEVICE_LIST_STRATEGY, "")])),
         node_config=node_config_of(settings), hangup=begin_again, mps_root=settings.hook_path / "mps",
-        mps_program=str(Path(settings.machine, "bin", PROGRAM)) if settings.machine else PROGRAM,
+        mps_program=str(Path(settings.machine, "bin", PROGRAM)) if settings.machine else PROGRAM, **_named(settings),
     )  # fmt: skip
     return lambda: vgpu_plugin.run(vgpu, cluster=cluster, clock=clock, dice=dice, stop=stop, ready=ready)
 
@@ -237,18 +238,23 @@ def _cdi(settings: AgentSettings) -> CdiPlaces:
     return CdiPlaces(root, hook=str(nowhere / "hook"), driver_root=str(nowhere), inside=nowhere, mounted=nowhere)
 
 
+def _named(settings: AgentSettings) -> dict[str, Any]:
+    """Our own runtime heeds CDI devices."""
+    return {"named_shares": "on", "cdi_folder": Path(settings.directory, "cdi")}
+
+
 def _npus(settings: AgentSettings) -> ascend_plugin.Settings:
     return ascend_plugin.Settings(
         node_name=settings.node, device_plugin_dir=Path(settings.plugin_dir), dcmi=settings.npus,
         hook_path=Path(settings.directory, "vnpu"), booking_dirs=(), health_address=settings.address,
-        health_port=settings.npu_port, cleanup=True)  # fmt: skip
+        health_port=settings.npu_port, cleanup=True, **_named(settings))  # fmt: skip
 
 
 def _chips(settings: AgentSettings) -> mindcluster_plugin.Settings:
     return mindcluster_plugin.Settings(
         node_name=settings.node, device_plugin_dir=Path(settings.plugin_dir), dcmi=settings.npus,
         journal=Path(settings.directory, "vnpu"), booking_dirs=(), health_address=settings.address,
-        health_port=settings.npu_port, cleanup=True)  # fmt: skip
+        health_port=settings.npu_port, cleanup=True, **_named(settings))  # fmt: skip
 
 
 def _monitor(settings: AgentSettings) -> monitor.Settings:

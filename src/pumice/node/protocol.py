@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from pumice.node.answer import Answer
@@ -109,6 +110,8 @@ class Allocator(Protocol):
     """The reason of the Event that tells of a refused pod."""
     prefers: bool = False
     """Whether the kubelet shall ask ``prefer`` which devices it is to hand out."""
+    without: Mapping[str, str] = MappingProxyType({})
+    """The environment of a container whose share is not made yet: it sees no device, whatever its image says."""
 
     @abstractmethod
     def show(self, cards: Sequence[CardFacts], sick: Mapping[str, str]) -> None:
@@ -124,6 +127,12 @@ class Allocator(Protocol):
 
         ``held``: the containers for which the kubelet has written devices down; None when that cannot be told.
         """
+
+    @abstractmethod
+    def owned(self, pods: Sequence[NodePod], pod: NodePod, container: str, held: Held, number: str) -> Decision:
+        """What to do for one container of ``pod``, whose call is known to have been for it. Asked again it decides the same, and
+        writes nothing that stands there already. ``held``: the kubelet's record, with this container. ``number``: what chance
+        decides in the answer follows from it."""
 
     @abstractmethod
     def settled(self, served: Serve) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ ANNOTATION_PREFIX: Final = "cdi.k8s.io/"
 class DeviceNode(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     path: str
     host_path: str = ""
+    permissions: str = ""
 
 
 class Mount(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -66,6 +68,42 @@ class Specification(msgspec.Struct, frozen=True, rename="camel"):
     kind: str
     devices: tuple[Device, ...] = ()
     container_edits: Edits = NOTHING
+
+
+OWN_VENDOR: Final = "pumice.io"
+SHARE: Final = "share"
+"""Ours: one device for what one container is given, under a number that is used once."""
+OLDEST: Final = {"containerd": (2, 0), "cri-o": (1, 28), "pumice": (0, 0)}
+"""Runtimes by the name that they have in the node's status, and since when they heed CDI devices unless they are told not to."""
+OLDEST_KUBELET: Final = (1, 29)
+"""From this one on the kubelet passes on the CDI devices of an answer, unless it is told not to."""
+
+
+def share(number: str) -> str:
+    """The name by which an answer asks for a container's share."""
+    return f"{OWN_VENDOR}/{SHARE}={number}"
+
+
+def share_file_name(number: str) -> str:
+    return f"{OWN_VENDOR}-{SHARE}_{number}.json"
+
+
+def share_number(names: Iterable[str]) -> str:
+    """The number of the share that is among these names; empty where none is."""
+    of = share("")
+    return next((name.removeprefix(of) for name in names if name.startswith(of)), "")
+
+
+def heeded(runtime: str, kubelet: str) -> bool:
+    """Whether this runtime (``containerd://2.1.0``) and kubelet (``v1.36.1``) give containers CDI devices, as they come."""
+    name, _, version = runtime.partition("://")
+    oldest = OLDEST.get(name)
+    return oldest is not None and _release(version) >= oldest and _release(kubelet) >= OLDEST_KUBELET
+
+
+def _release(version: str) -> tuple[int, int]:
+    found = re.match(r"v?(\d{1,6})\.(\d{1,6})", version)
+    return (int(found[1]), int(found[2])) if found else (-1, -1)
 
 
 def qualified(device: str, of: str = GPU) -> str:

@@ -156,11 +156,17 @@ class NodeImage(Struct, rename="camel", gc=False):
     size_bytes: int = 0
 
 
+class NodeInfo(Struct, rename="camel", gc=False, frozen=True):
+    container_runtime_version: str = ""
+    kubelet_version: str = ""
+
+
 class NodeStatus(Struct, rename="camel", gc=False):
     allocatable: Quantities = {}
     capacity: Quantities = {}
     conditions: list[NodeCondition] = []
     images: list[NodeImage] | None = None
+    node_info: NodeInfo = NodeInfo()
 
 
 class Node(Struct, rename="camel", gc=False):

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from pumice.adapters.bookings.foreign import SHARED
-from pumice.apps.node.allocating import Prepare, Slicer
 from pumice.apps.node.control_daemons import ControlDaemons
+from pumice.apps.node.performing import Prepare, Slicer
 from pumice.apps.node.written_node import WrittenNode
 from pumice.apps.service.own_node import OwnNode
 from pumice.apps.service.worker import PATIENCE
@@ -27,7 +27,9 @@ class PluginSettings:
     ``nvml``: file or directory of the NVML library, empty for the system's. ``health_address``: where /healthz and /readyz are
     served; empty for nowhere. ``booking_dirs``: where `pumice run` books. ``cleanup``: a plugin that ends takes from the node
     object what it has said there. ``reload_every``: seconds between two looks at the configuration; ``hangup`` asks for one now.
-    ``driver_patience``: seconds for which a plugin that ends waits for the driver.
+    ``driver_patience``: seconds for which a plugin that ends waits for the driver. ``named_shares``: whether containers are given
+    CDI devices of a name that is used once (``on``, ``off``, or ``auto``: where the node's runtime is known to heed them), whose
+    files lie in ``cdi_folder``.
     """
 
     node_name: str
@@ -44,6 +46,8 @@ class PluginSettings:
     reload_every: float = 30.0
     driver_patience: float = PATIENCE
     hangup: asyncio.Event | None = None
+    named_shares: str = "auto"
+    cdi_folder: Path = Path("/var/run/cdi")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,5 +69,7 @@ class Brand:
     """Asked before an answer is given."""
     metrics: Callable[[Cards, OwnNode], Awaitable[list[Family]]] | None = None
     """What it tells of its cards, beside their health."""
+    by_name: bool = True
+    """Whether its containers can be given a device of a name that is used once."""
     outdated: Callable[[], Awaitable[None]] | None = None
     """Returns once the allocator was made by another configuration than there is now, or somebody asks to begin again."""

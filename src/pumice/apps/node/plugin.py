@@ -11,22 +11,24 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 
 from pumice.adapters.kubelet.checkpoint import devices_held, recorded
 from pumice.adapters.kubelet.endpoint import Endpoint, Options, device_list
 from pumice.apps.node.allocating import AllocateHandler, CountedHandler, GivingHandler
-from pumice.apps.node.brand import Brand
+from pumice.apps.node.brand import Brand, PluginSettings
 from pumice.apps.node.card_watch import CardWatch
 from pumice.apps.node.directories import make_directory
+from pumice.apps.node.naming import NamingHandler, unnamed
+from pumice.apps.node.performing import Performer
 from pumice.apps.node.registration import Registration
+from pumice.apps.node.share_files import ShareFiles
 from pumice.apps.node.written_node import WrittenNode
 from pumice.apps.service.tasks import first
 from pumice.model.errors import BadInput
 from pumice.node.device_list import MESSAGE_LIMIT, worst_size
 from pumice.node.effects import Effect, PatchNode, Tell
 from pumice.node.protocol import Allocator
-from pumice.wire.objects import Node
+from pumice.wire.objects import Node, NodeInfo
 
 log = logging.getLogger("pumice.node")
 LAST_WORDS = 2.0
@@ -36,15 +38,16 @@ LAST_WORDS = 2.0
 class Plugin:
     """Everything of one brand's plugin that outlives a registration."""
 
-    def __init__(self, allocator: Allocator, own: WrittenNode, watch: CardWatch, folder: Path, brand: Brand) -> None:
-        self._allocator, self._own, self._watch, self._folder = allocator, own, watch, folder
+    def __init__(self, allocator: Allocator, own: WrittenNode, watch: CardWatch, settings: PluginSettings, brand: Brand) -> None:
+        self._allocator, self._own, self._watch, self._settings = allocator, own, watch, settings
+        self._folder = settings.device_plugin_dir
         self._clock = own.clock
-        self._held = partial(devices_held, folder, allocator.resource)
-        self._record = partial(recorded, folder, allocator.resource)
+        self._held = partial(devices_held, self._folder, allocator.resource)
         self._slicer = brand.slicer(own, self._held) if brand.slicer else None
         watch.uncut = self._slicer.closed if self._slicer else None
-        self._prepare, self._daemons = brand.prepare, brand.daemons
-        self._handler = AllocateHandler(allocator, own, self._record, self._slicer, watch.soon, brand.learn, brand.prepare)
+        self._prepare, self._daemons, self._by_name = brand.prepare, brand.daemons, brand.by_name
+        self._performer = Performer(allocator, own, self._slicer, watch.soon, brand.learn, brand.prepare)
+        self._handler: NamingHandler | None = None
         self._resumed = False
         self._sick: dict[str, str] = {}
         self._registrations: dict[str, Registration] = {}
@@ -65,13 +68,16 @@ class Plugin:
             self._watch.unserved = self._daemons.closed
             await self._daemons.look()
             self._show()
-        self._registrations = {resource: self._registration(resource) for resource in self._servable()}
+        self._handler = handler = self._answering()
+        await handler.begin()
+        self._registrations = {resource: self._registration(resource, handler) for resource in self._servable()}
         if not self._registrations:
             log.warning("no cards on this node: nothing to register node=%s", self._own.name)
         await self._announce()
         async with asyncio.TaskGroup() as tasks:
             for registration in self._registrations.values():
                 tasks.create_task(registration.keep(self._clock))
+            tasks.create_task(handler.keep())
             await self._listening()
             shown = self._watch.sick
             await self._watch.settle()
@@ -82,7 +88,7 @@ class Plugin:
             tasks.create_task(self._watch.run())
             tasks.create_task(self._keep_advertised())
             tasks.create_task(self._follow_health())
-            tasks.create_task(self._handler.sweep())
+            tasks.create_task(self._performer.sweep())
             if self._slicer is not None:
                 tasks.create_task(self._slicer.keep())
             if self._daemons is not None:
@@ -150,12 +156,22 @@ class Plugin:
             elif units:
                 yield resource
 
-    def _registration(self, resource: str) -> Registration:
+    def _answering(self) -> NamingHandler:
+        """Who answers the kubelet, in the way that this node's runtime allows."""
+        settings, record = self._settings, partial(recorded, self._folder, self._allocator.resource)
+        info = self._own.node.status.node_info if self._own.node is not None else NodeInfo()
+        why = unnamed(settings, info) if self._by_name else "its cards have names of CDI devices themselves"
+        if why:
+            log.info("answers name no CDI device of their own: %s", why)
+        guessing = AllocateHandler(self._performer, record)
+        return NamingHandler(self._performer, record, ShareFiles(settings.cdi_folder), guessing, named=not why)
+
+    def _registration(self, resource: str, answering: NamingHandler) -> Registration:
         allocates = resource == self._allocator.resource
         options = Options(preferred=allocates and self._allocator.prefers, pre_start=allocates)
         given = resource in self._allocator.given
         giving = GivingHandler(self._allocator, resource, self._prepare) if given else CountedHandler()
-        handler = self._handler if allocates else giving
+        handler = answering if allocates else giving
         endpoint = Endpoint(self._folder, self._allocator.socket(resource), handler, options)
         registration = Registration(endpoint, resource, self._folder / "kubelet.sock", options)
         if allocates:
@@ -211,8 +227,9 @@ class Plugin:
         """All that is to be written on the node object now. What was handed out is told to schedulers there, because a pod's
         owner may change what stands on the pod."""
         effects = self._lacking(node) + self._books(node)
-        if self._handler.serving or any(pod.awaits(self._allocator.resource) for pod in self._own.pods):
-            self._handler.lock.busy()
-        effects += self._handler.lock.left(node)
+        serving = self._handler is not None and self._handler.serving
+        if serving or any(pod.awaits(self._allocator.resource) for pod in self._own.pods):
+            self._performer.lock.busy()
+        effects += self._performer.lock.left(node)
         stamp = datetime.fromtimestamp(self._clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return effects + self._allocator.upkeep(node, self._clock.monotonic(), stamp)

@@ -80,7 +80,7 @@ class Served:
         """One plugin after the other, each by the configuration of its time: what follows is what a new process would do."""
         brand = self.brand
         while True:
-            plugin = Plugin(await brand.allocator(), self.own, watch, self.settings.device_plugin_dir, brand)
+            plugin = Plugin(await brand.allocator(), self.own, watch, self.settings, brand)
             self.page.watch, self.page.missing = watch, plugin.missing
             try:
                 if brand.outdated is None:

@@ -15,12 +15,13 @@ from pumice.adapters.journal import FileJournal
 from pumice.adapters.mps import MpsPrograms
 from pumice.adapters.nvml import NvmlCards
 from pumice.adapters.nvml.slices import NvmlSlices
-from pumice.apps.node.allocating import PATIENCE, in_turn
+from pumice.apps.node.allocating import PATIENCE
 from pumice.apps.node.brand import Brand, PluginSettings
 from pumice.apps.node.cdi_files import CdiFiles, CdiPlaces, KeptFiles
 from pumice.apps.node.configuration import load_sharing, read_sharing
 from pumice.apps.node.control_daemons import ControlDaemons
 from pumice.apps.node.files import digests, install_files
+from pumice.apps.node.performing import in_turn
 from pumice.apps.node.serving import run_plugins
 from pumice.apps.node.slicing import Slicing
 from pumice.apps.service.device_config import load_device_config
@@ -95,7 +96,8 @@ def vgpu(
     daemons = ControlDaemons(MpsPrograms(settings.mps_root, settings.mps_program), clock) if settings.mps_root else None
     prepare = in_turn(*(part.prepare for part in (devices, daemons) if part is not None))
     brand = Brand("pumice-device-plugin", kept.allocator, partial(NvmlCards, settings.nvml), cards, outdated=kept.outdated,
-                  prepare=prepare, daemons=daemons)  # fmt: skip
+                  prepare=prepare, daemons=daemons,
+                  by_name=not settings.response_options.cdi)  # fmt: skip
     if settings.mig_strategy == "mixed":
         return brand
     cutter = Cutter(NvmlSlices(), FileJournal(settings.hook_path / "vgpu" / "mig.json"))

@@ -34,7 +34,7 @@ class OwnNode:
 
     def __init__(self, cluster: Cluster, name: str, *, clock: Clock, dice: random.Random, component: str) -> None:
         self.name, self.clock = name, clock
-        self._cluster, self._dice, self._component = cluster, dice, component
+        self._cluster, self.dice, self._component = cluster, dice, component
         self._pods: dict[str, NodePod] = {}
         self._gone: set[str] | None = None
         """Pods that the watch took away while a list is on its way."""
@@ -143,7 +143,7 @@ class OwnNode:
         now = self.clock.now()
         about = {"apiVersion": "v1", "kind": event.kind, "name": event.name, "namespace": event.namespace, "uid": event.uid}
         body = event_body(about, "Warning" if event.warning else "Normal", event.reason, event.message, self._component, now,
-                          suffix=f"{int(now * 1e9):x}{self._dice.getrandbits(16):04x}", host=self.name)  # fmt: skip
+                          suffix=f"{int(now * 1e9):x}{self.dice.getrandbits(16):04x}", host=self.name)  # fmt: skip
         try:
             await self._cluster.create(EVENTS, body, event.namespace or "default")
         except ApiError as error:

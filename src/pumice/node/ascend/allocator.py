@@ -13,14 +13,14 @@ from pumice.node.answer import Answer
 from pumice.node.ascend.answer import SoftPlaces, hard, soft
 from pumice.node.ascend.checks import Holding, beyond_the_card, held_by_others, holdings, other_than_asked
 from pumice.node.ascend.inventory import Handshake, NpuSharing, missing, units
-from pumice.node.ascend.matching import ALLOCATING, FAILED, Broken, Key, Work, after, lock_owner, next_work
+from pumice.node.ascend.matching import ALLOCATING, FAILED, Broken, Key, Work, after, lock_owner, next_work, work_of
 from pumice.node.device_list import MESSAGE_LIMIT, Unit, worst_size
 from pumice.node.effects import Effect, PatchNode, PatchPod, Tell
 from pumice.node.pods import Held, NodePod
 from pumice.node.protocol import Allocator, Conflict, Cut, Decision, Outdated, Refuse, Serve
 from pumice.ports.cards import CardFacts
 from pumice.ports.slices import Place
-from pumice.wire import names
+from pumice.wire import names, variables
 from pumice.wire.ascend_hami import (
     BIND_PHASE,
     NODE,
@@ -43,6 +43,7 @@ class NpuAllocator(Allocator):
 
     lock = names.NODE_LOCK_HAMI
     event = "NPUAllocationFailed"
+    without = MappingProxyType({variables.ASCEND_VISIBLE_DEVICES: ""})
 
     def __init__(self, node: str, sharing: NpuSharing, places: SoftPlaces | None = None, offset: float = 1.0) -> None:
         self._node, self._sharing, self._places = node, sharing, places or SoftPlaces()
@@ -98,6 +99,10 @@ class NpuAllocator(Allocator):
         if isinstance(found, Broken):
             return self.refuse(found.pod, found.reason)
         return None if found is None else self._answer(found, pods)
+
+    def owned(self, pods: Sequence[NodePod], pod: NodePod, container: str, held: Held, number: str) -> Decision:
+        found = work_of(pod, container, self._word, self.resource, self._served)
+        return self.refuse(found.pod, found.reason) if isinstance(found, Broken) else self._answer(found, pods)
 
     def _answer(self, work: Work, pods: Sequence[NodePod]) -> Decision:
         pod = work.pod

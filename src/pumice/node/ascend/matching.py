@@ -106,6 +106,31 @@ def _next_container(
     return None
 
 
+def work_of(pod: NodePod, name: str, word: str, resource: str, served: Set[Key]) -> Work | Broken:
+    """The work for one container of a pod, of which the kubelet has said that it has devices. Its containers may come in any
+    order, and more than once."""
+    notes = pod.annotations
+    if allocated_key(word) not in notes or notes.get(NODE) != pod.spec.node_name or not pod.bound:
+        return Broken(pod, _stranger(pod, word, resource))
+    given = parse_npu_devices(notes[allocated_key(word)]).slots
+    left = parse_npu_devices(notes.get(to_allocate_key(word), "")).slots
+    places = slots_of(pod.containers, len(given), resource)
+    if places is None or len(left) > len(given):
+        return Broken(pod, f"its annotation has {len(given)} slots, which fit no reading of its containers")
+    container = next((one for one in pod.containers if one.name == name), None)
+    if container is None or name not in places:
+        return Broken(pod, f"container {name} was given no card by a scheduler")
+    devices, count = given[places[name]], container.asks(resource)
+    if len(devices) != count:
+        return Broken(pod, f"device number not matched: annotation has {len(devices)}, request has {count}", begun=True)
+    done = {place for other, place in places.items() if (pod.uid, other) in served}  # the watch may be behind
+    open_ = [() if at in done else slot for at, slot in enumerate(left)]
+    place = places[name]
+    again = place >= len(open_) or not open_[place]
+    rest = [() if at == place else slot for at, slot in enumerate(open_)]
+    return Work(pod, container, devices, "" if again else render_npu_devices(rest), not again and not any(rest), begun=True)
+
+
 def slots_of(containers: Iterable[Container], count: int, resource: str) -> Mapping[str, int] | None:
     """Which slot belongs to which container that asks: HAMi writes one for every container, Volcano for those that ask, and none
     for an init container. None where the number fits neither: one that asks in an init container and was placed by Volcano."""

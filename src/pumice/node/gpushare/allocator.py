@@ -29,6 +29,7 @@ class ShareAllocator(Allocator):
 
     lock = names.NODE_LOCK_GPUSHARE
     event = "GPUAllocationFailed"
+    without = MappingProxyType({variables.NVIDIA_VISIBLE_DEVICES: "void"})
 
     def __init__(self, node: str, legacy: Legacy, cards: Sequence[CardFacts] = ()) -> None:
         self._node, self._legacy = node, legacy
@@ -58,6 +59,14 @@ class ShareAllocator(Allocator):
             if waiting and waiting[0].asks(self.resource) == len(ids):
                 return self._answer(pod, waiting[0], len(ids), last=len(waiting) == 1 and not _assigned(pod))
         return None
+
+    def owned(self, pods: Sequence[NodePod], pod: NodePod, container: str, held: Held, number: str) -> Serve | Refuse:
+        asking = self._asking(pod)
+        found = next((one for one in asking if one.name == container), None)
+        if found is None or names.GPU_INDEX not in pod.annotations:
+            return self.refuse(pod, f"container {container} was given no card by a scheduler")
+        last = not _assigned(pod) and all((pod.uid, one.name) in held for one in asking)
+        return self._answer(pod, found, found.asks(self.resource), last=last)
 
     def _waiting(self, pod: NodePod, held: Held | None) -> list[Container]:
         """The containers that still wait, in the kubelet's order. Those of an assigned pod wait only when the kubelet lost

@@ -10,7 +10,7 @@ from pumice.model.hardware.npu_slices import SliceKind
 from pumice.node.answer import Answer
 from pumice.node.device_list import Unit
 from pumice.node.effects import Effect, PatchNode, PatchPod, Tell
-from pumice.node.mindcluster.matching import Broken, Turn, next_turn
+from pumice.node.mindcluster.matching import Broken, Turn, next_turn, turn_of
 from pumice.node.pods import Held, NodePod
 from pumice.node.protocol import Allocator, Cut, Refuse, Serve
 from pumice.ports.cards import CardFacts
@@ -39,6 +39,7 @@ class ChipAllocator(Allocator):
 
     resource = NPU_CORE
     event = "NPUAllocationFailed"
+    without = MappingProxyType({variables.ASCEND_VISIBLE_DEVICES: ""})
 
     def __init__(self, node: str, kind: SliceKind, per_chip: int) -> None:
         self._node, self._kind, self._per_chip = node, kind, per_chip
@@ -82,6 +83,12 @@ class ChipAllocator(Allocator):
             return self.refuse(turn.pod, turn.reason)
         return None if turn is None else self._cut(turn, frozenset(ids))
 
+    def owned(self, pods: Sequence[NodePod], pod: NodePod, container: str, held: Held, number: str) -> Cut | Refuse:
+        turn = turn_of(pod, container, self._per_chip)
+        if isinstance(turn, Broken):
+            return self.refuse(turn.pod, turn.reason)
+        return self._cut(turn, held.get((pod.uid, container), frozenset()))
+
     def _cut(self, turn: Turn, ids: frozenset[str]) -> Cut | Refuse:
         chips, template = turn.assignment.chips, turn.assignment.template
         if strange := next((key for key in turn.pod.annotations if key.startswith(SOFT_SHARE_KEYS)), ""):
@@ -103,7 +110,8 @@ class ChipAllocator(Allocator):
     def _serve(self, turn: Turn, given: Mapping[Place, Slice]) -> Serve:
         """``given``: the slice by the place that was wanted; nothing for whole chips."""
         devices = [slice_.uuid for slice_ in given.values()] or [str(chip) for chip in turn.assignment.chips]
-        marked = PatchPod.of(turn.pod.metadata, {PREDICATE_TIME: TAKEN})
+        taken = turn.pod.annotations.get(PREDICATE_TIME) == TAKEN
+        marked = None if taken else PatchPod.of(turn.pod.metadata, {PREDICATE_TIME: TAKEN})
         what = f"{'vNPU' if given else 'chips'} {','.join(devices)} {turn.assignment.template or 'whole'}"
         return Serve(turn.pod, turn.container, _answer(devices, is_slice=bool(given)), marked, summary=what)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -59,11 +59,23 @@ def _turn(pod: NodePod, count: int, per_chip: int, served: Set[Key], held: Held 
         return None
     if pod.annotations.get(PREDICATE_TIME) == TAKEN and (held is None or pod.admitted):
         return None  # it was served, and nothing says that the kubelet lost the answer
+    return _assigned(pod, asking, per_chip)
+
+
+def turn_of(pod: NodePod, container: str, per_chip: int) -> Turn | Broken:
+    """The turn of a pod whose container has cores by the kubelet's record."""
+    asking = [one for one in pod.containers if one.asks(NPU_CORE)]
+    if container not in {one.name for one in asking}:
+        return Broken(pod, f"container {container} asks for no {NPU_CORE}")
+    return _assigned(pod, asking, per_chip)
+
+
+def _assigned(pod: NodePod, asking: Sequence[Container], per_chip: int) -> Turn | Broken:
     if len(asking) > 1:
         return Broken(pod, f"{len(asking)} of its containers ask for {NPU_CORE}; one may")
     if NPU_CORE not in pod.annotations or not pod.bound:
         return Broken(pod, STRANGER)
-    text = pod.annotations[NPU_CORE]
+    count, text = asking[0].asks(NPU_CORE), pod.annotations[NPU_CORE]
     assignment = parse_assignment(text)
     if assignment is None or _cores(assignment, per_chip) != count:
         return Broken(pod, f"annotation {NPU_CORE} {text[:80]!r} does not name what gives it {count} AI cores")

@@ -27,7 +27,7 @@ from pumice.node.vgpu.sharing import Sharing, needed_factor
 from pumice.node.vgpu.static import StaticSlices
 from pumice.ports.cards import CardFacts
 from pumice.ports.slices import Slice
-from pumice.wire import names
+from pumice.wire import names, variables
 from pumice.wire.device_config import NvidiaConfig
 from pumice.wire.objects import Node
 
@@ -40,6 +40,8 @@ class VgpuAllocator(Allocator):
     lock = names.NODE_LOCK_VGPU
     books = names.HANDED_OUT
     event = "VGPUAllocationFailed"
+    without = MappingProxyType({variables.NVIDIA_VISIBLE_DEVICES: "void"})
+
     def __init__(
         self,
         node: str,
@@ -154,6 +156,13 @@ class VgpuAllocator(Allocator):
         if isinstance(found, Unclear):
             who = " or ".join(sorted(pod.key for pod in found.pods))
             return Refuse(f"the call may be for pod {who}, which were given different shares; nobody is served by chance")
+        return self._decided(found, key, pods, self._dice)
+
+    def owned(self, pods: Sequence[NodePod], pod: NodePod, container: str, held: Held, number: str) -> Decision:
+        work = self._matcher.of(pod, container)
+        return self._decided(work, held.get((pod.uid, container), frozenset()), pods, random.Random(number))
+
+    def _decided(self, found: Work | Broken, key: frozenset[str], pods: Sequence[NodePod], dice: random.Random) -> Decision:
         if isinstance(found, Broken):
             return self.refuse(found.pod, found.reason, mark=found.placed)
         unfit = mps.refusal(found) if self._sharing.mps else ""
@@ -166,11 +175,13 @@ class VgpuAllocator(Allocator):
         if isinstance(wanted, str):
             return Outdated(found.pod, wanted)
         if wanted:
-            return Cut(found.pod, wanted, lambda slices: self._serve(found, key, pods, [slices[place] for place in wanted]))
-        return self._serve(found, key, pods)
+            return Cut(found.pod, wanted, lambda made: self._serve(found, key, pods, dice, [made[place] for place in wanted]))
+        return self._serve(found, key, pods, dice)
 
-    def _serve(self, work: Work, ids: frozenset[str], pods: Sequence[NodePod], slices: Sequence[Slice] = ()) -> Serve:
-        answer = build(work, self._cards, self._sharing, self._response_options, self._dice, slices)
+    def _serve(
+        self, work: Work, ids: frozenset[str], pods: Sequence[NodePod], dice: random.Random, slices: Sequence[Slice] = ()
+    ) -> Serve:
+        answer = build(work, self._cards, self._sharing, self._response_options, dice, slices)
         return Serve(
             work.pod,
             work.container,

@@ -126,6 +126,47 @@ class Matcher:
         """What this one pod still waits for, if it is so many devices."""
         return self._next([pod], count, held)
 
+    def of(self, pod: NodePod, name: str) -> Work | Broken:
+        """What one container of this pod waits for, of which the kubelet has said that it has devices. Its containers may come in
+        any order, and more than once."""
+        notes, counts = pod.annotations, self._counts(pod)
+        if notes.get(names.VGPU_NODE) != self._node:
+            return self._stranger(pod) or Broken(pod, f"none of its containers asks for {self._number}", counts)
+        if not pod.bound:
+            return Broken(pod, "cards are written on it, but no scheduler bound it here", counts, placed=False)
+        given = parse_pod_devices(notes.get(names.VGPU_IDS, ""))
+        left = parse_pod_devices(notes.get(names.DEVICES_TO_ALLOCATE, ""))
+        order = turns(pod, len(given.containers), self._number, self._memory)
+        if isinstance(order, str) or (flaw := _flaw(given, left)):
+            return Broken(pod, order if isinstance(order, str) else flaw, counts)
+        turn = next((turn for turn in order if turn.container.name == name), None)
+        if turn is None:
+            return Broken(pod, f"container {name} asks for no {self._number}", counts)
+        if turn.part is None:
+            return self._borrow(pod, turn.container, given.containers, begun=True)
+        devices, asked = given.containers[turn.part], turn.container.asks(self._number)
+        if len(devices) != asked:
+            return Broken(pod, f"container {name} asks for {asked} cards and was assigned {len(devices)}", counts)
+        served = self._served.get(pod.uid, Served()).segments  # the watch may be behind
+        parts = [() if at in served else part for at, part in enumerate(left.containers)]
+        parts += [()] * (len(given.containers) - len(parts))
+        if not parts[turn.part]:
+            return Work(pod, turn.part, turn.container, devices, begun=True, again=True, parts=len(parts))
+        return self._alone(pod, turn, order, parts, devices)
+
+    def _alone(
+        self, pod: NodePod, turn: Turn, order: Sequence[Turn], parts: Sequence[tuple[PodDevice, ...]],
+        devices: tuple[PodDevice, ...],
+    ) -> Work:  # fmt: skip
+        """With this part of the assignment the service of no other container begins or ends."""
+        others = [t for t in order if t is not turn and t.part is not None and parts[t.part]]
+        last = not any(other.container.asks(self._number) for other in others)
+        passed = ", ".join(other.container.name for other in others) if last else ""
+        warning = f"no GPU for {passed}: it asks for {self._memory} without {self._number}" if passed else ""
+        text = render_pod_devices([() if last or at == turn.part else part for at, part in enumerate(parts)])
+        segment = -1 if turn.part is None else turn.part
+        return Work(pod, segment, turn.container, devices, text, last, begun=True, warning=warning, parts=len(parts))
+
     def kubelet_restarted(self) -> None:
         """A kubelet registered us anew: what its predecessor was answered counts only where it was written down."""
         self._served.clear()

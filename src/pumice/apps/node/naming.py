@@ -1,0 +1,292 @@
+"""Answers calls with the name of a CDI device that is used once, and has it made when the kubelet's record says whose it is.
+
+Allocate names no pod. Right after it the kubelet writes its record, in which the answer, and so the name, stands under a pod and
+a container: then the share is made, booked and written on the pod, and the node's lock is given back, without waiting for an
+image. PreStartContainer comes before the runtime makes the container and sees to it that all this was done. A name whose device
+is missing makes the runtime refuse the container, and the kubelet tries again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from pumice.adapters.kubelet.checkpoint import Recorded
+from pumice.adapters.kubelet.endpoint import PluginError
+from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
+from pumice.apps.node.allocating import PATIENCE, AllocateHandler
+from pumice.apps.node.brand import PluginSettings
+from pumice.apps.node.performing import Performer
+from pumice.apps.node.share_files import ShareFiles, elsewhere_than_root
+from pumice.apps.service.tasks import Signal, first
+from pumice.model.errors import PumiceError
+from pumice.node.pods import Container, Held, NodePod
+from pumice.node.protocol import Conflict, Refuse, Serve
+from pumice.node.share_file import share_file
+from pumice.wire import cdi
+from pumice.wire.objects import NodeInfo
+
+log = logging.getLogger("pumice.node")
+
+FIRST_LOOK, LAST_LOOK = 0.005, 0.5
+"""Seconds after an answer until the record is looked at, and at most between two looks."""
+UNCLAIMED = 120.0
+"""Seconds after which an answer that the record does not have was for nobody: the kubelet refused the pod for another reason."""
+TRY_AGAIN = 1.0
+"""Seconds after which somebody whose share could not be made is tried again, though nothing was heard."""
+IN_TIME = 25.0
+"""Seconds that a start waits for its share: the kubelet gives PreStartContainer 30."""
+SWEEP_EVERY = 60.0
+
+
+@dataclass(slots=True)
+class Claim:
+    """An answer of which the record says whose it is. ``error``: why it has no share yet, or ``ended``: never will."""
+
+    one: Recorded
+    since: float
+    error: str = ""
+    done: bool = False
+    ended: bool = False
+    alone: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class NamingHandler:
+    """``record``: the kubelet's, of this resource. Where shares have no names (``named``), or had none when a container was
+    answered that is there still, ``guessing`` answers and checks."""
+
+    def __init__(self, performer: Performer, record: Callable[[], Sequence[Recorded] | None], files: ShareFiles,
+                 guessing: AllocateHandler, *, named: bool) -> None:  # fmt: skip
+        self._performer, self._read, self._files = performer, record, files
+        self._guessing, self._named = guessing, named
+        self._allocator, self._own = performer.allocator, performer.own
+        self._asked: dict[str, float] = {}
+        """When a number was answered that the record has not shown yet."""
+        self._claims: dict[str, Claim] = {}
+        self._one_at_a_time = asyncio.Lock()
+        self._performing = asyncio.Lock()
+        self._answered = Signal()
+        self._swept = float("-inf")
+        self._held: Held = {}
+        """The record as it was seen last."""
+
+    # -- what the kubelet asks ---------------------------------------------------------------------------------------------
+
+    async def prefer(self, available: Sequence[str], must: Sequence[str], size: int) -> list[str]:
+        return await self._guessing.prefer(available, must, size)
+
+    async def allocate(self, ids: Sequence[str]) -> Any:
+        if not self._named:
+            return await self._guessing.allocate(ids)
+        async with self._one_at_a_time:
+            self._performer.lock.busy()
+            record = await asyncio.to_thread(self._read) or ()
+            if (refused := await self._hopeless(ids, record)) is not None:
+                raise refused
+            number = self._new_number(record)
+            self._asked[number] = self._own.clock.monotonic()
+            self._answered.fire()
+            device = pb.CDIDevice(name=cdi.share(number))
+            return pb.ContainerAllocateResponse(envs=dict(self._allocator.without), cdi_devices=[device])
+
+    async def pre_start(self, ids: Sequence[str]) -> None:
+        record = await asyncio.to_thread(self._read)
+        self._look(record)
+        holders = [one for one in record or () if one.ids == frozenset(ids) and self._there(one)]
+        if not holders:
+            raise PluginError("the kubelet's record of devices does not say yet whose these are")
+        if any(not cdi.share_number(one.cdi) for one in holders):
+            await self._guessing.pre_start(ids)
+        for one in holders:
+            if (number := cdi.share_number(one.cdi)) and (error := await self._made_in_time(number)):
+                raise PluginError(error)
+
+    @property
+    def serving(self) -> bool:
+        """Whether a pod waits for its share."""
+        waiting = any(not (claim.done or claim.ended) for claim in self._claims.values())
+        return self._guessing.serving or bool(self._asked) or waiting
+
+    # -- what goes on beside -----------------------------------------------------------------------------------------------
+
+    async def begin(self) -> None:
+        """Have everybody's share there whom the record names: a boot empties the folder. Whose share cannot be made now is tried
+        again later."""
+        self._look(await asyncio.to_thread(self._read))
+        await self._settle_all()
+
+    async def keep(self) -> None:
+        """Make shares as soon as the record says whose they are."""
+        pause = FIRST_LOOK
+        while True:
+            answered, changed = self._answered.wait(), self._own.pods_changed.wait()
+            if self._asked or self._due():
+                record = await asyncio.to_thread(self._read)
+                self._look(record)
+                await self._settle_all()
+                self._sweep(record)
+            pause = min(2 * pause, LAST_LOOK) if self._asked else FIRST_LOOK
+            waits = self._own.clock.sleep(pause if self._asked else TRY_AGAIN if self.serving else SWEEP_EVERY)
+            if await first(answered, changed, waits) == 0:
+                pause = FIRST_LOOK
+                await self._own.clock.sleep(pause)
+
+    def _due(self) -> bool:
+        return self.serving or self._own.clock.monotonic() >= self._swept + SWEEP_EVERY
+
+    def _sweep(self, record: Sequence[Recorded] | None) -> None:
+        """Forget what the record does not have any more."""
+        now = self._own.clock.monotonic()
+        self._asked = {number: since for number, since in self._asked.items() if now < since + UNCLAIMED}
+        if record is None or now < self._swept + SWEEP_EVERY:
+            return
+        self._swept = now
+        known = {cdi.share_number(one.cdi) for one in record}
+        self._claims = {number: claim for number, claim in self._claims.items() if number in known}
+        self._files.keep({*known, *self._asked})
+
+    def _look(self, record: Sequence[Recorded] | None) -> None:
+        """Take up what the record says of numbers."""
+        now = self._own.clock.monotonic()
+        for one in record or ():
+            if number := cdi.share_number(one.cdi):
+                self._asked.pop(number, None)
+                self._claims.setdefault(number, Claim(one, now))
+        if record is not None:
+            self._held = _held(record)
+            known = {cdi.share_number(one.cdi) for one in record}
+            for number in [number for number in self._claims if number not in known]:
+                del self._claims[number]
+
+    def _new_number(self, record: Sequence[Recorded]) -> str:
+        taken = {cdi.share_number(one.cdi) for one in record} | self._files.numbers() | self._asked.keys()
+        while (number := uuid.UUID(int=self._own.dice.getrandbits(128), version=4).hex) in taken:
+            pass
+        return number
+
+    # -- whose it is -------------------------------------------------------------------------------------------------------
+
+    async def _hopeless(self, ids: Sequence[str], record: Sequence[Recorded]) -> PluginError | None:
+        """The refusal where there is nobody whom the call may be for, or one alone who cannot be served: the kubelet then rejects
+        the pod at once. Where there are several, the record will tell."""
+        served = {(one.pod, one.container) for one in record}
+        for listed in (False, True):
+            if listed and not await self._performer.listed():
+                return None
+            waiting = list(self._waiting(len(ids), served))
+            if len({pod.uid for pod, _ in waiting}) > 1:
+                return None
+            if not waiting:
+                continue
+            pod, container = waiting[0]
+            held = {**_held(record), (pod.uid, container.name): frozenset(ids)}
+            found = await self._performer.tried(partial(self._allocator.owned, self._own.pods, pod, container.name, held, ""))
+            if not isinstance(found, Refuse):
+                return None
+            if listed:
+                return await self._performer.refuse(found)
+        return await self._performer.refuse(Refuse(self._allocator.nobody(len(ids))))
+
+    def _waiting(self, count: int, served: set[tuple[str, str]]) -> Iterator[tuple[NodePod, Container]]:
+        for pod in self._own.pods:
+            if pod.finished or pod.mirror or pod.turned_away:
+                continue
+            for container in pod.containers:
+                if container.asks(self._allocator.resource) == count and (pod.uid, container.name) not in served:
+                    yield pod, container
+                    break
+
+    def _there(self, one: Recorded) -> bool:
+        """Whether it may still start: whom the API server has not shown us may."""
+        pod = self._pod(one)
+        return pod is None or not pod.finished
+
+    def _pod(self, one: Recorded) -> NodePod | None:
+        return next((pod for pod in self._own.pods if pod.uid == one.pod), None)
+
+    # -- its share ---------------------------------------------------------------------------------------------------------
+
+    async def _settle_all(self) -> None:
+        for number, claim in list(self._claims.items()):
+            if not (claim.done or claim.ended):
+                await self._settle(number, claim)
+
+    async def _made_in_time(self, number: str) -> str:
+        """Why the share is not there; empty where it is."""
+        claim = self._claims[number]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(IN_TIME):
+                await self._settle(number, claim)
+                return claim.error
+        return "its share is still being made"
+
+    async def _settle(self, number: str, claim: Claim) -> None:
+        """Make the share unless it is there."""
+        async with claim.alone:
+            if claim.ended or (claim.done and self._files.has(number)):
+                return
+            async with self._performing:
+                try:
+                    claim.error = await self._make(number, claim)
+                except (PumiceError, OSError) as error:
+                    claim.error = str(error)
+            claim.done = not claim.error
+            if claim.error:
+                log.info("pod UID %s container %s waits for its share: %s", claim.one.pod, claim.one.container, claim.error)
+
+    async def _make(self, number: str, claim: Claim) -> str:
+        one = claim.one
+        if (pod := self._pod(one)) is None:
+            listed = await self._performer.listed()
+            if (pod := self._pod(one)) is None:
+                return "the API server does not name its pod" if listed else "the API server does not say who is there"
+        if pod.finished:
+            return "its pod has ended"
+        there = self._files.has(number)
+        decision = await self._performer.decided(
+            lambda: self._allocator.owned(self._own.pods, pod, one.container, self._held, number))
+        match decision:
+            case Conflict() if not there:
+                if self._own.clock.monotonic() < claim.since + max(PATIENCE, decision.patience):
+                    return decision.reason
+                decision = self._allocator.refuse(pod, decision.reason)
+            case Serve():
+                return await self._serve(number, decision, there)
+        if there or not isinstance(decision, Refuse):
+            return ""  # it was served, and runs or may start again with what it has
+        claim.ended = True
+        return str(await self._performer.end(pod, decision))
+
+    async def _serve(self, number: str, decision: Serve, there: bool) -> str:
+        if not there:
+            await self._performer.make(decision.answer)
+            await asyncio.to_thread(self._files.write, number, share_file(number, decision.answer))
+        if decision.patch is not None and (refused := await self._performer.write(decision.patch)) is not None:
+            return f"its annotations could not be written: {refused}"
+        if decision.patch is not None or not there:
+            await self._performer.settle(decision)
+        return ""
+
+
+def _held(record: Sequence[Recorded]) -> Held:
+    return {(one.pod, one.container): one.ids for one in record}
+
+
+def unnamed(settings: PluginSettings, node: NodeInfo) -> str:
+    """Why this node's containers cannot be given devices of a name that is used once; empty where they can."""
+    if settings.named_shares == "off":
+        return "--cdi is off"
+    if settings.named_shares == "on":
+        return ""
+    if not cdi.heeded(node.container_runtime_version, node.kubelet_version):
+        versions = f"{node.container_runtime_version or '(unknown)'} under kubelet {node.kubelet_version or '(unknown)'}"
+        return f"{versions} is not known to heed CDI devices; where it does, say --cdi on"
+    if not elsewhere_than_root(settings.cdi_folder):
+        return f"{settings.cdi_folder} cannot be written, or is not the host's here"
+    return ""

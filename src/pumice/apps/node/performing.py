@@ -1,0 +1,170 @@
+"""Performs what an allocator decides for one container: slices, files, the pod's annotations, the node's lock; or its refusal."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Protocol
+
+from pumice.adapters.kubelet.endpoint import PluginError
+from pumice.apps.node.directories import make_directory
+from pumice.apps.node.files import install_files
+from pumice.apps.node.node_lock import NodeLock
+from pumice.apps.node.written_node import ANSWER, WrittenNode, answered, persist
+from pumice.apps.service.tasks import first
+from pumice.node.answer import Answer
+from pumice.node.effects import EndPod, PatchPod
+from pumice.node.pods import NodePod
+from pumice.node.protocol import Allocator, Conflict, Cut, Decision, Outdated, Refuse, Repeat, Serve
+from pumice.ports.cards import CardFacts
+from pumice.ports.cluster import ApiError
+from pumice.wire import names
+
+log = logging.getLogger("pumice.node")
+
+SWEEP_AGAIN = 5.0
+"""Seconds after which a pod is marked again that could not be."""
+CONFLICTS = (0.1, 0.4, 1.0)
+"""Pauses in seconds before a write is tried again that met a conflict, while the pod is there."""
+
+Prepare = Callable[[Answer], Awaitable[None]]
+"""Has what an answer names be there before it is given, beside its own directories and files. Raises PumiceError."""
+
+
+def in_turn(*parts: Prepare) -> Prepare | None:
+    """All of them; None where there is none."""
+
+    async def prepare(answer: Answer) -> None:
+        for part in parts:
+            await part(answer)
+
+    return prepare if parts else None
+
+
+class Slicer(Protocol):
+    """Who has a brand's cards cut into slices (``slicing.py``)."""
+
+    def closed(self, cards: Iterable[str]) -> dict[str, str]:
+        """The cards that cannot be cut, and why. Blocks, and is called from another thread."""
+        ...
+
+    def look(self) -> None:
+        """Take notice of the pods as they are now."""
+        ...
+
+    async def start(self, cards: Iterable[CardFacts]) -> None:
+        """Put right what a crash or a boot has left."""
+        ...
+
+    async def cut(self, wanted: Cut) -> Serve | Conflict:
+        """The pod's slices, found or made; a conflict where they cannot be had as things are."""
+        ...
+
+    async def keep(self) -> None:
+        """What is to be done from time to time, beside everything else, until cancelled."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Performer:
+    """The hand of one brand's plugin. ``refused`` is told of every pod that was; ``learn`` reads the allocator's configuration
+    again; ``prepare`` is asked before an answer counts."""
+
+    def __init__(self, allocator: Allocator, own: WrittenNode, slicer: Slicer | None = None,
+                 refused: Callable[[], None] = lambda: None, learn: Callable[[Allocator], Awaitable[None]] | None = None,
+                 prepare: Prepare | None = None) -> None:  # fmt: skip
+        self.allocator, self.own, self.slicer = allocator, own, slicer
+        self._refused, self._learn, self._prepare = refused, learn, prepare
+        self._ended: set[str] = set()
+        """Pods that were ended because no container of theirs may start."""
+        self.lock = NodeLock(own, allocator.lock)
+
+    async def decided(self, decide: Callable[[], Decision | None]) -> Serve | Repeat | Refuse | Conflict | None:
+        """The decision by the configuration as it is now, with the slices that it wants."""
+        decision = await self.tried(decide)
+        if not isinstance(decision, Cut):
+            return decision
+        if self.slicer is None:
+            return self.allocator.refuse(decision.pod, "its slices cannot be cut here")
+        return await self.slicer.cut(decision)
+
+    async def tried(self, decide: Callable[[], Decision | None]) -> Serve | Repeat | Refuse | Conflict | Cut | None:
+        """The decision by the configuration as it is now; nothing is cut."""
+        decision = decide()
+        if isinstance(decision, Outdated) and self._learn is not None:
+            await self._learn(self.allocator)
+            decision = decide()
+        return self.allocator.refuse(decision.pod, decision.reason) if isinstance(decision, Outdated) else decision
+
+    async def make(self, answer: Answer) -> None:
+        """Have what the answer names be there. Raises PumiceError or OSError."""
+        if self._prepare is not None:
+            await self._prepare(answer)
+        for directory in answer.directories:
+            await asyncio.to_thread(make_directory, directory)
+        await asyncio.to_thread(install_files, answer.files)
+
+    async def write(self, patch: PatchPod) -> ApiError | None:
+        """The last refusal; None once it is written. A conflict says that somebody was quicker, or that another pod has the name:
+        while a list names the pod it is tried again (spec nvidia-device-plugin 11.2)."""
+        for pause in (*CONFLICTS, 0.0):
+            refused = await persist(lambda: self.own.perform(patch), self.own.clock)
+            if refused is None or refused.code != 409 or not await self.listed():
+                break
+            if not pause or patch.uid not in {pod.uid for pod in self.own.pods}:
+                break
+            await self.own.clock.sleep(pause)
+        return refused
+
+    async def listed(self) -> bool:
+        """Look at the pods past the watch, where the API server answers."""
+        try:
+            await answered(self.own.relist())
+        except ApiError:
+            return False
+        return True
+
+    async def settle(self, decision: Serve) -> None:
+        """What was decided is written: take it into the books, tell of it, and give the lock back."""
+        self.allocator.settled(decision)
+        self.own.node_changed.fire()  # what was handed out is told on the node
+        for note in decision.notes:
+            await self.own.perform_soon(note, "telling of it", ANSWER)
+        if decision.finished:
+            await self.lock.release()
+        log.info("served pod=%s container=%s %s", decision.pod.key, decision.container.name, decision.summary)
+
+    async def refuse(self, decision: Refuse) -> PluginError:
+        log.warning("refused: %s", decision.reason)
+        self._refused()
+        for effect in decision.effects:
+            await self.own.perform_soon(effect, "marking the pod", ANSWER)
+        await self.lock.release()
+        return PluginError(decision.reason)
+
+    async def sweep(self) -> None:
+        """Mark pods that ended while they were allocating, now and whenever the pods change."""
+        while True:
+            changed = self.own.pods_changed.wait()
+            if self.slicer is not None:
+                self.slicer.look()
+            done = True
+            for patch in self.allocator.sweep(self.own.pods):
+                if await self.own.perform_soon(patch, f"marking pod {patch.namespace}/{patch.name}"):
+                    log.info("pod ended while allocating pod=%s/%s", patch.namespace, patch.name)
+                    await self.lock.release()
+                else:
+                    done = False
+            await (changed if done else first(changed, self.own.clock.sleep(SWEEP_AGAIN)))
+
+    async def end(self, pod: NodePod, decision: Refuse) -> PluginError:
+        """Refuse a pod that the kubelet has admitted already: it is to end."""
+        if pod.uid in self._ended:
+            return PluginError(decision.reason)
+        error = await self.refuse(decision)
+        ending = EndPod.of(pod.metadata, names.NOT_ITS_DEVICES, decision.reason)
+        if await self.own.perform_soon(ending, "ending the pod", ANSWER):
+            self._ended = {pod.uid, *self._ended & {there.uid for there in self.own.pods}}
+        return error
