@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 import random
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -250,10 +251,13 @@ class History:
                 if pod in self.admitted:
                     await self.start_one(pod, each, tries=6)
         assert not self.strict or not self.refused, (self.refused, self.told)
-        await self.world.cluster.until(lambda: self._booked(), 60)
+        with suppress(TimeoutError):
+            await self.world.cluster.until(lambda: operator.eq(*self._booked()), 60)
+        held, due = self._booked()
+        assert held == due, (held, due, self.told)
 
-    def _booked(self) -> bool:
-        """What was handed out by the plugin's word is what those who are there were given."""
+    def _booked(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What was handed out by the plugin's word, and what those who are there were given."""
         from pumice.wire.handed_out import parse_handed_out
 
         text = self.world.cluster.notes("nodes", self.world.settings.node_name).get(names.HANDED_OUT, "")
@@ -263,7 +267,7 @@ class History:
         for pod in self.admitted:
             parts = parse_pod_devices(pod["metadata"]["annotations"][names.VGPU_IDS]).containers
             due[pod["metadata"]["uid"]] = [sorted((d.uuid, d.memory, d.cores) for d in part) for part in parts]
-        return held == due
+        return held, due
 
 
 async def play(world: World, seed: int, steps: int = 25, strict: bool = False) -> History:

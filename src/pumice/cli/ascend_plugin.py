@@ -9,7 +9,17 @@ from typing import Annotated
 from pumice.cli import flags
 from pumice.cli.daemon import Kubeconfig, LogAs, LogLevel, run_daemon
 from pumice.cli.log_options import LogFormat, setup_logging
-from pumice.cli.plugin_options import KUBELET_SOCKET, Cleanup, FailOnInit, HealthAddress, Socket, common
+from pumice.cli.plugin_options import (
+    KUBELET_SOCKET,
+    Cdi,
+    CdiRoot,
+    CdiShares,
+    Cleanup,
+    FailOnInit,
+    HealthAddress,
+    Socket,
+    common,
+)
 from pumice.model.errors import BadInput
 from pumice.node.ascend.ownership import MODES as SWEEPS
 from pumice.wire import variables
@@ -59,6 +69,8 @@ def ascend(
     ),
     dcmi: Annotated[str, flags.Option(envvar=variables.DCMI, help="DCMI library or its folder; empty: the driver's.")] = "",
     fail_on_init_error: FailOnInit = True,
+    cdi: CdiShares = Cdi.AUTO,
+    cdi_root: CdiRoot = "",
     health_bind_address: HealthAddress = "",
     soft_share: Annotated[str, flags.Option("--soft-share-dev-config-dir", "--softShareDevConfigDir", hidden=True)] = "",
     log_format: LogAs = LogFormat.TEXT,
@@ -76,7 +88,8 @@ def ascend(
     if soft_share:
         raise BadInput(f"--softShareDevConfigDir {SOFT_SHARE_NOT_SERVED}")
     _check_mode(ctx, mode)
-    said = {**common(node, kubelet_socket, "", fail_on_init_error, health_bind_address), "cleanup": cleanup_on_exit}
+    said = common(node, kubelet_socket, "", fail_on_init_error, health_bind_address, cdi, cdi_root)
+    said["cleanup"] = cleanup_on_exit
     setup_logging(log_format, log_level)
     if mode is NpuMode.MINDCLUSTER:
         chips = mindcluster_plugin.Settings(

@@ -9,7 +9,18 @@ from typing import Annotated, Any
 from pumice.cli import flags
 from pumice.cli.daemon import Kubeconfig, LogAs, LogLevel, run_daemon
 from pumice.cli.log_options import LogFormat, setup_logging
-from pumice.cli.plugin_options import KUBELET_SOCKET, FailOnInit, HealthAddress, NodeName, Nvml, Socket, common
+from pumice.cli.plugin_options import (
+    KUBELET_SOCKET,
+    Cdi,
+    CdiRoot,
+    CdiShares,
+    FailOnInit,
+    HealthAddress,
+    NodeName,
+    Nvml,
+    Socket,
+    common,
+)
 from pumice.model.errors import BadInput
 from pumice.wire import variables
 
@@ -27,6 +38,8 @@ def gpushare(
     ] = None,
     nvml: Nvml = "",
     fail_on_init_error: FailOnInit = True,
+    cdi: CdiShares = Cdi.AUTO,
+    cdi_root: CdiRoot = "",
     health_bind_address: HealthAddress = "",
     log_format: LogAs = LogFormat.TEXT,
     log_level: LogLevel = "",
@@ -40,7 +53,7 @@ def gpushare(
     if config_file is not None:
         _check_config_file(config_file)
     settings = gpushare_plugin.Settings(
-        **common(node, kubelet_socket, nvml, fail_on_init_error, health_bind_address),
+        **common(node, kubelet_socket, nvml, fail_on_init_error, health_bind_address, cdi, cdi_root),
         legacy=Legacy(gpu_strategy, gpu_memory_factor),
     )
     setup_logging(log_format, log_level)

@@ -111,7 +111,6 @@ Discovery = Annotated[str, _of("--device-discovery-strategy", env="DEVICE_DISCOV
 ImexIds = Annotated[str, _of("--imex-channel-ids", env="IMEX_CHANNEL_IDS", text="Empty: no channels are handed out.")]
 ImexRequired = Annotated[bool, _of("--imex-required", env="IMEX_REQUIRED", text="Not served.")]
 MpsRoot = Annotated[Path | None, _of("--mps-root", env="MPS_ROOT", text="Host folder of MPS's pipes, for operatingmode mps.")]
-CdiRoot = Annotated[str, _of("--cdi-root", env="CDI_ROOT", text=f"Where the file of CDI devices is written.{WITH_CDI}")]
 CdiPrefix = Annotated[str, _of("--cdi-annotation-prefix", env="CDI_ANNOTATION_PREFIX", text="Of the answer's annotation.")]
 CdiHook = Annotated[
     str, _of("--nvidia-cdi-hook-path", "--nvidia-ctk-path", env=[*variables.CDI_HOOK_PATHS],

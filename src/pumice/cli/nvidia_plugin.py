@@ -8,7 +8,19 @@ from pathlib import Path
 from pumice.cli import nvidia_flags as flags
 from pumice.cli.daemon import Kubeconfig, LogAs, LogLevel, run_daemon
 from pumice.cli.log_options import LogFormat, setup_logging
-from pumice.cli.plugin_options import KUBELET_SOCKET, Cleanup, FailOnInit, HealthAddress, NodeName, Nvml, Socket, common
+from pumice.cli.plugin_options import (
+    KUBELET_SOCKET,
+    Cdi,
+    CdiRoot,
+    CdiShares,
+    Cleanup,
+    FailOnInit,
+    HealthAddress,
+    NodeName,
+    Nvml,
+    Socket,
+    common,
+)
 from pumice.ports.mps import PROGRAM
 from pumice.wire.device_lists import strategies
 
@@ -50,7 +62,8 @@ def nvidia(
     imex_required: flags.ImexRequired = False,
     mps_root: flags.MpsRoot = None,
     mps_control: flags.MpsControl = PROGRAM,
-    cdi_root: flags.CdiRoot = "",
+    cdi: CdiShares = Cdi.AUTO,
+    cdi_root: CdiRoot = "",
     cdi_annotation_prefix: flags.CdiPrefix = "",
     nvidia_cdi_hook_path: flags.CdiHook = "",
     cdi_feature_flags: flags.CdiFeatures = "",
@@ -84,12 +97,12 @@ def nvidia(
     )
     if not options.cdi:
         flags.say_without_effect(
-            cdi_annotation_prefix=cdi_annotation_prefix, cdi_feature_flags=cdi_feature_flags, cdi_root=cdi_root,
+            cdi_annotation_prefix=cdi_annotation_prefix, cdi_feature_flags=cdi_feature_flags,
             nvidia_cdi_hook_path=nvidia_cdi_hook_path, driver_root_ctr_path=driver_root_ctr_path,
         )  # fmt: skip
     usual = CdiPlaces()
     settings = vgpu_plugin.Settings(
-        **common(node, kubelet_socket, nvml, fail_on_init_error, health_bind_address),
+        **common(node, kubelet_socket, nvml, fail_on_init_error, health_bind_address, cdi, cdi_root),
         cleanup=cleanup_on_exit,
         hangup=asyncio.Event(),
         hook_path=hook_path,

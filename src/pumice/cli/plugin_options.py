@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,11 +20,24 @@ FailOnInit = Annotated[
     bool, flags.Option("--fail-on-init-error/--wait-for-driver", envvar="FAIL_ON_INIT_ERROR",
                        help="Stop when no driver answers, or wait for one."),
 ]  # fmt: skip
+class Cdi(StrEnum):
+    AUTO = "auto"
+    ON = "on"
+    OFF = "off"
+
+
+CdiShares = Annotated[
+    Cdi, flags.Option("--cdi",
+                      help="Give containers their share as a CDI device; auto: where containerd is 2.0 or CRI-O 1.28 or later."),
+]  # fmt: skip
+CdiRoot = Annotated[str, flags.Option(envvar="CDI_ROOT", help="Where files of CDI devices are written; empty: /var/run/cdi.")]
 Cleanup = Annotated[bool, flags.Option(help="Take from the node object, at the end, what the plugin has said there.")]
 HealthAddress = Annotated[str, flags.Option(help="ADDRESS:PORT of /metrics, /healthz and /readyz; empty: none.")]
 
 
-def common(node: str, kubelet_socket: Path, nvml: str, fail_on_init_error: bool, health_address: str) -> dict[str, Any]:
+def common(
+    node: str, kubelet_socket: Path, nvml: str, fail_on_init_error: bool, health_address: str, cdi: Cdi, cdi_root: str
+) -> dict[str, Any]:
     """What is said of a plugin whatever its brand, as PluginSettings has it."""
     from pumice.adapters.bookings.foreign import booking_dirs
 
@@ -38,6 +52,8 @@ def common(node: str, kubelet_socket: Path, nvml: str, fail_on_init_error: bool,
         "health_address": address,
         "health_port": port,
         "booking_dirs": booking_dirs(os.environ),
+        "named_shares": cdi.value,
+        **({"cdi_folder": Path(cdi_root)} if cdi_root else {}),
     }
 
 

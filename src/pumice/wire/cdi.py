@@ -11,6 +11,7 @@ import msgspec
 import yaml
 
 from pumice.model.errors import BadInput
+from pumice.wire import names
 from pumice.wire.yaml_text import safe_load
 
 VENDOR: Final = "k8s.device-plugin.nvidia.com"
@@ -70,7 +71,7 @@ class Specification(msgspec.Struct, frozen=True, rename="camel"):
     container_edits: Edits = NOTHING
 
 
-OWN_VENDOR: Final = "pumice.io"
+OWN_VENDOR: Final = names.OUR_DOMAIN
 SHARE: Final = "share"
 """Ours: one device for what one container is given, under a number that is used once."""
 OLDEST: Final = {"containerd": (2, 0), "cri-o": (1, 28), "pumice": (0, 0)}

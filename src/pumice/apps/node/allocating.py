@@ -148,8 +148,6 @@ class AllocateHandler:
         """The answer; None where the pod is gone, and so not the one that is asked for. ``gone``: uids of those of which that was
         said before: one that is listed all the same is refused."""
         pod, patch = decision.pod, decision.patch
-        owner = {names.ANSWERED_FOR: f"{pod.uid}/{decision.container.name}"}
-        decision = replace(decision, answer=replace(decision.answer, annotations={**decision.answer.annotations, **owner}))
         try:
             await self._performer.make(decision.answer)
             if patch is not None:
@@ -164,6 +162,8 @@ class AllocateHandler:
                 return None
         except (PumiceError, OSError) as error:
             raise await self._performer.refuse(self._allocator.refuse(pod, str(error))) from error
+        owner = {names.ANSWERED_FOR: f"{pod.uid}/{decision.container.name}"}
+        decision = replace(decision, answer=replace(decision.answer, annotations={**decision.answer.annotations, **owner}))
         await self._performer.settle(decision)
         return message(decision.answer)
 

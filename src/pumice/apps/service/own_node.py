@@ -25,6 +25,8 @@ from pumice.wire.volcano import event_body
 
 log = logging.getLogger("pumice.node")
 
+UNTOLD_AGAIN = 1.0
+"""Seconds after which the API server is asked again for pods of which the watch may never tell."""
 OF_A_LIST = 1 << 20
 """Numbers that each list takes: of its pods those that the watch tells of afterwards, in their order, come before the rest."""
 
@@ -46,6 +48,8 @@ class OwnNode:
         self.node: Node | None = None
         self.pods_changed, self.node_changed = Signal(), Signal()
         self.pods_synced, self.node_synced = asyncio.Event(), asyncio.Event()
+        self._anew = asyncio.Event()
+        """The watch was listed anew without some whom only a list past it had brought."""
 
     @property
     def pods(self) -> list[NodePod]:
@@ -53,7 +57,7 @@ class OwnNode:
 
     def tasks(self) -> list[Coroutine[Any, Any, None]]:
         """What keeps the view, to be run side by side for as long as it is needed."""
-        return [self._watch_pods(), self._watch_node()]
+        return [self._watch_pods(), self._watch_node(), self._ask_for_the_untold()]
 
     async def relist(self) -> None:
         """Ask for the pods now, past the watch. What the watch has told meanwhile counts more than an older list; who was known
@@ -95,8 +99,19 @@ class OwnNode:
         take = partial(watcher.taken, "this node", self._on_node)
         await watcher.watch("this node", NODES, take, field_selector=f"metadata.name={self.name}")
 
+    async def _ask_for_the_untold(self) -> None:
+        """Whom a list past the watch brought, and who was gone when the watch was listed anew, the watch never tells of."""
+        while True:
+            await self._anew.wait()
+            with suppress(ApiError):
+                await self.relist()
+                self._anew.clear()
+            await self.clock.sleep(UNTOLD_AGAIN)
+
     def _pods_arrived(self) -> None:
         self._listed = None
+        if self._untold:
+            self._anew.set()
         self._arrived(self.pods_synced, self.pods_changed)
 
     def _arrived(self, synced: asyncio.Event, changed: Signal) -> None:

@@ -89,3 +89,25 @@ def test_a_list_that_is_ahead_of_the_watch_is_taken():
             assert known(own) == {"new": "word"}
 
     asyncio.run(story())
+
+
+def test_a_pod_that_only_a_list_past_the_watch_brought_is_forgotten_when_it_went_before_the_watch_was_listed_anew():
+    async def story() -> None:
+        cluster = SlowLists()
+        cluster.answer.set()
+        async with own_node(cluster) as own:
+            cluster.gate = no_watch
+            cluster.hang_up(forget=True)
+            cluster.put(pod("brief", "word"))
+            await own.relist()
+            assert known(own) == {"brief": "word"}
+            cluster.remove("pods", "brief")
+            cluster.forgotten = cluster.store.version
+            cluster.gate = open_gate
+            await until(lambda: known(own) == {})
+
+    asyncio.run(story())
+
+
+async def open_gate(verb: str, path: str) -> None:
+    return
