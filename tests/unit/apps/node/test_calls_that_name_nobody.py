@@ -29,9 +29,9 @@ async def ready(world: World) -> None:
     written(world)
 
 
-def lose_the_watch(world: World) -> None:
+def lose_the_watch(world: World, *, lists: bool = True) -> None:
     async def away(verb: str, path: str) -> None:
-        if verb == "WATCH":
+        if verb == "WATCH" or (verb == "GET" and not lists):
             raise ApiError(503, "ServiceUnavailable", "away")
 
     world.cluster.gate = away
@@ -174,10 +174,11 @@ async def test_pods_that_only_a_list_brought_are_served_in_the_order_of_their_bi
     for relisted in (False, True):
         async with world.plugin():
             await ready(world)
-            lose_the_watch(world)
+            lose_the_watch(world, lists=not relisted)
             later = pod_object("a", gives(A, 8000), uid="u2", time=2)
             world.cluster.put(later, pod_object("z", gives(B, 1000), uid="u1", time=1))
-            if relisted:  # the API server has forgotten the version of our watch
+            if relisted:
+                world.cluster.hang_up(forget=True)
                 world.cluster.gate = _open
                 await asyncio.sleep(20)
             for uid, card, limit in (("u1", B, "1000m"), ("u2", A, "8000m")):
