@@ -156,6 +156,8 @@ def read_scheduler_conf(text: str, *, source: str) -> tuple[SchedulerConf, tuple
     except BadInput as error:
         raise BadInput(f"{source}: not YAML: {error}") from None
     data = lined.value
+    if data is None:
+        raise BadInput(f"{source}: it is empty; expected the keys actions and tiers")
     if not isinstance(data, dict):
         raise BadInput(f"{source}: expected the keys actions and tiers, found {type(data).__name__}")
     reader = _Reader(source, lined)

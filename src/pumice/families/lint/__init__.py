@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pumice.families.lint.devices import lint_devices
+from pumice.families.lint.devices import EMPTY_DEVICES, is_empty, lint_devices
 from pumice.families.lint.finding import Finding
 from pumice.families.lint.pods import lint_pods
 from pumice.families.lint.scheduler import lint_scheduler
@@ -21,7 +21,7 @@ from pumice.wire.device_config_text import SECTIONS
 from pumice.wire.yaml_lines import Lined, load_all_lined
 from pumice.wire.yaml_text import has_key
 
-__all__ = ["Finding", "lint_files"]
+__all__ = ["EMPTY_DEVICES", "Finding", "is_empty", "lint_files"]
 
 
 def lint_files(texts: dict[str, str], families: Sequence[Family] = ()) -> list[Finding]:
@@ -31,16 +31,21 @@ def lint_files(texts: dict[str, str], families: Sequence[Family] = ()) -> list[F
     documents: list[tuple[str, str, Lined]] = []
     for file, text in texts.items():
         try:
-            documents += [(file, text, document) for document in load_all_lined(text)]
+            found = [(file, text, document) for document in load_all_lined(text)]
         except BadInput as error:
             findings.append(Finding.from_error(file, error))
+            continue
+        documents += found
+        if not any(document.value for _, _, document in found):
+            why = "there is nothing in it; whoever writes it into a ConfigMap takes away what was there"
+            findings.append(Finding(file, 1, why, error=True))
     parts = [part for document in documents for part in _parts(*document)]
     findings += [finding for file, _, document in documents for finding in _keys(file, document)]
     config = DeviceConfig()
     for kind, file, text, line, _ in parts:
         if kind == "devices":
-            found, parsed = lint_devices(file, text, line)
-            findings += found
+            said, parsed = lint_devices(file, text, line)
+            findings += said
             config = parsed or config
     families = families or every_family(config)
     for kind, file, text, line, lined in parts:

@@ -13,7 +13,19 @@ from pumice.wire.device_config import DeviceConfig, MigGroup, MigInstances, Mode
 from pumice.wire.device_config_text import read_device_config
 from pumice.wire.yaml_lines import load_lined
 
+EMPTY_DEVICES = (
+    "Volcano's scheduler then knows no resource of cards, and binds pods with shares without any; ours and the plugins go by the "
+    "defaults"
+)
 NVIDIA = (names.CARDS_SECTION, "knownMigGeometries")
+
+
+def is_empty(text: str) -> bool:
+    """Whether it says nothing: no text, comments alone, ``{}``, ``null``."""
+    try:
+        return load_lined(text).value in (None, {}, "")
+    except BadInput:
+        return False
 
 
 def lint_devices(file: str, text: str, first_line: int) -> tuple[list[Finding], DeviceConfig | None]:
@@ -23,6 +35,8 @@ def lint_devices(file: str, text: str, first_line: int) -> tuple[list[Finding], 
         lined = load_lined(text, first_line=first_line)
     except BadInput as error:
         return [Finding.from_error(file, error, first_line)], None
+    if is_empty(text):
+        return [Finding(file, first_line, f"{names.DEVICE_CONFIG_KEY} is empty: {EMPTY_DEVICES}", error=True)], None
     findings = [Finding.from_text(file, text, error=True, line=first_line) for text in errors]
     findings += [Finding.from_text(file, warning, line=first_line) for warning in config.warnings]
     seen: dict[str, int] = {}

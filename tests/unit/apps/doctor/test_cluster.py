@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from kit.direct_cluster import DirectCluster, memory_cluster
-from kit.installed_cluster import NODE, REGISTER, create, hook, install, pod_of, status
+from kit.installed_cluster import HOOKS, NODE, REGISTER, create, hook, install, pod_of, status
 from kit.manifests import manifest
 
 from pumice.apps.doctor.cluster.checks import examine
@@ -53,8 +53,8 @@ def made(*objects: Json) -> Fault:
     return lambda c: create(c, *objects)
 
 
-def deleted(kind: Resource, name: str) -> Fault:
-    return lambda c: c.delete(kind, name)
+def deleted(kind: Resource, name: str, space: str = "") -> Fault:
+    return lambda c: c.delete(kind, name, space)
 
 
 def patched(kind: Resource, name: str, body: Json, space: str = "", door: str = "") -> Fault:
@@ -168,6 +168,9 @@ WORLDS: dict[str, dict[str, tuple[str, str, Fault]]] = {
             lambda text: text.replace("VGPUEnable: true", "VGPUEnable: true\n      deviceshare.AscendHAMiVNPUEnable: true"))),
         "the device ConfigMap cannot be meant": ("device-config", "gpuMemoryFactor", configured(
             names.DEVICE_CONFIGMAP, names.DEVICE_CONFIG_KEY, "nvidia: {gpuMemoryFactor: many}")),
+        "the NPUs' ConfigMap is empty": ("device-config", "hami-scheduler-device: it is empty", made({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": names.NPU_CONFIGMAP, "namespace": KUBE},
+            "data": {names.DEVICE_CONFIG_KEY: ""}})),
         "the nodes' ConfigMap is no JSON": ("device-config", "no JSON", configured(names.NODE_CONFIGMAP, "config.json", "{")),
         "a RuntimeClass is named and not there": ("runtime-classes", "names the RuntimeClass nvidia", patched(
             DAEMON_SETS, "volcano-device-plugin", {"spec": {"template": {"spec": {"runtimeClassName": "nvidia"}}}}, KUBE)),
@@ -180,6 +183,27 @@ WORLDS: dict[str, dict[str, tuple[str, str, Fault]]] = {
         "a plugin is silent": ("nodes", "says nothing of its cards", a_node("n7", notes={})),
         "a scheduler waits for a handshake": ("nodes", "node n8: a scheduler has given up", a_node("n8", notes={
             names.NODE_VGPU_REGISTER: REGISTER, names.NODE_VGPU_HANDSHAKE: "Deleted_2026.08.01 10:00:00"})),
+    },
+    "empty words": {
+        "the device ConfigMap holds nothing but a comment": (
+            "device-config", "volcano-vgpu-device-config: it is empty", configured(
+                names.DEVICE_CONFIGMAP, names.DEVICE_CONFIG_KEY, "# nothing\n")),
+        "another has not its key": ("device-config", "hami-scheduler-device: it has no key device-config.yaml", made({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": names.NPU_CONFIGMAP, "namespace": KUBE},
+            "data": {"devices.yaml": "nvidia: {}"}})),
+        "the scheduler's configuration is empty": ("scheduler-config", "there is nothing in it", configured(
+            names.SCHEDULER_CONFIGMAP, names.SCHEDULER_CONF_KEY, "", SYSTEM)),
+        "nobody says what is shared": ("modes", "no scheduler with a configuration is there", made()),
+    },
+    "half of it": {
+        "no controller works": ("daemons", "no controller works", deleted(DEPLOYMENTS, "volcano-controllers", SYSTEM)),
+        "no admission server works": ("daemons", "no admission server works", all_of(
+            deleted(DEPLOYMENTS, "volcano-admission", SYSTEM), deleted(HOOKS, "volcano-admission-service-queues-validate"))),
+        "nobody is asked": ("webhooks", "no webhook is there", made()),
+        "no plugin runs": ("plugins", "no device plugin runs", all_of(
+            deleted(DAEMON_SETS, "volcano-device-plugin", KUBE), deleted(PODS, f"volcano-device-plugin-{NODE}", KUBE))),
+        "the switch has no plugin": ("modes", "VGPUEnable is true, and no plugin serves", made()),
+        "no node has a plugin to be looked at": ("nodes", "no device plugin is there: nothing was looked at", made()),
     },
     "no scheduler": {
         "nobody takes Volcano's pods": ("schedulers", "no scheduler takes the pods", patched(
@@ -194,6 +218,7 @@ WORLDS: dict[str, dict[str, tuple[str, str, Fault]]] = {
             c, workload("Deployment", "volcano-scheduler", ""), {"readyReplicas": 0})),
         "the scheduler has no configuration": ("scheduler-config", "there is no volcano-scheduler.conf", lambda c: c.delete(
             CONFIGMAPS, names.SCHEDULER_CONFIGMAP, SYSTEM)),
+        "nobody says what is shared": ("modes", "no scheduler with a configuration is there", made()),
         "both book the same chips": ("hami", "both book the chips of n9 by the same annotations", all_of(made(HAMI), a_node(
             "n9", workload("DaemonSet", "npus", "projecthami/ascend-device-plugin:v1.4.0", space=KUBE), notes={}))),
         "both plugins of NPUs run on one node": ("plugins", "huawei.com/Ascend* and huawei.com/npu-core: each", lambda c: pod_of(
@@ -303,6 +328,25 @@ def test_kinds_that_nobody_here_reads_may_be_missing():
     assert {finding.state for finding in found} == {State.OK}
 
 
+def test_of_what_is_not_there_nothing_is_said_to_be_well():
+    """A cluster with Volcano's kinds, and nothing else of it."""
+
+    async def run() -> ClusterFacts:
+        cluster = await memory_cluster(SystemClock())
+        here = DirectCluster(cluster.api, SystemClock())
+        await create(here, *volcano_kinds())
+        return replace(await look(here), kubernetes="v1.36.1")
+
+    found = {check.name: found for check, found in examine(asyncio.run(run()))}
+    well = {name for name, findings in found.items() if {finding.state for finding in findings} == {State.OK}}
+    assert well == {"kubernetes", "kinds", "hami"}, "these are there, or are well where they are not"
+    assert all(finding.repair for findings in found.values() for finding in findings if finding.state is not State.OK)
+    of = {name: [(finding.state, finding.text) for finding in findings] for name, findings in found.items()}
+    assert (State.BAD, "no controller works: Jobs get no pods, and nobody looks after PodGroups and queues") in of["daemons"]
+    assert of["plugins"][0][0] is State.WARNING
+    assert of["rights"][0] == (State.UNKNOWN, "no daemon of ours is there: nothing was looked at")
+
+
 def test_who_may_read_nothing_is_told_so_and_nothing_is_called_well_or_wrong_for_it():
     async def run() -> ClusterFacts:
         cluster = await memory_cluster(SystemClock())
@@ -311,8 +355,8 @@ def test_who_may_read_nothing_is_told_so_and_nothing_is_called_well_or_wrong_for
     facts = asyncio.run(run())
     states = {check.name: {f.state for f in found} for check, found in examine(facts)}
     assert {name for name, seen in states.items() if State.UNKNOWN in seen} == {
-        "kinds", "policies", "schedulers", "hami", "plugins", "scheduler-config", "device-config", "webhooks", "runtime-classes",
-        "nodes",
+        "kinds", "policies", "schedulers", "daemons", "hami", "plugins", "rights", "scheduler-config", "device-config", "modes",
+        "webhooks", "runtime-classes", "nodes",
     }  # fmt: skip
     assert not any(seen & {State.BAD, State.WARNING} for seen in states.values())
 
@@ -321,7 +365,9 @@ def test_a_cluster_of_one_process_has_its_daemons_inside_and_a_node_that_offers_
     facts = replace(examined(), workloads=(), plugins=())
     assert facts.in_one_process
     assert troubles(facts) == []
-    assert [name for name, _, _ in troubles(replace(facts, kubernetes="v1.36.1"))] == ["schedulers"]
+    assert {"schedulers", "daemons", "plugins"} < {name for name, _, _ in troubles(replace(facts, kubernetes="v1.36.1"))}
+    bare = replace(facts, scheduler_conf=None)
+    assert {"schedulers", "daemons", "plugins"} < {name for name, _, _ in troubles(bare)}, "pumice up --bare has none"
 
 
 def test_an_old_api_server_obeys_no_policies():

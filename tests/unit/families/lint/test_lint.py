@@ -289,3 +289,25 @@ vnpus:
     assert "for 21 GiB write 21504" in found[0][1]
     assert "template two has 9 AI cores, the card 8" in found[1][1]
     assert "4 × one fit by memory and need 8 AI CPUs, the card has 7" in found[2][1]
+
+
+@pytest.mark.parametrize("text", ["", "\n", "# a comment\n", "---\n", "---\n---\n", "{}", "null"])
+def test_a_file_with_nothing_in_it_is_called_so(text: str) -> None:
+    """What `kubectl get -o jsonpath > file` leaves of a ConfigMap that is not there, and `replace` would write."""
+    for file in ("device-config.yaml", "volcano-scheduler.conf"):
+        (found,) = lint_files({file: text, "pod.yaml": POD.replace("p\n", "p\n", 1)})[:1]
+        assert (found.file, found.line, found.error) == (file, 1, True)
+        assert "there is nothing in it" in found.text
+
+
+@pytest.mark.parametrize("text", ["", "# a comment", "{}"])
+def test_a_config_map_whose_text_is_empty_is_called_so(text: str) -> None:
+    of = {"device-config.yaml": "is empty: Volcano's scheduler then knows no resource", "volcano-scheduler.conf": ""}
+    for key, told in of.items():
+        first, *_ = lint_files({"m.yaml": f"kind: ConfigMap\nmetadata: {{name: m}}\ndata:\n  {key}: '{text}'\n"})
+        assert first.error
+        assert told in first.text
+
+
+def test_a_separator_before_or_behind_what_is_there_is_no_empty_file() -> None:
+    assert lint_files({"a.yaml": "---\nkind: Service\n---\n"}) == []

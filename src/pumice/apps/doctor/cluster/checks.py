@@ -11,6 +11,7 @@ from pumice.apps.doctor.cluster import clashes, configuration, nodes, shipped
 from pumice.apps.doctor.cluster.facts import ClusterFacts, unread
 from pumice.apps.doctor.cluster.kinds import kinds
 from pumice.node.vgpu.doctor import Finding, State
+from pumice.wire.programs import Maker, Role
 
 BAD, WARNING, UNKNOWN = State.BAD, State.WARNING, State.UNKNOWN
 POLICIES_SINCE: Final = 30
@@ -23,16 +24,26 @@ SHOWN: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One row, as in the node's table: nothing found means that all is well."""
+    """One row, as in the node's table: nothing found means that all is well, where there is something to look at. ``lacks`` names
+    what is not there."""
 
     name: str
     promise: str
     look: Callable[[ClusterFacts], Iterable[Finding]]
+    lacks: Callable[[ClusterFacts], str] = lambda facts: ""
+
+    def found(self, facts: ClusterFacts) -> list[Finding]:
+        if found := list(self.look(facts)):
+            return found
+        if (lacking := self.lacks(facts)) and not facts.in_one_process:
+            mend = "ask as somebody who may read it" if facts.unread else "install what is meant to be here"
+            return [Finding(UNKNOWN, f"no {lacking} {'was seen' if facts.unread else 'is there'}: nothing was looked at", mend)]
+        return [Finding(State.OK, self.promise)]
 
 
 def examine(facts: ClusterFacts) -> list[tuple[Check, list[Finding]]]:
     """Every check with what it found."""
-    return [(check, list(check.look(facts)) or [Finding(State.OK, check.promise)]) for check in CHECKS]
+    return [(check, check.found(facts)) for check in CHECKS]
 
 
 def _kubernetes(facts: ClusterFacts) -> Iterator[Finding]:
@@ -91,6 +102,19 @@ def _webhooks(facts: ClusterFacts) -> Iterator[Finding]:
                 yield Finding(WARNING, text, "look at the log of the daemon that registers it")
 
 
+def _no_daemon(facts: ClusterFacts) -> str:
+    return "" if any(one.program.maker is Maker.OURS for one in facts.workloads) else "daemon of ours"
+
+
+def _no_plugin(facts: ClusterFacts) -> str:
+    return "" if facts.plugins else "device plugin"
+
+
+def _no_configured_scheduler(facts: ClusterFacts) -> str:
+    conf = facts.scheduler_conf
+    return "" if conf is not None and conf.text and facts.of(Role.SCHEDULER) else "scheduler with a configuration"
+
+
 CHECKS: Final = (
     Check("kubernetes", "the API server is one that obeys policies", _kubernetes),
     Check("kinds", "Volcano's kinds are defined as our code knows them", kinds),
@@ -99,11 +123,14 @@ CHECKS: Final = (
     Check("daemons", "one controller and one admission server work", clashes.daemons),
     Check("hami", "HAMi's scheduler and webhook keep out of the way", clashes.hami),
     Check("plugins", "one plugin serves each node's devices", clashes.plugins),
-    Check("rights", "the daemons' accounts may what their code does", _rights),
-    Check("scheduler-config", "the scheduler's configuration is understood", configuration.scheduler_config),
-    Check("device-config", "the ConfigMaps of devices and nodes are understood", configuration.device_config),
-    Check("modes", "every way of sharing has its switch and its plugin", configuration.modes),
-    Check("webhooks", "a webhook that is asked has somebody who answers", _webhooks),
-    Check("runtime-classes", "the RuntimeClasses that plugins name are there", nodes.runtime_classes),
-    Check("nodes", "every node's plugin is ready and tells of its devices", nodes.nodes),
-)
+    Check("rights", "the daemons' accounts may what their code does", _rights, _no_daemon),
+    Check("scheduler-config", "the scheduler's configuration is understood", configuration.scheduler_config,
+          lambda facts: "" if facts.scheduler_conf is not None and facts.scheduler_conf.text else "configuration of a scheduler"),
+    Check("device-config", "the ConfigMaps of devices and nodes are understood", configuration.device_config,
+          lambda facts: "" if facts.device_configs else "ConfigMap of devices"),
+    Check("modes", "every way of sharing has its switch and its plugin", configuration.modes, _no_configured_scheduler),
+    Check("webhooks", "a webhook that is asked has somebody who answers", _webhooks,
+          lambda facts: "" if facts.webhooks else "webhook"),
+    Check("runtime-classes", "the RuntimeClasses that plugins name are there", nodes.runtime_classes, _no_daemon),
+    Check("nodes", "every node's plugin is ready and tells of its devices", nodes.nodes, _no_plugin),
+)  # fmt: skip

@@ -13,6 +13,12 @@ from pumice.wire.programs import CHIPS, HAMI_IGNORE, HAMI_WEBHOOK, Maker, Role
 BAD, WARNING = State.BAD, State.WARNING
 SHOWN = 3
 WORKLOADS = ("deployments", "daemonsets", "statefulsets")
+ABSENT = {
+    Role.CONTROLLER: Finding(BAD, "no controller works: Jobs get no pods, and nobody looks after PodGroups and queues",
+                             "kubectl apply -f deploy/manifests/volcano.yml"),
+    Role.ADMISSION: Finding(WARNING, "no admission server works: Jobs and queues that cannot be meant are stored, and fail later",
+                            "kubectl apply -f deploy/manifests/volcano-admission.yml"),
+}  # fmt: skip
 
 
 def schedulers(facts: ClusterFacts) -> Iterator[Finding]:
@@ -26,8 +32,7 @@ def schedulers(facts: ClusterFacts) -> Iterator[Finding]:
         if len(takers) > 1:
             yield Finding(BAD, f"{len(takers)} schedulers take the pods of schedulerName {name}: {_listed(takers)}; "
                           "they give the same cards away twice", _scale_down(takers))  # fmt: skip
-    known = not facts.in_one_process and not any(facts.unread.get(plural) for plural in WORKLOADS)
-    if known and names.SCHEDULER_NAME not in by_name:
+    if _all_known(facts) and names.SCHEDULER_NAME not in by_name:
         yield Finding(BAD, f"no scheduler takes the pods of schedulerName {names.SCHEDULER_NAME}: they stay Pending",
                       "kubectl create -f deploy/manifests/volcano.yml")  # fmt: skip
     ours = [one for one in found if one.program.maker in (Maker.OURS, Maker.VOLCANO)]
@@ -41,8 +46,11 @@ def schedulers(facts: ClusterFacts) -> Iterator[Finding]:
 
 def daemons(facts: ClusterFacts) -> Iterator[Finding]:
     """Controllers and admission servers, of which there is one; and replicas that would not choose one among them."""
-    for role in (Role.CONTROLLER, Role.ADMISSION):
+    yield from unread(facts, *WORKLOADS)
+    for role, missing in ABSENT.items():
         found = facts.of(role)
+        if not found and _all_known(facts):
+            yield missing
         if len(found) > 1:
             yield Finding(BAD, f"{len(found)} of one kind work on the same objects: {_listed(found)}", _scale_down(found))
         for one in found:
@@ -74,6 +82,10 @@ def hami(facts: ClusterFacts) -> Iterator[Finding]:
 
 def plugins(facts: ClusterFacts) -> Iterator[Finding]:
     yield from unread(facts, "pods")
+    if not facts.plugins and "pods" not in facts.unread and _all_known(facts):
+        yield Finding(WARNING, "no device plugin runs: no node offers shares of cards or chips",
+                      "kubectl apply -f deploy/manifests/volcano-vgpu-device-plugin.yml; or does its DaemonSet select no node, "
+                      "or tolerate none?")  # fmt: skip
     there: dict[tuple[str, str], list[PluginPod]] = defaultdict(list)
     for plugin in facts.plugins:
         there[plugin.node, plugin.program.devices].append(plugin)
@@ -88,6 +100,11 @@ def plugins(facts: ClusterFacts) -> Iterator[Finding]:
     for text, nodes in alike.items():
         where = ", ".join(nodes[:SHOWN]) + (f" and {len(nodes) - SHOWN} more" if len(nodes) > SHOWN else "")
         yield Finding(BAD, f"on {where}: {text}", "keep one of the two off these nodes, by a node selector of its DaemonSet")
+
+
+def _all_known(facts: ClusterFacts) -> bool:
+    """Whether who is not found is not there."""
+    return not facts.in_one_process and not any(facts.unread.get(plural) for plural in WORKLOADS)
 
 
 def _scale_down(found: list[Workload]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pumice.apps.doctor.cluster.facts import ClusterFacts, unread
 from pumice.engine.plugins.deviceshare import device_arguments
-from pumice.families.lint import lint_files
+from pumice.families.lint import EMPTY_DEVICES, is_empty, lint_files
 from pumice.families.settings import Settings, settings_from
 from pumice.model.errors import BadInput
 from pumice.model.refusal import Refusal
@@ -51,9 +51,19 @@ def device_config(facts: ClusterFacts) -> Iterator[Finding]:
     for config in facts.device_configs:
         space, _, name = config.where.partition("/")
         mend = f"kubectl -n {space} edit configmap {name}"
+        if name not in (names.NODE_CONFIGMAP, names.NPU_NODE_CONFIGMAP) and (why := _says_nothing(config.text)):
+            yield Finding(BAD, f"ConfigMap {config.where}: {why}; {EMPTY_DEVICES}",
+                          f"kubectl -n {space} delete configmap {name}: where there is none the defaults count")  # fmt: skip
+            continue
         for error, text in _amiss(name, config.text or ""):
             kept = "; plugins that run keep the last good one" if error else ""
             yield Finding(BAD if error else WARNING, f"ConfigMap {config.where}: {text}{kept}", mend)
+
+
+def _says_nothing(text: str | None) -> str:
+    if text is None:
+        return f"it has no key {names.DEVICE_CONFIG_KEY}"
+    return "it is empty" if is_empty(text) else ""
 
 
 def _amiss(name: str, text: str) -> Iterator[tuple[bool, str]]:

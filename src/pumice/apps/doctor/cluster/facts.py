@@ -68,8 +68,11 @@ class ClusterFacts:
 
     @property
     def in_one_process(self) -> bool:
-        """Whether this is a cluster of ``pumice up``, whose daemons are tasks of its own process and no pods."""
-        return self.kubernetes.endswith("+pumice") and not any(found.program.role is Role.SCHEDULER for found in self.workloads)
+        """Whether this is a cluster of ``pumice up``, whose daemons are tasks of its own process and no pods. With ``--bare`` it
+        has none, and no configuration of theirs."""
+        told = self.scheduler_conf is not None and self.scheduler_conf.text is not None
+        return told and self.kubernetes.endswith("+pumice") and not any(
+            found.program.role is Role.SCHEDULER for found in self.workloads)  # fmt: skip
 
     def of(self, role: Role, maker: Maker | None = None) -> list[Workload]:
         """The workloads of that role that are to run."""

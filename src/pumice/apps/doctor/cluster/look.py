@@ -19,7 +19,7 @@ from pumice.wire import kinds, names
 from pumice.wire.conditions import condition, is_ready
 from pumice.wire.kinds import CONFIGMAPS, PODS, SERVICES
 from pumice.wire.kubernetes import ADMISSION, NODE_GROUP
-from pumice.wire.programs import Role, programs
+from pumice.wire.programs import Maker, Role, programs
 
 LISTED: Final = (
     kinds.CRDS,
@@ -161,7 +161,7 @@ def _answers(pod: Json, space: str, selector: Json) -> bool:
 
 
 async def _with_configs(cluster: Verbs, facts: ClusterFacts) -> ClusterFacts:
-    scheduler = next(iter(facts.of(Role.SCHEDULER)), None)
+    scheduler = next((one for one in facts.of(Role.SCHEDULER) if one.program.maker is not Maker.HAMI), None)
     home = scheduler.namespace if scheduler is not None else names.SYSTEM_NAMESPACE
     unread = dict(facts.unread)
 
@@ -180,6 +180,6 @@ async def _with_configs(cluster: Verbs, facts: ClusterFacts) -> ClusterFacts:
         conf = ConfigText(f"{home}/{names.SCHEDULER_CONFIGMAP}", None)
     kept = await text(f"{names.SCHEDULER_CONFIGMAP}{names.LAST_GOOD}", names.SCHEDULER_CONF_KEY, home)
     devices = [await text(name, key, names.DEVICE_CONFIG_NAMESPACE) for name, key in CONFIGS.items()]
-    written = tuple(config for config in devices if config is not None and config.text is not None)
+    written = tuple(config for config in devices if config is not None)
     good = kept is not None and bool(kept.text)
     return replace(facts, scheduler_conf=conf, last_good=good, unread=unread, device_configs=written)
