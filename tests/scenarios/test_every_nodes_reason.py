@@ -136,7 +136,7 @@ def test_what_is_offered_to_a_pod_of_a_full_queue_is_what_the_queue_can_pay() ->
     found = waiting(world, "late")
     assert found.node == "n1"
     assert found.gates == ("queue team has no room left for it (volcano.sh/vgpu-memory: 6000 wanted, 7000 of 10000 in use)",)
-    assert [change.text for change in found.changes] == ["ask for memory 3000 instead of 6000 (volcano.sh/vgpu-memory: 3000)"]
+    assert [change.text for change in found.changes] == ["ask for memory 3000 MiB instead of 6000 (volcano.sh/vgpu-memory: 3000)"]
 
 
 def test_a_pod_that_neither_node_nor_queue_takes_hears_of_both() -> None:

@@ -67,7 +67,7 @@ def main(
     from pumice.cli.explain_queues import show_group, show_queue
     from pumice.cli.explain_room import show_room
     from pumice.cli.explain_workloads import OWNERS, show_waiting, show_workload, workload_of
-    from pumice.cli.explanation import show
+    from pumice.cli.explanation import show, units_of
     from pumice.cli.picture import Source, picture
     from pumice.engine.explaining.explain import explain
     from pumice.engine.explaining.groups import explain_group
@@ -99,4 +99,5 @@ def main(
         show_room(explain_room(engine_of(case), namespace, name, case.now), output)
         return
     pod = case.pod(namespace, name)
-    show(explain(engine_of(case), pod, now=case.now), output)
+    engine = engine_of(case)
+    show(explain(engine, pod, now=case.now), output, units_of(engine.families))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from rich.console import Console
@@ -12,6 +14,7 @@ from pumice.cli.output import document
 from pumice.engine.explaining.explain import OVERTAKEN, Explanation, as_json
 from pumice.engine.explaining.payer import NO_ROOM
 from pumice.families.offers import Change
+from pumice.families.protocol import Family
 from pumice.model.cards import Grant
 from pumice.model.errors import BadInput
 from pumice.model.refusal import Misfit
@@ -24,20 +27,23 @@ CARDS_SHOWN = 3
 LABEL_WIDTH = 40
 
 
-def show(found: Explanation, output: str) -> None:
+Units = Mapping[str, tuple[str, str]]
+
+
+def show(found: Explanation, output: str, units: Units = MappingProxyType({})) -> None:
     """Print it. Raises BadInput for an output that we do not know."""
     if output == "json":
         print(document(as_json(found)))
     elif output in ("text", "wide"):
-        Console(highlight=False, soft_wrap=True).print(*rendered(found, wide=output == "wide"), sep="\n")
+        Console(highlight=False, soft_wrap=True).print(*rendered(found, units, wide=output == "wide"), sep="\n")
     else:
         raise BadInput(f"-o {output!r}: use text, wide or json")
 
 
-def rendered(found: Explanation, *, wide: bool) -> list[Any]:
+def rendered(found: Explanation, units: Units, *, wide: bool) -> list[Any]:
     """The parts of the text: the sentence, the cards it would get, each node's reason, what would help."""
     parts: list[Any] = [f"[bold]{escape(found.pod)}[/bold]: {escape(found.summary)}"]
-    parts += [f"  {line}" for grant in found.grants for line in cards_of(grant)]
+    parts += [f"  {line}" for grant in found.grants for line in cards_of(grant, units)]
     parts += [f"  kept back: {escape(text)}" for text in found.gates]
     if found.misfits:
         parts += node_lines(found.misfits, wide)
@@ -63,13 +69,20 @@ def _where(change: Change) -> str:
     return f" [dim](then {escape(change.node)} takes it)[/dim]" if change.node and change.kind != "evict" else ""
 
 
-def cards_of(grant: Grant) -> list[str]:
+def units_of(families: Iterable[Family]) -> Units:
+    """Behind the memory and cores of each family's cards; nothing where it counts something else."""
+    known = ((family.name, family.tunables) for family in families)
+    return {name: (f" {t.memory_unit}" if t.memory else "", " %" if t.cores else "") for name, t in known}
+
+
+def cards_of(grant: Grant, units: Units) -> list[str]:
     """What it gets, one line per container."""
     lines = []
+    memory, cores = units.get(grant.family, ("", ""))
     for number, pieces in enumerate(grant.containers):
         cards = ", ".join(
             f"{device_of(p).id}{f' ({p.slot.profile})' if p.slot else ''} "
-            f"memory {p.memory} cores {p.cores}"
+            f"memory {p.memory}{memory} cores {p.cores}{cores}"
             for p in pieces
         )
         lines.append(escape(f"container part {number}: {cards}" if len(grant.containers) > 1 else cards))

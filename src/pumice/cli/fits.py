@@ -36,7 +36,7 @@ def fits(
     """
     # Only here: help and completion need no engine.
     from pumice.cli.casefile import engine_of
-    from pumice.cli.explanation import show
+    from pumice.cli.explanation import show, units_of
     from pumice.cli.picture import Source, picture
     from pumice.engine.explaining.explain import OVERTAKEN, explain
     from pumice.families.lint import lint_files
@@ -55,7 +55,7 @@ def fits(
         found = explain(engine, named, now=case.now)
         if named.spec.scheduler_name != (pod.spec.scheduler_name or names.KUBE_SCHEDULER):
             found = replace(found, gates=(f"{UNNAMED}; write schedulerName: {named.spec.scheduler_name}", *found.gates))
-        show(found, output)
+        show(found, output, units_of(engine.families))
         taken = taken and bool(found.node) and found.gates in ((), (OVERTAKEN,))
     if not taken:
         raise SystemExit(1)

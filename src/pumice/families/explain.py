@@ -29,7 +29,7 @@ def changes(pod: Pod, families: Sequence[Family], what_if: WhatIf, meant: Mappin
         tunables = family.tunables
         found += _other_unit(pod, tunables, what_if)
         found += _less_memory(pod, tunables, what_if)
-        found += _less(pod, "cores", tunables.cores, "cores %s", what_if)
+        found += _less(pod, "cores", tunables.cores, "cores %s %%", what_if)
         found += _less(pod, "cards", tunables.count, "cards %s", what_if)
     for family in families:
         found += _other_mode(pod, family.tunables, what_if)
@@ -75,14 +75,15 @@ def _other_unit(pod: Pod, tunables: Tunables, what_if: WhatIf) -> Iterator[Chang
 
 
 def _less_memory(pod: Pod, tunables: Tunables, what_if: WhatIf) -> Iterator[Change]:
-    yield from _less(pod, "memory", tunables.memory, "memory %s", what_if)
+    word = f"memory %s {tunables.memory_unit}"
+    yield from _less(pod, "memory", tunables.memory, word, what_if)
     if tunables.percent:
         yield from _less(pod, "memory", tunables.percent, "%s per cent of the memory", what_if, all_of_it=100)
     whole = _whole_cards(pod, tunables)
     if whole and tunables.memory:
-        change = _search(pod, "memory", tunables.memory, "memory %s", whole, what_if.largest() + 1, what_if)
+        change = _search(pod, "memory", tunables.memory, word, whole, what_if.largest() + 1, what_if)
         if change is not None:
-            text = f"ask for memory {change.best} instead of a whole card ({tunables.memory}: {change.best})"
+            text = f"ask for {word % change.best} instead of a whole card ({tunables.memory}: {change.best})"
             yield replace(change, text=text)
 
 

@@ -8,13 +8,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from pumice.families.offers import Change, WhatIf
-from pumice.wire.kubernetes import in_domain
+from pumice.wire.kubernetes import AILING_TAINTS, in_domain
 from pumice.wire.objects import Container, Pod, Quantities, Resources, Taint, Toleration
 from pumice.wire.quantity import parse_quantity
 
 UNITS = {"cpu": 1000, "memory": 1 / 2**20, "ephemeral-storage": 1 / 2**20}
 """How many units of searching one is: thousandths of a core, MiB; of everything else whole ones."""
-AILING = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -101,7 +100,7 @@ def capped(pod: Pod, name: str, units: int) -> Pod:
 
 def _tolerated(pod: Pod, what_if: WhatIf) -> Iterator[Change]:
     """The fewest taints of one node that would have to be tolerated; those that say what ails a node are none to tolerate."""
-    offers = [taints for taints in what_if.taints(pod) if not any(taint.key.startswith(AILING) for taint in taints)]
+    offers = [taints for taints in what_if.taints(pod) if not any(taint.key.startswith(AILING_TAINTS) for taint in taints)]
     for taints in sorted(offers, key=lambda some: (len(some), [(t.key, t.value, t.effect) for t in some])):
         changed = _tolerating(pod, taints)
         node = what_if.fits(changed)

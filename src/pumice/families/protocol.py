@@ -198,7 +198,9 @@ class Tunables(Struct, frozen=True):
     memory: str = ""
     cores: str = ""
     percent: str = ""
-    """Resource names: cards, and what of each. ``memory`` counts MiB."""
+    """Resource names: cards, and what of each."""
+    memory_unit: str = "MiB"
+    """What ``memory`` counts."""
     rounds_up: bool = False
     """Whether a part of a unit counts as a whole one; else it counts as 0."""
     mode: str = ""

@@ -39,13 +39,16 @@ class CardMisfit(Struct, frozen=True, gc=False):
     wanted: int = 0
     best: int = 0
     detail: str = ""
+    unit: str = ""
+    """Of ``wanted`` and ``best``; empty for a number of things."""
 
     @property
     def text(self) -> str:
         """The detail, or what the numbers say: refusals are made by the thousand and read by the dozen."""
         if self.detail or not self.wanted:
             return self.detail or self.short.value
-        return f"wants {self.short.value} {self.wanted}, {self.best} is free"
+        unit = f" {self.unit}" if self.unit else ""
+        return f"wants {self.short.value} {self.wanted}{unit}, {self.best}{unit} is free"
 
 
 class Misfit(Struct, frozen=True, gc=False):

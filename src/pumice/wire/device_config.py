@@ -58,6 +58,11 @@ class NvidiaConfig:
     gpu_memory_factor: int = 1
     known_mig_geometries: tuple[ModelGeometries, ...] = ()
 
+    @property
+    def memory_unit(self) -> str:
+        """What an amount of memory counts."""
+        return "MiB" if self.gpu_memory_factor <= 1 else f"x {self.gpu_memory_factor} MiB"
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceConfig:

@@ -9,6 +9,8 @@ REGION: Final = "topology.kubernetes.io/region"
 OLD_ZONE: Final = "failure-domain.beta.kubernetes.io/zone"
 OLD_REGION: Final = "failure-domain.beta.kubernetes.io/region"
 UNSCHEDULABLE_TAINT: Final = "node.kubernetes.io/unschedulable"
+AILING_TAINTS: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+"""How the keys of taints begin that Kubernetes itself puts on nodes."""
 MIRROR: Final = "kubernetes.io/config.mirror"
 """On the API server's picture of a static pod, which the kubelet runs from a file: no scheduler and no plugin serves it."""
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"

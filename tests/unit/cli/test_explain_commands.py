@@ -38,8 +38,8 @@ def test_a_waiting_pod_is_explained_card_by_card_with_what_would_let_it_in(
     code, text = run(capsys, "explain", "pod", "both", "--from", case_file)
     assert code == 0
     assert "0/1 nodes are unavailable: 1 hami-vgpuDeviceSharing: memory 1 of 2 cards; 2 wanted, 1 fit" in text
-    assert "1 × wants memory 8000, 6384 is free" in text
-    assert "ask for memory 6384 instead of 8000" in text
+    assert "1 × wants memory 8000 MiB, 6384 MiB is free" in text
+    assert "ask for memory 6384 MiB instead of 8000" in text
     assert "ask for cards 1 instead of 2" in text
     assert "let this pod leave n1: " in text
 
@@ -58,7 +58,8 @@ def test_the_same_answer_as_json(case_file: Path, capsys: pytest.CaptureFixture[
     answer = json.loads(text)
     assert answer["node"] is None
     assert answer["misfits"][0]["cards"][0] == {
-        "uuid": "GPU-aaa", "short": "memory", "wanted": 8000, "best": 6384, "detail": "wants memory 8000, 6384 is free"
+        "uuid": "GPU-aaa", "short": "memory", "wanted": 8000, "best": 6384, "detail": "wants memory 8000 MiB, 6384 MiB is free",
+        "unit": "MiB"
     }  # fmt: skip
     assert {change["kind"] for change in answer["changes"]} == {"memory", "cards", "evict"}
 
@@ -82,10 +83,10 @@ def test_a_manifest_is_asked_about_before_it_exists(
     manifest.write_text(text % 6000)
     code, answer = run(capsys, "fits", "-f", manifest, "--from", case_file)
     assert (code, "fits on 1 of 1 nodes; n1 is next" in answer) == (0, True)
-    assert "GPU-aaa memory 6000 cores 0" in answer
+    assert "GPU-aaa memory 6000 MiB cores 0 %" in answer
     manifest.write_text(text % 17000)
     code, answer = run(capsys, "fits", "-f", manifest, "--from", case_file)
-    assert (code, "ask for memory 16384 instead of 17000" in answer) == (1, True)
+    assert (code, "ask for memory 16384 MiB instead of 17000" in answer) == (1, True)
     manifest.write_text("kind: Service\n")
     assert run(capsys, "fits", "-f", manifest, "--from", case_file)[0] == 2
 
@@ -201,7 +202,7 @@ def test_the_templates_of_a_volcano_job_are_asked_about_in_its_queue(
     code, text = run(capsys, "fits", "-f", tmp_path / "job.json", "--from", case_file)
     assert code == 1
     assert "kept back: queue team has no room left for it" in text
-    assert "What would let it in, one of:\n  - ask for memory 2000 instead of 3000" in text
+    assert "What would let it in, one of:\n  - ask for memory 2000 MiB instead of 3000" in text
 
 
 @pytest.mark.parametrize("wrong", ["null", "[3000]", "{a: 1}"])
@@ -238,7 +239,7 @@ def test_nodes_that_refuse_alike_are_told_together(capsys: pytest.CaptureFixture
     assert "\n  n0, n1, n2 and 997 more  hami-vgpuDeviceSharing: memory 1 of 1 cards\n" in text
     assert len(text.splitlines()) < 10
     _, wide = run(capsys, "fits", "-f", manifest, "--from", path, "-o", "wide")
-    assert wide.count("wants memory 17000, 16384 is free") == 1000
+    assert wide.count("wants memory 17000 MiB, 16384 MiB is free") == 1000
 
 
 def test_a_dump_replays_to_the_same_decisions_and_says_when_it_does_not(

@@ -207,5 +207,5 @@ def as_json(found: Explanation) -> bytes:
 
 def _worded(misfit: Misfit) -> Misfit:
     """With the words of each card written out, not only the numbers that they say."""
-    cards = tuple([CardMisfit(c.uuid, c.short, c.wanted, c.best, c.text) for c in misfit.cards])
+    cards = tuple([CardMisfit(c.uuid, c.short, c.wanted, c.best, c.text, c.unit) for c in misfit.cards])
     return Misfit(misfit.node, misfit.short, misfit.text, misfit.wanted, misfit.best, misfit.final, cards, misfit.detail)

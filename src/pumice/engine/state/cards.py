@@ -212,7 +212,8 @@ class DeviceTable:
         """A node's refusal as that of another node of the same number."""
         places, cards = self.nodes[node].by_uuid, self.nodes[other].inventory.cards
         own = tuple(
-            CardMisfit(cards[places[card.uuid]].uuid, card.short, card.wanted, card.best, card.detail) for card in misfit.cards
+            CardMisfit(cards[places[card.uuid]].uuid, card.short, card.wanted, card.best, card.detail, card.unit)
+            for card in misfit.cards
         )
         return Misfit(other, misfit.short, misfit.text, misfit.wanted, misfit.best, misfit.final, own)
 

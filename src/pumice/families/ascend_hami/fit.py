@@ -93,7 +93,7 @@ def misfit(want: NpuAsk, slot: ContainerAsk, card: Card, cards: NodeCards) -> Ca
         return CardMisfit(card.uuid, Short.SHARES, usage.shares + 1, card.shares, f"all {card.shares} vNPUs are taken")
     need, idle = slot.memory or card.total, max(0, card.total - usage.memory)
     if idle < need or (slot.whole and usage.shares):
-        return CardMisfit(card.uuid, Short.MEMORY, need, idle)
+        return CardMisfit(card.uuid, Short.MEMORY, need, idle, unit="MiB")
     if want.soft:
         return _short_of_cores(slot, card, usage.cores, usage.shares)
     missing = facts.units.missing(slot.template, slices_on(usage)) if slot.template else None
@@ -103,7 +103,7 @@ def misfit(want: NpuAsk, slot: ContainerAsk, card: Card, cards: NodeCards) -> Ca
 def _short_of_cores(slot: ContainerAsk, card: Card, cores: int, shares: int) -> CardMisfit | None:
     """Rules 5 to 7: 100 means all to itself, and nobody joins a card whose cores are all given."""
     if slot.cores > ALL_CORES - cores or (slot.cores == ALL_CORES and shares):
-        return CardMisfit(card.uuid, Short.CORES, slot.cores, max(0, ALL_CORES - cores))
+        return CardMisfit(card.uuid, Short.CORES, slot.cores, max(0, ALL_CORES - cores), unit="%")
     if not slot.cores and cores >= ALL_CORES:
         return CardMisfit(card.uuid, Short.CORES, detail="all cores are taken, and a pod without cores may not join")
     return None

@@ -42,6 +42,8 @@ class Facts:
     shares: int
     links: bool  # whether the node says how its cards are connected
     shape: Shape = field(compare=False)
+    unit: str = "MiB"
+    """What the memory of a card counts."""
     read: dict[str, tuple[Any, Grant]] = field(default_factory=dict, compare=False)
     """Assignments by their text: what a pod's containers said when it was compared, and what it holds (replay.py). The shares of
     one card are most often written alike."""
@@ -91,6 +93,7 @@ def inventory(catalogue: Catalogue, cards: tuple[Card, ...], problems: tuple[str
         catalogue.shapes.clear()
     facts = Facts(
         geometries=geometries,
+        unit=catalogue.memory_unit,
         by_uuid={card.uuid: card.index for card in cards},
         types=tuple(intern(card.type.lower()) for card in cards),
         total=sum(card.total for card in cards) or 1,

@@ -20,7 +20,7 @@ class Catalogue:
         self._entries = config.known_mig_geometries
         self._builtin = builtin
         self._anywhere = anywhere
-        self._factor = max(1, config.gpu_memory_factor)
+        self._factor, self.memory_unit = max(1, config.gpu_memory_factor), config.memory_unit
         self._found: dict[str, Geometry | None] = {}
         self._compiled: dict[tuple[tuple[MigGroup, ...], MigTable | None], Geometry] = {}
         self._known: list[Geometry] = []

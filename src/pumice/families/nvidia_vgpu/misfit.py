@@ -74,9 +74,9 @@ def _card(container: ContainerAsk, card: Card, static: CardMisfit | None, amount
     if shares >= card.shares:
         return CardMisfit(card.uuid, Short.SHARES, shares + 1, card.shares, f"all {card.shares} shares are taken")
     if card.total - memory < need:
-        return CardMisfit(card.uuid, Short.MEMORY, need, max(0, card.total - memory))
+        return CardMisfit(card.uuid, Short.MEMORY, need, max(0, card.total - memory), unit=facts.unit)
     if cores + wanted > 100:
-        return CardMisfit(card.uuid, Short.CORES, wanted, max(0, 100 - cores))
+        return CardMisfit(card.uuid, Short.CORES, wanted, max(0, 100 - cores), unit="%")
     if wanted == 0 and cores >= 100:
         return CardMisfit(card.uuid, Short.CORES, 0, 0, "all cores are taken, and a pod without cores may not join")
     if wanted == 100 and shares:

@@ -24,7 +24,7 @@ FORBIDDING = (
 def tunables(c: NvidiaConfig) -> Tunables:
     return Tunables(
         c.resource_count_name, c.resource_memory_name, c.resource_core_name, c.resource_memory_percentage_name,
-        mode=names.VGPU_MODE, modes=MODES, forbids=FORBIDDING,
+        memory_unit=c.memory_unit, mode=names.VGPU_MODE, modes=MODES, forbids=FORBIDDING,
     )  # fmt: skip
 
 
