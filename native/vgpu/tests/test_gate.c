@@ -63,6 +63,31 @@ static void a_limits_page_stands_above_the_region(void)
     free(map.region);
 }
 
+/* The word is the monitor's alone there, and it leaves a share. */
+static void who_is_held_back_by_the_page_keeps_a_share_for_as_long_as_somebody_beats(void)
+{
+    struct limits_page page = {.count = 2, .cards = {{"GPU-1", 0, 30}, {"GPU-2", 0, 0}}, .more = {.magic = PAGE_MORE_MAGIC, .beat_ms = 1000}};
+    struct region_map map = {.region = new_region(), .slot = -1, .page = &page};
+    map.region->recent_kernel = -1;
+    CHECK(!gate_closed(&map));
+    CHECK_EQUAL(gate_limit(&map, POLICY_DEFAULT, 1), 0);
+    page.more.held = 5;
+    page.more.beats = 1;
+    CHECK_EQUAL(gate_limit(&map, POLICY_DEFAULT, 0), 5);
+    CHECK_EQUAL(gate_limit(&map, POLICY_DEFAULT, 1), 5);
+    CHECK_EQUAL(gate_limit(&map, POLICY_DISABLE, 1), 5);
+    page.more.held = 40;
+    CHECK_EQUAL(gate_limit(&map, POLICY_DEFAULT, 0), 30);
+    time_ns += 3900 * MS;
+    page.more.beats = 2;
+    CHECK_EQUAL(gate_limit(&map, POLICY_DEFAULT, 1), 40);
+    time_ns += 4100 * MS;
+    CHECK_EQUAL(gate_limit(&map, POLICY_DEFAULT, 1), 0);
+    page.more.magic = 0; /* a page of before: the region says */
+    CHECK(gate_closed(&map));
+    free(map.region);
+}
+
 static void activity_is_told_without_undoing_a_block(void)
 {
     struct region_map map = {.region = new_region(), .slot = -1};
@@ -185,6 +210,7 @@ int main(void)
     policy_clock = (struct policy_clock){now, now, pass};
     the_gate_follows_limit_policy_and_switch();
     a_limits_page_stands_above_the_region();
+    who_is_held_back_by_the_page_keeps_a_share_for_as_long_as_somebody_beats();
     activity_is_told_without_undoing_a_block();
     a_closed_gate_is_looked_at_every_5_ms();
     nobody_waits_for_a_word_of_the_dead();

@@ -7,7 +7,6 @@ A round must be longer than the half second within which the library repeats its
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -22,15 +21,19 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """The cards that were granted to it, priority (0 high), what its region says or is to say: ``recent_kernel``, and whether
-    its core limit is in force (``utilization_switch``); and for how many rounds in a row it has waited. Only ``recent`` and
-    ``limited`` may come from the region, which the tenant can write."""
+    """The cards that were granted to it, priority (lower comes first), what its region says or is to say: ``recent_kernel``, and
+    whether its core limit is in force (``utilization_switch``); for how many rounds in a row it has waited; and whether it may
+    make others wait. Only ``recent`` and ``limited`` may come from the region, which the tenant can write."""
 
     uuids: tuple[str, ...]
     priority: int
     recent: int
     limited: bool = True
     waited: int = 0
+    goes_first: bool = True
+
+    def yields_to(self, other: Tenant) -> bool:
+        return other.goes_first and other.priority < self.priority
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +56,19 @@ def feedback(
     All cards of a tenant count, not the first that somebody works on (upstream's Volcano).
     """
     counted = {key: min(t.recent, ACTIVE) - aged if t.recent > 0 else t.recent for key, t in tenants.items()}
-    active: dict[str, Counter[int]] = {}
+    active: dict[str, list[Tenant]] = {}
     for key, tenant in tenants.items():
         if counted[key] > 0:
             for uuid in set(tenant.uuids):
-                active.setdefault(uuid, Counter())[tenant.priority] += 1
+                active.setdefault(uuid, []).append(tenant)
     words = {key: _word(tenant, counted[key], active, lift_limits, patience) for key, tenant in tenants.items()}
     return {key: word for key, word in words.items() if word != Word()}
 
 
-def _word(tenant: Tenant, recent: int, active: Mapping[str, Counter[int]], lift_limits: bool, patience: int) -> Word:
+def _word(tenant: Tenant, recent: int, active: Mapping[str, list[Tenant]], lift_limits: bool, patience: int) -> Word:
     here = [active[uuid] for uuid in tenant.uuids if uuid in active]
-    waits = any(priority < tenant.priority for counts in here for priority in counts)
-    crowded = waits or any(counts[tenant.priority] > 1 for counts in here)
+    waits = any(tenant.yields_to(other) for others in here for other in others)
+    crowded = waits or any(sum(not other.yields_to(tenant) for other in others) > 1 for others in here)
     recent = WAIT if waits and not 0 < patience <= tenant.waited else max(recent, 0)
     limited = crowded if lift_limits else True
     return Word(recent if recent != tenant.recent else None, limited if limited != tenant.limited else None)

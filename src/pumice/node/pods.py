@@ -60,6 +60,7 @@ class Spec(Struct, rename="camel", gc=False):
     init_containers: list[Container] = []
     security_context: SecurityContext = SecurityContext()
     host_users: bool | None = None
+    priority: int | None = None
 
 
 class ContainerStatus(Struct, rename={"container_id": "containerID"}, gc=False):
@@ -106,6 +107,11 @@ class NodePod(Struct, rename="camel", gc=False):
     @property
     def annotations(self) -> Mapping[str, str]:
         return self.metadata.annotations
+
+    @property
+    def priority(self) -> int:
+        """Of its PriorityClass, as the API server writes it."""
+        return self.spec.priority or 0
 
     @property
     def finished(self) -> bool:

@@ -57,7 +57,8 @@ CONFIG_KEYS: Final[Mapping[str, str]] = {"memoryFactor": "gpuMemoryFactor"}
 """Of section ``nvidia`` of the device ConfigMap."""
 
 LOST: Final[Mapping[str, str]] = {
-    PRIORITY: "no resource says whose kernels come first; write CUDA_TASK_PRIORITY into the container's environment (0: first)",
+    PRIORITY: "no resource says whose kernels come first; write CUDA_TASK_PRIORITY=0 into the container's environment, and "
+    "give the pod a PriorityClass above 0, which grants it",
     NUMA_BIND: "no pod is kept to the cards of one NUMA node by an annotation",
     f"{names.HAMI_DOMAIN}/gpu-scheduler-policy": "only binpack and spread are known; the cluster's policy counts",
     f"{names.HAMI_DOMAIN}/node-scheduler-policy": "only binpack and spread are known; the cluster's policy counts",

@@ -23,9 +23,18 @@ NO_CORE_LIMIT: Final = 2
 LIFTED_AT: Final = 20
 """Where the monitor's word about the core limits stands: the one field that changes."""
 
+MORE_MAGIC: Final = 0x314D5056
+
 HEAD: Final = struct.Struct("<6I256s")
 CARD: Final = struct.Struct("<96sQQ")
 BYTES: Final = HEAD.size + CARDS * CARD.size
+MORE: Final = struct.Struct("<5I12x")
+"""What stands behind the cards since priorities are granted: magic, priority, and who is held back.
+Libraries of before do not look."""
+HELD: Final = struct.Struct("<3I")
+"""Percent of the cards' time that the container keeps while more important work runs (0: nobody holds it back), beats, and
+milliseconds between two of them."""
+HELD_AT: Final = BYTES + 8
 
 
 class GrantedCard(Struct, frozen=True):
@@ -38,13 +47,16 @@ class GrantedCard(Struct, frozen=True):
 
 class LimitsPage(Struct, frozen=True):
     """``cards`` in the container's NVML order; what else it sees was not granted. ``region``: the container's path of its region.
-    ``lifted``: the core limits are off for now."""
+    ``lifted``: the core limits are off for now. ``priority``: 0 high, 1 low, as granted; None on a page of before. ``held``: the
+    percent of its cards' time that it keeps while more important work runs there; 0: all of it."""
 
     cards: tuple[GrantedCard, ...]
     region: str
     oversubscribe: bool = False
     limit_cores: bool = True
     lifted: bool = False
+    priority: int | None = None
+    held: int = 0
 
 
 def render(page: LimitsPage) -> bytes:
@@ -52,7 +64,8 @@ def render(page: LimitsPage) -> bytes:
     cards = page.cards[:CARDS]
     head = HEAD.pack(MAGIC, VERSION, BYTES, flags, len(cards), page.lifted, _text(page.region, 256))
     rows = [CARD.pack(_text(card.uuid, 96), card.memory, card.cores) for card in cards]
-    return (head + b"".join(rows)).ljust(BYTES, b"\0")
+    more = b"" if page.priority is None else MORE.pack(MORE_MAGIC, page.priority, page.held, 0, 0)
+    return (head + b"".join(rows)).ljust(BYTES, b"\0") + more
 
 
 def parse(content: bytes) -> LimitsPage | None:
@@ -64,7 +77,17 @@ def parse(content: bytes) -> LimitsPage | None:
         return None
     rows: Sequence[tuple[bytes, int, int]] = list(CARD.iter_unpack(content[HEAD.size : HEAD.size + count * CARD.size]))
     cards = tuple(GrantedCard(_string(uuid), memory, cores) for uuid, memory, cores in rows)
-    return LimitsPage(cards, _string(region), bool(flags & OVERSUBSCRIBE), not flags & NO_CORE_LIMIT, lifted != 0)
+    priority, held = _more(content[BYTES:])
+    return LimitsPage(
+        cards, _string(region), bool(flags & OVERSUBSCRIBE), not flags & NO_CORE_LIMIT, lifted != 0, priority, held
+    )
+
+
+def _more(content: bytes) -> tuple[int | None, int]:
+    if len(content) < MORE.size:
+        return None, 0
+    magic, priority, held, _, _ = MORE.unpack_from(content)
+    return (priority, held) if magic == MORE_MAGIC else (None, 0)
 
 
 def _text(value: str, size: int) -> bytes:

@@ -35,6 +35,14 @@ def test_the_less_important_waits_while_the_more_important_works() -> None:
     assert now == {"high": Tenant((A,), 0, 0, limited=False), "low": Tenant((A,), 1, 0, limited=False)}
 
 
+def test_who_may_not_go_first_makes_nobody_wait_and_who_may_only_those_of_less_importance() -> None:
+    silent = {"class": Tenant((A,), -1000, 2, goes_first=False), "plain": Tenant((A,), 0, 2, goes_first=False)}
+    assert all(word.recent != WAIT for word in feedback(silent).values())
+    words = feedback(silent | {"first": Tenant((A,), -500, 2)})
+    assert words["plain"].recent == WAIT
+    assert words["class"].recent == words["first"].recent == 1
+
+
 def test_equals_do_not_wait_and_keep_their_limits() -> None:
     now = after({"one": Tenant((A,), 1, 2, limited=False), "other": Tenant((A,), 1, 2)})
     assert now == {"one": Tenant((A,), 1, 1), "other": Tenant((A,), 1, 1)}

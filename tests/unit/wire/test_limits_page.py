@@ -18,7 +18,13 @@ MIRROR = {
     "PAGE_OVERSUBSCRIBE": limits_page.OVERSUBSCRIBE,
     "PAGE_NO_CORE_LIMIT": limits_page.NO_CORE_LIMIT,
     "sizeof(LIMITS_PAGE_PATH) - 1": len(limits_page.PATH),
-    "sizeof(struct limits_page)": limits_page.BYTES,
+    "sizeof(struct limits_page)": limits_page.BYTES + limits_page.MORE.size,
+    "LIMITS_PAGE_BYTES": limits_page.BYTES,
+    "PAGE_MORE_MAGIC": limits_page.MORE_MAGIC,
+    "offsetof(struct limits_page, more)": limits_page.BYTES,
+    "offsetof(struct page_more, priority)": 4,
+    "offsetof(struct limits_page, more.held)": limits_page.HELD_AT,
+    "offsetof(struct page_more, beat_ms) - offsetof(struct page_more, held)": limits_page.HELD.size - 4,
     "offsetof(struct limits_page, flags)": 12,  # the fourth of HEAD
     "offsetof(struct limits_page, count)": 16,
     "offsetof(struct limits_page, lifted)": limits_page.LIFTED_AT,
@@ -47,7 +53,7 @@ def test_the_path_is_the_libraries() -> None:
     assert f'LIMITS_PAGE_PATH "{limits_page.PATH}"' in HEADER.read_text()
 
 
-@pytest.mark.parametrize("page", [PAGE, LimitsPage((), "")])
+@pytest.mark.parametrize("page", [PAGE, LimitsPage((), ""), LimitsPage((), "", priority=0, held=5)])
 def test_what_is_rendered_is_read_back(page: LimitsPage) -> None:
     assert parse(render(page)) == page
 

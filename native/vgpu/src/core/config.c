@@ -158,7 +158,7 @@ void config_obey(struct config *config, const struct limits_page *page)
     struct config said = *config;
     config_read(config, says_nothing);
     config->log_level = said.log_level;
-    config->priority = said.priority;
+    config->priority = granted_more(page) != NULL ? granted_more(page)->priority != 0 : said.priority;
     config->oom_killer = said.oom_killer;
     config->arbiter = said.arbiter;
     config->record_interval_s = said.record_interval_s;

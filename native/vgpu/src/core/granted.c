@@ -15,7 +15,7 @@
 #define STATX_ATTR_MOUNT_ROOT 0x00002000 /* Linux 5.8 */
 #endif
 
-static const struct limits_page nothing = {LIMITS_PAGE_MAGIC, LIMITS_PAGE_VERSION, sizeof nothing, 0, 0, 0, "", {{"", 0, 0}}};
+static const struct limits_page nothing = {LIMITS_PAGE_MAGIC, LIMITS_PAGE_VERSION, LIMITS_PAGE_BYTES, 0, 0, 0, "", {{"", 0, 0}}, {0, 0, 0, 0, 0, {0}}};
 
 const struct limits_page *granted_nothing(void)
 {
@@ -51,12 +51,12 @@ static const struct limits_page *refuse(const char **problem, const char *why)
 static const struct limits_page *map_page(int fd, const char **problem)
 {
     struct stat status;
-    if (file_status(fd, &status) != 0 || !S_ISREG(status.st_mode) || status.st_size < (off_t)sizeof(struct limits_page))
+    if (file_status(fd, &status) != 0 || !S_ISREG(status.st_mode) || status.st_size < (off_t)LIMITS_PAGE_BYTES)
         return refuse(problem, "it is cut short, or no file");
     const struct limits_page *page = mmap(NULL, sizeof *page, PROT_READ, MAP_SHARED, fd, 0);
     if (page == MAP_FAILED)
         return refuse(problem, "it cannot be mapped");
-    if (page->magic == LIMITS_PAGE_MAGIC && page->version == LIMITS_PAGE_VERSION && page->bytes == sizeof *page)
+    if (page->magic == LIMITS_PAGE_MAGIC && page->version == LIMITS_PAGE_VERSION && page->bytes == LIMITS_PAGE_BYTES)
         return page;
     munmap((void *)(uintptr_t)page, sizeof *page);
     return refuse(problem, "it has a layout that this library does not know");

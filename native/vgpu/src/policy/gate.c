@@ -35,6 +35,18 @@ static bool pulse_is_lost(const struct region_map *map, struct listening *listen
     return now - listening->since_ns > BEATS_MISSED * beat_ms * 1000000;
 }
 
+/* Threads that meet here at once may begin to listen anew: a beat more is waited for then. */
+uint64_t gate_floor_heard(const struct page_more *more, uint32_t held)
+{
+    static uint64_t last, since_ns;
+    uint64_t beats = shared_get(&more->beats), beat_ms = shared_get(&more->beat_ms), now = policy_clock.coarse();
+    beat_ms = beat_ms < SHORTEST_BEAT_MS ? SHORTEST_BEAT_MS : beat_ms > LONGEST_BEAT_MS ? LONGEST_BEAT_MS : beat_ms;
+    if (beats + 1 != __atomic_exchange_n(&last, beats + 1, __ATOMIC_RELAXED))
+        __atomic_store_n(&since_ns, now, __ATOMIC_RELAXED);
+    bool lost = now - __atomic_load_n(&since_ns, __ATOMIC_RELAXED) > BEATS_MISSED * beat_ms * 1000000;
+    return lost || held >= 100 ? 0 : held;
+}
+
 /* A word that comes after this is another one's, who may give no pulse. */
 static void open_for_the_dead(const struct region_map *map, uint64_t pulse)
 {

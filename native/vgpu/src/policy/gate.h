@@ -19,19 +19,33 @@ static inline bool core_limits_are_on(const struct region_map *map)
     return map->page != NULL ? shared_peek(&map->page->lifted) == 0 : shared_peek(&map->region->utilization_switch) != 0;
 }
 
+/* Percent that the page leaves to a container which more important work holds back; 0: it is not, or nobody has been heard of for long. */
+uint64_t gate_floor_heard(const struct page_more *more, uint32_t held);
+
+static inline uint64_t gate_floor(const struct region_map *map)
+{
+    const struct page_more *more = granted_more(map->page);
+    uint32_t held = more == NULL ? 0 : shared_peek(&more->held);
+    return __builtin_expect(held == 0, 1) ? 0 : gate_floor_heard(more, held);
+}
+
 /* The core limit that holds for the device right now; 0 = none. Few loads, so that live changes need no cache. */
 static inline uint64_t gate_limit(const struct region_map *map, enum core_policy policy, int device)
 {
-    uint64_t limit = core_limit(map, device);
+    uint64_t limit = core_limit(map, device), floor = gate_floor(map);
     if (limit == 0 || limit >= 100 || policy == POLICY_DISABLE)
-        return 0;
-    return policy == POLICY_FORCE || core_limits_are_on(map) ? limit : 0;
+        return floor;
+    limit = policy == POLICY_FORCE || core_limits_are_on(map) ? limit : 0;
+    return floor != 0 && (limit == 0 || floor < limit) ? floor : limit;
 }
 
-/* Whether launches have to wait: the monitor blocks the container, or somebody suspended this process. */
+/*
+ * Whether launches have to wait: the monitor blocks the container, or somebody suspended this process. Where the page says who is held
+ * back, anybody's word in the region counts for nothing.
+ */
 static inline bool gate_closed(const struct region_map *map)
 {
-    return shared_peek(&map->region->recent_kernel) < 0 ||
+    return (shared_peek(&map->region->recent_kernel) < 0 && granted_more(map->page) == NULL) ||
            (map->slot >= 0 && shared_peek(&map->region->procs[map->slot].status) == SLOT_SUSPENDED);
 }
 

@@ -13,19 +13,28 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from pumice.adapters.region.pages import core_limits_on
+from pumice.adapters.region.pages import core_limits_on, hold_back
 from pumice.adapters.region.reader import header_of
 from pumice.adapters.region.writer import write_feedback, write_pulse
-from pumice.apps.monitor.reader import NodeReader, Snapshot
+from pumice.apps.monitor.reader import NodeReader, Seat, Snapshot
 from pumice.apps.service.own_node import OwnNode
 from pumice.model.errors import Unavailable
 from pumice.node.accounts import Key
 from pumice.node.feedback import Tenant, feedback
-from pumice.node.vgpu.grants import priority
+from pumice.node.vgpu.grants import goes_first
 from pumice.ports.clock import Clock
 from pumice.ports.region import BadRegion
 
 log = logging.getLogger("pumice.monitor")
+
+
+FLOOR = 5
+"""Percent of its cards' time that a container without a core limit keeps while it is held back."""
+
+
+def _floor(seat: Seat) -> int:
+    """What it was granted is guaranteed."""
+    return min((device.cores for device in seat.devices if device.cores > 0), default=FLOOR)
 
 
 class FeedbackRounds:
@@ -71,7 +80,7 @@ class FeedbackRounds:
         told |= {key: word.recent for key, word in words.items() if word.recent is not None}
         waiting = frozenset(key for key, recent in told.items() if recent < 0)
         for key in waiting:
-            self._beat(paths[key], self._every)
+            self._beat(paths[key], self._every, _floor(snapshot.seats[key]))
         for key in (self.waiting & told.keys()) - waiting:
             self._beat(paths[key], None)
         for uid, container in sorted(waiting ^ self.waiting):
@@ -89,7 +98,8 @@ class FeedbackRounds:
                 recent, limited = seat.claims.recent_kernel, core_limits_on(seat.path)
                 limited = seat.claims.utilization_switch != 0 if limited is None else limited
                 uuids = tuple(device.uuid for device in seat.devices)
-                tenants[key] = Tenant(uuids, priority(seat.container), recent, limited, self._waited.get(key, 0))
+                first = goes_first(seat.pod, seat.container)
+                tenants[key] = Tenant(uuids, -seat.pod.priority, recent, limited, self._waited.get(key, 0), first)
                 paths[key] = seat.path
         return tenants, paths
 
@@ -101,8 +111,10 @@ class FeedbackRounds:
                 self._warned.add(path)
                 log.warning("no feedback: %s", error)
 
-    def _beat(self, path: Path, every: float | None) -> None:
-        """Who waits hears that the monitor lives, and goes on by itself otherwise."""
+    def _beat(self, path: Path, every: float | None, floor: int = 0) -> None:
+        """Who waits hears that the monitor lives, and goes on by itself otherwise: on its limits page, which leaves it its
+        floor, or in its region."""
+        hold_back(path, floor, every or self._every)
         with contextlib.suppress(Unavailable):
             write_pulse(path, every)
 

@@ -11,6 +11,7 @@ from typing import Final
 from pumice.node.answer import Answer, DeviceNode, Mount
 from pumice.node.effects import InstallFile, MakeDirectory
 from pumice.node.vgpu import mps
+from pumice.node.vgpu.grants import goes_first
 from pumice.node.vgpu.inventory import SharedCard
 from pumice.node.vgpu.matching import Work
 from pumice.node.vgpu.sharing import Sharing
@@ -158,7 +159,8 @@ def _limited(
     fresh = not work.pod.running(work.container.name)
     granted = [GrantedCard(d.uuid, (d.memory * sharing.factor) << 20, d.cores) for d in devices]
     granted += [GrantedCard(slice_.uuid) for slice_ in slices]
-    limits = LimitsPage(tuple(granted), env[variables.SHARED_CACHE], sharing.oversubscribed, sharing.limit_cores)
+    limits = LimitsPage(tuple(granted), env[variables.SHARED_CACHE], sharing.oversubscribed, sharing.limit_cores,
+                        priority=0 if goes_first(work.pod, work.container) else 1)  # fmt: skip
     return replace(
         bare, env=env, mounts=tuple(mounts),
         directories=(MakeDirectory(directory, fresh=fresh), MakeDirectory(response_options.lock)),

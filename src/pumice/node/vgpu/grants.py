@@ -55,6 +55,7 @@ def granted(
     return {turn.container.name: parts[turn.part] for turn in found if turn.part is not None}
 
 
-def priority(container: Container) -> int:
-    """0 for more important work, else 1, as the library reads it (spec nvidia-device-plugin 12.5)."""
-    return 0 if (container.env_value(variables.TASK_PRIORITY) or "").strip() == "0" else 1
+def goes_first(pod: NodePod, container: Container) -> bool:
+    """Whether its launches may make those of less important pods wait: its variable asks for it (spec nvidia-device-plugin 12.5),
+    and a PriorityClass above 0 grants it, for whoever writes a pod writes the variable as well."""
+    return (container.env_value(variables.TASK_PRIORITY) or "").strip() == "0" and pod.priority > 0

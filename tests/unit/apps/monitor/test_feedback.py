@@ -6,6 +6,7 @@ import asyncio
 import os
 from pathlib import Path
 
+import pytest
 from kit.node_objects import A, B, container, gives, pod_object
 from kit.node_world import until
 from kit.region_files import region_bytes, write
@@ -24,9 +25,12 @@ def region(tmp_path: Path, uid: str, card: str, **fields: int) -> Path:
     return write(folder / "r.cache", region_bytes(devices=1, uuids={0: card.encode()}, **fields))
 
 
-def running(name: str, card: str, priority: int | None = None) -> dict[str, object]:
+def running(name: str, card: str, priority: int | None = None, cores: int = 50) -> dict[str, object]:
+    """Its variable says the priority; 0 is of a PriorityClass, too."""
     env = [] if priority is None else [{"name": variables.TASK_PRIORITY, "value": str(priority)}]
-    return pod_object(name, gives(card), container("train", 1, 3000, 50, env=env), uid=name, phase="Running")
+    body = pod_object(name, gives(card), container("train", 1, 3000, cores, env=env), uid=name, phase="Running")
+    body["spec"]["priority"] = 1000 if priority == 0 else 0  # type: ignore[index]
+    return body
 
 
 async def busy(path: Path) -> None:
@@ -65,6 +69,48 @@ def test_when_the_monitor_stops_nobody_is_left_waiting(tmp_path):
 
     play(tmp_path, look, running("high", A, 0), running("low", A), feedback_every=0.05)
     assert told(low)[0] == 0
+
+
+def test_what_a_pod_says_of_its_priority_makes_nobody_wait_unless_a_priority_class_grants_it(tmp_path):
+    """One of a hundredth of the cores froze everybody else on its card."""
+    bully, victim = region(tmp_path, "bully", A, recent=2), region(tmp_path, "victim", A, recent=2)
+    seen = set()
+
+    async def look(page, cluster):
+        work = [asyncio.create_task(busy(path)) for path in (bully, victim)]
+        for _ in range(40):
+            seen.add(told(victim)[0])
+            await asyncio.sleep(0.005)
+        for task in work:
+            task.cancel()
+
+    said = running("bully", A, 0)
+    said["spec"]["priority"] = 0  # type: ignore[index]
+    play(tmp_path, look, said, running("victim", A), feedback_every=0.02)
+    assert min(seen) >= 0
+
+
+@pytest.mark.parametrize(("cores", "floor"), [(0, 5), (30, 30)])
+def test_who_is_held_back_keeps_what_it_was_granted_or_a_twentieth_by_a_page_that_it_cannot_write(tmp_path, cores, floor):
+    high, low = region(tmp_path, "high", A, recent=2), region(tmp_path, "low", A, recent=2)
+    page = page_beside(low)
+    write(page, render(LimitsPage((GrantedCard(A, 3000 << 20, cores),), "/tmp/vgpu/r.cache", priority=1)))
+
+    def held() -> int:
+        found = parse(page.read_bytes())
+        assert found is not None
+        return found.held
+
+    async def look(_page, cluster):
+        work = asyncio.create_task(busy(high))
+        await until(lambda: held() == floor)
+        beats = page.read_bytes()
+        await until(lambda: page.read_bytes() != beats)  # as long as the monitor lives
+        work.cancel()
+        await until(lambda: held() == 0)
+
+    low_pod = pod_object("low", gives(A, 3000, cores), container("train", 1, 3000, cores), uid="low", phase="Running")
+    play(tmp_path, look, running("high", A, 0), low_pod, feedback_every=0.05)
 
 
 def test_what_a_tenant_writes_into_its_region_makes_nobody_wait(tmp_path):

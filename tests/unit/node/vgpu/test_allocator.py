@@ -56,7 +56,7 @@ def test_one_container_with_one_card_gets_its_limits_and_the_library():
     ]
     page, region = got.answer.files
     assert (page.path, page.mode) == (f"/usr/local/vgpu/vgpu/limits/{UID}_train/limits", 0o644)
-    assert limits_page.parse(page.content) == LimitsPage((GrantedCard(A, 3000 << 20, 50),), cache)
+    assert limits_page.parse(page.content) == LimitsPage((GrantedCard(A, 3000 << 20, 50),), cache, priority=1)
     assert (region.content, region.mode) == (b"", 0o666)
     assert got.patch == PatchPod("ns1", "p1", UID, {names.DEVICES_TO_ALLOCATE: "", **SERVED})
     assert got.finished
