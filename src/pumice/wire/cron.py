@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final
@@ -21,6 +22,24 @@ DAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 FIELDS: Final = (("minute", 0, 59), ("hour", 0, 23), ("day of the month", 1, 31), ("month", 1, 12), ("day of the week", 0, 7))
 YEARS_AHEAD: Final = 5
 """So far a next time is looked for; the 29th of February comes within."""
+
+
+_ZONE_PART: Final = re.compile(r"[A-Za-z0-9._+-]{1,14}")
+
+
+def bad_zone(name: str) -> str:
+    """Why it names no time zone; empty where it does. Its words are Kubernetes'."""
+    if not name:
+        return "timeZone must be nil or non-empty string"
+    if name.lower() == "local":
+        return "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
+    if all(_ZONE_PART.fullmatch(part) and part not in (".", "..") for part in name.split("/")):
+        try:
+            ZoneInfo(name)
+            return ""
+        except (KeyError, ValueError, OSError):
+            pass
+    return f"unknown time zone {name}"
 
 
 @dataclass(frozen=True, slots=True)

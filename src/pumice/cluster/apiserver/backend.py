@@ -16,6 +16,7 @@ from pumice.cluster.apiserver.strategies.base import Strategy
 from pumice.ports.clock import Clock
 
 Json = dict[str, Any]
+LONGEST = (1 << 63) / 1e9
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"  # no vowels: generated names spell nothing
 
 
@@ -49,8 +50,8 @@ class Backend:
         return stored.value() if stored else None
 
     def now(self, after: float = 0.0) -> str:
-        """The time as metav1.Time, ``after`` seconds from now."""
-        return datetime.fromtimestamp(int(self.clock.now() + after), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        """The time as metav1.Time, ``after`` seconds from now; at most the 292 years that a duration of Go's can be."""
+        return datetime.fromtimestamp(int(self.clock.now() + min(after, LONGEST)), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def uid(self) -> str:
         return str(uuid.UUID(int=self.dice.getrandbits(128), version=4))

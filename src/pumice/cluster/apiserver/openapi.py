@@ -19,7 +19,8 @@ Json = dict[str, Any]
 
 _SCALARS: dict[str, Json] = {
     "string": {"type": "string"},
-    "integer": {"type": "integer", "format": "int64"},
+    "int32": {"type": "integer", "format": "int32"},
+    "int64": {"type": "integer", "format": "int64"},
     "number": {"type": "number", "format": "double"},
     "boolean": {"type": "boolean"},
     "bytes": {"type": "string", "format": "byte"},

@@ -308,7 +308,7 @@ ODD_TOKENS: list[Json] = [
 ]  # fmt: skip
 ODD_DELETIONS: list[Json] = [
     {"preconditions": 7}, {"preconditions": {"uid": 7}}, {"preconditions": []}, {"gracePeriodSeconds": "x"},
-    {"gracePeriodSeconds": -1}, {"gracePeriodSeconds": 1 << 40}, {"propagationPolicy": 7}, {"dryRun": "All"},
+    {"gracePeriodSeconds": 1e30}, {"gracePeriodSeconds": 1 << 63}, {"propagationPolicy": 7}, {"dryRun": "All"},
     {"orphanDependents": 7},
 ]  # fmt: skip
 

@@ -13,6 +13,7 @@ from pumice.cluster.apiserver.schema.quantity import canonical
 from pumice.cluster.apiserver.schema.shape import Shape
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
+_BEYOND = {"int32": 1 << 31, "int64": 1 << 63}
 _EMPTIES = ("scalar", "list", "map")
 _GO_NAMES = {"dict": "object", "list": "array", "str": "string", "int": "number", "float": "number", "bool": "bool"}
 
@@ -75,11 +76,10 @@ def _scalar(name: str, value: Any, path: str, kind: str) -> Any:
         case "string":
             if type(value) is str:
                 return value
-        case "integer":
-            if type(value) is int:
-                return value
-            if type(value) is float and value.is_integer():
-                return int(value)
+        case "int32" | "int64":
+            number = int(value) if type(value) is float and value.is_integer() else value
+            if type(number) is int and -_BEYOND[name] <= number < _BEYOND[name]:
+                return number
         case "boolean":
             if type(value) is bool:
                 return value
@@ -94,7 +94,7 @@ def _scalar(name: str, value: Any, path: str, kind: str) -> Any:
                     message = f'{kind} in version "v1" cannot be handled as a {kind}: {path}: {problem}'
                     raise bad_request(message) from None
         case "int-or-string":
-            if type(value) in (int, str):
+            if type(value) is str or (type(value) is int and -_BEYOND["int32"] <= value < _BEYOND["int32"]):
                 return value
         case "time" | "microtime":
             if type(value) is str and _TIME.fullmatch(value):
@@ -111,6 +111,8 @@ def _scalar(name: str, value: Any, path: str, kind: str) -> Any:
 
 def _mismatch(value: Any, wanted: str, path: str, kind: str) -> Exception:
     got = _GO_NAMES.get(type(value).__name__, "null")
+    if got == "number" and (wanted in _BEYOND or wanted == "int-or-string"):  # one that does not fit
+        got += f" {value}"[:40]
     return bad_request(
         f'{kind} in version "v1" cannot be handled as a {kind}: json: cannot unmarshal {got} into Go struct field '
         f"{kind}.{path} of type {wanted}"

@@ -4,7 +4,7 @@ Only facts are kept (field names, types, list types, merge keys), no prose. One 
 
     "ports": "[core.v1.ContainerPort] map=containerPort,protocol merge=containerPort"
 
-Grammar of a field: TYPE, ``!`` when required, then marks. TYPE is a scalar (string, integer, number, boolean, bytes, time,
+Grammar of a field: TYPE, ``!`` when required, then marks. TYPE is a scalar (string, int32, int64, number, boolean, bytes, time,
 microtime, quantity, int-or-string), ``any``, ``object``, the name of a type, ``[TYPE]`` or ``{TYPE}`` (map from strings).
 Marks: ``atomic``, ``set``, ``map=KEYS`` (server-side apply), ``merge=KEY``, ``merge``, ``retainKeys``, ``replace`` (strategic
 merge patch).
@@ -64,6 +64,8 @@ def type_of(schema: Json, definitions: Json) -> str:
             return f"{{{type_of(values, definitions)}}}" if isinstance(values, dict) else "object"
         case "string" if schema.get("format") == "byte":
             return "bytes"
+        case "integer":
+            return str(schema.get("format", "int64"))
         case None:
             return "any"
         case plain:

@@ -173,7 +173,7 @@ def _value(shape: Shape, value: int | memoryview) -> Any:
         assert not isinstance(inside, int)
         return msgspec.json.decode(inside)
     match shape.name:
-        case "integer":
+        case "int32" | "int64":
             assert isinstance(value, int)
             return value - (1 << 64) if value >> 63 else value
         case "boolean":

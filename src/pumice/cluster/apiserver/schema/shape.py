@@ -15,7 +15,7 @@ import msgspec
 
 Form = Literal["struct", "map", "list", "scalar", "any"]
 SCALARS = frozenset(
-    ("string", "integer", "number", "boolean", "bytes", "time", "microtime", "quantity", "int-or-string")
+    ("string", "int32", "int64", "number", "boolean", "bytes", "time", "microtime", "quantity", "int-or-string")
 )
 
 

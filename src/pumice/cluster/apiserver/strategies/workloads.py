@@ -19,7 +19,7 @@ from pumice.cluster.apiserver.strategies.job_status import validate_job_status
 from pumice.cluster.apiserver.strategies.podspec import validate_pod_spec
 from pumice.cluster.apiserver.strategies.podspec_defaults import default_pod_spec
 from pumice.cluster.requirements import matches_selector
-from pumice.wire.cron import parse_schedule
+from pumice.wire.cron import bad_zone, parse_schedule
 
 Json = dict[str, Any]
 
@@ -245,14 +245,19 @@ class CronJobStrategy(WorkloadStrategy):
         return super().validate(value) + validate_job_spec(at(value, path) or {}, path)
 
     def validate_selector(self, value: Json, template: Json) -> list[FieldProblem]:
-        text = at(value, "spec.schedule")
-        if not text:
-            return [required("spec.schedule")]
-        try:
-            parse_schedule(text)
-        except ValueError as why:
-            return [invalid_value("spec.schedule", text, str(why))]
-        return []
+        text, zone = at(value, "spec.schedule"), at(value, "spec.timeZone")
+        problems = [] if text else [required("spec.schedule")]
+        if text and "TZ" in text:
+            why = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
+            problems.append(invalid_value("spec.schedule", text, why))
+        elif text:
+            try:
+                parse_schedule(text)
+            except ValueError as wrong:
+                problems.append(invalid_value("spec.schedule", text, str(wrong)))
+        if zone is not None and (why := bad_zone(zone)):
+            problems.append(invalid_value("spec.timeZone", zone, why))
+        return problems
 
 
 class ReplicationControllerStrategy(WorkloadStrategy):
