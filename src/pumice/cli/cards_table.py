@@ -129,11 +129,16 @@ def _cells(row: CardRow, length: int) -> dict[str, str]:
     return {
         "Node": escape(row.node),
         "Card": str(row.index),
-        "Type": escape(row.type.removeprefix("NVIDIA-").removeprefix("NVIDIA ")) + health,
+        "Type": escape(model_of(row.type)) + health,
         "Memory (MiB)": f"{bar(row.memory, row.total, length)} {row.memory}/{row.total}".strip() if row.total else "",
         "Cores": f"{bar(row.cores, 100, length)} {row.cores} %".strip(),
         "Pods": escape("\n".join(map(str, row.holders))) or "[dim]free[/dim]",
     }
+
+
+def model_of(card_type: str) -> str:
+    """A card's registered type without its maker, whom the plugin writes in front of a name that often begins with it."""
+    return card_type.removeprefix("NVIDIA-").removeprefix("NVIDIA ")
 
 
 def bar(used: int, total: int, length: int = BAR) -> str:

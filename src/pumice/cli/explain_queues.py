@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from pumice.cli.cards_table import model_of
 from pumice.cli.output import document
 from pumice.cli.tables import GAP, end_of, print_whole
 from pumice.engine.explaining.groups import GroupView
@@ -115,7 +116,7 @@ def _rows(view: QueueView) -> Iterator[tuple[str, ...]]:
     for use in view.cards:
         used = f"{round(use.used, 2):g} of {use.total} cards" if use.shares else ""
         waiting = f"{use.waiting} pod{'s' if use.waiting != 1 else ''}" if use.waiting else ""
-        yield (use.type, "", "", "", used, "", waiting)
+        yield (model_of(use.type), "", "", "", used, "", waiting)
 
 
 def _cell(part: Vector, name: str) -> str:

@@ -129,7 +129,8 @@ def test_without_a_plugin_that_knows_shares_nothing_is_deserved_or_borrowed(case
 def test_queues_are_shown_by_type_of_card_too() -> None:
     """What they hold, and for which types their waiting pods could do; a queue shows with it what is below it."""
     world = World()
-    register = "".join(f"GPU-n1-{i},10,40000,NVIDIA-{model},true,hami-core:" for i, model in enumerate(("A100", "A100", "T4")))
+    models = ("A100", "A100", "T4")
+    register = "".join(f"GPU-n1-{i},10,40000,NVIDIA-NVIDIA {model},true,hami-core:" for i, model in enumerate(models))
     world.add(node("n1", cards=3, mib=40000, register=register), queue("a"))
     world.add(*(pod(f"p{i}", queue="a", mib=20000, annotations={USE_GPU_TYPE: "A100"}) for i in range(3)))
     world.add(pod("one", queue="a", mib=30000, annotations={USE_GPU_TYPE: "T4"}))
@@ -138,10 +139,10 @@ def test_queues_are_shown_by_type_of_card_too() -> None:
     world.settle()
     (a,) = [view for view in queue_views(world.engine, world.now) if view.name == "a"]
     assert [(use.type, use.total, use.used, use.shares, use.waiting) for use in a.cards] == [
-        ("NVIDIA-A100", 2, 1.5, 3, 1), ("NVIDIA-T4", 1, 0.75, 1, 2)]  # fmt: skip
+        ("NVIDIA-NVIDIA A100", 2, 1.5, 3, 1), ("NVIDIA-NVIDIA T4", 1, 0.75, 1, 2)]  # fmt: skip
     shown = Console(width=200)
     with shown.capture() as text:
         shown.print(queues_table([a]))
     assert [line.split() for line in text.get().splitlines()][-2:] == [
-        ["NVIDIA-A100", "1.5", "of", "2", "cards", "1", "pod"], ["NVIDIA-T4", "0.75", "of", "1", "cards", "2", "pods"],
+        ["A100", "1.5", "of", "2", "cards", "1", "pod"], ["T4", "0.75", "of", "1", "cards", "2", "pods"],
     ]  # fmt: skip
