@@ -6,15 +6,17 @@ import copy
 from collections.abc import Sequence
 
 from pumice.cluster.controllers.actions import Action, Create, Delete, Json, Patch, Tell, View
+from pumice.cluster.controllers.claiming import claimed
 from pumice.cluster.controllers.common import (
     is_deleting,
-    owned_by,
     owner_reference,
     share_of,
     status_patch,
     template_hash,
     with_condition,
 )
+from pumice.cluster.controllers.replicaset import FAILURE
+from pumice.wire.conditions import condition, holds
 from pumice.wire.kinds import DEPLOYMENTS, REPLICA_SETS
 
 REVISION = "deployment.kubernetes.io/revision"
@@ -22,15 +24,16 @@ HASH = "pod-template-hash"
 
 
 def reconcile(deployment: View, sets: Sequence[View], now: float) -> list[Action]:
-    """``sets``: the ReplicaSets of the namespace."""
+    """``sets``: the ReplicaSets that it owns, and those of the namespace that nobody does."""
     meta, spec = deployment["metadata"], deployment["spec"]
-    own = [rs for rs in sets if owned_by(rs, meta["uid"]) and not is_deleting(rs)]
     if is_deleting(deployment):
         return []
+    reference = owner_reference(deployment, "apps/v1", "Deployment")
+    actions, own = claimed(deployment, reference, spec.get("selector") or {}, REPLICA_SETS, sets)
+    own = [rs for rs in own if not is_deleting(rs)]
     wanted_hash = template_hash(spec["template"])
-    new = next((rs for rs in own if (rs["metadata"].get("labels") or {}).get(HASH) == wanted_hash), None)
+    new = next((rs for rs in own if _hash_of(rs) == wanted_hash), None)
     old = [rs for rs in own if rs is not new]
-    actions: list[Action] = []
     if not spec.get("paused"):
         if new is None:
             made = _new_set(deployment, own, wanted_hash, _first_size(deployment, old))
@@ -156,12 +159,23 @@ def _status(deployment: View, new: View | None, own: Sequence[View], now: float)
         {"kind": "Deployment", "status": {"conditions": conditions}}, "Progressing", "True",
         "NewReplicaSetAvailable" if done else "ReplicaSetUpdated",
         f'ReplicaSet "{name}" {"has successfully progressed" if done else "is progressing"}.', now)
+    failures = [condition(rs, FAILURE) for rs in ([new] if new else own) if holds(rs, FAILURE)]
+    if failures:
+        conditions = with_condition({"kind": "Deployment", "status": {"conditions": conditions}}, FAILURE, "True",
+                                    failures[0].get("reason", ""), failures[0].get("message", ""), now)  # fmt: skip
+    else:
+        conditions = [each for each in conditions if each["type"] != FAILURE]
     return {
         "observedGeneration": deployment["metadata"].get("generation", 0), "replicas": total or None,
         "updatedReplicas": updated or None, "readyReplicas": sum(_ready(rs) for rs in own) or None,
         "availableReplicas": available or None, "unavailableReplicas": max(0, max(wanted, total) - available) or None,
         "conditions": conditions,
     }  # fmt: skip
+
+
+def _hash_of(rs: View) -> str:
+    """One that somebody else made may have no such label."""
+    return (rs["metadata"].get("labels") or {}).get(HASH) or template_hash(rs["spec"]["template"])
 
 
 def _next_revision(sets: Sequence[View]) -> int:

@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pumice.cluster.controllers.actions import Action, Delete, Json, LookAgain, Tell, View
+from pumice.cluster.controllers.claiming import claimed
 from pumice.cluster.controllers.common import (
     is_deleting,
     owned_by,
+    owner_reference,
     phase,
     seconds_of,
     status_patch,
@@ -23,7 +25,7 @@ from pumice.cluster.controllers.common import (
 from pumice.cluster.controllers.job_pods import Seen, delete, indexed, manage, observe, per_index
 from pumice.cluster.controllers.job_policies import failure_rule, success_rule
 from pumice.wire.conditions import condition, holds, is_ready
-from pumice.wire.kinds import JOBS
+from pumice.wire.kinds import JOBS, PODS
 
 OURS = "kubernetes.io/job-controller"  # spec.managedBy (KEP-4368)
 FIRST_TOLD = {"Complete": "SuccessCriteriaMet", "Failed": "FailureTarget"}  # that it will be, while its pods still end
@@ -38,12 +40,16 @@ class Verdict:
 
 def reconcile(job: View, pods: Sequence[View], now: float) -> list[Action]:
     job = {"apiVersion": "batch/v1", "kind": "Job", **job}  # one that was listed says neither
-    meta, spec = job["metadata"], job["spec"]
     if is_finished(job):
         return _expire(job, now)
-    if is_deleting(job) or (spec.get("managedBy") or OURS) != OURS:
+    if is_deleting(job) or (job["spec"].get("managedBy") or OURS) != OURS:
         return []
-    seen = observe(job, [pod for pod in pods if owned_by(pod, meta["uid"])])
+    claims, own = _claimed(job, pods)
+    return [*claims, *_go_on(job, observe(job, own), now)]
+
+
+def _go_on(job: View, seen: Seen, now: float) -> list[Action]:
+    spec = job["spec"]
     started = (job.get("status") or {}).get("startTime") or timestamp(now)
     new: Json = {
         "active": len(seen.active) or None, "ready": sum(map(is_ready, seen.active)), "succeeded": seen.succeeded or None,
@@ -64,6 +70,19 @@ def reconcile(job: View, pods: Sequence[View], now: float) -> list[Action]:
     if holds(job, "Suspended"):
         new["conditions"] = with_condition(job, "Suspended", "False", "JobResumed", "Job resumed", now)
     return [*actions, *status_patch(JOBS, job, new)]
+
+
+def selector_of(job: View) -> Json | None:
+    """The API server gives each one."""
+    selector: Json | None = job["spec"].get("selector")
+    return selector
+
+
+def _claimed(job: View, pods: Sequence[View]) -> tuple[list[Action], list[View]]:
+    selector = selector_of(job)
+    if selector is None:
+        return [], [pod for pod in pods if owned_by(pod, job["metadata"]["uid"])]
+    return claimed(job, owner_reference(job, "batch/v1", "Job"), selector, PODS, pods)
 
 
 def is_finished(job: View) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pumice.cluster.controllers import nodes, storage
 from pumice.cluster.controllers.caches import Caches
-from pumice.cluster.controllers.common import is_deleting
+from pumice.cluster.controllers.common import controller_of, is_deleting
 from pumice.cluster.controllers.garbage import Meta
 from pumice.cluster.controllers.selecting import Key, Selecting
 from pumice.cluster.controllers.watched import FULL, NODE_LEASES, OWNER_KINDS, RECONCILED, SELECTORS
@@ -58,6 +58,10 @@ class Marking:
             kind = OWNER_KINDS.get(owner.kind)
             if kind is not None and owner.controller:
                 self._mark(kind, owner.uid)
+        if resource == kinds.REPLICA_SETS and obj is not None and controller_of(obj) is None:
+            for deployment in self.caches.every(kinds.DEPLOYMENTS):
+                if deployment["metadata"]["namespace"] == meta.namespace:
+                    self._mark(kinds.DEPLOYMENTS, deployment["metadata"]["uid"])
         if resource == kinds.NODES:
             for uid in self.caches.full[kinds.DAEMON_SETS]:
                 self._mark(kinds.DAEMON_SETS, uid)

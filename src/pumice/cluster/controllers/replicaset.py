@@ -7,23 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pumice.cluster.controllers.actions import Action, Create, Delete, Json, LookAgain, Patch, View
+from pumice.cluster.controllers.actions import Action, Create, Delete, Json, LookAgain, View
+from pumice.cluster.controllers.claiming import claimed
 from pumice.cluster.controllers.common import (
     BURST,
     available_in,
     by_deletion_order,
-    controller_of,
     is_active,
     is_deleting,
-    owned_by,
     owner_reference,
     pod_from,
     status_patch,
+    with_condition,
 )
-from pumice.cluster.requirements import matches_selector
 from pumice.ports.cluster import Resource
 from pumice.wire.conditions import is_ready
 from pumice.wire.kinds import PODS, REPLICA_SETS
+
+FAILURE = "ReplicaFailure"
 
 
 def selector_of(rs: View) -> Json:
@@ -32,22 +33,12 @@ def selector_of(rs: View) -> Json:
     return dict(selector) if "matchLabels" in selector or "matchExpressions" in selector else {"matchLabels": selector}
 
 
-def reconcile(rs: View, pods: Sequence[View], now: float, resource: Resource = REPLICA_SETS) -> list[Action]:
-    """``pods``: those that name it as their owner, and those that it selects."""
+def reconcile(rs: View, pods: Sequence[View], now: float, resource: Resource = REPLICA_SETS, refused: str = "") -> list[Action]:
+    """``pods``: those that name it as their owner, and those that it selects; ``refused``: why the last pods were not made."""
     meta, spec = rs["metadata"], rs["spec"]
     api, kind = ("apps/v1", "ReplicaSet") if resource == REPLICA_SETS else ("v1", "ReplicationController")
     owner = owner_reference(rs, api, kind)
-    actions: list[Action] = []
-    own: list[View] = []
-    for pod in pods:
-        matches = matches_selector(selector_of(rs), pod["metadata"].get("labels") or {})
-        if owned_by(pod, meta["uid"]) and (matches or not is_active(pod)):
-            own.append(pod)
-        elif owned_by(pod, meta["uid"]):
-            actions.append(_owned(pod, [o for o in pod["metadata"]["ownerReferences"] if o["uid"] != meta["uid"]]))
-        elif matches and controller_of(pod) is None and is_active(pod) and not is_deleting(rs):
-            actions.append(_owned(pod, [*(pod["metadata"].get("ownerReferences") or ()), owner]))
-            own.append(pod)
+    actions, own = claimed(rs, owner, selector_of(rs), PODS, pods, is_active)
     active = [pod for pod in own if is_active(pod)]
     if not is_deleting(rs):
         wanted = int(spec.get("replicas", 1))
@@ -56,14 +47,17 @@ def reconcile(rs: View, pods: Sequence[View], now: float, resource: Resource = R
         surplus = by_deletion_order(active)[: max(0, min(len(active) - wanted, BURST))]
         actions += [Delete(PODS, meta["namespace"], p["metadata"]["name"], p["metadata"]["uid"]) for p in surplus]
     waits = [available_in(pod, float(spec.get("minReadySeconds") or 0), now) for pod in active]
-    actions += status_patch(resource, rs, _status(rs, active, sum(w == 0.0 for w in waits)))
+    lacks = refused if len(active) < int(spec.get("replicas", 1)) else ""
+    status = _status(rs, active, sum(w == 0.0 for w in waits)) | {"conditions": _conditions(rs, lacks, now)}
+    actions += status_patch(resource, rs, status)
     pending = [w for w in waits if w]
     return [*actions, LookAgain(min(pending))] if pending else actions
 
 
-def _owned(pod: View, owners: list[Json]) -> Patch:
-    meta = pod["metadata"]
-    return Patch(PODS, meta["namespace"], meta["name"], {"metadata": {"ownerReferences": owners or None}}, meta["uid"])
+def _conditions(rs: View, refused: str, now: float) -> list[Json] | None:
+    if refused:
+        return with_condition({**rs, "kind": ""}, FAILURE, "True", "FailedCreate", refused, now)
+    return [dict(each) for each in (rs.get("status") or {}).get("conditions") or () if each.get("type") != FAILURE] or None
 
 
 def _status(rs: View, active: Sequence[View], available: int) -> Json:

@@ -51,7 +51,7 @@ from pumice.wire import kinds
 
 log = logging.getLogger("pumice.kube-controllers")
 _WRITES = 16  # at a time
-_RETRY = 1.0
+_RETRY, _LONGEST_RETRY = 1.0, 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,8 @@ class Controllers:
         self._slots = asyncio.Semaphore(_WRITES)
         self._busy: dict[Key, asyncio.Task[None]] = {}
         self._absent: dict[str, bool] = {}
+        self._refused: dict[Key, tuple[str, float]] = {}
+        """Why the last pods of a controller were not made, and the seconds until it is tried again."""
 
     async def run(self, stop: asyncio.Event, ready: asyncio.Event | None) -> None:
         for resource in (*FULL, *COLLECTED):
@@ -126,13 +128,13 @@ class Controllers:
                 self._later(key, min(again))
             pods = [action for action in actions if isinstance(action, Create) and action.resource == kinds.PODS]
             others = [action for action in actions if not (isinstance(action, Create) and action.resource == kinds.PODS)]
-            await asyncio.gather(self._make_pods(pods), *(self._carry_out(action) for action in others))
+            await asyncio.gather(self._make_pods(key, pods), *(self._carry_out(action) for action in others))
         except ApiError as error:
             if error.code == 409:
                 self._later(key, 0.05)
             elif error.code != 404:
                 log.warning("not done kind=%s uid=%s cause=%s", controller.plural, uid, error)
-                self._later(key, _RETRY)
+                self._later(key, self._refused.get(key, ("", _RETRY))[1])
         except Exception:  # an object that nobody can act on harms only itself
             log.exception("cannot reconcile kind=%s uid=%s", controller.plural, uid)
 
@@ -148,16 +150,18 @@ class Controllers:
         if controller == storage.VOLUMES:
             return storage.reconcile_volume(obj, await self._claim_of(obj), now)
         table: dict[Resource, Callable[[], list[Action]]] = {
-            kinds.REPLICA_SETS: lambda: replicaset.reconcile(obj, self._claimed(controller, uid), now),
-            kinds.REPLICATION_CONTROLLERS: lambda: replicaset.reconcile(obj, self._claimed(controller, uid), now, controller),
-            kinds.DEPLOYMENTS: lambda: deployment.reconcile(obj, caches.owned(kinds.REPLICA_SETS, uid), now),
+            kinds.REPLICA_SETS: lambda: replicaset.reconcile(
+                obj, self._claimed(controller, uid), now, refused=self._why_refused(controller, uid)),
+            kinds.REPLICATION_CONTROLLERS: lambda: replicaset.reconcile(
+                obj, self._claimed(controller, uid), now, controller, self._why_refused(controller, uid)),
+            kinds.DEPLOYMENTS: lambda: deployment.reconcile(obj, self._sets_for(obj), now),
             kinds.DAEMON_SETS: lambda: daemonset.reconcile(obj, caches.every(kinds.NODES), caches.owned(kinds.PODS, uid), now),
             kinds.STATEFUL_SETS: lambda: statefulset.reconcile(
                 obj, self._claimed(controller, uid), caches.owned(revisions.REVISIONS, uid),
                 self._claims_in(obj["metadata"]["namespace"]), now),
             kinds.CLUSTER_ROLES: lambda: roles.reconcile(obj, caches.every(kinds.CLUSTER_ROLES)),
             kinds.CRON_JOBS: lambda: cronjob.reconcile(obj, caches.owned(kinds.JOBS, uid), now),
-            kinds.JOBS: lambda: job.reconcile(obj, caches.owned(kinds.PODS, uid), now),
+            kinds.JOBS: lambda: job.reconcile(obj, self._claimed(controller, uid), now),
             kinds.SERVICES: lambda: endpoints.reconcile(
                 obj, self._selected(controller, uid), caches.owned(kinds.ENDPOINT_SLICES, uid),
                 caches.named(kinds.ENDPOINTS, obj["metadata"])),
@@ -187,6 +191,16 @@ class Controllers:
         """Its pods, and others that it selects."""
         found = [*self.caches.owned(kinds.PODS, uid), *self._selected(resource, uid)]
         return list({pod["metadata"]["uid"]: pod for pod in found}.values())
+
+    def _why_refused(self, controller: Resource, uid: str) -> str:
+        return self._refused.get((controller, uid), ("", 0.0))[0]
+
+    def _sets_for(self, deployment: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Its ReplicaSets, and those of its namespace that nobody owns."""
+        meta = deployment["metadata"]
+        free = [rs for rs in self.caches.every(kinds.REPLICA_SETS)
+                if rs["metadata"]["namespace"] == meta["namespace"] and controller_of(rs) is None]  # fmt: skip
+        return [*self.caches.owned(kinds.REPLICA_SETS, meta["uid"]), *free]
 
     def _claims_in(self, namespace: str) -> dict[str, dict[str, Any]]:
         every = self.caches.every(storage.CLAIMS)
@@ -251,13 +265,26 @@ class Controllers:
                 return resource
         return None
 
-    async def _make_pods(self, made: Sequence[Create]) -> None:
+    async def _make_pods(self, key: Key, made: Sequence[Create]) -> None:
         """One, then two, four, eight: where the first is refused (a quota, a policy) the rest is not tried, as by Kubernetes."""
         size = 1
         while made:
             batch, made = made[:size], made[size:]
-            await asyncio.gather(*(self._carry_out(action) for action in batch))
+            try:
+                await asyncio.gather(*(self._carry_out(action) for action in batch))
+            except ApiError as error:
+                if error.code not in (404, 409):
+                    self._refused[key] = (error.message, min(_LONGEST_RETRY, 2 * self._refused.get(key, ("", _RETRY / 2))[1]))
+                    self._tell_refusal(batch[0].obj["metadata"], error)
+                raise
             size *= 2
+        self._refused.pop(key, None)
+
+    def _tell_refusal(self, meta: dict[str, Any], error: ApiError) -> None:
+        if (owner := controller_of({"metadata": meta})) is not None:
+            about = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "metadata": {
+                "name": owner["name"], "uid": owner["uid"], "namespace": meta["namespace"]}}
+            self.events.record(about, "Warning", "FailedCreate", f"Error creating: {error.message}")
 
     async def _carry_out(self, action: Action) -> None:
         async with self._slots:

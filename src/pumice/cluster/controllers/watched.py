@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pumice.cluster.controllers import endpoints, replicaset, revisions, statefulset, storage, unserved
+from pumice.cluster.controllers import endpoints, job, replicaset, revisions, statefulset, storage, unserved
 from pumice.ports.cluster import Resource
 from pumice.wire import kinds
 
@@ -32,6 +32,6 @@ OWNER_KINDS = {
 SELECTORS: Mapping[Resource, Callable[[Mapping[str, Any]], dict[str, Any] | None]] = {
     kinds.SERVICES: endpoints.selector_of, kinds.DISRUPTION_BUDGETS: lambda budget: (budget.get("spec") or {}).get("selector"),
     kinds.REPLICA_SETS: replicaset.selector_of, kinds.REPLICATION_CONTROLLERS: replicaset.selector_of,
-    kinds.STATEFUL_SETS: statefulset.selector_of,
+    kinds.STATEFUL_SETS: statefulset.selector_of, kinds.JOBS: job.selector_of,
 }  # fmt: skip
 """Who follows the pods that it selects."""

@@ -374,3 +374,69 @@ def test_what_has_no_effect_says_so(with_controllers: With, resource: Resource, 
         assert [text.partition(":")[0] for text in told] == [f"{kind}s have no effect in this cluster"]
 
     with_controllers(work)
+
+
+def test_a_replica_set_that_nobody_owns_is_adopted_and_one_with_other_labels_let_go(with_controllers: With) -> None:
+    async def work(cluster: Cluster) -> None:
+        await deployment(cluster, replicas=2)
+        await cluster.settle(4)
+        (name,) = await cluster.names(REPLICA_SETS)
+        await cluster.kube.delete(DEPLOYMENTS, "d", "default", propagation="Orphan")
+        await cluster.settle(4)
+        (alone,) = (await cluster.kube.list(REPLICA_SETS, "default"))["items"]
+        assert not alone["metadata"].get("ownerReferences")
+        await deployment(cluster, replicas=2)
+        await cluster.settle(4)
+        (adopted,) = (await cluster.kube.list(REPLICA_SETS, "default"))["items"]
+        assert (adopted["metadata"]["uid"], adopted["metadata"]["ownerReferences"][0]["name"]) == (alone["metadata"]["uid"], "d")
+        assert len(await cluster.pods("Running")) == 2
+        await cluster.kube.patch(REPLICA_SETS, name, {"metadata": {"labels": {"app": "other"}}}, "default")
+        await cluster.settle(4)
+        sets = (await cluster.kube.list(REPLICA_SETS, "default"))["items"]
+        let_go = next(each for each in sets if each["metadata"]["name"] == name)
+        assert not let_go["metadata"].get("ownerReferences")
+
+    with_controllers(work)
+
+
+def test_a_replica_set_says_why_its_pods_are_not_made_and_its_deployment_with_it(with_controllers: With) -> None:
+    async def work(cluster: Cluster) -> None:
+        quotas = Resource("", "v1", "resourcequotas")
+        await cluster.make(quotas, "ResourceQuota", "few", {"hard": {"pods": "1"}})
+        await deployment(cluster, replicas=3)
+        await cluster.settle(8)
+        (rs,) = (await cluster.kube.list(REPLICA_SETS, "default"))["items"]
+        above = (await cluster.kube.get(DEPLOYMENTS, "d", "default"))["status"]
+        for status in (rs["status"], above):
+            failure = next(c for c in status["conditions"] if c["type"] == "ReplicaFailure")
+            assert (failure["status"], failure["reason"]) == ("True", "FailedCreate")
+            assert "exceeded quota: few" in failure["message"]
+        events = (await cluster.kube.list(EVENTS, "default"))["items"]
+        assert any(e["reason"] == "FailedCreate" and e["message"].startswith("Error creating: pods ") for e in events)
+        await cluster.kube.delete(quotas, "few", "default")
+        await cluster.settle(40)
+        (rs,) = (await cluster.kube.list(REPLICA_SETS, "default"))["items"]
+        assert (rs["status"]["readyReplicas"], rs["status"].get("conditions")) == (3, None)
+        above = (await cluster.kube.get(DEPLOYMENTS, "d", "default"))["status"]
+        assert "ReplicaFailure" not in [c["type"] for c in above["conditions"]]
+
+    with_controllers(work)
+
+
+def test_a_job_adopts_the_pods_that_it_selects_and_nobody_owns(with_controllers: With) -> None:
+    async def work(cluster: Cluster) -> None:
+        await job(cluster, "sleep", "infinity", parallelism=2)
+        await cluster.settle(3)
+        (first, _) = await cluster.pods()
+        await cluster.kube.patch(PODS, first["metadata"]["name"], {"metadata": {"ownerReferences": None}}, "default")
+        await cluster.settle(3)
+        pods = await cluster.pods()
+        assert len(pods) == 2, "none is made beside it"
+        assert [pod["metadata"]["ownerReferences"][0]["name"] for pod in pods] == ["j", "j"]
+        labels = dict.fromkeys(first["metadata"]["labels"])
+        await cluster.kube.patch(PODS, first["metadata"]["name"], {"metadata": {"labels": labels}}, "default")
+        await cluster.settle(3)
+        pods = await cluster.pods()
+        assert sorted(bool(pod["metadata"].get("ownerReferences")) for pod in pods) == [False, True, True]
+
+    with_controllers(work)
