@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -71,6 +72,32 @@ def test_the_plugin_of_a_node_writes_of_that_node_and_its_pods_alone(api: Api, n
         assert f"the device plugin of node {here} writes of that node and its pods alone, not of {there}".encode() in refused.body
     assert note(mine, f"/api/v1/namespaces/{namespace}/pods/{here}/status").code == 200
     assert note(mine, f"/api/v1/namespaces/{namespace}/pods/{there}/status").code == 403
+
+
+def test_the_plugin_of_a_node_ends_a_pod_of_it_and_changes_nothing_else_of_what_a_pod_is(
+    api: Api, namespace: str, nodes: tuple[str, str]
+) -> None:
+    here, there = nodes
+    mine = plugin_of(api, here)
+
+    def change(pod: str, **what: Any) -> Answer:
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod}"
+        return mine.call("PATCH", path, what, media="application/strategic-merge-patch+json")
+
+    ending = {"metadata": {"annotations": {"why": "not its devices"}}, "spec": {"activeDeadlineSeconds": 1}}
+    assert change(here, **ending).code == 200
+    assert change(there, **ending).code == 403
+    there_already = json.loads(api.call("GET", f"/api/v1/namespaces/{namespace}/pods/{here}").body)["spec"].get("tolerations", [])
+    for more in (
+        {"spec": {"containers": [{"name": "c", "image": "another"}]}},
+        {"spec": {"tolerations": [*there_already, {"key": "more", "operator": "Exists"}]}},
+        {"metadata": {"labels": {"app": "another"}}},
+        {"metadata": {"finalizers": ["example.com/stays"]}},
+        {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "another", "uid": "u"}]}},
+    ):
+        refused = change(here, **more)
+        assert refused.code == 403
+        assert b"sets the deadline and the annotations of its pods, and nothing else" in refused.body
 
 
 def test_a_token_that_names_no_node_writes_of_none_and_everybody_else_is_left_alone(
