@@ -2,11 +2,11 @@
 
     python -m benchmarks.bs10_single_pods [--server auto|kube|embedded] [--nodes N] [--repeats N] [--quick] [--save]
 
-Pods that name no PodGroup arrive at a steady 20, 50 and 100 a second. Ours is ``pumice scheduler`` with ``pumice controller`` beside
-it, which makes each a PodGroup and names it on the pod; conditions, events and the status of queues are on. By turns the real
-kube-scheduler places the same pods on the same server. The delay goes from a create answered to its Binding answered, by the server's
-clock; processor time is the scheduler's own, and the API server's with all that is written later. Without the real one's binaries
-only ours is measured.
+Pods that name no PodGroup arrive at a steady 20, 50 and 100 a second. Ours is ``pumice scheduler``, which names PodGroups in
+Bindings, with ``pumice controller`` beside it, which makes them; conditions, events and the status of queues are on. By turns the
+real kube-scheduler places the same pods on the same server. The delay goes from a create answered to its Binding answered, by the
+server's clock; processor time is the scheduler's own, and the API server's with all that is written later. Without the real one's
+binaries only ours is measured.
 """
 
 from __future__ import annotations

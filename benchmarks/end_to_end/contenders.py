@@ -115,6 +115,7 @@ class OursWhole(Ours):
     """With the controller. CPU and memory stay the scheduler's; writes are those of both."""
 
     agents = ("pumice-scheduler", "pumice-controller")
+    flags = ("--name-pod-groups",)
 
     async def __aenter__(self) -> Self:
         self.controller = Controller(self.server, self.kubeconfig)

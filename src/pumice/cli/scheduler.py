@@ -56,6 +56,9 @@ def main(
     ] = False,
     strict: Annotated[bool, flags.Option(help="Refuse a configuration that has warnings.")] = False,
     implicit_groups: Annotated[bool, flags.Option(help="Schedule bare pods at once as groups of one.")] = True,
+    name_pod_groups: Annotated[
+        bool, flags.Option(help="Name the PodGroup of a bare pod in its Binding; `pumice controller` makes it.")
+    ] = False,
     evict_bare_pods: Annotated[
         bool, flags.Option(help="Of a gang that cannot be bound as a whole, also delete pods that no controller makes anew.")
     ] = False,
@@ -91,6 +94,7 @@ def main(
         retry_period=duration("--leader-elect-retry-period", leader_elect_retry_period),
         bind_concurrency=bind_concurrency,
         implicit_groups=implicit_groups,
+        names_groups=name_pod_groups,
         evict_bare_pods=evict_bare_pods,
         events=events,
         status_writes=status_writes,

@@ -165,7 +165,7 @@ class Cluster:
         self.facts["scheduler"] = f"{address}:{port}"
         # Nobody else would place the pods that name no scheduler.
         names = (SCHEDULER_NAME, "default-scheduler")
-        settings = scheduler.Settings(listen=f"{address}:{port}", scheduler_names=names)
+        settings = scheduler.Settings(listen=f"{address}:{port}", scheduler_names=names, names_groups=True)
         self._daemon("scheduler", lambda: scheduler.run(settings, cluster=kube, clock=self.clock, dice=self.dice,
                                                         stop=self._stop))  # fmt: skip
         pages = controller.Settings(listen=f"{address}:{port_or_free(address, 8081)}",

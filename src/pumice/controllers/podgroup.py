@@ -75,6 +75,17 @@ def needs_group(pod: Pod, scheduler_names: Collection[str]) -> bool:
     )
 
 
+def names_its_own(pod: Pod, scheduler_names: Collection[str]) -> bool:
+    """Return whether the pod is ours, lives, and names the group that is made for pods that name none: its Binding said so
+    (``pumice scheduler --name-pod-groups``), and somebody has to make that group still."""
+    return (
+        pod.spec.scheduler_name in scheduler_names
+        and pod.metadata.annotations.get(GROUP_NAME) == group_name(pod)
+        and not pod.metadata.deletion_timestamp
+        and pod.status.phase not in ("Succeeded", "Failed")
+    )
+
+
 def controlling_owner(pod: Pod) -> OwnerReference | None:
     return next((owner for owner in pod.metadata.owner_references if owner.controller), None)
 
@@ -88,7 +99,8 @@ def reconcile_pod(
     pod: Pod, *, group_exists: bool, owner_annotations: Mapping[str, str], scheduler_names: Collection[str], now: float
 ) -> list[Action]:
     """What is missing for this pod: its PodGroup, and the annotation that names it. ``now`` is Unix seconds."""
-    if not needs_group(pod, scheduler_names):
+    named = names_its_own(pod, scheduler_names)
+    if not named and not needs_group(pod, scheduler_names):
         return []
     meta, name = pod.metadata, group_name(pod)
     actions: list[Action] = []
@@ -97,7 +109,8 @@ def reconcile_pod(
         if pod.spec.node_name and body["spec"]["minMember"] <= 1:
             body["status"] = standing(pod, now)
         actions.append(CreateGroup(meta.namespace, name, body))
-    actions.append(AnnotatePod(meta.namespace, meta.name, meta.uid, name))
+    if not named:
+        actions.append(AnnotatePod(meta.namespace, meta.name, meta.uid, name))
     return actions
 
 

@@ -168,9 +168,13 @@ def hierarchy_problem(notes: Mapping[str, str]) -> str:
     return ""
 
 
+MADE_FOR_PODS = "podgroup-"
+"""What the names of PodGroups begin with that controllers make for pods that name none."""
+
+
 def group_name_for(uid: str) -> str:
     """Name of the PodGroup of bare pods; ``uid`` is the controlling owner's, else the pod's (spec 14.2)."""
-    return f"podgroup-{uid}"
+    return f"{MADE_FOR_PODS}{uid}"
 
 
 @lru_cache(maxsize=4096)

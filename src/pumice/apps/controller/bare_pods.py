@@ -60,10 +60,10 @@ class BarePods:
             await self._reconcile_pod(pod)
 
     def on_pod(self, event: WatchEvent) -> None:
-        self.heed(object_of(Pod, event), gone=event.type == "DELETED")
+        self.heed(object_of(Pod, event), gone=event.type == "DELETED", new=event.type == "ADDED")
 
-    def heed(self, pod: Pod, *, gone: bool) -> None:
-        if gone or not podgroup.needs_group(pod, self.scheduler_names):
+    def heed(self, pod: Pod, *, gone: bool, new: bool = True) -> None:
+        if gone or not (podgroup.needs_group(pod, self.scheduler_names) or self._names_none_that_is_there(pod, new=new)):
             self.pods.pop(pod.metadata.uid, None)
             return
         known = self.pods.get(pod.metadata.uid)
@@ -73,6 +73,12 @@ class BarePods:
         elif pod.spec.node_name and not (known is not None and known.spec.node_name):
             self.moves.one()
             self.work.add_later(BOUND, pod.metadata.uid, 0.0, put_off=BEHIND_OTHERS)
+
+    def _names_none_that_is_there(self, pod: Pod, *, new: bool) -> bool:
+        """A pod whose Binding named the group that we make. One that went later is not made again."""
+        if not (new or pod.metadata.uid in self.pods) or not podgroup.names_its_own(pod, self.scheduler_names):
+            return False
+        return f"{pod.metadata.namespace}/{podgroup.group_name(pod)}" not in self.groups
 
     def on_owner(self, kind: Resource) -> Callable[[WatchEvent], None]:
         self.scaled[kind.plural] = kind

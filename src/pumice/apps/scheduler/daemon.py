@@ -87,6 +87,8 @@ class Settings(LedSettings):
     budget: float = 0.05
     bind_concurrency: int = 32
     implicit_groups: bool = True
+    names_groups: bool = False
+    """Whether Bindings name the PodGroups that a controller makes for pods that name none."""
     evict_bare_pods: bool = False
     """Whether a gang that cannot be bound as a whole may also lose members that no controller makes anew."""
     events: bool = True
@@ -138,6 +140,7 @@ class Scheduler:
             scheduler_names=frozenset(settings.scheduler_names),
             default_queue=settings.default_queue,
             implicit_groups=settings.implicit_groups,
+            names_groups=settings.names_groups,
         )
         conf = parse_scheduler_conf(DEFAULT_CONF, source="built-in configuration")
         self.engine = Engine(conf, state=state)

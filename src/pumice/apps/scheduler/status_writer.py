@@ -44,7 +44,7 @@ GIVE_WAY_AT_MOST = 30.0
 """After so many seconds without a pause of the Bindings they are written as fast as they come."""
 STANDS = 1.0
 """Seconds for which the status of a group that stands waits, as upstream's for its next session: its pods start, and one write
-tells of both."""
+tells of both. So does what a queue holds, which each Binding changes."""
 NUMBERS = 5.0
 """Seconds for which the status of a group waits of which only numbers are new: where 200 pods go, or come, each changes them."""
 LAST_WORD = 4.0
@@ -138,6 +138,8 @@ class StatusWriter:
             return self._evictions
         if isinstance(effect, OpenGate):
             return self._let_in
+        if isinstance(effect, QueueAllocated):
+            return self._standing
         if not isinstance(effect, GroupStatus):
             return self._rest
         if effect.phase == INQUEUE and not effect.conditions:

@@ -8,6 +8,8 @@ from pumice.engine.cycle.statement import Evict, Place, Promise, Statement, Step
 from pumice.engine.state.jobs import Job
 from pumice.engine.state.statuses import Status
 from pumice.engine.state.volume_options import volumes_for
+from pumice.wire.names import GROUP_NAME
+from pumice.wire.volcano import MADE_FOR_PODS
 
 
 def conclude(cycle: Cycle, job: Job, statement: Statement) -> bool:
@@ -96,6 +98,8 @@ def _bind(cycle: Cycle, step: Place, gang: str) -> None:
     task.job.move(task, Status.BINDING)
     task.trial = None
     annotations: dict[str, str] = {}
+    if state.groups.names_groups and task.job.name.startswith(MADE_FOR_PODS):
+        annotations[GROUP_NAME] = task.job.name
     lock = ""
     for grant in choice.grants:
         family = state.ledger.books[grant.family].family

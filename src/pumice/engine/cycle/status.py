@@ -149,9 +149,12 @@ def _group(cycle: Cycle, job: Job, waiting: Waiting) -> list[Effect]:
     about = ("PodGroup", SCHEDULING_API, job.namespace, job.name, job.uid)
     if changed:
         conditions = tuple(job.conditions.values())
-        minor = job.phase == group.status.phase and old.keys() == job.conditions.keys() and all(
-            _wordy(c) == _wordy(old[c.type]) for c in conditions
-        )
+        told = (group.status.running, group.status.succeeded, group.status.failed)
+        minor = (
+            job.phase == group.status.phase and old.keys() == job.conditions.keys()
+            and list(map(bool, told)) == list(map(bool, counts))  # the first that runs, and the last, are news
+            and all(_wordy(c) == _wordy(old[c.type]) for c in conditions)
+        )  # fmt: skip
         found.append(GroupStatus(job.namespace, job.name, job.phase, conditions, *counts, minor=minor))
         group.status.phase, group.status.conditions = job.phase, list(conditions)
         group.status.running, group.status.succeeded, group.status.failed = counts

@@ -31,6 +31,8 @@ class Groups:
     problems: dict[str, str]
     default_queue: str = DEFAULT_QUEUE
     implicit_groups: bool = True
+    names_groups: bool = False
+    """Whether Bindings name the PodGroups that a controller makes for pods that name none: one write less for each."""
     """Whether a bare pod is scheduled at once as a group of one, before any PodGroup exists for it."""
     jobs: dict[str, Job] = field(default_factory=dict)
     queues: dict[str, QueueState] = field(default_factory=dict)
@@ -261,12 +263,13 @@ class Groups:
         meta = pod.metadata
         named = _named(pod)
         owner = next((o for o in meta.owner_references if o.controller), None) if meta.owner_references else None
-        name = named or group_name_for(owner.uid if owner else meta.uid)
+        own = group_name_for(owner.uid if owner else meta.uid)
+        name = named or own
         key = f"{meta.namespace}/{name}"
         job = self.jobs.get(key)
         if job is None:
             job = self._new_job(key, meta.namespace, name, meta.annotations.get(QUEUE_NAME, ""))
-            job.implicit = not named and self.implicit_groups
+            job.implicit = name == own and self.implicit_groups
             job.created, job.uid = seconds(meta.creation_timestamp), meta.uid
             job.priority = pod.spec.priority or 0
             job.sort_key = None

@@ -38,7 +38,7 @@ class State:
 
     def __init__(
         self, *, scheduler_names: frozenset[str] = frozenset({SCHEDULER_NAME}), default_queue: str = DEFAULT_QUEUE,
-        implicit_groups: bool = True,
+        implicit_groups: bool = True, names_groups: bool = False,
     ) -> None:  # fmt: skip
         self.problems: dict[str, str] = {}
         self.bearers, versions, tasks = Bearers(), Versions(), dict[str, Task]()
@@ -50,7 +50,7 @@ class State:
         self.elsewhere = Elsewhere(self.ledger.table)
         self.departures = Departures(self.agenda, self.ledger, self.promises, tasks)
         self.reservations = Reservations(self.ledger, self.agenda)
-        self.groups = Groups(self.agenda, self.bearers, versions, self.problems, default_queue, implicit_groups)
+        self.groups = Groups(self.agenda, self.bearers, versions, self.problems, default_queue, implicit_groups, names_groups)
         self.quotas = Quotas(self.agenda)
         self.hyper_nodes = HyperNodes(self.agenda, self.ledger, self.problems)
         self.bookings = Bookings(
