@@ -15,6 +15,7 @@ from pumice.adapters.region.extension import live_slots
 CONTEXT = 414  # MiB, more than one context of an A100 takes
 LIMIT = 3000
 OUT_OF_MEMORY, NOT_SUPPORTED = 2, 801
+USABLE = 40_339 * MIB  # of the card by CUDA: NVML counts what the driver keeps for itself, too
 BLOCK = 2 * MIB  # in which the driver takes memory from the card
 
 
@@ -235,10 +236,25 @@ def test_more_than_the_card_only_where_it_was_asked_for(card: Path, tmp_path: Pa
     with Holder(Container(card, tmp_path / "a", limits)) as plain:
         assert plain.ask(f"alloc {41 << 30}") == OUT_OF_MEMORY
     with Holder(Container(card, tmp_path / "b", {**limits, "CUDA_OVERSUBSCRIBE": "true"})) as willing:
-        free, total = willing.ask("info")
-        assert total == 60 << 30
-        assert free == total - CONTEXT * MIB
-        assert willing.ask(f"alloc {free + 1}") == OUT_OF_MEMORY
+        assert willing.ask(f"alloc {60 << 30}") == OUT_OF_MEMORY
+
+
+@pytest.mark.parametrize("oversubscribe", ["true", "<unset>"])
+@pytest.mark.parametrize("limit", [60_000, 40_960, 40_000])
+def test_cuda_and_nvml_tell_one_figure_and_all_that_they_call_free_is_to_be_had(
+    card: Path, tmp_path: Path, limit: int, oversubscribe: str
+) -> None:
+    """Of a share beyond the card they told of three different ones, and most of the largest was never to be had."""
+    share = {"CUDA_DEVICE_MEMORY_LIMIT": f"{limit}m", "CUDA_OVERSUBSCRIBE": oversubscribe}
+    with Holder(Container(card, tmp_path, share)) as holder:
+        free, total = holder.ask("info")
+        one, two = holder.ask("nvml 0")
+        assert total == holder.ask("total 0") == one[0] == two[0] == min(limit * MIB, USABLE)
+        assert free == one[1] == two[1]
+        blocks = holder.ask(f"fill {2 * MIB}")
+        assert free - 2 * MIB < blocks * 2 * MIB <= free
+        assert holder.ask("info") == [free - blocks * 2 * MIB, total]
+        assert holder.ask(f"alloc {2 * MIB}") == OUT_OF_MEMORY
 
 
 def test_nvidia_smi_shows_the_limit_and_takes_nothing(container: Container) -> None:

@@ -166,6 +166,8 @@ struct nvml_memory {
     uint64_t total, free, used;
 };
 
+#define NVML_MEMORY_V2 0x02000028u /* its size and version */
+
 struct nvml_memory_v2 {
     uint32_t version;
     uint64_t total, reserved, free, used;

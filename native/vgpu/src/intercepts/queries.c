@@ -89,7 +89,10 @@ CUresult cuDeviceTotalMem(unsigned *bytes, CUdevice ordinal)
     return rc;
 }
 
-/* total and free of the card become those of the container; never an error of our own. */
+/*
+ * total and free of the card become those of the container; never an error of our own. Memory beyond the card is nothing to be
+ * counted on, whatever the limit: linear memory may get some where the driver has none left (CUDA_OVERSUBSCRIBE).
+ */
 static void share(int device, uint64_t *free_bytes, uint64_t *total)
 {
     contexts_notice(device);
@@ -97,11 +100,9 @@ static void share(int device, uint64_t *free_bytes, uint64_t *total)
     if (limit == 0)
         return;
     joints_sweep(&guest.map); /* whoever sizes what it does by what is free is not to count the dead */
-    uint64_t shown = guest.config.oversubscribe ? limit : lesser(*total, limit);
     uint64_t used = memory_used(&guest.map, device);
-    uint64_t left = used < shown ? shown - used : 0;
-    *free_bytes = guest.config.oversubscribe ? left : lesser(left, *free_bytes);
-    *total = shown;
+    *total = lesser(*total, limit);
+    *free_bytes = lesser(used < *total ? *total - used : 0, *free_bytes);
 }
 
 CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
@@ -152,11 +153,19 @@ static uint64_t nvml_limit(const struct real *real, nvmlReturn rc, nvmlDevice ha
     return is_shared(real, handle) ? limit_of(*device) : 0;
 }
 
-static void share_nvml(int device, uint64_t limit, uint64_t *total, uint64_t *free_bytes, uint64_t *used)
+/* What the driver keeps for itself is in NVML's total and not in CUDA's. */
+static uint64_t kept_by_driver(const struct real *real, nvmlDevice handle)
+{
+    struct nvml_memory_v2 memory = {.version = NVML_MEMORY_V2};
+    bool told = real->nvmlDeviceGetMemoryInfo_v2 != NULL && INSIDE(real->nvmlDeviceGetMemoryInfo_v2(handle, &memory)) == NVML_SUCCESS;
+    return told ? memory.reserved : 0;
+}
+
+static void share_nvml(int device, uint64_t limit, uint64_t kept, uint64_t *total, uint64_t *free_bytes, uint64_t *used)
 {
     uint64_t physical_free = *free_bytes;
     joints_sweep(&guest.map);
-    *total = lesser(*total, limit);
+    *total = lesser(kept < *total ? *total - kept : *total, limit);
     *used = lesser(memory_used_shown(&guest.map, device), *total);
     *free_bytes = lesser(*total - *used, physical_free);
 }
@@ -168,7 +177,7 @@ nvmlReturn nvmlDeviceGetMemoryInfo(nvmlDevice handle, struct nvml_memory *memory
     int device = -1;
     uint64_t limit = nvml_limit(real, rc, handle, memory, &device);
     if (limit != 0)
-        share_nvml(device, limit, &memory->total, &memory->free, &memory->used);
+        share_nvml(device, limit, kept_by_driver(real, handle), &memory->total, &memory->free, &memory->used);
     return rc;
 }
 
@@ -179,7 +188,7 @@ nvmlReturn nvmlDeviceGetMemoryInfo_v2(nvmlDevice handle, struct nvml_memory_v2 *
     int device = -1;
     uint64_t limit = nvml_limit(real, rc, handle, memory, &device);
     if (limit != 0) {
-        share_nvml(device, limit, &memory->total, &memory->free, &memory->used);
+        share_nvml(device, limit, memory->reserved, &memory->total, &memory->free, &memory->used);
         memory->reserved = 0;
     }
     return rc;
