@@ -2,7 +2,7 @@
 #include "core/attach.h"
 #include "core/joints.h"
 #include "core/ledger.h"
-#include "core/slots.h"
+#include "core/republish.h"
 #include "policy/memory.h"
 #include "regions.h"
 

@@ -174,7 +174,7 @@ struct region_ext {
  * Memory that several processes of the container hold, because one exported it and others imported it: the first holder pays, and
  * hands that on when it lets go. All zeros: nobody holds any. Under the turn, but for reading.
  */
-enum { JOINTS = 2047, JOINT_HOLDERS = 16 };
+enum { JOINTS = 2047, JOINT_HOLDERS = 16, JOINT_EXPORTS = 256 /* descriptors of one joint */ };
 
 struct joint {
     uint64_t descriptors; /* bytes of the exported files from here on are locked by them: so one is known again; 0: there is none */

@@ -7,6 +7,7 @@
 #include "core/lock.h"
 #include "core/log.h"
 #include "core/region_format.h"
+#include "core/republish.h"
 #include "core/find_region.h"
 #include "core/slots.h"
 #include "core/warn_once.h"

@@ -2,6 +2,7 @@
 
 #include "core/joint_table.h"
 #include "core/ledger.h"
+#include "core/republish.h"
 #include "core/slots.h"
 #include "core/turn.h"
 #include "core/turn_wait.h"
@@ -182,6 +183,7 @@ void joints_format(struct region_map *map, bool (*keep)(int slot, void *data), v
 
 void joints_leave_slot(struct region_map *map)
 {
+    slot_republish(map);
     bool taken = map->slot >= 0 && joints_hold(map, map->slot) && take_turn(map);
     slot_leave(map);
     if (taken)

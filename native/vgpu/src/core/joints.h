@@ -10,8 +10,6 @@
 
 #include "core/region_map.h"
 
-enum { JOINT_EXPORTS = 256 }; /* descriptors of one joint */
-
 /*
  * What this process pays for already; 0: there is no place for it. Joints are numbered from 1. Under a limits page they stand in the ledger
  * alone, beside what the process pays for, and the caller gives that back.

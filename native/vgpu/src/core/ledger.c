@@ -1,6 +1,5 @@
 #include "core/ledger.h"
 
-#include "core/joints.h"
 #include "core/lock.h"
 #include "core/process.h"
 #include "core/quiet.h"
@@ -60,15 +59,9 @@ bool ledger_open(struct region_map *map)
     ledger->pid = getpid();
     ledger->reopened = map->reopened;
     map->ledger = ledger;
+    map->ledger_bytes = sizeof *ledger;
     map->joints = NULL;
     return true;
-}
-
-void ledger_close(struct region_map *map)
-{
-    if (map->ledger != NULL)
-        munmap(map->ledger, sizeof *map->ledger);
-    map->ledger = NULL;
 }
 
 /* changing held. What the closed descriptor locked is another's now, and counted as that. */

@@ -21,7 +21,6 @@ struct ledger;
 
 /* After the slot was claimed: false where the kernel has no locks of open files. Else the table of joints is no longer asked. */
 bool ledger_open(struct region_map *map);
-void ledger_close(struct region_map *map);
 
 /* Announces; false: that cannot be said, and nothing may be granted. Then one of the others. */
 bool ledger_ask(struct region_map *map, int device, uint64_t bytes);

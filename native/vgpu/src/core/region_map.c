@@ -1,7 +1,6 @@
 #include "core/region_map.h"
 
 #include "core/file_status.h"
-#include "core/ledger.h"
 #include "core/lock.h"
 #include "core/quiet.h"
 #include "core/waits.h"
@@ -24,7 +23,9 @@ int region_fd_move_up(int fd)
 void region_forget(struct region_map *map)
 {
     waits_go_to(NULL);
-    ledger_close(map);
+    if (map->ledger != NULL)
+        munmap(map->ledger, map->ledger_bytes);
+    map->ledger = NULL;
     if (map->ext != NULL && !map->ext_shared && map->shared)
         munmap(map->ext, REGION_EXT_BYTES);
     if (map->region != NULL)

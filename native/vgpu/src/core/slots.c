@@ -1,7 +1,6 @@
 #include "core/slots.h"
 
 #include "core/joint_table.h"
-#include "core/ledger.h"
 #include "core/lock.h"
 #include "core/process.h"
 #include "core/quiet.h"
@@ -263,49 +262,6 @@ int slot_claim(struct region_map *map)
     return -1;
 }
 
-static void correct(uint64_t *told, uint64_t bytes)
-{
-    if (shared_get(told) != bytes)
-        shared_set(told, bytes);
-}
-
-static void republish_device(struct region_map *map, int device)
-{
-    struct device_memory *told = &map->region->procs[map->slot].used[device];
-    const struct device_memory *own = &map->own.used[device];
-    uint64_t joints = ledger_joints_paid(map, device);
-    correct(&told->context_size, shared_get(&own->context_size));
-    correct(&told->module_size, shared_get(&own->module_size));
-    correct(&told->data_size, shared_get(&own->data_size) + joints);
-    correct(&told->total, shared_get(&own->total) + joints);
-    correct(&map->region->procs[map->slot].monitorused[device], shared_get(&map->own.monitorused[device]));
-}
-
-/* Memory that others measure for us is the one thing that they may write: the number by which the host knows us. */
-void slot_republish(struct region_map *map)
-{
-    if (map->ledger == NULL || !region_has_books(map))
-        return;
-    struct region_slot *told = &map->region->procs[map->slot];
-    struct ext_slot *ours = &map->ext->slots[map->slot];
-    if (shared_get(&map->own.hostpid) != 0)
-        shared_set(&told->hostpid, map->own.hostpid);
-    for (int device = 0; device < REGION_DEVICES; device++) {
-        republish_device(map, device);
-        shared_set(&ours->pending[device].fast, 0);
-        shared_set(&ours->pending[device].slow, 0);
-    }
-    struct process self = process_look(map->own.pid);
-    ours->start_time = self.start_time;
-    ours->program = self.program;
-    ours->pid_namespace = process_namespace();
-    shared_set(&ours->flags, EXT_SLOT_ALIVE_LOCK);
-    shared_set(&ours->left_pid, 0);
-    shared_set(&told->status, SLOT_RUNNING);
-    shared_set(&told->pid, map->own.pid);
-    slots_raise_mark(map->region, map->slot + 1);
-}
-
 /* What is held moves from where monitors look to where only we do. Whoever adds up counts it twice for a moment, never not at all. */
 static void keep_until_gone(struct region_map *map)
 {
@@ -322,7 +278,6 @@ void slot_leave(struct region_map *map)
 {
     if (map->slot < 0 || shared_get(&region_own(map)->pid) != getpid())
         return;
-    slot_republish(map);
     __atomic_store_n(&map->leaving, 1, __ATOMIC_SEQ_CST);
     if (map->ext_shared) {
         keep_until_gone(map);

@@ -39,9 +39,6 @@ uint64_t slot_holds(const struct region_map *map, int slot, int device);
 /* The owner of a slot that nobody locks is about to be gone. */
 bool slot_is_ending(const struct region_map *map, int slot);
 
-/* Under a limits page: what monitors are told of this process is what its own books say, whatever somebody wrote there. */
-void slot_republish(struct region_map *map);
-
 /* Nobody's, and nothing of anybody's is left in it. */
 bool slot_is_free(const struct region_map *map, int slot);
 
