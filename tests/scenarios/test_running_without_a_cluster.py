@@ -332,6 +332,51 @@ def test_nvidia_smi_in_a_share_shows_its_limit_and_the_other_cards_as_they_are(h
     assert done.stdout.split() == [str(whole), "2000"], done.stderr
 
 
+TOTAL = "nvidia-smi --query-gpu=memory.total,memory.used --format=csv,noheader,nounits"
+KEPT = ("PATH", "LD_PRELOAD", "LD_LIBRARY_PATH", "PUMICE_MACHINE")
+SCRUBBED = "env -i " + " ".join(f'{name}="${name}"' for name in KEPT)
+SUBPROCESS = f"""import os, subprocess
+kept = {{name: os.environ[name] for name in {KEPT}}}
+subprocess.run("{TOTAL}", shell=True, env=kept)"""
+ORPHAN = f"""import os, subprocess, sys, time
+kept = {{name: os.environ[name] for name in {KEPT}}}
+waits = "import os, subprocess, sys, time\\nwhile os.getppid() == int(sys.argv[1]): time.sleep(0.01)\\n"
+ask = "subprocess.run('{TOTAL}', shell=True, stderr=subprocess.STDOUT)"
+subprocess.Popen([sys.executable, "-c", waits + ask, str(os.getpid())], env=kept)"""
+
+
+@pytest.mark.parametrize(
+    "command", [("sh", "-c", f"{SCRUBBED} {TOTAL}"), (sys.executable, "-c", SUBPROCESS)], ids=["env -i", "and without its files"]
+)
+def test_who_loses_the_environment_but_not_the_library_keeps_to_the_share(here: OneMachine, command: tuple[str, ...]) -> None:
+    common = Path("/tmp/cudevshr.cache")  # where a region lies that nobody knows a place for
+    was_there = common.exists()
+    with contextlib.ExitStack() as after:
+        after.callback(lambda: was_there or common.unlink(missing_ok=True))
+        done = here.run("--memory", "2000", "--", *command)
+        assert "2000, 0" in done.stdout.splitlines(), done.stderr
+        assert done.stderr.count("\n") == 1  # that the machine is an emulated one
+        assert common.exists() == was_there
+
+
+def test_who_has_lost_every_trace_of_the_share_gets_no_memory_and_is_told(here: OneMachine) -> None:
+    done = here.run("--memory", "2000", "--", sys.executable, "-c", ORPHAN)
+    assert "the share of `pumice run` that this process belongs to cannot be found" in done.stdout, done.stderr
+    assert done.stdout.splitlines()[-2:] == ["0, 0", "0, 0"]
+
+
+def test_after_a_change_of_the_limit_the_next_program_of_the_share_has_it_and_says_nothing(here: OneMachine) -> None:
+    flag = here.directory.parent / "go"
+    program = here.start("--memory", "2000", "--", "sh", "-c", f"until [ -e {flag} ]; do sleep 0.05; done; {TOTAL}")
+    wait_until(lambda: len(here.ps()) == 1)
+    done = here.pumice("limit", str(program.pid), "--memory", "1500", "--emulated", str(here.directory))
+    assert done.returncode == 0, done.stderr
+    flag.touch()
+    shown, said = program.communicate(timeout=60)
+    assert "1500, 0" in shown.splitlines()
+    assert said.count("\n") == 1  # that the machine is an emulated one
+
+
 def test_a_share_in_which_no_context_fits_is_told_in_words(here: OneMachine) -> None:
     assert "takes 150 to 500 MiB by itself, so in 100 MiB it can hardly begin" in here.run("--memory", "100", "--", "true").stderr
     assert "hardly" not in here.run("--memory", "1000", "--", "true").stderr

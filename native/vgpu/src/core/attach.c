@@ -9,6 +9,7 @@
 #include "core/region_format.h"
 #include "core/republish.h"
 #include "core/find_region.h"
+#include "core/inherited.h"
 #include "core/slots.h"
 #include "core/warn_once.h"
 #include "core/waits.h"
@@ -305,14 +306,48 @@ static void attach_private(struct region_map *map, const struct config *config)
     region_format(map->region, &limits, true, NULL, NULL);
 }
 
+enum place { PLACE_KNOWN, PLACE_NONE, PLACE_LOST };
+
+/* NONE: nobody tells of a limit, so there is nothing to share, and no file is left that others would join. */
+static enum place find_place(struct region_map *map, const struct config *config)
+{
+    snprintf(map->path, sizeof map->path, "%s", config->region_path);
+    if (map->path[0] != '\0')
+        return PLACE_KNOWN;
+    enum inherited inherited = inherited_region(map->path, sizeof map->path);
+    if (inherited == INHERITED_FOUND || find_region(map->path, sizeof map->path))
+        return PLACE_KNOWN;
+    snprintf(map->path, sizeof map->path, "%s", DEFAULT_PATH);
+    if (inherited == INHERITED_LOST)
+        return PLACE_LOST;
+    bool limits = config->any_memory_variable || config->any_sm_variable || config->complaint[0] != '\0';
+    return limits || access(DEFAULT_PATH, F_OK) == 0 ? PLACE_KNOWN : PLACE_NONE;
+}
+
+static void attach_alone(struct region_map *map, const struct config *config)
+{
+    attach_private(map, config);
+    if (map->region != NULL)
+        slot_claim(map);
+}
+
 void region_attach(struct region_map *map, const struct config *config)
 {
     memset(map, 0, sizeof *map);
     map->fd = map->slot = -1;
     map->page = config->page;
-    snprintf(map->path, sizeof map->path, "%s", config->region_path);
-    if (map->path[0] == '\0' && !find_region(map->path, sizeof map->path))
-        snprintf(map->path, sizeof map->path, "%s", DEFAULT_PATH);
+    enum place place = find_place(map, config);
+    if (place != PLACE_KNOWN) {
+        if (place == PLACE_LOST) {
+            map->page = granted_nothing();
+            log_error("the share of `pumice run` that this process belongs to cannot be found: environment and open files are lost, and "
+                      "its first process has ended; there is no memory to be had");
+        }
+        attach_alone(map, config);
+        if (map->region != NULL)
+            waits_go_to(&map->ext->waits);
+        return;
+    }
 
     const char *problem = attach_file(map, config);
     if (problem == NULL && slot_claim(map) < 0) {
@@ -324,9 +359,7 @@ void region_attach(struct region_map *map, const struct config *config)
                   map->page == NULL ? "limits hold for this process alone" : "what was granted cannot be shared, and there is no memory to be had");
         if (map->page != NULL)
             map->page = granted_nothing();
-        attach_private(map, config);
-        if (map->region != NULL)
-            slot_claim(map);
+        attach_alone(map, config);
     } else if (map->page != NULL && ledger_open(map)) {
         map->own = (struct region_slot){.pid = getpid()};
         slot_republish(map);

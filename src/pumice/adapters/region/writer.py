@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from pumice.adapters.region.extension import BYTES, FILE_BYTES, MAGIC, OFFSET, VERSION
+from pumice.adapters.region.extension import BYTES, FILE_BYTES, MADE_LIMITS_AT, MAGIC, OFFSET, VERSION
 from pumice.adapters.region.pages import lift_core_limits
 from pumice.adapters.region.reader import MAGIC as REGION_MAGIC
 from pumice.adapters.region.reader import V12, opened, read_header, read_region
@@ -44,7 +44,9 @@ def create_region(path: Path, limits: Limits, priority: int = 1) -> None:
             os.posix_fallocate(descriptor, 0, FILE_BYTES)
             os.pwrite(descriptor, struct.pack("<3I", MAGIC, VERSION, BYTES), OFFSET)
             os.pwrite(descriptor, struct.pack("<4iQ", 0, 1, ACTIVE, priority, 0) + _POSTED, V12.trailer)
-            os.pwrite(descriptor, struct.pack(f"<{2 * MAX_DEVICES}Q", *_memory(limits), *_cores(limits)), V12.limits)
+            words = struct.pack(f"<{2 * MAX_DEVICES}Q", *_memory(limits), *_cores(limits))
+            os.pwrite(descriptor, words, MADE_LIMITS_AT)  # by them a later change is known from an environment that differs
+            os.pwrite(descriptor, words, V12.limits)
             os.pwrite(descriptor, struct.pack("<iIIiQ", REGION_MAGIC, 1, 2, 0, 0) + _POSTED, 0)
         finally:
             os.close(descriptor)

@@ -50,6 +50,7 @@ MIRROR = {
     "sizeof(struct ext_device)": extension._DEVICE.size,
     "offsetof(struct ext_device, charged_ns)": 24,  # the fifth field of extension._DEVICE
     "offsetof(struct ext_device, samples)": 56,  # the ninth
+    "REGION_EXT_OFFSET + offsetof(struct region_ext, made_limit)": extension.MADE_LIMITS_AT,
     "REGION_EXT_OFFSET + offsetof(struct region_ext, slots)": extension.SLOTS_AT,
     "sizeof(struct ext_slot)": extension.SLOT_BYTES,
     "offsetof(struct ext_slot, flags)": extension._SLOT.size - 4,
