@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 from kit.control_plane import Api, Json
+
+from pumice.cluster.apiserver.schema.protobuf import message_fields
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
@@ -220,3 +223,31 @@ def test_the_fields_of_every_object_are_explained(api: Api) -> None:
     schemas = api.get("/openapi/v3/api/v1")["components"]["schemas"]
     metadata = schemas["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"]["properties"]
     assert all(metadata[field]["description"] for field in ("name", "labels", "creationTimestamp"))
+
+
+def fields(data: bytes) -> dict[int, list[bytes]]:
+    """A protobuf message: its strings and messages by number."""
+    found: dict[int, list[bytes]] = {}
+    for number, value in message_fields(memoryview(data)):
+        if not isinstance(value, int):
+            found.setdefault(number, []).append(bytes(value))
+    return found
+
+
+def test_the_second_openapi_document_is_told_in_protobuf_as_in_json(api: Api) -> None:
+    """client-go reads no other form: kubectl's validation of older versions, and programs that look types up."""
+    media = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+    answer = api.call("GET", "/openapi/v2", accept=f"{media},application/json;q=0.8")
+    assert (answer.code, answer.headers["content-type"].replace("@", ".")) == (200, media)
+    document = fields(answer.body)
+    assert document[1] == [b"2.0"]
+    named = {each[1][0].decode(): fields(each[2][0]) for raw in fields(document[9][0])[1] for each in [fields(raw)]}
+    told = api.get("/openapi/v2")["definitions"]
+    assert named.keys() == told.keys()
+    pod = named["io.k8s.api.core.v1.Pod"]
+    properties = {each[1][0].decode(): fields(each[2][0]) for raw in fields(pod[25][0])[1] for each in [fields(raw)]}
+    assert properties.keys() == told["io.k8s.api.core.v1.Pod"]["properties"].keys()
+    assert properties["spec"][1] == [b"#/definitions/io.k8s.api.core.v1.PodSpec"]
+    assert b"string" in properties["kind"][22][0]
+    extensions = {each[1][0].decode(): fields(each[2][0])[2][0].decode() for raw in pod[31] for each in [fields(raw)]}
+    assert yaml.safe_load(extensions["x-kubernetes-group-version-kind"]) == [{"group": "", "kind": "Pod", "version": "v1"}]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+from pumice.cluster.apiserver import openapi_protobuf
 from pumice.cluster.apiserver.bodies import encode
 from pumice.cluster.apiserver.descriptions import METADATA, OBJECT_META, TYPE
 from pumice.cluster.apiserver.http_types import Request, Response, reply
@@ -73,26 +74,29 @@ class OpenApi:
         facts = [(k.kind, k.plural, k.custom.digest if k.custom else "") for k in self._registry.of(group, version)]
         return hashlib.sha256(encode([path, *facts])).hexdigest()[:32].upper()
 
-    def _document(self, path: str) -> bytes:
+    def _forget_old(self) -> None:
         if self._generation != self._registry.generation:
             self._made.clear()
             self._generation = self._registry.generation
+
+    def _document(self, path: str) -> bytes:
+        self._forget_old()
         if path not in self._made:
             group, version = self._paths()[path]
             self._made[path] = encode(document(self._registry, group, version))
         return self._made[path]
 
     def _v2(self, request: Request) -> Response:
-        if "proto-openapi.spec.v2" in request.headers.get("accept", ""):
-            # Enough for clients that only need a valid answer: swagger "2.0" and an info (title, version); v3 has the rest.
-            info = b"\x0a\x06Pumice\x12\x07v1.36.0"
-            body = b"\x0a\x032.0" + b"\x12" + bytes([len(info)]) + info
-            return Response(200, body, content_type="application/com.github.proto-openapi.spec.v2.v1.0+protobuf")
-        definitions: Json = {}
-        for kind in self._registry:
-            _schemas_of(self._registry.types, kind, definitions, "#/definitions/")
-        return reply({"swagger": "2.0", "info": {"title": "Pumice", "version": "v1.36.0"}, "paths": {},
-                      "definitions": definitions})  # fmt: skip
+        as_protobuf = "proto-openapi.spec.v2" in request.headers.get("accept", "")
+        form = "v2 as protobuf" if as_protobuf else "v2"
+        self._forget_old()
+        if form not in self._made:
+            definitions: Json = {}
+            for kind in self._registry:
+                _schemas_of(self._registry.types, kind, definitions, "#/definitions/")
+            made = {"swagger": "2.0", "info": {"title": "Pumice", "version": "v1.36.0"}, "paths": {}, "definitions": definitions}
+            self._made[form] = openapi_protobuf.document(made) if as_protobuf else encode(made)
+        return Response(200, self._made[form], content_type=openapi_protobuf.MEDIA if as_protobuf else "application/json")
 
 
 def document(registry: Registry, group: str, version: str) -> Json:

@@ -23,6 +23,7 @@ from pumice.cluster.controllers import (
     job,
     namespaces,
     nodes,
+    policies,
     replicaset,
     revisions,
     roles,
@@ -160,6 +161,7 @@ class Controllers:
                 obj, self._claimed(controller, uid), caches.owned(revisions.REVISIONS, uid),
                 self._claims_in(obj["metadata"]["namespace"]), now),
             kinds.CLUSTER_ROLES: lambda: roles.reconcile(obj, caches.every(kinds.CLUSTER_ROLES)),
+            policies.POLICIES: lambda: policies.reconcile(obj),
             kinds.CRON_JOBS: lambda: cronjob.reconcile(obj, caches.owned(kinds.JOBS, uid), now),
             kinds.JOBS: lambda: job.reconcile(obj, self._claimed(controller, uid), now),
             kinds.SERVICES: lambda: endpoints.reconcile(

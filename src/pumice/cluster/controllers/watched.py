@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pumice.cluster.controllers import endpoints, job, replicaset, revisions, statefulset, storage, unserved
+from pumice.cluster.controllers import endpoints, job, policies, replicaset, revisions, statefulset, storage, unserved
 from pumice.ports.cluster import Resource
 from pumice.wire import kinds
 
 NODE_LEASES = "kube-node-lease"
 RECONCILED = (kinds.DEPLOYMENTS, kinds.REPLICA_SETS, kinds.REPLICATION_CONTROLLERS, kinds.DAEMON_SETS, kinds.JOBS,
-              kinds.CRON_JOBS, kinds.STATEFUL_SETS, kinds.NAMESPACES, kinds.CLUSTER_ROLES, *unserved.KINDS)  # fmt: skip
+              kinds.CRON_JOBS, kinds.STATEFUL_SETS, kinds.NAMESPACES, kinds.CLUSTER_ROLES, policies.POLICIES,
+              *unserved.KINDS)  # fmt: skip
 """Looked at whenever they change."""
 FULL = (*RECONCILED, kinds.PODS, kinds.NODES, kinds.CRDS, kinds.LEASES, kinds.SERVICES, kinds.ENDPOINT_SLICES, kinds.ENDPOINTS,
         kinds.DISRUPTION_BUDGETS, revisions.REVISIONS, *storage.KINDS)  # fmt: skip

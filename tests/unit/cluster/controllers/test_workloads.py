@@ -440,3 +440,18 @@ def test_a_job_adopts_the_pods_that_it_selects_and_nobody_owns(with_controllers:
         assert sorted(bool(pod["metadata"].get("ownerReferences")) for pod in pods) == [False, True, True]
 
     with_controllers(work)
+
+
+def test_a_policy_says_that_its_types_were_checked(with_controllers: With) -> None:
+    """Tools wait for it before they count on the policy."""
+
+    async def work(cluster: Cluster) -> None:
+        policies = Resource("admissionregistration.k8s.io", "v1", "validatingadmissionpolicies", namespaced=False)
+        rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+        await cluster.kube.create(policies, {
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "p"},
+            "spec": {"matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": "true"}]}})
+        await cluster.settle()
+        assert (await cluster.kube.get(policies, "p"))["status"] == {"observedGeneration": 1, "typeChecking": {}}
+
+    with_controllers(work)

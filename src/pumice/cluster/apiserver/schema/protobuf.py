@@ -36,9 +36,9 @@ def decode_object(data: bytes, known: Types) -> Json:
     api_version = kind = ""
     raw = b""
     try:
-        for number, value in _fields(memoryview(data)[4:]):
+        for number, value in message_fields(memoryview(data)[4:]):
             if number == 1 and not isinstance(value, int):
-                for inner, text in _fields(value):
+                for inner, text in message_fields(value):
                     assert not isinstance(text, int)
                     api_version, kind = (str(text, "utf-8"), kind) if inner == 1 else (api_version, str(text, "utf-8"))
             elif number == 2 and not isinstance(value, int):
@@ -71,7 +71,7 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
             raise Malformed("a number of more than ten bytes")
 
 
-def _fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
+def message_fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
     """Number and value: an integer for varints, bytes for the rest."""
     at = 0
     while at < len(data):
@@ -99,7 +99,7 @@ def _message(name: str, shape: Shape, data: memoryview) -> Json:
     """``name`` gives the numbers, ``shape`` the JSON types; they differ for inlined messages."""
     numbers = _numbers_of(name)
     result: Json = {}
-    for number, value in _fields(data):
+    for number, value in message_fields(data):
         field = numbers.get(number)
         if field is None:
             continue
@@ -129,7 +129,7 @@ _SCHEMA = "apiextensions.v1.JSONSchemaProps"
 def _schema_or_list(value: int | memoryview) -> Any:
     """JSONSchemaPropsOrArray."""
     assert not isinstance(value, int)
-    parts = list(_fields(value))
+    parts = list(message_fields(value))
     one, several = ([_value(types().named(_SCHEMA), part) for number, part in parts if number == wanted] for wanted in (1, 2))
     return several or (one[0] if one else None)
 
@@ -137,7 +137,7 @@ def _schema_or_list(value: int | memoryview) -> Any:
 def _schema_or_bool(value: int | memoryview) -> Any:
     """JSONSchemaPropsOrBool: a schema counts more than the word beside it."""
     assert not isinstance(value, int)
-    parts = dict(_fields(value))
+    parts = dict(message_fields(value))
     return _value(types().named(_SCHEMA), parts[2]) if 2 in parts else bool(parts.get(1, 0))
 
 
@@ -151,13 +151,13 @@ _UNIONS = {
 def _entry(shape: Shape, value: int | memoryview) -> tuple[str, Any]:
     key, inner = "", None
     assert not isinstance(value, int)
-    for number, part in _fields(value):
+    for number, part in message_fields(value):
         if number == 1:
             assert not isinstance(part, int)
             key = str(part, "utf-8")
         elif shape.form == "list":  # a map of lists wraps each list in a message
             assert not isinstance(part, int)
-            inner = [_value(shape.item, item) for _, item in _fields(part)]
+            inner = [_value(shape.item, item) for _, item in message_fields(part)]
         else:
             inner = _value(shape, part)
     return key, inner if inner is not None else ""
@@ -169,7 +169,7 @@ def _value(shape: Shape, value: int | memoryview) -> Any:
         return _message(shape.name, shape, value)
     if shape is ANY or shape.form == "any":
         assert not isinstance(value, int)
-        inside = dict(_fields(value)).get(1, memoryview(b"null"))
+        inside = dict(message_fields(value)).get(1, memoryview(b"null"))
         assert not isinstance(inside, int)
         return msgspec.json.decode(inside)
     match shape.name:
@@ -188,11 +188,11 @@ def _value(shape: Shape, value: int | memoryview) -> Any:
         case "bytes":
             return base64.b64encode(value).decode()
         case "quantity":
-            text = dict(_fields(value)).get(1, memoryview(b"0"))
+            text = dict(message_fields(value)).get(1, memoryview(b"0"))
             assert not isinstance(text, int)
             return str(text, "utf-8")
         case "int-or-string":
-            parts = dict(_fields(value))
+            parts = dict(message_fields(value))
             number, text = parts.get(2, 0), parts.get(3, memoryview(b""))
             assert isinstance(number, int)
             assert not isinstance(text, int)
@@ -200,7 +200,7 @@ def _value(shape: Shape, value: int | memoryview) -> Any:
                 return str(text, "utf-8")
             return number - (1 << 64) if number >> 63 else number
         case "time" | "microtime":
-            return _time(dict(_fields(value)), shape.name == "microtime")
+            return _time(dict(message_fields(value)), shape.name == "microtime")
     raise Malformed(f"no protobuf form of {shape.name}")
 
 
