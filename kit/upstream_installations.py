@@ -30,12 +30,17 @@ spec:
 """
 
 
-def volcanos() -> list[Json]:
-    """What Volcano's installation leaves, by our manifests: the names are the same, images and configuration are not."""
+def volcanos(*, devices: bool = True) -> list[Json]:
+    """What Volcano's installation leaves, by our manifests: most names are the same, images and configuration are not. It has no
+    roles but cluster roles, and those of its own half are bound by names that end in ``-role``. ``devices``: the ConfigMaps of
+    devices and nodes, which older installations lack."""
     found = [obj for path in (files("pumice") / "manifests" / "crds").iterdir() for obj in manifest(f"crds/{path.name}")]
     found += [*manifest("volcano.yml"), *manifest("volcano-vgpu-device-plugin.yml")]
-    kept = [deepcopy(obj) for obj in found if not obj["metadata"]["name"].endswith(("-last-good", "-monitor"))]
+    kept = [deepcopy(obj) for obj in found if not obj["metadata"]["name"].endswith(("-last-good", "-monitor"))
+            and obj["kind"] not in ("Role", "RoleBinding") and (devices or "-vgpu-" not in obj["metadata"]["name"])]  # fmt: skip
     for obj in kept:
+        if obj["kind"] == "ClusterRoleBinding" and obj["metadata"]["name"] in IMAGES and "plugin" not in obj["metadata"]["name"]:
+            obj["metadata"]["name"] += "-role"
         if obj["kind"] in ("Deployment", "DaemonSet"):
             (container,) = obj["spec"]["template"]["spec"]["containers"]
             container |= {"image": IMAGES[obj["metadata"]["name"]], "args": ["--v=3"]}
