@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -11,9 +11,10 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from pumice.model.cards import Grant
 from pumice.wire import names
 from pumice.wire.nvidia_gpushare import parse_index
-from pumice.wire.nvidia_vgpu import parse_pod_devices, parse_register
+from pumice.wire.nvidia_vgpu import device_of, parse_pod_devices, parse_register
 from pumice.wire.objects import Node, Pod
 from pumice.wire.quantity import round_up
 
@@ -62,7 +63,7 @@ def card_rows(nodes: Sequence[Node], pods: Sequence[Pod]) -> list[CardRow]:
                 and pod.status.phase not in ("Succeeded", "Failed")]  # fmt: skip
         legacy = _legacy_cards(node) if not cards or any(names.GPU_INDEX in p.metadata.annotations for p in here) else []
         for pod in here:
-            _charge_vgpu(pod, {card.uuid: card for card in cards})
+            _charge_vgpu(pod, {card.uuid: card for card in cards}, _slices(node, pod))
             _charge_legacy(pod, {card.index: card for card in legacy})
         rows += legacy if any(card.holders for card in legacy) or not cards else cards
     return rows
@@ -74,14 +75,29 @@ def _legacy_cards(node: Node) -> list[CardRow]:
     return [CardRow(node.metadata.name, i, str(i), "by gpu-memory", memory) for i in range(count)]
 
 
-def _charge_vgpu(pod: Pod, cards: dict[str, CardRow]) -> None:
+def _slices(node: Node, pod: Pod) -> dict[str, int]:
+    """By slice, as the pod's annotation names it, what it holds: the pod has all of it, whatever it asked for."""
+    if "[" not in pod.metadata.annotations.get(names.VGPU_IDS, ""):
+        return {}
+    from pumice.families.nvidia_vgpu import NvidiaVgpu  # only here: most clusters have no slices
+    from pumice.families.settings import Settings
+
+    family = NvidiaVgpu(None, Settings(vgpu=True, mig_off_group=True))
+    known = family.inventory(node)
+    grant = family.replay(pod, node.metadata.name, known) if known is not None else None
+    pieces = grant.pieces if isinstance(grant, Grant) else ()
+    return {device_of(piece).id: piece.memory for piece in pieces if piece.slot is not None}
+
+
+def _charge_vgpu(pod: Pod, cards: dict[str, CardRow], slices: Mapping[str, int]) -> None:
     for container in parse_pod_devices(pod.metadata.annotations.get(names.VGPU_IDS, "")).containers:
         for device in container:
             card = cards.get(device.uuid)
             if card is not None:
-                card.memory += device.memory
+                memory = slices.get(device.id, device.memory)
+                card.memory += memory
                 card.cores += device.cores
-                card.holders.append(Holder(pod.key, device.memory, device.cores))
+                card.holders.append(Holder(pod.key, memory, device.cores))
 
 
 def _charge_legacy(pod: Pod, cards: dict[int, CardRow]) -> None:
