@@ -109,6 +109,23 @@ def test_the_runtime_asks_the_driver_for_no_private_table(name: str) -> None:
     assert b"cuGetExportTable" not in (_folder() / name).read_bytes()
 
 
+ASKS_FOR_TABLES = """
+import ctypes
+cuda, table = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(1)
+print(*(cuda.cuGetExportTable(ctypes.byref(table), bytes(16)) for _ in range(3)), table.value)
+"""
+
+
+def test_who_asks_for_private_tables_is_told_once_that_the_card_is_emulated_and_what_to_read(one_card: OneMachine) -> None:
+    """As the runtime inside cuBLAS does: PyTorch's product then ends in an error that says nothing of it."""
+    done = one_card.run("--", sys.executable, "-c", ASKS_FOR_TABLES)
+    assert done.stdout == "500 500 500 None\n"
+    told = [line for line in done.stderr.splitlines() if "private tables" in line]
+    assert len(told) == 1
+    for words in ("emulated", "a real card runs it", "docs/reference/emulated-machine.md"):
+        assert words in told[0]
+
+
 def test_a_preload_of_ones_own_stays_behind_the_library_and_the_runtime(one_card: OneMachine) -> None:
     one_card.environment["LD_PRELOAD"] = "libm.so.6"
     done = one_card.run("--", sys.executable, "-c", "import os; print(os.environ['LD_PRELOAD'])")
