@@ -68,6 +68,19 @@ def test_pods_find_pumice_however_the_cluster_was_called(card: int, tmp_path: Pa
     assert said[1].startswith("pumice ")
 
 
+def test_a_cluster_comes_up_again_with_the_cards_that_it_has_and_with_no_others(tmp_path: Path) -> None:
+    """What is booked lies on those; a summary that says otherwise would be believed."""
+    with local_cluster(tmp_path / "d", "--cards", "3") as cluster:
+        cluster.down()
+        assert "1 node, 3 emulated cards" in cluster.up()
+        cluster.down()
+        for asked in (["--cards", "4"], ["--cards", "3", "--model", "Tesla-T4"]):
+            told = one_line(pumice("up", "-d", "--emulated", *asked, "--data-dir", str(tmp_path / "d")))
+            assert "node-1 of data dir" in told
+            assert "has 3 x NVIDIA GeForce GTX 1080 Ti, not " in told
+        assert "1 node, 3 emulated cards" in cluster.up("--cards", "3")
+
+
 def test_what_the_node_config_map_says_of_a_node_has_effect(tmp_path: Path) -> None:
     entry = {"nodeconfig": [{"name": "node-1", "devicesplitcount": 3}]}
     about = {"name": "volcano-vgpu-node-config", "namespace": "kube-system"}

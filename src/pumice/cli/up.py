@@ -24,6 +24,8 @@ from pumice.wire import variables
 
 app = flags.App()
 START_SECONDS = 90.0
+SHAPE = ("nodes", "cards", "model", "mig")
+"""Options that say what the nodes are."""
 MOST_SAID = 1 << 20
 SETTLING_SECONDS = 10.0
 STOP = "Stop it with Ctrl-C or: "
@@ -70,14 +72,14 @@ def up(
         if not (real or emulated or shaped):
             print("No NVIDIA driver answers on this machine, so the cards are emulated.", flush=True)
         spec = uniform(nodes, cards, model, mig=mig, control_plane=control_plane, port=port, pod_network=pod_network,
-                       bare=bare, real=real)  # fmt: skip
+                       bare=bare, real=real, asked=not ctx.given.keys().isdisjoint(SHAPE))  # fmt: skip
     raise SystemExit(asyncio.run(_foreground(spec, data)))
 
 
 def _of_file(config: Path, ctx: flags.Context) -> ClusterSpec:
     """A cluster file, and what the command line says besides. Raises BadInput for what the file alone can say."""
     given = ctx.given
-    if shape := next((name for name in ("nodes", "cards", "model", "mig") if name in given), ""):
+    if shape := next((name for name in SHAPE if name in given), ""):
         raise BadInput(f"--{shape}: with --config the nodes stand in {config}; leave it out")
     return overruled(load(config), {name: given[name] for name in OVERRULING & given.keys()})
 

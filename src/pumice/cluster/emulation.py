@@ -3,15 +3,42 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 from pumice import machine as machines
 from pumice.cluster.ascend_runtime import AscendRuntime
+from pumice.cluster.datadir import DataDir
 from pumice.cluster.emulated_cards import EmulatedCards
 from pumice.cluster.runtime.spec import Runtime
-from pumice.cluster.spec import NodeSpec
+from pumice.cluster.spec import ClusterSpec, NodeSpec
 from pumice.machine.npus import create_npus, has_npus, npu_environment
+from pumice.model.errors import BadInput
+
+
+def as_found(spec: ClusterSpec, data: DataDir) -> ClusterSpec:
+    """The cluster with the cards that its emulated machines have, where nobody asked for any. Raises BadInput where others than
+    those are asked for: what is booked on them would lie on cards that are not there."""
+    nodes = []
+    for node in spec.nodes:
+        directory = data.node(node.name) / "machine"
+        if not node.has_cards or node.real or not (directory / "state").exists():
+            nodes.append(node)
+            continue
+        with machines.open_machine(directory) as opened:
+            there = [card.name.decode() for card in opened.cards()]
+        wanted = [card.name for card in _model(node).cards] if node.asked else there
+        if wanted != there:
+            raise BadInput(f"{node.name} of data dir {data.root} has {_counted(there)}, not {_counted(wanted)}: start it without "
+                           "asking for cards, or name a new directory with --data-dir")  # fmt: skip
+        nodes.append(node if node.asked else replace(node, cards=len(there)))
+    return replace(spec, nodes=tuple(nodes))
+
+
+def _counted(cards: list[str]) -> str:
+    """``2 x NVIDIA A100, Tesla T4``."""
+    return ", ".join(f"{count} x {name}" if count > 1 else name for name, count in Counter(cards).items())
 
 
 def machine_of(node: NodeSpec, directory: Path) -> str:

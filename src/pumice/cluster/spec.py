@@ -51,6 +51,7 @@ class NodeSpec:
     npu: str = DEFAULT_NPU
     labels: tuple[tuple[str, str], ...] = ()
     sharing: str = "hami-core"  # or mps
+    asked: bool = True  # whether somebody asked for these cards; else those stay that the data dir has
 
     @property
     def has_cards(self) -> bool:
@@ -81,13 +82,13 @@ class ClusterSpec:
         return f"{count} node{'s' if count != 1 else ''}, {kinds}, {self.control_plane} control plane"
 
 
-def uniform(nodes: int, cards: int, model: str, *, real: bool = False, mig: bool = False,
+def uniform(nodes: int, cards: int, model: str, *, real: bool = False, mig: bool = False, asked: bool = True,
             control_plane: str = "embedded", port: int = 0, pod_network: str = "auto", bare: bool = False) -> ClusterSpec:
     """``nodes`` alike nodes named node-1, node-2, ... Raises BadInput on numbers out of range."""
     _within("--nodes", nodes, 1, MAX_NODES)
     _within("--cards", cards, 0, MAX_CARDS)
     return _checked(ClusterSpec(
-        nodes=tuple(NodeSpec(f"node-{i + 1}", cards, model, real=real, mig=mig) for i in range(nodes)),
+        nodes=tuple(NodeSpec(f"node-{i + 1}", cards, model, real=real, mig=mig, asked=asked) for i in range(nodes)),
         control_plane=control_plane, port=port, pod_network=pod_network, bare=bare), "command line")  # fmt: skip
 
 

@@ -34,7 +34,7 @@ from pumice.cluster.control_plane import ControlPlane, start_embedded, start_kub
 from pumice.cluster.controllers.shell import ControllersSettings
 from pumice.cluster.controllers.shell import run as run_controllers
 from pumice.cluster.datadir import DataDir
-from pumice.cluster.emulation import around, container_env, machine_of
+from pumice.cluster.emulation import around, as_found, container_env, machine_of
 from pumice.cluster.free_ports import port_or_free
 from pumice.cluster.kubelet.run import run as run_kubelet
 from pumice.cluster.kubelet.settings import KubeletSettings, ServerTls
@@ -77,6 +77,7 @@ class Cluster:
 
     async def start(self, stop: asyncio.Event) -> None:
         """Return when every node's cards can be booked. ``stop`` set meanwhile ends the wait. Raises PumiceError."""
+        self.spec = as_found(self.spec, self.data)
         pki = self._pki = self._certificates()
         self._plane = await self._control_plane(pki)
         kube_control_plane.kubeconfig(pki, self._plane.server, self.data.kubeconfig)
