@@ -271,3 +271,30 @@ def test_kubernetes_own_components_have_the_roles_that_it_gives_them(api: Api) -
     for name, rules, subjects in roles:
         assert meaning(rules) == meaning(given[name]), name
         assert (bound.get(name) or []) == subjects, name
+
+
+def test_a_review_of_a_namespace_asks_about_that_namespace(api: Api, guest: Guest) -> None:
+    reviews = f"/apis/authorization.k8s.io/v1/namespaces/{guest.namespace}/localsubjectaccessreviews"
+    head = {"metadata": {"namespace": guest.namespace}}
+    for asked, code, why in (
+            ({"resourceAttributes": {"verb": "get", "resource": "pods", "namespace": guest.namespace}}, 201, ""),
+            ({"resourceAttributes": {"verb": "get", "resource": "pods", "namespace": "kube-system"}}, 422,
+             'spec.resourceAttributes.namespace: Invalid value: "kube-system": must match metadata.namespace'),
+            ({"nonResourceAttributes": {"verb": "get", "path": "/x"}}, 422, "disallowed on this kind of request")):
+        answer = api.call("POST", reviews, {**head, "spec": {"user": "u", **asked}})
+        assert answer.code == code, answer.body
+        assert not why or answer.json["message"].endswith(why)
+
+
+@pytest.mark.parametrize(("path", "stays"), [("/api/v1/namespaces/{}/replicationcontrollers", True),
+                                             ("/apis/batch/v1/namespaces/{}/jobs", True),
+                                             ("/apis/apps/v1/namespaces/{}/replicasets", False)])
+def test_what_an_old_kind_owns_stays_when_it_is_deleted_without_a_word(api: Api, namespace: str, path: str, stays: bool) -> None:
+    pod = {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never" if "jobs" in path else "Always"}
+    spec: Json = {"template": {"metadata": {"labels": {"a": "b"}}, "spec": pod}}
+    if "jobs" not in path:
+        spec |= {"replicas": 0, "selector": {"matchLabels": {"a": "b"}} if "sets" in path else {"a": "b"}}
+    api.create(path.format(namespace), {"metadata": {"name": "x"}, "spec": spec})
+    answer = api.call("DELETE", f"{path.format(namespace)}/x")
+    assert (answer.json.get("metadata") or {}).get("finalizers") == (["orphan"] if stays else None)
+    assert ("child pods are preserved by default" in answer.headers.get("warning", "")) is ("jobs" in path)

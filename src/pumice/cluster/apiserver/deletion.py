@@ -27,7 +27,9 @@ def delete(objects: Objects, kind: Kind, namespace: str, name: str, asked: Json,
     objects.mutated("DELETE", kind, value, value, options)
     objects.judged("DELETE", kind, value, value, options)
     old = copy.deepcopy(value)
-    _note_propagation(kind, metadata, asked)
+    _note_propagation(kind, metadata, asked, orphans=strategy.orphans_by_default)
+    if kind.id == ("batch", "Job") and not asked.keys() & {"propagationPolicy", "orphanDependents"}:
+        options.warn(_KEPT)
     grace = strategy.grace(value, asked.get("gracePeriodSeconds"))
     holds = bool(metadata.get("finalizers")) or kind.id == ("", "Namespace")
     if metadata.get("deletionTimestamp"):
@@ -62,11 +64,18 @@ def _check_preconditions(kind: Kind, name: str, metadata: Json, wanted: Json) ->
                            f"{word} in object meta: {metadata.get(key)}")  # fmt: skip
 
 
-def _note_propagation(kind: Kind, metadata: Json, asked: Json) -> None:
+_KEPT = ("child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set "
+         "propagationPolicy=Orphan to suppress this warning")  # fmt: skip
+
+
+def _note_propagation(kind: Kind, metadata: Json, asked: Json, *, orphans: bool) -> None:
     """What becomes of dependents is written down as a finalizer; the garbage collector acts on it."""
     policy = asked.get("propagationPolicy")
     if policy is None and asked.get("orphanDependents") is not None:
         policy = "Orphan" if asked["orphanDependents"] else "Background"
+    decided = {"orphan", "foregroundDeletion"} & set(metadata.get("finalizers") or ())
+    if policy is None and orphans and not decided:
+        policy = "Orphan"
     if policy is None:
         return
     if policy not in ("Orphan", "Foreground", "Background"):

@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from pumice.cluster.apiserver.auth import AUDIENCE
-from pumice.cluster.apiserver.errors import bad_request, method_not_allowed, not_acceptable, not_found
+from pumice.cluster.apiserver.errors import (
+    UNSAID,
+    FieldProblem,
+    bad_request,
+    invalid,
+    invalid_value,
+    method_not_allowed,
+    not_acceptable,
+    not_found,
+)
 from pumice.cluster.apiserver.http_types import Response, User, reply
 from pumice.cluster.apiserver.rights import Act
 from pumice.cluster.apiserver.subresources.binding import bind
@@ -49,6 +58,18 @@ def _may_he(call: Call, value: Json) -> Json:
     return {"allowed": call.rights.allows(User(spec.get("user") or "", groups=tuple(spec.get("groups") or ())), _act(spec))}
 
 
+def _may_he_here(call: Call, value: Json) -> Json:
+    """Raises Invalid for a question about another namespace."""
+    attributes, problems = value["spec"].get("resourceAttributes") or {}, list[FieldProblem]()
+    if value["spec"].get("nonResourceAttributes") is not None:
+        problems.append(invalid_value("spec.nonResourceAttributes", UNSAID, "disallowed on this kind of request"))
+    elif (asked := attributes.get("namespace") or "") != call.target.namespace:
+        problems.append(invalid_value("spec.resourceAttributes.namespace", asked, "must match metadata.namespace"))
+    if problems:
+        raise invalid(call.kind.group, "", "", problems)
+    return _may_he(call, value)
+
+
 def _act(spec: Json) -> Act:
     """What a review asks about."""
     if path := spec.get("nonResourceAttributes"):
@@ -82,7 +103,7 @@ def _token(call: Call, value: Json) -> Json:
 _STATUS = {
     "SelfSubjectAccessReview": _may_i,
     "SubjectAccessReview": _may_he,
-    "LocalSubjectAccessReview": _may_he,
+    "LocalSubjectAccessReview": _may_he_here,
     "SelfSubjectRulesReview": _rules,
     "SelfSubjectReview": lambda call, value: {"userInfo": _user_info(call.request.user)},
     "TokenReview": _token,

@@ -9,6 +9,7 @@ from pumice.cluster.controllers import nodes, storage
 from pumice.cluster.controllers.caches import Caches
 from pumice.cluster.controllers.common import controller_of, is_deleting
 from pumice.cluster.controllers.garbage import Meta
+from pumice.cluster.controllers.namespaces import ROOT_CA
 from pumice.cluster.controllers.selecting import Key, Selecting
 from pumice.cluster.controllers.watched import FULL, NODE_LEASES, OWNER_KINDS, RECONCILED, SELECTORS
 from pumice.ports.clock import Clock
@@ -17,6 +18,7 @@ from pumice.wire import kinds
 from pumice.wire.conditions import holds
 
 GARBAGE = Resource("", "", "garbage")  # the queue of the garbage collector: keys are uids of any kind
+PUBLISHED = Resource("", "", "published")  # the queue of certificates that were changed: keys are namespaces
 ORPHANS = Resource("", "", "orphans")  # the queue of nodes that may be gone: keys are their names
 _GATHERED = 0.1  # seconds of pods' changes that are looked at together by whoever selects them
 
@@ -30,6 +32,7 @@ class Marking:
         self.selecting = Selecting(lambda name: (
             pod for v in self.caches.in_namespace(name)
             if v.resource == kinds.PODS and (pod := self.caches.get(kinds.PODS, v.meta.uid))))  # fmt: skip
+        self._published: dict[str, str] = {}  # namespace -> at which version its certificate was looked at
         self._renewed: dict[str, tuple[str, float]] = {}  # node -> (its lease's renewTime, when we saw that)
 
     def silence(self, node: str) -> float | None:
@@ -58,6 +61,9 @@ class Marking:
             kind = OWNER_KINDS.get(owner.kind)
             if kind is not None and owner.controller:
                 self._mark(kind, owner.uid)
+        if resource == kinds.CONFIGMAPS and meta.name == ROOT_CA and self._published.get(meta.namespace) != meta.resource_version:
+            self._published[meta.namespace] = meta.resource_version
+            self._put((PUBLISHED, meta.namespace))
         if resource == kinds.REPLICA_SETS and obj is not None and controller_of(obj) is None:
             for deployment in self.caches.every(kinds.DEPLOYMENTS):
                 if deployment["metadata"]["namespace"] == meta.namespace:

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from pumice.cluster.controllers.actions import Action, Create, Delete, Finalize, Json, LookAgain, View
-from pumice.cluster.controllers.common import is_deleting, status_patch, with_condition
+from pumice.cluster.controllers.actions import Action, Create, Delete, Finalize, Json, LookAgain, Patch, View
+from pumice.cluster.controllers.common import BURST, is_deleting, status_patch, with_condition
 from pumice.cluster.controllers.garbage import Vertex
 from pumice.wire.kinds import CONFIGMAPS, NAMESPACES, PODS, SERVICE_ACCOUNTS
 
@@ -25,8 +25,8 @@ def reconcile(namespace: View, content: Iterable[Vertex], root_ca: str, now: flo
         left = list(content)
         if not left:
             return [Finalize({**namespace, "spec": {"finalizers": []}})]
-        first = [v for v in left if v.resource == PODS] or left
-        return [*(Delete(v.resource, name, v.meta.name, v.meta.uid, "Background") for v in first if not v.deleting),
+        first = [v for v in [v for v in left if v.resource == PODS] or left if not v.deleting][:BURST]
+        return [*(Delete(v.resource, name, v.meta.name, v.meta.uid, "Background") for v in first),
                 *status_patch(NAMESPACES, namespace, {"conditions": _conditions(namespace, left, now)}), LookAgain(RETRY)]
     present = {(v.resource.plural, v.meta.name) for v in content if v.resource in (SERVICE_ACCOUNTS, CONFIGMAPS)}
     actions: list[Action] = []
@@ -37,6 +37,11 @@ def reconcile(namespace: View, content: Iterable[Vertex], root_ca: str, now: flo
         actions.append(Create(CONFIGMAPS, {"apiVersion": "v1", "kind": "ConfigMap", "data": {"ca.crt": root_ca},
                                            "metadata": {"name": ROOT_CA, "namespace": name}}))
     return actions
+
+
+def published(namespace: str, root_ca: str) -> list[Action]:
+    """The certificate as it was given to the namespace: whoever changed it there finds it as before."""
+    return [Patch(CONFIGMAPS, namespace, ROOT_CA, {"data": {"ca.crt": root_ca}})] if root_ca else []
 
 
 def _conditions(namespace: View, left: list[Vertex], now: float) -> list[Json]:

@@ -25,6 +25,7 @@ from pumice.cluster.controllers import (
     nodes,
     policies,
     replicaset,
+    resource_quotas,
     revisions,
     roles,
     statefulset,
@@ -42,7 +43,7 @@ from pumice.cluster.controllers.actions import (
     Tell,
 )
 from pumice.cluster.controllers.common import controller_of
-from pumice.cluster.controllers.marking import GARBAGE, ORPHANS, Marking
+from pumice.cluster.controllers.marking import GARBAGE, ORPHANS, PUBLISHED, Marking
 from pumice.cluster.controllers.selecting import Key
 from pumice.cluster.controllers.watched import COLLECTED, FULL
 from pumice.cluster.kubelet.events import EventRecorder
@@ -145,6 +146,8 @@ class Controllers:
             return await self._collect(uid)
         if controller == ORPHANS:
             return nodes.orphans(self.caches.pods_on(uid)) if (kinds.NODES, "", uid) not in caches.names else []
+        if controller == PUBLISHED:
+            return namespaces.published(uid, self.root_ca)
         obj = caches.get(controller, uid)
         if obj is None:
             return []
@@ -161,6 +164,7 @@ class Controllers:
                 obj, self._claimed(controller, uid), caches.owned(revisions.REVISIONS, uid),
                 self._claims_in(obj["metadata"]["namespace"]), now),
             kinds.CLUSTER_ROLES: lambda: roles.reconcile(obj, caches.every(kinds.CLUSTER_ROLES)),
+            kinds.RESOURCE_QUOTAS: lambda: resource_quotas.reconcile(obj),
             policies.POLICIES: lambda: policies.reconcile(obj),
             kinds.CRON_JOBS: lambda: cronjob.reconcile(obj, caches.owned(kinds.JOBS, uid), now),
             kinds.JOBS: lambda: job.reconcile(obj, self._claimed(controller, uid), now),

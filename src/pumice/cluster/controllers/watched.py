@@ -12,12 +12,12 @@ from pumice.wire import kinds
 NODE_LEASES = "kube-node-lease"
 RECONCILED = (kinds.DEPLOYMENTS, kinds.REPLICA_SETS, kinds.REPLICATION_CONTROLLERS, kinds.DAEMON_SETS, kinds.JOBS,
               kinds.CRON_JOBS, kinds.STATEFUL_SETS, kinds.NAMESPACES, kinds.CLUSTER_ROLES, policies.POLICIES,
-              *unserved.KINDS)  # fmt: skip
+              kinds.RESOURCE_QUOTAS, *unserved.KINDS)  # fmt: skip
 """Looked at whenever they change."""
 FULL = (*RECONCILED, kinds.PODS, kinds.NODES, kinds.CRDS, kinds.LEASES, kinds.SERVICES, kinds.ENDPOINT_SLICES, kinds.ENDPOINTS,
         kinds.DISRUPTION_BUDGETS, revisions.REVISIONS, *storage.KINDS)  # fmt: skip
 _RBAC, _HOOKS = "rbac.authorization.k8s.io", "admissionregistration.k8s.io"
-_CORE = ("configmaps", "secrets", "serviceaccounts", "podtemplates", "limitranges", "resourcequotas", "events")
+_CORE = ("configmaps", "secrets", "serviceaccounts", "podtemplates", "limitranges", "events")
 COLLECTED = (
     *(Resource("", "v1", plural) for plural in _CORE), Resource(_RBAC, "v1", "roles"), Resource(_RBAC, "v1", "rolebindings"),
     *(Resource(group, "v1", plural, namespaced=False) for group, plural in (

@@ -12,6 +12,9 @@ from collections.abc import Awaitable, Callable
 
 from pumice.cluster.runtime.spec import Exit
 
+HELD = 1 << 20
+"""Bytes of output that wait for a reader; then the command waits, as at any full pipe."""
+
 
 class LocalExec:
     """Pipes, or a terminal of its own. ``child_fds`` are for the command: stdin, stdout, stderr."""
@@ -19,6 +22,7 @@ class LocalExec:
     def __init__(self, kill: Callable[[], Awaitable[None]], *, tty: bool, stdin: bool) -> None:
         self._kill = kill
         self._output: asyncio.Queue[tuple[int, bytes] | None] = asyncio.Queue()
+        self._held, self._paused = 0, set[int]()
         self._killing: asyncio.Future[None] | None = None
         self._exit: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._open_outputs: set[int] = set()
@@ -53,6 +57,10 @@ class LocalExec:
             data = b""
         if data:
             self._output.put_nowait((channel, data))
+            self._held += len(data)
+            if self._held >= HELD:
+                asyncio.get_running_loop().remove_reader(fd)
+                self._paused.add(fd)
         else:
             self._close_output(fd)
         return True
@@ -62,6 +70,7 @@ class LocalExec:
             return
         asyncio.get_running_loop().remove_reader(fd)
         self._open_outputs.discard(fd)
+        self._paused.discard(fd)
         if fd != self.terminal:
             os.close(fd)
         if not self._open_outputs:
@@ -97,7 +106,14 @@ class LocalExec:
             self._stdin = self.terminal = -1
 
     async def read(self) -> tuple[int, bytes] | None:
-        return await self._output.get()
+        found = await self._output.get()
+        self._held -= len(found[1]) if found else 0
+        if self._held < HELD // 2:
+            for fd in self._paused:
+                channel = self._outputs[fd]
+                asyncio.get_running_loop().add_reader(fd, self._readable, fd, channel)
+            self._paused.clear()
+        return found
 
     async def write(self, data: bytes) -> None:
         while data and self._stdin >= 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -235,3 +236,33 @@ def test_a_namespace_ends_its_pods_before_what_they_use_and_says_what_is_left() 
     assert not any(isinstance(action, Patch) for action in again)
     last = namespaces.reconcile(namespace, [used], "", 9.0)
     assert [action.name for action in last if isinstance(action, Delete)] == ["used"]
+
+
+def test_the_clusters_certificate_in_a_namespace_is_as_it_was_whoever_changes_it(tmp_path: Path) -> None:
+    async def work() -> None:
+        clock, stop, ready = VirtualClock(), asyncio.Event(), asyncio.Event()
+        kube, ca = await memory_cluster(clock), tmp_path / "ca.crt"
+        ca.write_text("PEM")
+        running = asyncio.create_task(shell.run(shell.ControllersSettings(ca), cluster=kube, clock=clock, dice=random.Random(1),
+                                                stop=stop, ready=ready))  # fmt: skip
+        await ready.wait()
+        await clock.sleep(1)
+        for wrong in ({"ca.crt": "mine"}, {"ca.crt": None}):
+            await kube.patch(CONFIGMAPS, "kube-root-ca.crt", {"data": wrong}, "default")
+            await clock.sleep(1)
+            assert (await kube.get(CONFIGMAPS, "kube-root-ca.crt", "default"))["data"] == {"ca.crt": "PEM"}
+        writes = kube.requests["PATCH"]
+        await clock.sleep(10)
+        assert kube.requests["PATCH"] == writes
+        stop.set()
+        await running
+
+    run_virtually(work())
+
+
+def test_a_namespace_of_any_size_is_emptied_in_bursts() -> None:
+    many = [Vertex(CONFIGMAPS, Meta(name=f"m{i}", namespace="n", uid=f"u{i}")) for i in range(100_000)]
+    space = {"metadata": {"name": "n", "uid": "n", "deletionTimestamp": "2026-01-01T00:00:00Z"},
+             "spec": {"finalizers": ["kubernetes"]}}
+    actions = namespaces.reconcile(space, many, "", 0.0)
+    assert sum(isinstance(action, Delete) for action in actions) == 500

@@ -455,3 +455,15 @@ def test_a_policy_says_that_its_types_were_checked(with_controllers: With) -> No
         assert (await cluster.kube.get(policies, "p"))["status"] == {"observedGeneration": 1, "typeChecking": {}}
 
     with_controllers(work)
+
+
+def test_the_limits_that_a_quotas_status_names_are_those_of_its_spec(with_controllers: With) -> None:
+    async def work(cluster: Cluster) -> None:
+        quotas = Resource("", "v1", "resourcequotas")
+        await cluster.make(quotas, "ResourceQuota", "q", {"hard": {"pods": "5"}})
+        wrong = {"status": {"hard": {"pods": "9", "services": "1"}}}
+        await cluster.kube.patch(quotas, "q", wrong, "default", subresource="status")
+        await cluster.settle()
+        assert (await cluster.kube.get(quotas, "q", "default"))["status"]["hard"] == {"pods": "5"}
+
+    with_controllers(work)

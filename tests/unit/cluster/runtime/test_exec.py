@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from tests.unit.cluster.runtime.box import Box, Inside
 
+from pumice.cluster.runtime.exec_session import HELD, LocalExec
 from pumice.cluster.runtime.spec import Mount, StartFailed
 
 
@@ -46,5 +49,21 @@ def test_an_exec_in_a_container_that_ended_is_refused(inside: Inside) -> None:
         await ended
         with pytest.raises(StartFailed, match="not running"):
             await here.runtime.exec(ident, ("true",), tty=False, stdin=False)
+
+    inside(work)
+
+
+def test_a_command_whose_output_nobody_reads_waits_and_loses_nothing(inside: Inside) -> None:
+    async def work(here: Box) -> None:
+        ident, _ = await here.start("sleep", "100")
+        session = await here.runtime.exec(ident, ("sh", "-c", "head -c 20000000 /dev/zero"), tty=False, stdin=False)
+        await asyncio.sleep(1.0)
+        assert isinstance(session, LocalExec)
+        assert session._held < HELD + 65536
+        size = 0
+        while (piece := await session.read()) is not None:
+            size += len(piece[1])
+        assert size == 20_000_000
+        assert await session.wait() == 0
 
     inside(work)

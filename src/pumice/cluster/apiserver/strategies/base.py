@@ -26,6 +26,7 @@ class Strategy:
     unconditional_update = True
     returns_deleted = False
     selectable: frozenset[str] = frozenset(("metadata.name", "metadata.namespace"))
+    orphans_by_default = False  # what it owns stays when it is deleted and nobody says what becomes of that
     any_finalizer = False  # also one without a domain that Kubernetes does not know
 
     def default(self, value: Json) -> None:

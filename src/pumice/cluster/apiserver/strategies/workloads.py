@@ -179,6 +179,7 @@ class DaemonSetStrategy(WorkloadStrategy):
 
 class JobStrategy(WorkloadStrategy):
     replicas = None
+    orphans_by_default = True
     fixed_policy = ("Always", "OnFailure", "Never")  # of any pod; a Job's own rule follows
     selectable = frozenset(("metadata.name", "metadata.namespace", "status.successful"))
 
@@ -262,6 +263,7 @@ class CronJobStrategy(WorkloadStrategy):
 
 class ReplicationControllerStrategy(WorkloadStrategy):
     returns_deleted = True
+    orphans_by_default = True
     selector_immutable = False
 
     def default(self, value: Json) -> None:
