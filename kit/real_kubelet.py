@@ -1,4 +1,4 @@
-"""A real kubelet on Debian's containerd, on this machine, as a context that leaves nothing behind.
+"""A real kubelet on Debian's containerd, or on containerd 2, on this machine, as a context that leaves nothing behind.
 
 Every flag was tried; the reasons are in spec real-kubelet 1. Needs root, containerd, runc, the CNI plugins and a static
 busybox, and the kubelet of ``make kube``.
@@ -14,7 +14,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
@@ -33,10 +33,28 @@ BRIDGE, NODE_IP = "pumice-e2e", "10.231.7.1"  # the kubelet reports no loopback 
 class RealNode:
     name: str
     root: Path
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
     def kubelet_log(self) -> Path:
         return self.root / "kubelet.log"
+
+    @property
+    def cdi_folder(self) -> Path:
+        """Where containerd 2 looks for CDI devices."""
+        return self.root / "cdi"
+
+    def restart_kubelet(self) -> None:
+        """End it as a crash does, and start it with the same words."""
+        old = self.processes["kubelet"]
+        old.kill()
+        old.wait()
+        self.processes["kubelet"] = _start(old.args, self.kubelet_log)  # type: ignore[arg-type]
+
+
+def containerd_2() -> Path:
+    """The folder of containerd 2, as ``make kube`` builds it."""
+    return Path(os.environ.get("KUBEBUILDER_ASSETS", ""), "containerd-2")
 
 
 def missing() -> str:
@@ -58,29 +76,29 @@ def missing() -> str:
 
 @contextlib.contextmanager
 def real_node(root: Path, server: str, token: str, certificate: tuple[Path, Path], name: str = "real-1",
-              images: Sequence[Path] = (), runtime: Path | None = None) -> Iterator[RealNode]:  # fmt: skip
+              images: Sequence[Path] = (), runtime: Path | None = None,
+              programs: Path | None = None) -> Iterator[RealNode]:  # fmt: skip
     """Run containerd and a kubelet that registers itself at ``server`` with a bearer token, until the context ends.
 
     ``certificate`` (file, key) is what the kubelet serves logs and exec with; it must name NODE_IP. ``images`` are OCI layouts
-    that the node has; ``runtime`` is called in runc's place.
+    that the node has; ``runtime`` is called in runc's place. ``programs``: the folder of another containerd than Debian's.
     """
     node = RealNode(name, root)
     root.mkdir(parents=True, exist_ok=True)
-    started: list[subprocess.Popen[bytes]] = []
     try:
         for command in (f"link add {BRIDGE} type bridge", f"addr add {NODE_IP}/24 dev {BRIDGE}", f"link set {BRIDGE} up"):
             subprocess.run(["ip", *command.split()], check=True, capture_output=True)
-        started.append(_containerd(root, runtime))
+        node.processes["containerd"] = _containerd(root, runtime, programs)
         _import_images(root, images)
-        started.append(_kubelet(node, server, token, certificate))
+        node.processes["kubelet"] = _kubelet(node, server, token, certificate)
         yield node
     finally:
-        for process in reversed(started):
+        for process in reversed(node.processes.values()):
             _end(process)
         _clean_up(root)
 
 
-def _containerd(root: Path, runtime: Path | None) -> subprocess.Popen[bytes]:
+def _containerd(root: Path, runtime: Path | None, programs: Path | None) -> subprocess.Popen[bytes]:
     (root / "cni").mkdir(exist_ok=True)
     (root / "cni" / "10-pumice.conflist").write_text(json.dumps({
         "cniVersion": "1.0.0", "name": "pumice",
@@ -88,7 +106,17 @@ def _containerd(root: Path, runtime: Path | None) -> subprocess.Popen[bytes]:
                      "ipam": {"type": "host-local", "dataDir": str(root / "ipam"),
                               "ranges": [[{"subnet": "10.231.7.0/24"}]], "routes": [{"dst": SERVICES}]}}],
     }))  # fmt: skip
-    (root / "containerd.toml").write_text(f"""
+    settings = _settings_of_1 if programs is None else _settings_of_2
+    (root / "containerd.toml").write_text(settings(root, runtime))
+    program, path = ("containerd", "") if programs is None else (str(programs / "containerd"), f"{programs}:")
+    process = _start([program, "--config", str(root / "containerd.toml")], root / "containerd.log",
+                     {**os.environ, "PATH": f"{path}{os.environ['PATH']}"})  # fmt: skip
+    _until(lambda: _ctr(root, "version").returncode == 0, process, root / "containerd.log", "containerd")
+    return process
+
+
+def _settings_of_1(root: Path, runtime: Path | None) -> str:
+    return f"""
 version = 2
 root = "{root}/containerd/root"
 state = "{root}/containerd/state"
@@ -107,10 +135,32 @@ state = "{root}/containerd/state"
       [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
         SystemdCgroup = false
         BinaryName = "{runtime or "runc"}"
-""")
-    process = _start(["containerd", "--config", str(root / "containerd.toml")], root / "containerd.log")
-    _until(lambda: _ctr(root, "version").returncode == 0, process, root / "containerd.log", "containerd")
-    return process
+"""
+
+
+def _settings_of_2(root: Path, runtime: Path | None) -> str:
+    return f"""
+version = 3
+root = "{root}/containerd/root"
+state = "{root}/containerd/state"
+[grpc]
+  address = "{root}/containerd.sock"
+[plugins.'io.containerd.cri.v1.images']
+  snapshotter = "native"
+  [plugins.'io.containerd.cri.v1.images'.pinned_images]
+    sandbox = "{PAUSE}"
+[plugins.'io.containerd.cri.v1.runtime']
+  restrict_oom_score_adj = true
+  cdi_spec_dirs = ["{root}/cdi"]
+  [plugins.'io.containerd.cri.v1.runtime'.cni]
+    bin_dirs = ["/usr/lib/cni"]
+    conf_dir = "{root}/cni"
+  [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+      SystemdCgroup = false
+      BinaryName = "{runtime or "runc"}"
+"""
 
 
 def _import_images(root: Path, more: Sequence[Path]) -> None:
@@ -154,9 +204,9 @@ def _ctr(root: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(["ctr", "-a", f"{root}/containerd.sock", *arguments], capture_output=True, timeout=60)
 
 
-def _start(command: list[str], log: Path) -> subprocess.Popen[bytes]:
+def _start(command: list[str], log: Path, environ: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
     with log.open("ab") as out:
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True, env=environ)
 
 
 def _until(done: object, process: subprocess.Popen[bytes], log: Path, what: str, seconds: float = 60) -> None:
