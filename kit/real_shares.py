@@ -36,6 +36,7 @@ class Burst:
     node: real_kubelet.RealNode
     cards: Sequence[str]
     dice: random.Random
+    by_name: bool
     pods: dict[str, Json] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
 
@@ -50,6 +51,9 @@ class Burst:
                           "containers": [_box(f"c{at}", part, SAY) for at, part in enumerate(parts)]}  # fmt: skip
             if self.dice.random() < 0.25:
                 spec["initContainers"] = [_box("i", parts[0], SAY.partition("; sleep")[0])]
+            if self.by_name and self.dice.random() < 0.2:  # a tenant's word: by name ours wins
+                spec["containers"][0]["env"] = [{"name": variables.memory_limit_of(0), "value": "0"},
+                                                {"name": variables.NVIDIA_VISIBLE_DEVICES, "value": "all"}]  # fmt: skip
             if self.dice.random() < 0.1:
                 spec["securityContext"] = {"sysctls": [{"name": "kernel.msgmax", "value": "65536"}]}  # unsafe
             text = ";".join("".join(f"{card},NVIDIA,{size},5:" for card, size in part) for part in parts)

@@ -100,7 +100,7 @@ def test_no_container_starts_with_another_pods_share_and_by_name_none_is_refused
             await _until_ready(kube, world)
             refused, served = 0, 0
             for number in range(-(-PODS_IN_ALL // BURST)):
-                burst = Burst(kube, world.node, world.cards, dice)
+                burst = Burst(kube, world.node, world.cards, dice, world.by_name)
                 await burst.make(str(number), BURST)
                 trouble = dice.choice(("none", "cut", "kill", "kubelet", "none"))
                 await burst.bind(lambda: stop_for(world.plugin, 1.5) if trouble == "cut" else None)  # noqa: B023

@@ -97,10 +97,6 @@
 {{- with $says.nodeConfig }}{{ range $volume := $pod.volumes }}
 {{- if eq $volume.name "node-config" }}{{ $_ := set $volume "configMap" (dict "name" $says.nodeConfig) }}{{ end }}
 {{- end }}{{ end }}
-{{- if $says.cdi }}
-{{- $_ := set $pod "volumes" (append $pod.volumes (dict "name" "cdi" "hostPath" (dict "path" "/var/run/cdi" "type" "DirectoryOrCreate"))) }}
-{{- $_ := set $container "volumeMounts" (append $container.volumeMounts (dict "name" "cdi" "mountPath" "/var/run/cdi")) }}
-{{- end }}
 {{- $_ := set $container "image" (include "pumice.image" (dict "root" .root "manifest" $container.image)) }}
 {{- with .root.Values.image.pullPolicy }}{{ $_ := set $container "imagePullPolicy" . }}{{ end }}
 {{- with $says.resources }}{{ $_ := set $container "resources" . }}{{ end }}

@@ -48,7 +48,7 @@
 {{- if kindIs "bool" $said }}{{ $args = append $args (printf "--%s%s" (ternary "" "no-" $said) $flag) }}{{ end }}
 {{- end }}
 {{- toYaml (dict
-  "args" (concat $args .extraArgs) "cdi" (contains "cdi-" (default "" .deviceListStrategy)) "env" .extraEnvs "resources" .resources "nodeSelector" .nvidiaNodeSelector "tolerations" .tolerations
+  "args" (concat $args .extraArgs) "env" .extraEnvs "resources" .resources "nodeSelector" .nvidiaNodeSelector "tolerations" .tolerations
   "podAnnotations" .podAnnotations "updateStrategy" .updateStrategy "priorityClassName" .priorityClassName
   "containerSecurityContext" .securityContext "runtimeClassName" .runtimeClassName
   "nodeConfig" .nodeConfiguration.externalConfigName) }}

@@ -191,6 +191,30 @@ def test_a_container_restart_asks_for_pre_start_but_not_for_devices(on: On) -> N
     on(work)
 
 
+def test_while_a_plugin_that_wants_to_be_asked_before_each_start_is_away_no_container_of_its_starts(on: On) -> None:
+    async def work(node: Node) -> None:
+        resource = node.resource()
+        plugin = await node.plug(resource, ScriptedPlugin(healthy("a"), pre_start=True))
+        await node.until_counts(resource, 1, 1)
+        name = await node.pod(box(resource, 1, "sleep 3; exit 1"))
+        await node.until_phase(name, "Running")
+        await plugin.stop()
+
+        async def waits() -> bool:
+            states = [s["state"].get("waiting") or {} for s in (await node.status(name)).get("containerStatuses") or ()]
+            return any("has been stopped" in state.get("message", "") for state in states)
+
+        await node.until(waits, "its container to be kept from starting")
+        back = await node.plug(resource, ScriptedPlugin(healthy("a"), pre_start=True))
+
+        async def asked() -> bool:
+            return any(call[0] == "pre_start" for call in back.calls)
+
+        await node.until(asked, "the start")
+
+    on(work)
+
+
 def test_the_status_lists_every_device_with_its_health(on: On) -> None:
     async def work(node: Node) -> None:
         resource = node.resource()

@@ -224,11 +224,15 @@ class DeviceManager:
     # -- after admission --------------------------------------------------------------------------------------------
 
     async def pre_start(self, uid: str, container: str) -> None:
-        """Before each start of a container. Raises PluginError."""
+        """Before each start of a container. A plugin that went keeps its options, and so its containers from starting; one from
+        before a restart of the kubelet has none until it registers anew. Raises PluginError."""
         for resource, held in self.books.of_container(uid, container).items():
             endpoint = self.endpoints.get(resource)
-            if endpoint and endpoint.plugin and endpoint.options.pre_start and endpoint.stopped_at is None:
-                await endpoint.plugin.pre_start(self._shuffled(held.ids))
+            if endpoint is None or not endpoint.options.pre_start:
+                continue
+            if endpoint.plugin is None or endpoint.stopped_at is not None:
+                raise PluginError(f"endpoint {resource} has been stopped")
+            await endpoint.plugin.pre_start(self._shuffled(held.ids))
 
     def answers(self, uid: str, container: str) -> list[Allocation]:
         """The cached answers for a container, in the order in which they are applied (random, as in the kubelet)."""
