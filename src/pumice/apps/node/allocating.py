@@ -1,4 +1,4 @@
-"""Answers calls that name nobody by guessing whose they are, for runtimes without CDI (ADR 119): the kubelet's record tells
+"""Answers calls that name nobody by guessing whose they are, for runtimes without CDI (ADR 120): the kubelet's record tells
 afterwards, and before a container starts it is asked."""
 
 from __future__ import annotations

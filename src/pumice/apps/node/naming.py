@@ -46,7 +46,7 @@ SWEEP_EVERY = 60.0
 
 @dataclass(slots=True)
 class Claim:
-    """An answer of which the record says whose it is. ``error``: why it has no share yet, or ``ended``: never will."""
+    """An answer of which the record says whose it is. ``error``: why it has no share yet or, where it ``ended``, never will."""
 
     one: Recorded
     since: float
@@ -245,8 +245,10 @@ class NamingHandler:
         if (pod := self._pod(one)) is None:
             listed = await self._performer.listed()
             if (pod := self._pod(one)) is None:
+                claim.ended = listed  # it went, or nobody but the kubelet knows of it: a static pod
                 return "the API server does not name its pod" if listed else "the API server does not say who is there"
         if pod.finished:
+            claim.ended = True
             return "its pod has ended"
         there = self._files.has(number)
         decision = await self._performer.decided(

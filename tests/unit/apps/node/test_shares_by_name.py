@@ -244,6 +244,29 @@ async def test_a_pod_that_the_kubelet_rejects_before_it_asks_leaves_the_next_one
         assert page_of(await kubelet.start_container(small, small["spec"]["containers"][0])) == [(A, 1000)]
 
 
+@by_name
+async def test_a_pod_that_went_before_its_share_was_made_is_nobodys_business_any_more(world, kubelet):
+    async with served(world):
+        await ready(kubelet)
+        other = put(world, "other", gives(B, 1000))
+        gone = put(world, "gone", gives(A, 1000))
+        world.cluster.remove("pods", "gone")
+        await kubelet.admit(gone, NUMBER)  # the kubelet hears of it later
+        await asyncio.sleep(5)
+        asked = [0]
+
+        async def count(verb: str, path: str) -> None:
+            asked[0] += verb == "GET" and path.endswith("/pods")
+
+        world.cluster.gate = count
+        await asyncio.sleep(60)
+        assert asked == [0]
+        with pytest.raises(Refused, match="the API server does not name its pod"):
+            await kubelet.start_container(gone, gone["spec"]["containers"][0])
+        await kubelet.admit(other, NUMBER)
+        assert page_of(await kubelet.start_container(other, other["spec"]["containers"][0])) == [(B, 1000)]
+
+
 def test_a_share_that_takes_longer_than_the_kubelet_waits_is_made_all_the_same_and_the_next_try_starts():
     async def story(folder: Path) -> None:
         clock, cluster = VirtualClock(), node_cluster()
