@@ -56,9 +56,11 @@ UNITS: Final[Mapping[str, str]] = {
 CONFIG_KEYS: Final[Mapping[str, str]] = {"memoryFactor": "gpuMemoryFactor"}
 """Of section ``nvidia`` of the device ConfigMap."""
 
+FIRST: Final = "no resource says whose kernels come first; the variable asks for it, and a PriorityClass above 0 grants it"
+NOT_FIRST: Final = "whose kernels come behind is who does not ask to come first"
 LOST: Final[Mapping[str, str]] = {
-    PRIORITY: "no resource says whose kernels come first; write CUDA_TASK_PRIORITY=0 into the container's environment, and "
-    "give the pod a PriorityClass above 0, which grants it",
+    PRIORITY: "nobody offers it, and a pod that asks for it never starts; write CUDA_TASK_PRIORITY=0 into the container's "
+    "environment to come first, and give the pod a PriorityClass above 0, which grants it",
     NUMA_BIND: "no pod is kept to the cards of one NUMA node by an annotation",
     f"{names.HAMI_DOMAIN}/gpu-scheduler-policy": "only binpack and spread are known; the cluster's policy counts",
     f"{names.HAMI_DOMAIN}/node-scheduler-policy": "only binpack and spread are known; the cluster's policy counts",

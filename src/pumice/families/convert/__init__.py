@@ -13,7 +13,7 @@ import yaml
 
 from pumice.families.convert.config_maps import convert_config_map, convert_devices
 from pumice.families.convert.edits import Change, Draft, Left, child, documents, entries, items, mappings, word
-from pumice.families.convert.objects import REQUESTED, convert_document
+from pumice.families.convert.objects import REQUESTED, convert_document, is_volcanos
 from pumice.families.convert.ways import HINTS, WAYS, Way
 from pumice.model.errors import BadInput
 from pumice.wire.device_config_text import SECTIONS
@@ -76,19 +76,19 @@ def _is_theirs(file: str, roots: list[yaml.Node], way: Way) -> bool:
     theirs: tuple[str, int] | None = None
     ours: tuple[str, int] | None = None
     hinted = False
-    for root in roots:
-        for mapping in mappings(root):
-            for key, value in entries(mapping):
-                line = int(key.start_mark.line) + 1
-                name = key.value.removeprefix(REQUESTED)
-                hinted |= name in HINTS
-                if name in way.theirs:
-                    theirs = theirs or (key.value, line)
-                elif (key.value, word(value)) == ("schedulerName", HAMI_SCHEDULER):
-                    hami = f"{key.value}: {HAMI_SCHEDULER}", line
-                    theirs, ours = (theirs, ours or hami) if way.to is To.HAMI else (theirs or hami, ours)
-                elif name in way.ours:
-                    ours = ours or (key.value, line)
+    looked_at = [one for root in roots for _, one in _objects(root) if way.to is not To.HAMI or not is_volcanos(one)]
+    for mapping in (mapping for one in looked_at for mapping in mappings(one)):
+        for key, value in entries(mapping):
+            line = int(key.start_mark.line) + 1
+            name = key.value.removeprefix(REQUESTED)
+            hinted |= name in HINTS
+            if name in way.theirs:
+                theirs = theirs or (key.value, line)
+            elif (key.value, word(value)) == ("schedulerName", HAMI_SCHEDULER):
+                hami = f"{key.value}: {HAMI_SCHEDULER}", line
+                theirs, ours = (theirs, ours or hami) if way.to is To.HAMI else (theirs or hami, ours)
+            elif name in way.ours:
+                ours = ours or (key.value, line)
     if theirs and ours:
         both = f"{theirs[0]} (line {theirs[1]}) and {ours[0]} (line {ours[1]})"
         raise BadInput(f"{file}: names of HAMi's and of Volcano's in one file, {both}: nobody can tell which count; "

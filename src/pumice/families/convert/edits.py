@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import yaml
@@ -54,6 +54,7 @@ class Draft:
     changes: list[Change] = field(default_factory=list)
     left: list[Left] = field(default_factory=list)
     _edits: dict[tuple[int, int], str] = field(default_factory=dict)
+    _taken: set[int] = field(default_factory=set)
 
     @property
     def newline(self) -> str:
@@ -101,6 +102,43 @@ class Draft:
         else:
             words = f"{key}: {value}{self.newline}{' ' * before.start_mark.column}"
         self._note((at, at), words, Change(self.file, self.line(before), "", f"{key}: {value}", why))
+
+    def take_out(self, mapping: yaml.MappingNode, key: yaml.ScalarNode, after: str, why: str) -> bool:
+        """A key of a mapping with its value, and what is written in its place, elsewhere; whether it could be."""
+        places = [(key.start_mark.index, value.end_mark.index) for key, value in mapping.value]
+        here = next(number for number, (one, _) in enumerate(mapping.value) if one is key)
+        start, end = places[here]
+        line, behind = self.text.rfind("\n", 0, start) + 1, self.text.find("\n", end)
+        words = ""
+        if len(places) == 1:
+            words = "" if mapping.flow_style else "{}"
+        elif mapping.flow_style:
+            start, end = (start, places[1][0]) if here == 0 else (places[here - 1][1], end)
+        elif self.text[line:start].strip() or not isinstance(mapping.value[here][1], yaml.ScalarNode):
+            return False
+        else:
+            start, end = line, behind + 1 if behind >= 0 else len(self.text)
+        self._note((start, end), words, Change(self.file, self.line(key), key.value, after, why))
+        self._taken.add(key.start_mark.index)
+        return True
+
+    def has_taken_out(self, key: yaml.ScalarNode) -> bool:
+        return key.start_mark.index in self._taken
+
+    def put_first(self, of: yaml.MappingNode, name: str, item: Mapping[str, str], before: yaml.Node) -> None:
+        """One more item of a list of that mapping; before another key, where there is no such list."""
+        listed, text = child(of, name), json.dumps(item)
+        if isinstance(listed, yaml.SequenceNode) and listed.flow_style:
+            at, words = listed.start_mark.index + 1, f"{text}{', ' if listed.value else ''}"
+        elif isinstance(listed, yaml.SequenceNode):
+            at, words = listed.start_mark.index, f"- {text}{self.newline}{' ' * listed.start_mark.column}"
+        elif listed is not None:
+            at, words = listed.end_mark.index, f" [{text}]"
+        elif of.flow_style:
+            at, words = before.start_mark.index, f"{json.dumps(name)}: [{text}], "
+        else:
+            at, words = before.start_mark.index, f"{name}: [{text}]{self.newline}{' ' * before.start_mark.column}"
+        self._edits[at, at] = words
 
     def keep(self, node: yaml.Node, name: str, consequence: str) -> None:
         left = Left(self.file, self.line(node), name, consequence)

@@ -7,7 +7,7 @@ import yaml
 from pumice.families.convert.edits import Draft, child, entries, items, mappings, merged, word
 from pumice.families.convert.ways import Way
 from pumice.ports.cluster import Json
-from pumice.wire import elsewhere, names
+from pumice.wire import elsewhere, names, variables
 from pumice.wire.elsewhere import To
 from pumice.wire.programs import HAMI_WEBHOOK, Maker, programs
 
@@ -34,11 +34,17 @@ def convert_document(draft: Draft, root: yaml.Node, way: Way, *, sure: bool) -> 
                        "HAMi looks at the first alone, here a card must be in the first and not in the second")  # fmt: skip
 
 
+def is_volcanos(root: yaml.Node) -> bool:
+    """Whether it is of a kind that only Volcano has."""
+    group = word(child(root, "apiVersion")).rpartition("/")[0]
+    return bool(word(child(root, "kind"))) and group.endswith(names.DOMAIN)
+
+
 def _whole(draft: Draft, root: yaml.Node, way: Way) -> bool:
     """Objects of which nothing is taken over."""
-    kind, group = word(child(root, "kind")), word(child(root, "apiVersion")).rpartition("/")[0]
+    kind = word(child(root, "kind"))
     name = f"{kind} {word(child(root, 'metadata', 'name'))}".strip()
-    if way.to is To.HAMI and kind and group.endswith(names.DOMAIN):
+    if is_volcanos(root) and way.to is To.HAMI:
         draft.keep(root, name, "HAMi has no kinds of its own: no Jobs, gangs or queues")
         return True
     if way.to is not To.HAMI and kind.endswith("WebhookConfiguration"):
@@ -77,7 +83,7 @@ def _key(draft: Draft, mapping: yaml.MappingNode, entry: Entry, way: Way, *, sur
     elif name.startswith(LIMITED) and name.removeprefix(LIMITED) in way.renamed:
         draft.keep(key, name, f"Kubernetes counts extended resources by {REQUESTED}; write {REQUESTED}"
                    f"{way.renamed[name.removeprefix(LIMITED)]}")  # fmt: skip
-    elif name in way.lost:
+    elif name in way.lost and not draft.has_taken_out(key):
         draft.keep(key, name, way.lost[name])
     elif way.to is not To.HAMI and name in elsewhere.WRITTEN:
         draft.keep(key, name, "HAMi's scheduler writes it on a running pod; take it out of the manifest")
@@ -100,13 +106,16 @@ def _pod(draft: Draft, spec: yaml.MappingNode, way: Way, *, sure: bool, in_job: 
     asks = False
     for key in ("initContainers", "containers"):
         for container in items(child(spec, key)):
+            if way.to is not To.HAMI and isinstance(container, yaml.MappingNode):
+                _priority(draft, container)
             limits = child(container, "resources", "limits")
             named = {key.value for key, _ in (*entries(limits), *merged(limits))}
             shares = {way.renamed.get(name, name) for name in named} & _shares(way)
             chips = any(name.startswith(elsewhere.CHIPS) for name in named)
             asks |= chips or any(sure or name != names.WHOLE_GPU for name in named if way.renamed.get(name, name) in shares)
             if shares and way.count not in shares and way.to is not To.HAMI and isinstance(limits, yaml.MappingNode):
-                draft.add(limits, limits.value[0][0], way.count, "1", ONE_CARD)
+                first = next(key for key, _ in limits.value if key.value != elsewhere.PRIORITY)
+                draft.add(limits, first, way.count, "1", ONE_CARD)
     named_one = child(spec, "schedulerName")
     why = "nobody else chooses its cards" if way.to is not To.HAMI else "HAMi's webhook would write it"
     if asks and not in_job and named_one is None:
@@ -114,6 +123,22 @@ def _pod(draft: Draft, spec: yaml.MappingNode, way: Way, *, sure: bool, in_job: 
         draft.add(spec, first, "schedulerName", way.scheduler[1], why)
     elif asks and not in_job and way.to is not To.HAMI and isinstance(named_one, yaml.ScalarNode) and _is_default(named_one):
         draft.rename(named_one, way.scheduler[1], why)
+
+
+def _priority(draft: Draft, container: yaml.MappingNode) -> None:
+    """HAMi's webhook writes the amount of that resource into the container's environment; here nobody offers it, and a pod that
+    asks for it never starts."""
+    for part in ("limits", "requests"):
+        amounts = child(container, "resources", part)
+        for key, value in entries(amounts):
+            if key.value != elsewhere.PRIORITY or not isinstance(amounts, yaml.MappingNode):
+                continue
+            first = word(value).strip() == "0"
+            after = f"{variables.TASK_PRIORITY}=0" if first else "nothing"
+            said = any(word(child(one, "name")) == variables.TASK_PRIORITY for one in items(child(container, "env")))
+            if draft.take_out(amounts, key, after, elsewhere.FIRST if first else elsewhere.NOT_FIRST) and first and not said:
+                beside = next(name for name, _ in entries(container) if name.value == "resources")
+                draft.put_first(container, "env", {"name": variables.TASK_PRIORITY, "value": "0"}, beside)
 
 
 def _is_default(scheduler: yaml.ScalarNode) -> bool:

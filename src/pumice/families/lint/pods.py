@@ -122,7 +122,9 @@ def _container(path: Path, resources: dict[str, Any], families: Families) -> Ite
             here = (*path, section, key)
             if key not in known:
                 near = nearest(key, known)
-                if key in names.SAME_ELSEWHERE and key != names.WHOLE_GPU:  # that one is NVIDIA's own plugin's too
+                if key == elsewhere.PRIORITY:
+                    yield here, f"nobody offers {key}: the pod never starts; `pumice convert` writes what HAMi's webhook would"
+                elif key in names.SAME_ELSEWHERE and key != names.WHOLE_GPU:  # that one is NVIDIA's own plugin's too
                     yield here, f"{key} is HAMi's name; here it is {names.SAME_ELSEWHERE[key]}"
                 elif ((near and "/" in key) or "gpu" in key.lower()) and not key.startswith(f"{names.NVIDIA_DOMAIN}/"):
                     yield here, f"nobody offers the resource {key}{near}"

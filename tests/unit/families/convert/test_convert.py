@@ -226,8 +226,58 @@ def test_quotas_and_queues_count_the_same_by_the_other_name():
     assert ["write requests.volcano.sh/vgpu-memory" in left.consequence for left in found.left] == [True]
 
 
+FIRST = {"name": "CUDA_TASK_PRIORITY", "value": "0"}
+BLOCK = """\
+spec:
+  schedulerName: volcano
+  containers:
+  - name: c
+%s    resources:
+      limits:
+%s      requests: {nvidia.com/gpumem: 1, nvidia.com/priority: AMOUNT}
+"""
+
+
+@pytest.mark.parametrize("amount", ["0", '"0"', "1", "'1'"])
+@pytest.mark.parametrize("limits", [
+    "        nvidia.com/priority: %s   # who comes first\n        nvidia.com/gpumem: 1\n",
+    "        nvidia.com/gpumem: 1\n        nvidia.com/priority: %s\n", "        nvidia.com/priority: %s\n",
+    "        {nvidia.com/gpumem: 1, nvidia.com/priority: %s}\n", "        {nvidia.com/priority: %s, nvidia.com/gpumem: 1}\n",
+    "        {nvidia.com/priority: %s}\n",
+])  # fmt: skip
+@pytest.mark.parametrize(("written", "had"), [
+    ("", []), ("    env:\n    - name: A\n      value: b\n", [{"name": "A", "value": "b"}]), ("    env: []\n", []),
+    ("    env: [{name: A, value: b}]\n", [{"name": "A", "value": "b"}]), ("    env:\n", []),
+    ("    env:\n    - {name: CUDA_TASK_PRIORITY, value: '0'}\n", [FIRST]),
+])  # fmt: skip
+def test_a_pod_of_hamis_priority_starts_here_and_comes_first_by_what_hamis_webhook_would_write(written, had, limits, amount):
+    """The resource is offered by nobody: a pod that keeps it never starts."""
+    found = one(BLOCK.replace("%s", written, 1).replace("%s", limits.replace("%s", amount)).replace("AMOUNT", amount))
+    (container,) = yaml.safe_load(found.text)["spec"]["containers"]
+    assert "nvidia.com/priority" not in found.text
+    for part in container["resources"].values():
+        assert not part or part.keys() <= {"volcano.sh/vgpu-memory", "volcano.sh/vgpu-number"}
+    wanted = had if FIRST in had or "1" in amount else [FIRST, *had]
+    assert sorted(container.get("env") or [], key=str) == sorted(wanted, key=str)
+    assert not found.left
+    assert [f for f in lint_files({"f.yaml": f"kind: Pod\napiVersion: v1\n{found.text}"}) if "priority" in f.text.lower()] == []
+
+
+def test_in_json_too_and_where_it_stands_elsewhere_it_is_told():
+    text = json.dumps({"kind": "Pod", "spec": {"schedulerName": "volcano", "containers": [
+        {"name": "c", "resources": {"limits": {"nvidia.com/gpumem": 1, "nvidia.com/priority": 0}}}]}})  # fmt: skip
+    (container,) = json.loads(one(text).text)["spec"]["containers"]
+    assert container["env"] == [FIRST]
+    (left,) = one("kind: ResourceQuota\nspec:\n  hard: {requests.nvidia.com/gpumem: 1, nvidia.com/priority: 1}\n").left
+    assert "PriorityClass" in left.consequence
+
+
+def test_lint_says_that_nobody_offers_hamis_priority():
+    (found,) = lint_files({"p.yaml": pod("volcano.sh/vgpu-number: 1, nvidia.com/priority: 1")})
+    assert "nobody offers nvidia.com/priority: the pod never starts" in found.text
+
+
 @pytest.mark.parametrize(("text", "name", "words"), [
-    (pod("nvidia.com/gpumem: 1, nvidia.com/priority: 0"), "nvidia.com/priority", "CUDA_TASK_PRIORITY"),
     (pod("nvidia.com/gpumem: 1", notes='nvidia.com/numa-bind: "true"'), "nvidia.com/numa-bind", "NUMA node"),
     (pod("nvidia.com/gpumem: 1", notes="hami.io/gpu-scheduler-policy: mutex"), "hami.io/gpu-scheduler-policy", "cluster's"),
     (pod("nvidia.com/gpumem: 1", notes="nvidia.com/vgpu-mode: mps"), "nvidia.com/vgpu-mode", "any mode"),
