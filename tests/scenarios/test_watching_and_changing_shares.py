@@ -194,3 +194,29 @@ def test_the_less_important_yields_while_the_more_important_works_and_resumes(he
     wait_until(lambda: not here.ps()[0]["launchesWait"])
     here.gets(low.pid, 0.5)
     wait_until(lambda: arbiters(here.directory) == [])
+
+
+@pytest.mark.parametrize(
+    ("at", "content", "why"),
+    [
+        (0, bytes(4), "no region yet"),
+        (1856, bytes(4), "does not name a process that lives in it"),
+        (1856 + 8, b"\xff" * 40, "more than there is of a card"),
+        (1856 + 8 + 32, (1 << 20).to_bytes(8, "little"), "not the sum of its parts"),
+    ],
+)
+def test_figures_of_a_damaged_region_are_shown_as_unknown_and_not_as_figures(
+    here: OneMachine, at: int, content: bytes, why: str
+) -> None:
+    here.burn("--memory", "4000", "--cores", "50", memory=1000)
+    (share,) = here.ps()
+    with Path(share["region"]).open("r+b") as region:
+        region.seek(at)
+        region.write(content)
+    (share,) = here.ps()
+    assert why in share["note"]
+    assert share["cards"][0]["memoryUsedBytes"] is None
+    for command in (("ps",), ("top", "--once", "--tab", "processes")):
+        shown = here.pumice(*command, "--emulated", str(here.directory)).stdout
+        assert "? of 4000 MiB, region damaged" in shown
+        assert "? of 50 %" in shown

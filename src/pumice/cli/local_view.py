@@ -106,12 +106,14 @@ def _user(number: int) -> str:
 def _memory(share: Share, card: CardShare, fill: Fill) -> str:
     limit = card.device.memory
     if share.note:
-        return f"? of {limit} MiB"
+        return f"? of {limit} MiB{', region damaged' if fill.words else ''}"
     return f"{bar(card.memory, card.memory_limit, fill.bar)} {-(-card.memory // MIB)}/{limit} MiB".strip()
 
 
 def _cores(share: Share, card: CardShare, fill: Fill) -> str:
     waits, limit = " held back" if share.launches_wait else "", card.device.cores
+    if share.note:
+        return f"? of {limit} %" if limit else "no limit"
     return f"{bar(card.cores, limit, fill.bar)} {card.cores}/{limit} %{waits}".strip() if limit else f"no limit{waits}"
 
 
@@ -129,9 +131,9 @@ def as_json(share: Share) -> dict[str, Any]:
                 "card": card.card.index,
                 "uuid": card.device.uuid,
                 "model": card.card.model,
-                "memoryUsedBytes": card.memory,
+                "memoryUsedBytes": None if share.note else card.memory,
                 "memoryLimitMiB": card.device.memory,
-                "coresUsedPercent": card.cores if card.device.cores else None,
+                "coresUsedPercent": card.cores if card.device.cores and not share.note else None,
                 "coresLimitPercent": card.device.cores or None,
             }
             for card in share.cards

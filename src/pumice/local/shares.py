@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Sequence
 
 from msgspec import Struct
@@ -9,7 +10,7 @@ from msgspec import Struct
 from pumice.adapters.bookings.book import BookedCard, Booking, holders, living
 from pumice.adapters.bookings.processes import region_of
 from pumice.adapters.region import read_region
-from pumice.adapters.region.extension import live_slots
+from pumice.adapters.region.extension import live_slots, locked_slots
 from pumice.local.place import Place
 from pumice.model.amount import MIB
 from pumice.model.errors import BadInput
@@ -47,11 +48,16 @@ def shares(places: Sequence[Place]) -> list[Share]:
     return [share_of(booking, place) for place in places for booking in living(place.directory)]
 
 
+LOOKS = 3
+"""What is about to be written looks like damage for a moment."""
+PAUSE = 0.02
+
+
 def share_of(booking: Booking, place: Place) -> Share:
-    """The share with what its living processes use; a region that cannot be read costs the numbers only."""
+    """The share with what its living processes use; a region that cannot be read, or says what cannot be, costs the numbers."""
     pids = holders(booking)
     try:
-        region = read_region(booking.region)
+        region = _whole(booking)
     except BadRegion as error:
         return Share(booking, place, pids, tuple(CardShare(card, device) for card, device in booking.held), note=str(error))
     alive = live_slots(booking.region)
@@ -62,10 +68,38 @@ def share_of(booking: Booking, place: Place) -> Share:
     return Share(booking, place, pids, tuple(cards), region.recent_kernel < 0)
 
 
+def _whole(booking: Booking) -> RegionSnapshot:
+    """The region, unless what it says cannot be. Raises BadRegion."""
+    for look in range(LOOKS):
+        region = read_region(booking.region)
+        damage = _damage(booking, region, locked_slots(booking.region))
+        if not damage:
+            return region
+        if look + 1 < LOOKS:
+            time.sleep(PAUSE)
+    raise BadRegion(f"{booking.region}: damaged, {damage}")
+
+
+def _damage(booking: Booking, region: RegionSnapshot, locked: Collection[int]) -> str:
+    """Why figures of this region are none; empty where nothing speaks against them."""
+    said = {process.slot: process for process in region.processes}
+    if any(slot not in said or said[slot].pid <= 0 for slot in locked):
+        return "it does not name a process that lives in it"
+    totals = {device.uuid: card.total * MIB for card, device in booking.held}
+    for device in region.devices:
+        most = totals.get(device.uuid, 0)
+        uses = [said[slot].use[device.index] for slot in locked if device.index in said[slot].use]
+        if most and any(max(use.total, use.context, use.module, use.data) > most or use.sm > 100 for use in uses):
+            return "a process uses more than there is of a card"
+        if any(use.total != use.context + use.module + use.data for use in uses):
+            return "what a process uses is not the sum of its parts"
+    return ""
+
+
 def used(booking: Booking, uuid: str) -> int:
-    """Bytes that the living processes of a share use of one card; 0 when its region cannot be read."""
+    """Bytes that the living processes of a share use of one card; 0 when its region does not tell."""
     try:
-        return _use(read_region(booking.region), live_slots(booking.region), uuid).total
+        return _use(_whole(booking), live_slots(booking.region), uuid).total
     except BadRegion:
         return 0
 

@@ -16,7 +16,7 @@ from typing import Final
 from msgspec import Struct
 
 from pumice.adapters.region.reader import read_region
-from pumice.ports.region import MAX_DEVICES, BadRegion
+from pumice.ports.region import MAX_DEVICES, MAX_SLOTS, BadRegion
 
 OFFSET: Final = 2011136
 MAGIC: Final = 0x31584756
@@ -29,6 +29,7 @@ MADE_LIMITS_AT: Final = OFFSET + 2304
 SLOTS_AT: Final = OFFSET + 4096
 SLOT_BYTES: Final = 320
 ALIVE_LOCK: Final = 1
+LEAVING: Final = 2
 
 _HEAD = struct.Struct("<3I")
 _DEVICE = struct.Struct("<qQIIqQQQQQ56x")
@@ -97,6 +98,34 @@ def live_slots(path: str | Path) -> dict[int, int]:
         return {p.slot: p.pid for p in processes if p.pid > 0 and _owner_lives(descriptor, p.slot, p.pid)}
     finally:
         os.close(descriptor)
+
+
+def locked_slots(path: str | Path) -> set[int]:
+    """Slots whose owner lives by the kernel's word alone, whatever stands in them, but for those that say that it ends."""
+    descriptor = _open(path)
+    if descriptor is None:
+        return set()
+    found: set[int] = set()
+    spans = [(0, MAX_SLOTS)]
+    try:
+        while spans:
+            first, end = spans.pop()
+            asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, SLOTS_AT + first * SLOT_BYTES, (end - first) * SLOT_BYTES, 0)
+            kind, _, start, _, _ = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, asked))
+            slot = (start - SLOTS_AT) // SLOT_BYTES
+            if kind != fcntl.F_UNLCK and first <= slot < end:
+                found.add(slot)
+                spans += [span for span in ((first, slot), (slot + 1, end)) if span[0] < span[1]]
+        return {slot for slot in found if not _leaves(descriptor, slot)}
+    except OSError:
+        return set()
+    finally:
+        os.close(descriptor)
+
+
+def _leaves(descriptor: int, slot: int) -> bool:
+    raw = os.pread(descriptor, _SLOT.size, SLOTS_AT + slot * SLOT_BYTES)
+    return len(raw) == _SLOT.size and bool(_SLOT.unpack(raw)[3] & LEAVING)
 
 
 def _owner_lives(descriptor: int, slot: int, pid: int) -> bool:
