@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 from kit.machines import MachineMaker, Programs
+from kit.vgpu_kit import on_a_switch
+
+from pumice.machine import create
 
 
 def test_the_list_names_every_card_with_its_uuid(make_machine: MachineMaker) -> None:
@@ -117,3 +120,69 @@ def test_where_there_is_no_emulated_machine_it_refuses(tmp_path: Path, named: st
     assert done.returncode == 9
     assert "no emulated machine here" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_matrix_shows_links_bridges_and_the_processors_that_are_near(
+    make_machine: MachineMaker, tmp_path: Path
+) -> None:
+    plain = Programs(make_machine("2xTesla-T4")).smi("topo", "-m").splitlines()[1].split("\t")
+    assert plain[2] in ("PIX", "PXB", "PHB", "NODE", "SYS")
+    run = Programs(create(on_a_switch("2xA100-SXM4-40GB"), tmp_path / "linked"))
+    heading, first, second, *legend = run.smi("topo", "-m").splitlines()
+    assert heading.split("\t") == ["", "GPU0", "GPU1", "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"]
+    assert [row.split("\t")[:3] for row in (first, second)] == [["GPU0", " X ", "NV12"], ["GPU1", "NV12", " X "]]
+    assert "Legend:" in legend
+    _, only = run.smi("topo", "-m", "-i", "1").splitlines()[:2]
+    assert only.split("\t")[:2] == ["GPU1", " X "]
+
+
+def test_sections_of_the_long_report_can_be_chosen(make_machine: MachineMaker) -> None:
+    run = Programs(make_machine("Tesla-T4"))
+    report = run.smi("-q", "-d", "MEMORY,compute")
+    assert "FB Memory Usage" in report
+    assert "Compute Mode" in report
+    for other in ("Utilization", "Product Name", "Processes", "Clocks"):
+        assert other not in report
+    assert 'did you mean "UTILIZATION"?' in run.smi("-q", "-d", "UTILISATION", code=2)
+
+
+def test_a_query_in_a_loop_has_one_heading_and_goes_on_until_it_is_stopped(make_machine: MachineMaker) -> None:
+    run = Programs(make_machine("Tesla-T4"))
+    for words in (("-lms", "50"), ("--loop-ms=50",), ("-l", "0.05")):
+        program = run.start("nvidia-smi", "--query-gpu=index,memory.total", "--format=csv", *words)
+        assert program.stdout is not None
+        lines = [program.stdout.readline() for _ in range(4)]
+        program.kill()
+        program.communicate()
+        assert lines == ["index, memory.total [MiB]\n", *["0, 15360 MiB\n"] * 3]
+
+
+def test_monitors_print_a_line_for_each_card_and_each_process(make_machine: MachineMaker) -> None:
+    run = Programs(make_machine("2xA100-SXM4-40GB"))
+    heading, units, *cards = run.smi("dmon", "-c", "2", "-d", "0.1").splitlines()
+    assert " ".join(heading.split()) == "# gpu pwr gtemp mtemp sm mem enc dec jpg ofa mclk pclk"
+    assert units.split()[:4] == ["#", "Idx", "W", "C"]
+    assert [line.split()[0] for line in cards] == ["0", "1", "0", "1"]
+    assert all(len(line.split()) == 12 for line in cards)
+    assert run.smi("dmon", "-c", "1", "-s", "m", "-i", "1").splitlines()[-1].split()[:2] == ["1", "0"]
+    assert "these are: p, u, c, m" in run.smi("dmon", "-c", "1", "-s", "x", code=2)
+    idle = run.smi("pmon", "-c", "1").splitlines()
+    assert [line.split()[:3] for line in idle[2:]] == [["0", "-", "-"], ["1", "-", "-"]]
+    holder = run.hold(2000)
+    try:
+        busy = run.smi("pmon", "-c", "1", "-s", "um", "-i", "0").splitlines()[-1].split()
+    finally:
+        holder.kill()
+        holder.communicate()
+    assert busy[:3] == ["0", str(holder.pid), "C"]
+    assert int(busy[9]) >= 2000
+
+
+def test_the_versions_are_told(make_machine: MachineMaker) -> None:
+    told = dict(line.split(": ") for line in Programs(make_machine("L4")).smi("--version").splitlines())
+    assert {name.strip(): value for name, value in told.items()} == {
+        "NVIDIA-SMI version": "580.95.05 (emulated)",
+        "NVML version": "13.580.95.05",
+        "DRIVER version": "580.95.05",
+        "CUDA Version": "13.0",
+    }

@@ -11,7 +11,7 @@ import pynvml
 
 from pumice.ports.cards import CardFacts
 
-_SWITCH = "switch"
+SWITCH = "switch"
 
 
 def link_ends(handle: Any) -> Counter[str]:
@@ -30,7 +30,7 @@ def link_ends(handle: Any) -> Counter[str]:
 def _end(handle: Any, link: int) -> str:
     try:
         if pynvml.nvmlDeviceGetNvLinkRemoteDeviceType(handle, link) == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
-            return _SWITCH
+            return SWITCH
     except pynvml.NVMLError:  # older drivers tell only the address
         pass
     address = pynvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId
@@ -48,7 +48,7 @@ def _peers(
     mine = ends.get(card.uuid, {})
     peers = []
     for other in cards:
-        switched = min(mine.get(_SWITCH, 0), ends.get(other.uuid, {}).get(_SWITCH, 0))
+        switched = min(mine.get(SWITCH, 0), ends.get(other.uuid, {}).get(SWITCH, 0))
         width = mine.get(other.bus_id.upper(), 0) + switched
         if other.uuid != card.uuid and width:
             peers.append((other.uuid, width))

@@ -15,7 +15,22 @@ _ARCHITECTURES = {4: "Pascal", 5: "Volta", 6: "Turing", 7: "Ampere", 8: "Ada Lov
 _BRANDS = {2: "Tesla", 5: "GeForce", 14: "NVIDIA"}
 
 
-def report(cards: list[Card], now: datetime) -> Iterator[str]:
+SECTIONS: dict[str, frozenset[str]] = {
+    "MEMORY": frozenset({"FB Memory Usage", "BAR1 Memory Usage"}),
+    "UTILIZATION": frozenset({"Utilization"}),
+    "ECC": frozenset({"ECC Mode"}),
+    "TEMPERATURE": frozenset({"Temperature"}),
+    "POWER": frozenset({"GPU Power Readings"}),
+    "CLOCK": frozenset({"Clocks", "Max Clocks"}),
+    "COMPUTE": frozenset({"Compute Mode"}),
+    "PERFORMANCE": frozenset({"Performance State"}),
+    "PIDS": frozenset({"Processes"}),
+}
+"""What ``-d`` can choose: titles of sections, or facts that stand by themselves."""
+
+
+def report(cards: list[Card], now: datetime, chosen: frozenset[str] = frozenset()) -> Iterator[str]:
+    """The whole report, or the ``chosen`` titles of it."""
     yield ""
     yield "==============NVSMI LOG=============="
     yield NOTICE
@@ -28,10 +43,12 @@ def report(cards: list[Card], now: datetime) -> Iterator[str]:
     for card in cards:
         yield f"GPU {card.bus_id}"
         for title, facts in _sections(card):
-            if title:
+            told = [(name, value) for name, value in facts if not chosen or (title or name) in chosen]
+            if title and told:
                 yield f"    {title}"
-            yield from (_line(8 if title else 4, name, value) for name, value in facts)
-        yield from _processes(card)
+            yield from (_line(8 if title else 4, name, value) for name, value in told)
+        if not chosen or "Processes" in chosen:
+            yield from _processes(card)
         yield ""
 
 

@@ -24,6 +24,15 @@ def listed(cards: list[Card]) -> Iterator[str]:
             yield f"  MIG {mig_profile_name(device):<11} Device {number:>2}: (UUID: {uuid})"
 
 
+def versions() -> Iterator[str]:
+    driver = text(pynvml.nvmlSystemGetDriverVersion())
+    facts = (
+        ("NVIDIA-SMI version", f"{driver} (emulated)"), ("NVML version", text(pynvml.nvmlSystemGetNVMLVersion())),
+        ("DRIVER version", driver), ("CUDA Version", cuda_version()),
+    )  # fmt: skip
+    yield from (f"{name:<20}: {value}" for name, value in facts)
+
+
 def drawn(cards: list[Card], now: datetime) -> Iterator[str]:
     yield now.strftime("%a %b %e %H:%M:%S %Y")
     yield NOTICE
