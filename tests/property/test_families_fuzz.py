@@ -11,7 +11,7 @@ import yaml
 from kit.device_world import A100, V100, card, limits, pod_of, vgpu_node
 from kit.seeds import chosen_seed
 
-from pumice.cli.fits import pods_of
+from pumice.cli.fits import documents_of, pods_of
 from pumice.engine.state.device_table import NodeDevices
 from pumice.families.lint import lint_files
 from pumice.families.nvidia_vgpu import NvidiaVgpu
@@ -179,7 +179,7 @@ def test_files_that_people_broke_are_read_or_refused_by_every_reader_of_them() -
         at = dice.randint(0, len(text))
         text = text[:at] + dice.choice(YAML_WORDS) + text[at:]
         lint_files({"f": text})
-        for reader in (parse_scheduler_conf, parse_device_config, lambda text: pods_of(Path("f"), text)):
+        for reader in (parse_scheduler_conf, parse_device_config, lambda text: pods_of(Path("f"), documents_of(Path("f"), text))):
             try:
                 reader(text)
             except BadInput:
