@@ -44,21 +44,8 @@ else:
         def __post_init__(self) -> None:
             if not may_mount():
                 pytest.skip("no mount namespace to be had here")
-            (self.directory / "cache").mkdir(exist_ok=True)
-            (self.directory / "cache").chmod(0o1777)
-            self.region.touch()
-            self.region.chmod(0o666)
-            (self.directory / "preload").write_text("/usr/local/vgpu/libvgpu.so")
-            self.mounts = [
-                _mount(LIBRARY, "/usr/local/vgpu/libvgpu.so", read_only=True),
-                _mount(self.directory / "preload", "/etc/ld.so.preload", read_only=True),
-                _mount(self.directory / "cache", CACHE),
-                _mount(self.region, REGION),
-            ]
-            if self.page is not None:
-                content = self.page if isinstance(self.page, bytes) else limits_page.render(self.page)
-                (self.directory / "limits").write_bytes(content)
-                self.mounts.append(_mount(self.directory / "limits", limits_page.PATH, read_only=True))
+            content = limits_page.render(self.page) if isinstance(self.page, LimitsPage) else self.page
+            self.mounts = mounts_of(self.directory, content)
 
         @property
         def region(self) -> Path:
@@ -71,6 +58,25 @@ else:
 
         def start(self, *command: str | Path, **more: str) -> subprocess.Popen[str]:
             return super().start(sys.executable, "-I", "-S", __file__, json.dumps(self.mounts), *command, **more)
+
+    def mounts_of(directory: Path, page: bytes | None) -> list[dict[str, object]]:
+        """What a node's plugin mounts, made in a folder on the host; without a page as other plugins do."""
+        region = directory / "cache" / "0.cache"
+        region.parent.mkdir(exist_ok=True)
+        region.parent.chmod(0o1777)
+        region.touch()
+        region.chmod(0o666)
+        (directory / "preload").write_text("/usr/local/vgpu/libvgpu.so")
+        mounts = [
+            _mount(LIBRARY, "/usr/local/vgpu/libvgpu.so", read_only=True),
+            _mount(directory / "preload", "/etc/ld.so.preload", read_only=True),
+            _mount(region.parent, CACHE),
+            _mount(region, REGION),
+        ]
+        if page is not None:
+            (directory / "limits").write_bytes(page)
+            mounts.append(_mount(directory / "limits", limits_page.PATH, read_only=True))
+        return mounts
 
     def _mount(source: Path, target: str, read_only: bool = False) -> dict[str, object]:
         return {"source": str(source), "target": target, "read_only": read_only, "own": False}
