@@ -76,6 +76,17 @@ def find_access(kubeconfig: Path | None) -> Access:
     return in_cluster()
 
 
+def access_to_ask(kubeconfig: Path | None) -> Access:
+    """The same for a command that asks: where no kubeconfig is named, nor lies in its usual place, this machine's own cluster."""
+    from pumice.cluster.datadir import DataDir, default_data_dir
+
+    own = DataDir(default_data_dir()).kubeconfig
+    named = kubeconfig is not None or os.environ.get("KUBECONFIG") or "KUBERNETES_SERVICE_HOST" in os.environ
+    if not named and own.exists() and not (Path.home() / ".kube" / "config").exists():
+        return find_access(own)
+    return find_access(kubeconfig)
+
+
 def node_name(given: str) -> str:
     """The node's name. Raises BadInput when nobody said it."""
     if not given:

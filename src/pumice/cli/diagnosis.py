@@ -16,7 +16,7 @@ from pumice.apps.doctor.cluster.facts import ClusterFacts
 from pumice.apps.doctor.cluster.kinds import versions_of
 from pumice.apps.doctor.cluster.look import look as look_at
 from pumice.apps.doctor.node import Places, look
-from pumice.cli.daemon import find_access
+from pumice.cli.daemon import access_to_ask, find_access
 from pumice.cli.output import Output, document
 from pumice.model.errors import PumiceError
 from pumice.node.vgpu.doctor import Finding, NodeFacts, State, examine
@@ -35,7 +35,7 @@ async def look_at_node(places: Places, kubeconfig: Path | None) -> NodeFacts:
 
 
 async def look_at_cluster(kubeconfig: Path | None) -> ClusterFacts:
-    async with KubeClient(find_access(kubeconfig)) as kube:
+    async with KubeClient(access_to_ask(kubeconfig)) as kube:
         return await look_at(kube)
 
 

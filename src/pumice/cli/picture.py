@@ -11,8 +11,7 @@ from typing import Any
 
 from pumice.adapters.kube import KubeClient
 from pumice.cli.casefile import SLICES, Case, engine_of, load, trimmed
-from pumice.cli.daemon import find_access
-from pumice.cluster.datadir import DataDir, default_data_dir
+from pumice.cli.daemon import access_to_ask
 from pumice.engine.engine import Engine
 from pumice.families.settings import Settings
 from pumice.model.errors import BadInput, Unavailable
@@ -41,7 +40,8 @@ def picture(source: Source) -> Case:
         try:
             case = asyncio.run(_collect(source))
         except ApiError as error:
-            raise Unavailable(f"the API server does not answer as expected: {error}") from None
+            silent = f"({error.message}); of `pumice up`, `pumice status` says whether it runs"
+            raise Unavailable(f"the API server does not answer {f'as expected: {error}' if error.code else silent}") from None
     case.scheduler_names = list(source.scheduler_names) or case.scheduler_names
     for remark in case.remarks:
         print(remark, file=sys.stderr)
@@ -49,14 +49,8 @@ def picture(source: Source) -> Case:
 
 
 async def _collect(source: Source) -> Case:
-    async with KubeClient(find_access(source.kubeconfig or _own_cluster())) as kube:
+    async with KubeClient(access_to_ask(source.kubeconfig)) as kube:
         return await collect(kube, source.configmap)
-
-
-def _own_cluster() -> Path | None:
-    """The kubeconfig of this machine's own cluster, where no other one is in its usual place."""
-    own = DataDir(default_data_dir()).kubeconfig
-    return own if own.exists() and not (Path.home() / ".kube" / "config").exists() else None
 
 
 async def collect(kube: Cluster, configmap: str) -> Case:

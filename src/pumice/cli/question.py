@@ -18,9 +18,9 @@ def ask(kubeconfig: Path | None, master: str, question: Callable[[Cluster], Awai
     """Put a question to the API server. Its refusal is one line."""
     # Only here: help and completion need no client.
     from pumice.adapters.kube import KubeClient
-    from pumice.cli.daemon import find_access
+    from pumice.cli.daemon import access_to_ask
 
-    access = find_access(kubeconfig)
+    access = access_to_ask(kubeconfig)
     if master:
         access = replace(access, server=master if "://" in master else f"https://{master}")
 

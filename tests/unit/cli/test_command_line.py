@@ -233,3 +233,25 @@ def test_a_fault_is_put_only_into_a_function_that_there_is(capsys: pytest.Captur
     )
     for call in ("cuMemAlloc", "cuMemAlloc_v2", "nvmlDeviceGetMemoryInfo"):
         assert said_of([*fault, call], capsys)[0] == 0
+
+
+ASKING = (["explain", "pod", "x"], ["dump"], ["queue", "list"], ["job", "list"], ["doctor", "cluster"])
+
+
+@pytest.mark.parametrize("command", ASKING, ids=" ".join)
+def test_whoever_asks_a_cluster_asks_this_machines_own_where_no_other_is_named(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("KUBECONFIG", "XDG_DATA_HOME", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    own = tmp_path / ".local/share/pumice/cluster/kubeconfig"
+    own.parent.mkdir(parents=True)
+    own.write_text("nonsense: [")
+    code, _, said = said_of(command, capsys)
+    assert code == 2
+    assert str(own) in said
+    (tmp_path / ".kube").mkdir()
+    (tmp_path / ".kube" / "config").write_text("nonsense: [")
+    _, _, said = said_of(command, capsys)
+    assert str(tmp_path / ".kube" / "config") in said
