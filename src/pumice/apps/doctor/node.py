@@ -76,6 +76,7 @@ async def look(places: Places, cluster: Cluster | None, clock: Clock, why_not: s
         files=digests(places.hook, NAMES),
         wanted={name: digest(content) for name, (content, _) in files(library.read_bytes()).items()} if library.is_file() else {},
         devices_file=_devices_file(places.root),
+        shares=len(list((places.root / "var/run/cdi").glob(cdi.share_file_name("*")))),
         page_at=places.metrics,
         mps_program=shutil.which(PROGRAM) is not None,
         mps_root=str(places.mps_root),

@@ -37,6 +37,10 @@ from pumice.wire import cdi, names
 MIB = 1 << 20
 DAEMON = "etc/docker/daemon.json"
 CDI = f"var/run/cdi/{cdi.file_name()}"
+NO_CDI = b'''version = 2
+[plugins."io.containerd.grpc.v1.cri".containerd]
+default_runtime_name = "nvidia"
+runtimes.nvidia = {}'''
 
 
 def config_map(name: str, key: str, text: str) -> dict[str, Any]:
@@ -158,11 +162,11 @@ FAULTS: dict[str, tuple[str, str, Fault]] = {
     "the file of CDI devices is broken": ("cdi-devices", "do not start", lambda w: write(w.root / CDI, b"{")),
     "the file of CDI devices is too deep": ("cdi-devices", "do not start", lambda w: write(w.root / CDI, b"[" * 5000)),
     "the file of CDI devices has a wrong date": ("cdi-devices", "do not start", lambda w: write(w.root / CDI, b"2026-13-01")),
+    "shares are CDI devices that the runtime passes over": ("shares-by-name", "start without cards", lambda w: (
+        write(w.root / "var/run/cdi/pumice.io-share_01.json", b"{}"),
+        write(w.root / "etc/containerd/config.toml", NO_CDI))),
     "the runtime passes CDI devices over": ("cdi-devices", "does not switch CDI on", lambda w: (w.devices(A, B), write(
-        w.root / "etc/containerd/config.toml", b'''version = 2
-[plugins."io.containerd.grpc.v1.cri".containerd]
-default_runtime_name = "nvidia"
-runtimes.nvidia = {}'''))),
+        w.root / "etc/containerd/config.toml", NO_CDI))),
     "the library is missing": ("library", "libvgpu.so is not there", lambda w: (w.hook / "libvgpu.so").unlink()),
     "the library is an old one": ("library", "not the one of this version", lambda w: write(w.hook / "libvgpu.so", b"old")),
     "the node says nothing of its cards": ("register", "has no annotation", lambda w: w.notes("nodes", NODE, register=None)),

@@ -162,6 +162,14 @@ def _mps(facts: NodeFacts) -> Iterator[Finding]:
                       "their server's memory", f"mount the host's {facts.mps_root}/shm at /dev/shm of the plugin")  # fmt: skip
 
 
+def _shares(facts: NodeFacts) -> Iterator[Finding]:
+    """Containers whose share is a CDI device start without a card where the runtime passes such devices over."""
+    for runtime in facts.runtimes if facts.shares else ():
+        if not runtime.cdi:
+            text = f"shares are given as CDI devices, and {runtime.path} does not switch CDI on: containers start without cards"
+            yield Finding(BAD, text, f"give the plugin --cdi off, or set enable_cdi = true there and restart {runtime.program}")
+
+
 def _devices_file(facts: NodeFacts) -> Iterator[Finding]:
     """Nobody needs it where cards are named by a variable: then there is none."""
     file, repair = facts.devices_file, "restart the plugin on this node; it writes the file where --device-list-strategy is cdi-*"
@@ -237,6 +245,7 @@ CHECKS: Final = (
     Check("other-plugins", "nobody else hands these cards out", _other_plugins),
     Check("library", "the limiting library lies where containers mount it", _library),
     Check("mps", "every card that is shared by MPS has its control daemon", _mps),
+    Check("shares-by-name", "the runtime heeds the CDI devices that are containers' shares", _shares),
     Check("cdi-devices", "the file of CDI devices, where there is one, names the driver's cards", _devices_file),
     Check("register", "the node's annotation names the driver's cards", _agreed(agreement.register)),
     Check("assignments", "every pod's cards are this node's, as the plugin gave them", _agreed(agreement.assignments)),

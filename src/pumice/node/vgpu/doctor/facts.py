@@ -82,7 +82,7 @@ class NodeFacts:
     """Everything that was found; each ``…_error`` says why something could not be. ``files``: digests of the library's files in
     the hook folder, beside those ``wanted``. ``mps_program``: whether MPS's control program is here, ``mps_shm``: whether
     /dev/shm is the folder below ``mps_root`` that containers get. ``handed``: the plugin's word by pod UID. ``devices_file``:
-    of CDI devices, where there is one. ``page``: the monitor's."""
+    of CDI devices, where there is one; ``shares``: how many containers' shares are such devices. ``page``: the monitor's."""
 
     name: str
     driver: str = ""
@@ -108,6 +108,7 @@ class NodeFacts:
     holdings: Sequence[Holding] = ()
     unaccounted: Sequence[Unaccounted] = ()
     devices_file: ConfigText | None = None
+    shares: int = 0
     page: str = ""
     page_at: str = ""
     page_error: str = ""
