@@ -163,7 +163,8 @@ def test_the_guides_pod_runs_in_a_real_container_and_sees_its_share(world: World
     attempts = f"for file in {region} {limits_page.PATH}; do rm -f $file; mv $file $file.old; done; : > {limits_page.PATH}; "
     script = f"({attempts}) 2>/dev/null; ls {region} && wc -c < {limits_page.PATH}"
     left = world.kubectl("exec", "hami-pod", "--", "sh", "-c", script)
-    assert left.split() == [region, str(limits_page.BYTES)]
+    assert left.split()[0] == region
+    assert int(left.split()[1]) >= limits_page.BYTES
 
 
 def test_two_pods_share_one_card_and_a_third_that_cannot_fit_says_why(world: World) -> None:
