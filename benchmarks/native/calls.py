@@ -7,7 +7,12 @@ import statistics
 import time
 from pathlib import Path
 
-from benchmarks.native.harness import LIBRARY, Figures, cost
+from kit.vgpu_talk import Holder
+from kit.walled import Walled, may_mount, page_of
+
+from benchmarks.native.harness import CARD, LIBRARY, PROGRAMS, Figures, cost
+from pumice import machine
+from pumice.wire.limits_page import GrantedCard
 
 ARMED = {"CUDA_DEVICE_SM_LIMIT": "99", "GPU_CORE_UTILIZATION_POLICY": "force"}
 
@@ -30,6 +35,28 @@ def allocations(figures: Figures, folder: Path, rounds: int) -> None:
         figures.goal(f"added to a pair of alloc and free, {name}", ours - native)
     _, refused = cost(real, folder, "refuse", rounds, {"CUDA_DEVICE_MEMORY_LIMIT": "3g"})
     figures.goal("a refused allocation", refused)
+    _under_a_page(figures, folder, rounds)
+
+
+def _under_a_page(figures: Figures, folder: Path, rounds: int) -> None:
+    """As in a pod: what is held is locked by the kernel, which is asked for each other process that holds memory (ADR 119)."""
+    if not may_mount():
+        figures.tell("under a limits page", "not run: no mount namespace to be had here")
+        return
+    native, _ = cost(folder / "real", folder, "alloc", rounds, {})
+    uuid = machine.machine_of(CARD).cards[0].uuid
+    for others in (0, 8):
+        directory = folder / f"page{others}"
+        directory.mkdir()
+        pod = Walled(folder / "real", directory, {"LIBCUDA_LOG_LEVEL": "0"}, page=page_of(GrantedCard(uuid, 30 << 30)))
+        beside = [Holder(pod) for _ in range(others)]
+        for holder in beside:
+            holder.ask(f"alloc {100 << 20}")
+        ours = statistics.median(pod.run(PROGRAMS / "cost", "alloc", str(rounds + 1)).json()[1:])
+        what = f"added to a pair of alloc and free under a limits page, beside {others} processes, ns"
+        figures.tell(what, round(ours - native))
+        for holder in beside:
+            holder.end()
 
 
 def modules(figures: Figures, folder: Path, rounds: int) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from kit.region_writes import damage
 from kit.seeds import chosen_seed
-from kit.vgpu_kit import MIB, PROGRAMS, build, on_a_switch, python, read_region
+from kit.vgpu_kit import MIB, MIXES, PROGRAMS, Mix, build, on_a_switch, python, read_region
 from kit.vgpu_talk import Holder
 from kit.walled import Walled, page_of
 
@@ -134,3 +134,16 @@ def test_locks_that_a_tenant_adds_make_his_share_smaller_and_no_longer_than_they
         fcntl.fcntl(file, set_lock, struct.pack("@hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, lane, bytes_, 0))
         assert blocks_of_another(walled) == everything - bytes_ // BLOCK
     assert blocks_of_another(walled) == everything
+
+
+@pytest.mark.parametrize("mix", MIXES, ids=lambda mix: mix.paths)
+def test_twelve_processes_under_a_limits_page_by_many_paths_at_once_never_exceed_it(tmp_path: Path, mix: Mix) -> None:
+    build()
+    model = on_a_switch("H100-SXM5-80GB")
+    machine.create(model, tmp_path / "m")
+    page = page_of(GrantedCard(model.cards[0].uuid, mix.limit))
+    container = Walled(tmp_path / "m", tmp_path, {"LIBCUDA_LOG_LEVEL": "0"}, page=page)
+    ran = container.run(PROGRAMS / "mill", "12", "10000", str(mix.largest), *mix.paths.split())
+    assert (ran.code, ran.err) == (0, "")
+    assert sum(refused for _, refused in ran.json().values()) > 0
+    assert peak(container) <= mix.limit
