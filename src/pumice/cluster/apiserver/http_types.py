@@ -40,6 +40,7 @@ class Request:
     twice: list[str] = field(default_factory=list)  # keys that stood twice in the body, as they are told
     admission: Any = None  # webhooks.Admission, where somebody has to be asked about what this writes
     conversion: Any = None  # conversion.Conversion: what its objects are in other versions
+    deleted: dict[tuple[str, str], bytes] = field(default_factory=dict)  # of a collection, what is gone already
     plain: bytes = b""  # the body as plain JSON, where it was read before
 
     def param(self, name: str, default: str = "") -> str:

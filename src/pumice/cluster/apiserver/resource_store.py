@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -18,6 +19,8 @@ Indexer = Callable[[str, Json], Index]
 
 OBJECT_LIMIT = 2 * 1024 * 1024
 """Bytes of one: etcd takes requests of 1.5 MiB, in which a Secret's bytes are not base64."""
+NAMESPACE_LIMIT = 512 * 1024 * 1024
+"""Bytes of all objects of a namespace, which are kept in memory: no more is made there, and all others go on."""
 _decode = msgspec.json.Decoder().decode
 
 
@@ -63,9 +66,11 @@ class StoreEvent:
 class ResourceStore:
     """All objects of one resource, in key order, and the recent events on them."""
 
-    __slots__ = ("events", "first", "keys", "objects", "ordered", "waiters")
+    __slots__ = ("events", "first", "held", "keys", "objects", "ordered", "waiters")
 
-    def __init__(self) -> None:
+    def __init__(self, held: Counter[str] | None = None) -> None:
+        """``held``: the bytes of each namespace, over all resources."""
+        self.held = Counter() if held is None else held
         self.objects: dict[tuple[str, str], Stored] = {}
         self.keys: list[tuple[str, str]] = []
         self.ordered: list[Stored] = []  # as the keys
@@ -76,7 +81,9 @@ class ResourceStore:
     def set(self, stored: Stored) -> None:
         key = (stored.namespace, stored.name)
         at = bisect_left(self.keys, key)
+        self.held[stored.namespace] += len(stored.data)
         if key in self.objects:
+            self.held[stored.namespace] -= len(self.objects[key].data)
             self.ordered[at] = stored
         else:
             self.keys.insert(at, key)
@@ -84,7 +91,7 @@ class ResourceStore:
         self.objects[key] = stored
 
     def remove(self, key: tuple[str, str]) -> None:
-        del self.objects[key]
+        self.held[key[0]] -= len(self.objects.pop(key).data)
         at = bisect_left(self.keys, key)
         del self.keys[at], self.ordered[at]
 

@@ -16,11 +16,48 @@ _FIELD = re.compile(r"([^=!]+)(==|=|!=)(.*)", re.DOTALL)
 _EXISTS = re.compile(r"^(!?)\s*([^\s=!,()<>]+)$")
 
 
+class _Terms:
+    """Requirements gathered by key, so that a test takes as long as there are labels, however many requirements there are."""
+
+    def __init__(self) -> None:
+        self.wanted: dict[str, frozenset[str] | None] = {}  # one of these values; None: any
+        self.banned: dict[str, frozenset[str]] = {}
+        self.absent: set[str] = set()
+        self.above: dict[str, int] = {}
+        self.below: dict[str, int] = {}
+
+    def want(self, key: str, values: frozenset[str] | None = None) -> None:
+        before = self.wanted.get(key)
+        self.wanted[key] = values if before is None else before if values is None else before & values
+
+    def ban(self, key: str, values: frozenset[str]) -> None:
+        self.banned[key] = self.banned.get(key, frozenset()) | values
+
+    def __call__(self, labels: Mapping[str, str]) -> bool:
+        if not (self.wanted.keys() <= labels.keys() and self.absent.isdisjoint(labels)):
+            return False
+        if any(values is not None and labels[key] not in values for key, values in self.wanted.items()):
+            return False
+        if self.banned and any(value in self.banned.get(key, ()) for key, value in labels.items()):
+            return False
+        return all((number := _number(labels[key])) is not None and number > bound for key, bound in self.above.items()) and all(
+            (number := _number(labels[key])) is not None and number < bound for key, bound in self.below.items())
+
+
+def _number(text: str) -> int | None:
+    try:
+        return int(text)
+    except ValueError:
+        return None
+
+
 @lru_cache(maxsize=1024)
 def label_selector(text: str) -> Matcher | None:
     """A test on labels, or None when everything matches. Raises BadRequest when it does not parse."""
-    tests = [_label_test(part) for part in _split(text)]
-    return _all(tests) if tests else None
+    parts, terms = _split(text), _Terms()
+    for part in parts:
+        _take_label_term(terms, part)
+    return terms if parts else None
 
 
 def _split(text: str) -> list[str]:
@@ -37,61 +74,52 @@ def _split(text: str) -> list[str]:
     return [part for part in parts if part]
 
 
-def _label_test(part: str) -> Matcher:
+def _take_label_term(terms: _Terms, part: str) -> None:
     if match := _SET.match(part):
         _, key, word, inside = match.groups()
         values = frozenset(value.strip() for value in inside.split(","))
-        if word == "in":
-            return lambda labels: labels.get(key) in values
-        return lambda labels: labels.get(key) not in values
-    if match := _PAIR.match(part):
+        (terms.want if word == "in" else terms.ban)(key, values)
+    elif match := _PAIR.match(part):
         key, operator, value = match.groups()
         if operator in ("=", "=="):
-            return lambda labels: labels.get(key) == value
-        if operator == "!=":
-            return lambda labels: labels.get(key) != value
-        return _order_test(key, operator, value)
-    if match := _EXISTS.match(part):
+            terms.want(key, frozenset((value,)))
+        elif operator == "!=":
+            terms.ban(key, frozenset((value,)))
+        else:
+            _take_bound(terms, key, operator, value)
+    elif match := _EXISTS.match(part):
         no, key = match.groups()
-        return (lambda labels: key not in labels) if no else (lambda labels: key in labels)
-    raise bad_request(f"unable to parse requirement: found '{part}', expected: a label selector")
+        if no:
+            terms.absent.add(key)
+        else:
+            terms.want(key)
+    else:
+        raise bad_request(f"unable to parse requirement: found '{part}', expected: a label selector")
 
 
-def _order_test(key: str, operator: str, value: str) -> Matcher:
-    try:
-        bound = int(value)
-    except ValueError:
-        raise bad_request(f"for '{operator}' operators, the value must be an integer, got '{value}'") from None
-
-    def test(labels: Mapping[str, str]) -> bool:
-        try:
-            number = int(labels[key])
-        except (KeyError, ValueError):
-            return False
-        return number > bound if operator == ">" else number < bound
-
-    return test
+def _take_bound(terms: _Terms, key: str, operator: str, value: str) -> None:
+    bound = _number(value)
+    if bound is None:
+        raise bad_request(f"for '{operator}' operators, the value must be an integer, got '{value}'")
+    terms.want(key)
+    if operator == ">":
+        terms.above[key] = max(bound, terms.above.get(key, bound))
+    else:
+        terms.below[key] = min(bound, terms.below.get(key, bound))
 
 
 def field_selector(text: str, known: frozenset[str]) -> Matcher | None:
     """A test on the selectable fields of a kind; a field that cannot be selected on is a BadRequest, as in Kubernetes."""
-    tests: list[Matcher] = []
-    for part in filter(None, (p.strip() for p in text.split(","))):
+    terms, parts = _Terms(), [part for part in (p.strip() for p in text.split(",")) if part]
+    for part in parts:
         match = _FIELD.match(part)
         if not match:
             raise bad_request(f"invalid selector: '{part}'; can't understand '{part}'")
         key, operator, value = match[1].rstrip(), match[2], match[3].lstrip()
         if key not in known:
             raise bad_request(f"field label not supported: {key}")
-        tests.append(_field_test(key, operator == "!=", value))
-    return _all(tests) if tests else None
-
-
-def _field_test(key: str, negated: bool, value: str) -> Matcher:
-    return lambda fields: (fields.get(key, "") == value) is not negated
-
-
-def _all(tests: list[Matcher]) -> Matcher:
-    if len(tests) == 1:
-        return tests[0]
-    return lambda values: all(test(values) for test in tests)
+        (terms.ban if operator == "!=" else terms.want)(key, frozenset((value,)))
+    if not parts:
+        return None
+    nothing = dict.fromkeys((*terms.wanted, *terms.banned), "")  # a field that is not there is an empty one
+    return lambda fields: terms({**nothing, **fields})

@@ -79,7 +79,7 @@ class ApiServer:
         self.webhooks = Webhooks(self.backend, self.rights)
         self.requests = Requests()
         self._ready = False
-        self._bodies, self._turns = OneAtATime(), Turns()
+        self._bodies, self._turns = OneAtATime(), Turns(rests=0.1)
 
     async def start(self) -> None:
         """Makes what every cluster has (namespaces, priority classes, roles). To be awaited once, before the first request."""

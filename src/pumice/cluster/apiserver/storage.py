@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from bisect import bisect_left
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
@@ -23,6 +23,7 @@ import msgspec
 
 from pumice.cluster.apiserver.disk import Disk, Row
 from pumice.cluster.apiserver.resource_store import (
+    NAMESPACE_LIMIT,
     OBJECT_LIMIT,
     Change,
     Index,
@@ -54,6 +55,7 @@ class Storage:
     def __init__(self, path: Path | str, window: int = 20_000, window_bytes: int = 24 << 20) -> None:
         self._disk = Disk(path)
         self._window, self._window_bytes = window, window_bytes
+        self._held, self.namespace_limit = Counter[str](), NAMESPACE_LIMIT
         self._stores: dict[str, ResourceStore] = {}
         self._history: deque[StoreEvent] = deque()
         self._history_bytes = 0
@@ -167,6 +169,10 @@ class Storage:
         data = _encode(value)
         if len(data) > OBJECT_LIMIT:
             raise TooLarge(f"the object has {len(data)} bytes, more than {OBJECT_LIMIT}")
+        growth = len(data) - (len(before.data) if before else 0)
+        ends = value["metadata"].get("deletionTimestamp")
+        if namespace and growth > 0 and not ends and self._held[namespace] + growth > self.namespace_limit:
+            raise TooLarge(f"the namespace holds {self._held[namespace]} bytes already, at most {self.namespace_limit}")
         stored = Stored(resource, namespace, name, revision, data, self._index)
         stored._index = self.indexer(resource, value)
         self._stage("MODIFIED" if before else "ADDED", stored)
@@ -296,7 +302,7 @@ class Storage:
     def _store(self, resource: str) -> ResourceStore:
         store = self._stores.get(resource)
         if store is None:
-            store = self._stores[resource] = ResourceStore()
+            store = self._stores[resource] = ResourceStore(self._held)
         return store
 
 

@@ -10,9 +10,13 @@ from contextlib import asynccontextmanager
 
 class Turns:
     """One slice in each turn of the event loop, however many long answers are under way, so that what is short waits for one
-    slice. Users come one after the other, and so do the answers of each."""
+    slice. Users come one after the other, and so do the answers of each.
 
-    def __init__(self) -> None:
+    ``rests``: after each turn the others have as long as it took, up to that many seconds, to get on: whoever comes meanwhile
+    waits for one."""
+
+    def __init__(self, rests: float = 0.0) -> None:
+        self._rests = rests
         self._lines: dict[str, deque[asyncio.Future[None]]] = {}
         self._going = False
 
@@ -35,9 +39,14 @@ class Turns:
                 self._lines[user] = line  # behind all others
             if not turn.done():  # it may have been cancelled
                 turn.set_result(None)
-                asyncio.get_running_loop().call_soon(self._next)
+                loop = asyncio.get_running_loop()
+                loop.call_soon(self._rest, loop.time())
                 return
         self._going = False
+
+    def _rest(self, began: float) -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_later(min(self._rests, loop.time() - began), self._next)
 
 
 class OneAtATime:

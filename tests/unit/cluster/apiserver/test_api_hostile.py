@@ -172,6 +172,45 @@ def test_an_object_is_updated_by_who_read_it_though_its_managers_names_come_back
     with_api(work)
 
 
+def test_others_are_served_while_a_collection_is_deleted(with_api: Run) -> None:
+    async def work(api: InProcess) -> None:
+        for i in range(550):
+            await api.create(MAPS, {"metadata": {"name": f"m{i}", **({"finalizers": ["a.b/c"]} if i % 50 == 0 else {})}})
+        deleting = asyncio.create_task(api.call("DELETE", MAPS))
+        left = []
+        while not deleting.done():
+            response = await api.call("GET", MAPS, limit="1")
+            left.append(int(response.json()["metadata"].get("remainingItemCount", 0)))
+            await asyncio.sleep(0)
+        assert len(set(left)) >= 4, left
+        assert len(deleting.result().json()["items"]) == 550
+        assert len((await api.call("GET", MAPS)).json()["items"]) == 11, "those that somebody holds"
+
+    with_api(work)
+
+
+def test_a_namespace_that_is_full_takes_no_more_and_the_others_do(with_api: Run) -> None:
+    async def work(api: InProcess) -> None:
+        await api.create("/api/v1/namespaces", {"metadata": {"name": "greedy"}})
+        greedy = "/api/v1/namespaces/greedy/configmaps"
+        api.server.storage.namespace_limit = 1_000_000
+        answers = [await api.call("POST", greedy, {
+            "metadata": {"name": f"m{i}", "finalizers": ["a.b/c"]}, "data": {"a": "x" * 100_000}}) for i in range(12)]
+        assert [answer.code for answer in answers] == [201] * 9 + [413] * 3
+        assert "the namespace holds" in answers[-1].json()["message"]
+        await api.create(MAPS, {"metadata": {"name": "m"}, "data": {"a": "x" * 100_000}})
+        assert (await api.call("PATCH", f"{greedy}/m0", {"data": {"a": "y"}}, media="application/merge-patch+json")).code == 200
+        assert (await api.call("DELETE", f"{greedy}/m1")).code == 200, "to end takes no room"
+        for i in range(9):
+            drop = {"metadata": {"finalizers": None}}
+            await api.call("PATCH", f"{greedy}/m{i}", drop, media="application/merge-patch+json")
+            await api.call("DELETE", f"{greedy}/m{i}")
+        assert (await api.call("POST", greedy, {"metadata": {"name": "n"}, "data": {"a": "x" * 100_000}})).code == 201
+
+    with_api(work)
+    with_api(lambda api: api.call("GET", MAPS))
+
+
 def test_of_those_whose_large_bodies_wait_nobody_comes_twice_before_the_others() -> None:
     async def work() -> list[str]:
         line, order = OneAtATime(), list[str]()

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import base64
+import random
+import re
+import time
 
 import pytest
+from kit.seeds import chosen_seed
 
 from pumice.cluster.apiserver.errors import ApiFailure
 from pumice.cluster.apiserver.http_types import target_of
@@ -183,3 +187,40 @@ def test_inlined_messages_and_quantities() -> None:
 
 def test_every_type_of_the_api_has_numbers() -> None:
     assert types().raw.keys() <= numbers().keys()
+
+
+def means(part: str, labels: dict[str, str]) -> bool:
+    """What one requirement says, word by word."""
+    key, operator, value = re.fullmatch(r"(!?\w+)(?: ?(==|!=|=|<|>|in|notin) ?(.*))?", part).groups()  # type: ignore[union-attr]
+    values = (value or "").strip("()").split(",")
+    match operator:
+        case None:
+            return key[1:] not in labels if key.startswith("!") else key in labels
+        case "=" | "==" | "in":
+            return labels.get(key) in values
+        case "!=" | "notin":
+            return labels.get(key) not in values
+    number = labels.get(key, "")
+    return number.isdigit() and (int(number) > int(value) if operator == ">" else int(number) < int(value))
+
+
+def test_requirements_that_are_gathered_mean_what_each_says() -> None:
+    seed = chosen_seed()
+    print(f"PUMICE_SEED={seed}")
+    dice = random.Random(seed)
+    forms = ("{k}", "!{k}", "{k}={v}", "{k}=={v}", "{k}!={v}", "{k}>{v}", "{k}<{v}", "{k} in ({v},{w})", "{k} notin ({v},{w})")
+    for _ in range(3000):
+        parts = [dice.choice(forms).format(k=dice.choice("abc"), v=dice.randrange(4), w=dice.randrange(4))
+                 for _ in range(dice.randrange(1, 5))]  # fmt: skip
+        labels = {key: dice.choice(["0", "1", "2", "3", "x"]) for key in "abc" if dice.random() < 0.6}
+        matcher = label_selector(",".join(parts))
+        assert matcher is not None
+        assert matcher(labels) == all(means(part, labels) for part in parts), (parts, labels)
+
+
+def test_a_selector_of_many_requirements_takes_as_long_as_there_are_labels() -> None:
+    matcher = label_selector(",".join(f"!a{i},b{i}!=c" for i in range(2000)))
+    assert matcher is not None
+    before = time.thread_time()
+    assert all(matcher({"x": "y", "b1": "d"}) for _ in range(10_000))
+    assert time.thread_time() - before < 1
