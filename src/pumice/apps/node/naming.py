@@ -35,7 +35,7 @@ log = logging.getLogger("pumice.node")
 
 FIRST_LOOK, LAST_LOOK = 0.005, 0.5
 """Seconds after an answer until the record is looked at, and at most between two looks."""
-UNCLAIMED = 120.0
+UNCLAIMED = 30.0
 """Seconds after which an answer that the record does not have was for nobody: the kubelet refused the pod for another reason."""
 TRY_AGAIN = 1.0
 """Seconds after which somebody whose share could not be made is tried again, though nothing was heard."""
