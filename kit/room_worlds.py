@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from random import Random
 from typing import Any
 
 from kit.engine_world import World
-from kit.objects import VGPU, group, node, pod, priority_class, queue
+from kit.objects import VGPU, budget, group, node, pod, priority_class, queue
 from kit.scheduler_confs import conf, sharing
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.state.jobs import Job, Task
@@ -23,6 +23,9 @@ minimum that keep none, and parts of the cluster that are freed."""
 A100 = "NVIDIA-NVIDIA A100-PCIE-40GB"
 MIG = {"volcano.sh/vgpu-mode": "mig"}
 PODS_A_NODE = 6
+APPS = ("a", "b", "c")
+CONFORMANCE = "  - name: conformance\n"
+PDB = "  - name: pdb\n    enablePreemptable: %s\n"
 LARGE: tuple[dict[str, Any], ...] = (
     {"mib": 20000}, {"mib": 35000}, {"cards": 2, "mib": 15000}, {"cards": 1, "mib": 9000, "cores": 60}, {"cpu": "6"},
     {"mib": 9000, "cpu": "5"}, {"cards": 3, "mib": 5000},
@@ -36,10 +39,15 @@ def room_conf(actions: str, *, spares_gangs: str, policy: str = "binpack", more:
 
 
 def random_world(dice: Random) -> World:
-    """One to three nodes, at most six running pods on each, a few of them gangs; nobody waits yet."""
+    """One to three nodes, at most six running pods on each, a few of them gangs; nobody waits yet. Budgets guard some pods, with a
+    vote or as a cost."""
     spares, policy = dice.choice(("true", "false", "false", "false")), dice.choice(("binpack", "spread"))
-    world = World(room_conf("enqueue, allocate, preempt", spares_gangs=spares, policy=policy), seed=dice.randrange(10**6))
+    text = room_conf("enqueue, allocate, preempt", spares_gangs=spares, policy=policy)
+    votes = dice.choice(("", "", "true", "false"))
+    world = World(text.replace(CONFORMANCE, CONFORMANCE + PDB % votes) if votes else text, seed=dice.randrange(10**6))
     world.add(queue("q"), *(priority_class(f"p{value}", value) for value in range(5)))
+    if votes:
+        world.add(*(budget(app, {"app": app}, dice.choice((0, 1, 1, 2))) for app in dice.sample(APPS, dice.randint(1, 2))))
     nodes = [_node(dice, f"n{number}") for number in range(dice.randint(1, 3))]
     world.add(*nodes)
     left = PODS_A_NODE * len(nodes)
@@ -74,11 +82,40 @@ def _members(dice: Random, name: str, size: int, priority: int, *, large: bool =
     annotations = MIG if "mib" in shape and dice.random() < 0.4 else {}
     if dice.random() < 0.1:
         annotations = {**annotations, "volcano.sh/preemptable": "false"}
+    minds = minding(dice)
     if size == 1:
-        return [pod(name, queue="q", priority=priority, annotations=annotations, **shape)]
+        return [minds(pod(name, queue="q", priority=priority, annotations=annotations, **shape))]
     minimum = size if name == "claimant" else dice.randint(1, size)
     made = group(name, minimum=minimum, queue="q", priority_class=f"p{priority}")
-    return [made, *(pod(f"{name}-w-{number}", group=name, annotations=annotations, **shape) for number in range(size))]
+    members = (pod(f"{name}-w-{number}", group=name, annotations=annotations, **shape) for number in range(size))
+    return [made, *map(minds, members)]
+
+
+def minding(dice: Random) -> Callable[[Json], Json]:
+    """What pods alike mind beside room: others near them, host ports, an even spread; and the taints that they tolerate."""
+    labels = {"app": dice.choice(APPS)}
+    others = [{"labelSelector": {"matchLabels": {"app": dice.choice(APPS)}}, "topologyKey": "kubernetes.io/hostname"}]
+    more: Json = {}
+    match dice.randrange(16):
+        case 0 | 1:
+            more["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": others}}
+        case 2:
+            more["affinity"] = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": others}}
+        case 3:
+            more["topologySpreadConstraints"] = [
+                {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule",
+                 "labelSelector": {"matchLabels": labels}},
+            ]  # fmt: skip
+    ports = [{"containerPort": 80, "hostPort": dice.choice((80, 80, 81))}] if dice.random() < 0.12 else []
+    tolerates = [{"key": "dedicated", "operator": "Exists"}] if dice.random() < 0.7 else []
+
+    def with_them(made: Json) -> Json:
+        made["metadata"]["labels"] |= labels
+        made["spec"] |= {**more, "tolerations": tolerates}
+        made["spec"]["containers"][0]["ports"] = ports
+        return made
+
+    return with_them
 
 
 def _shape(dice: Random) -> dict[str, Any]:
@@ -92,7 +129,8 @@ def _node(dice: Random, name: str) -> Json:
     cards = dice.randint(1, 3)
     modes = [dice.choice(("hami-core", "hami-core", "mig")) for _ in range(cards)]
     register = "".join(f"GPU-{name}-{number},10,40960,{A100},true,{mode}:" for number, mode in enumerate(modes))
-    made = node(name, cpu=str(dice.randint(4, 9)), register=register)
+    taints = [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}] if dice.random() < 0.15 else []
+    made = node(name, cpu=str(dice.randint(4, 9)), register=register, taints=taints, labels={"kubernetes.io/hostname": name})
     for key, each in (("number", 10), ("memory", 40960), ("cores", 100)):
         made["status"]["allocatable"][f"{VGPU}-{key}"] = str(each * cards)
     return made
@@ -161,7 +199,9 @@ class Everything:
         emptied = sum(
             job.min_available <= 1 < len(job.tasks) and all(task in pods for task in self._placed(job)) for job in jobs
         )
-        return 0, max(ranks), fallen, sum(rank + 2**31 for rank in ranks), emptied, freed
+        minded = any(plugin.name == "pdb" for plugin in framework.plugins)
+        broken = len(self.cycle.state.budgets.spared(pods)) if minded else 0
+        return broken, max(ranks), fallen, sum(rank + 2**31 for rank in ranks), emptied, freed
 
     def _placed(self, job: Job) -> list[Task]:
         return [task for task in job.tasks.values() if task.status in ALLOCATED_STATUSES]

@@ -15,7 +15,7 @@ from pumice.engine.cycle.statement import Evict, Place, Promise
 from pumice.engine.state.statuses import Status
 
 CLUSTERS = int(os.environ.get("PUMICE_ROOM_CLUSTERS", "100"))
-PART = 20
+PART = 25
 
 
 def parts() -> list[range]:
@@ -46,9 +46,9 @@ def _is_the_cheapest(seed: int) -> bool:
     making = Making(cycle, between_jobs(cycle.framework))
     trial = making.for_job(task.job, [task])
     units = [unit for unit, _ in trial.units]
+    trial.statement.rollback()
     mine = tuple(prices(cycle).cost(units)) if units else None
     assert mine == best, f"seed {seed}: {[u.pods[0].name for u in units]}"
-    trial.statement.rollback()
     assert cycle.state.ledger.fingerprint() == before, f"seed {seed}"
     return bool(units)
 
