@@ -14,9 +14,9 @@ from pumice.engine.cycle.room.reprieve import Asked, given_back, kind
 from pumice.engine.cycle.room.victims import Cost, Unit
 
 LOOKS: Final = 4000
-"""Sets of one node that are looked at in search of a cheaper one."""
+"""Looks at sets of one node in search of a cheaper one: some 50 ms."""
 TRIAL: Final = 10
-"""As many looks is it to ask everybody."""
+"""As many looks is it to ask everybody about a set, and one more for each of its pods."""
 FEW: Final = 12
 """Units of which all sets can be tried: where no way of taking them out led to room, and instead of exchanging some."""
 NEVER: Final = Cost(2**62, 0, 0, 0, 0, 0)
@@ -79,7 +79,7 @@ class Search:
                 continue
             tried.add(alike)
             more = [other for other in self.best if not (unit.whole and other.job is unit.job)] + [unit]
-            self._looks -= TRIAL
+            self._looks -= TRIAL + len(more)
             if not self.asked.agreed(more) or not self.asked.fits(more):
                 continue
             fewer = given_back(more, self.asked, self.asked.agreed)
@@ -119,10 +119,12 @@ class Search:
 
     def _settled(self, some: list[Unit]) -> bool:
         """Whether nothing that has these, and more, need be looked at."""
+        pods = sum(len(unit.pods) for unit in some)
+        self._looks -= pods // 4
         cost = self.asked.cost(some)
         if cost >= self.cost or not self.asked.coherent(some):
             return True
-        self._looks -= TRIAL
+        self._looks -= TRIAL + pods
         if not self.asked.agreed(some):
             return True
         if not self.asked.fits(some):
