@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
 from kit.engine_world import World
 from kit.objects import group, node, pod, priority_class, queue
@@ -91,3 +93,13 @@ def test_a_queue_that_all_have_left_lines_up_the_next_by_another_configuration()
     world.add(*waiting("b", "c"))
     world.settle(1)
     assert [world.node_of(name) for name in "bc"] == ["n1", "n1"]
+
+
+def test_a_cycle_ends_after_twice_its_time_however_few_jobs_it_has_tried() -> None:
+    world = World()
+    world.add(node("n1", cpu="100"), *waiting(*(f"j{at:02}" for at in range(40))))
+    ticks = count(step=3)
+    plan = world.engine.cycle(world.now, world.dice, budget=40.0, tick=ticks.__next__)
+    bound = [effect.name for effect in plan.effects if isinstance(effect, Bind)]
+    assert 1 <= len(bound) < 32
+    assert plan.more

@@ -22,7 +22,7 @@ RETRY = 60.0
 waits for wakes it; this is for what nobody thought of."""
 
 LEAST_JOBS = 32
-"""Jobs tried in every cycle, however long it took to get there: a cycle always gets somewhere."""
+"""Jobs tried in every cycle, as long as it takes no longer than twice its time; one in any case. A cycle always gets somewhere."""
 
 
 @dataclass(slots=True)
@@ -111,8 +111,9 @@ class Cycle:
         """Whether an action of it lets running pods go for waiting ones."""
         return not self.actions.isdisjoint(MAKING_ROOM)
 
-    def out_of_time(self) -> bool:
-        return self.tick() - self.started > self.budget
+    def out_of_time(self, budgets: int = 1) -> bool:
+        """Whether it has taken as long as it may, or so many times as long."""
+        return self.tick() - self.started > budgets * self.budget
 
     def among(self, task: Task, rows: Rows | None = None) -> Among | None:
         """Among which nodes the pod may choose, beyond what its class says; ``rows``: nothing but these."""

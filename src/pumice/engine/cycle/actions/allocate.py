@@ -32,7 +32,7 @@ def _within_shares(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
     untried: dict[Job, list[Task]] = {}
     turns = Turns(framework, lines)
     least = cycle.at_least
-    while turns and (least > 0 or not cycle.out_of_time()):
+    while turns and (least == cycle.at_least or not cycle.out_of_time(2 if least > 0 else 1)):
         queue = turns.take()
         least -= 1
         line = lines[queue]
