@@ -2,12 +2,12 @@
 
     python -m benchmarks.bs10_preempting_gangs [--quick] [--save]
 
-The cluster is that of BS8: full, eight cards and ten running pods on each of 1,000 nodes. A gang comes whose pods take a card each;
-cycles of the daemon's length (50 ms) run until all of its pods are nominated and all who go are told, then whoever was told goes,
-fifty at a time, and cycles run until the gang is bound. ``sum``: processor time of all those cycles; ``longest``: the longest of them. Of
-every gang it is checked that nobody is told before there is room for all of it, that every pod is promised a place and bound there, and
-that all who go are less important. Beside it 200 gangs of ten pods, no two of which ask for the same, come to an empty cluster. Time is
-the processor's, of one engine; no API server takes part.
+The cluster is that of BS8: full, eight cards and ten running pods on each of 1,000 nodes. A gang comes whose pods take a card
+each; cycles of the daemon's length (50 ms) run until all of its pods are nominated and all who go are told, then whoever was
+told goes, fifty at a time, and cycles run until the gang is bound. ``sum``: processor time of all those cycles; ``longest``:
+the longest of them. Of every gang it is checked that nobody is told before there is room for all of it, that every pod is
+promised a place and bound there, and that all who go are less important. Beside it 200 gangs of ten pods, no two of which ask
+for the same, come to an empty cluster. Time is the processor's, of one engine; no API server takes part.
 """
 
 from __future__ import annotations

@@ -70,7 +70,8 @@ def crowd(dice: Random) -> Crowd:
 
 def _fill(world: World, dice: Random, sizes: Sequence[int], cards: Sequence[int], bit: int) -> None:
     """Pods of one CPU on every node, some with a card; the first ``bit`` of them are of that queue."""
-    places = [(f"n{at}", slot, number) for at, (size, number) in enumerate(zip(sizes, cards, strict=True)) for slot in range(size)]
+    nodes = enumerate(zip(sizes, cards, strict=True))
+    places = [(f"n{at}", slot, number) for at, (size, number) in nodes for slot in range(size)]
     dice.shuffle(places)
     while places:
         members = min(len(places), dice.choice((1, log_wide(dice, 1, 1001))))
@@ -82,8 +83,8 @@ def _fill(world: World, dice: Random, sizes: Sequence[int], cards: Sequence[int]
         for number in range(members):
             at, slot, held = places.pop()
             more = {"mib": CARD} if slot < held else {}
-            made = pod(f"{name}-w-{number}", cpu="1", queue=where, priority=priority, nodeName=at, group=name if members > 1 else None,
-                       **more)  # fmt: skip
+            of = name if members > 1 else None
+            made = pod(f"{name}-w-{number}", cpu="1", queue=where, priority=priority, nodeName=at, group=of, **more)
             if more:
                 ids = f"GPU-{at}-{slot},NVIDIA,{CARD},0:"
                 made["metadata"]["annotations"] |= {
@@ -97,8 +98,8 @@ def _fill(world: World, dice: Random, sizes: Sequence[int], cards: Sequence[int]
 
 
 def may_go(crowd: Crowd, where: str, *, unguarded: bool) -> list[Task]:
-    """Single pods of a node, one after the other, the least important first, each if it may go with those before it; ``unguarded``:
-    and if no budget is broken by it."""
+    """Single pods of a node, one after the other, the least important first, each if it may go with those before it;
+    ``unguarded``: and if no budget is broken by it."""
     state, gone = crowd.cycle.state, list[Task]()
     held = (task for uid in state.ledger.by_node.get(where, {}) if (task := state.tasks.get(uid)) is not None)
     for task in sorted(held, key=importance):

@@ -39,8 +39,8 @@ def room_conf(actions: str, *, spares_gangs: str, policy: str = "binpack", more:
 
 
 def random_world(dice: Random) -> World:
-    """One to three nodes, at most six running pods on each, a few of them gangs; nobody waits yet. Budgets guard some pods, with a
-    vote or as a cost."""
+    """One to three nodes, at most six running pods on each, a few of them gangs; nobody waits yet. Budgets guard some pods, with
+    a vote or as a cost."""
     spares, policy = dice.choice(("true", "false", "false", "false")), dice.choice(("binpack", "spread"))
     text = room_conf("enqueue, allocate, preempt", spares_gangs=spares, policy=policy)
     votes = dice.choice(("", "", "true", "false"))

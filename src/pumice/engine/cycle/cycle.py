@@ -22,7 +22,7 @@ RETRY = 60.0
 waits for wakes it; this is for what nobody thought of."""
 
 LEAST_JOBS = 32
-"""Jobs tried in every cycle, as long as it takes no longer than twice its time; one in any case. A cycle always gets somewhere."""
+"""Jobs tried in every cycle that takes no longer than twice its time, and one in any case: a cycle always gets somewhere."""
 
 
 @dataclass(slots=True)

@@ -229,6 +229,10 @@ class Placer:
         del self._asleep[cls]
         return False
 
+    def was_asleep(self, cls: PodClass) -> bool:
+        """Whether it is asleep, and nothing has happened since that was found."""
+        return self._asleep.get(cls) == self._seen
+
     def reconsider(self, classes: Iterable[PodClass]) -> None:
         """Wake classes that fell asleep while a gang, now taken back, held the room."""
         for cls in classes:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from pumice.engine.state.cards import DeviceTable
+from pumice.engine.state.features import Features
 from pumice.engine.state.holdings import GOING, LEAVING, Hold, Holding, Receipt
 from pumice.engine.state.interning import repack
 from pumice.engine.state.nodes import NodeTable
@@ -27,6 +28,8 @@ from pumice.model.cards import Grant
 from pumice.model.refusal import Refusal
 from pumice.wire.objects import Node
 
+Move = tuple[int, Features, int, int]
+"""A row, pods of that kind there, how many more and how many more of them that are going."""
 Amounts = tuple[tuple[int, int], ...]
 """Columns of the table of nodes, and how much of each."""
 
@@ -43,6 +46,8 @@ class Ledger:
     """Promises on resources that are being released; those that are not kept end with the cycle."""
     promised: dict[str, dict[str, Holding]] = field(default_factory=dict)
     terms: TermIndex = field(default_factory=TermIndex)
+    _ahead: bool = False
+    """Whether ``terms`` are as they will be (``as_promised``)."""
     _serial: int = 0
     _columns: dict[Request, tuple[Amounts, Amounts]] = field(default_factory=dict)
 
@@ -155,6 +160,9 @@ class Ledger:
     def _set_going(self, holding: Holding, sign: int) -> None:
         row = self.table.row_of.get(holding.node)
         if row is not None:
+            if self._ahead and holding.features is not None:
+                shown = holding.state is Hold.TERMINATING
+                self.terms.pretend([(row, holding.features, -sign, -sign if shown else 0)])
             self.table.set_releasing(row, self._charged(holding.request), sign)
             if holding.state is Hold.TERMINATING:
                 self._leave_spread(holding, sign)
@@ -172,6 +180,7 @@ class Ledger:
         self.promised.setdefault(holding.node, {})[holding.uid] = holding
         row = self.table.row_of.get(holding.node)
         if row is not None:
+            self._promised_there(holding, row, 1)
             self.table.set_pipelined(row, self._charged(holding.request), 1)
         return self._receipt(holding.uid, "pipeline", None)
 
@@ -183,10 +192,16 @@ class Ledger:
         if not self.promised[holding.node]:
             del self.promised[holding.node]
         row = self.table.row_of.get(holding.node)
+        if row is not None:
+            self._promised_there(holding, row, -1)
         if uid in self.holdings:
             self._take(self.holdings[uid])
         elif row is not None:
             self.table.set_pipelined(row, self._charged(holding.request), -1)
+
+    def _promised_there(self, holding: Holding, row: int, sign: int) -> None:
+        if self._ahead and holding.features is not None:
+            self.terms.pretend([(row, holding.features, sign, 0)])
 
     def keep_promise(self, uid: str) -> None:
         """The promise outlives the cycle: until it is taken back its room is held in the present too, on top of what is still
@@ -204,8 +219,37 @@ class Ledger:
 
     @contextmanager
     def as_promised(self) -> Iterator[None]:
-        """For the length of a look: pods that are going are gone, and those that were promised their places are there, as far as
-        other pods mind their labels, terms and ports."""
+        """For the length of a look, or of many: pods that are going are gone, and those that were promised their places are
+        there, as far as other pods mind their labels, terms and ports. Whoever begins to go meanwhile is gone at once, too."""
+        if self._ahead:
+            yield
+            return
+        self.terms.pretend(self._moves())
+        self._ahead = True
+        try:
+            yield
+        finally:
+            self._ahead = False
+            self._as_they_are()
+
+    @contextmanager
+    def at_present(self) -> Iterator[None]:
+        """For the length of a look amid those, everything as it is."""
+        if not self._ahead:
+            yield
+            return
+        self._ahead = False
+        self._as_they_are()
+        try:
+            yield
+        finally:
+            self.terms.pretend(self._moves())
+            self._ahead = True
+
+    def _as_they_are(self) -> None:
+        self.terms.pretend([(row, features, -number, -going) for row, features, number, going in self._moves()])
+
+    def _moves(self) -> list[Move]:
         moves = [
             (row, held.features, -1, -1 if held.state is Hold.TERMINATING else 0)
             for row in self.table.releasing_rows
@@ -217,11 +261,7 @@ class Ledger:
             for held in self.pipelined.values()
             if held.node in self.table.row_of and held.features is not None
         ]
-        self.terms.pretend(moves)
-        try:
-            yield
-        finally:
-            self.terms.pretend([(row, features, -number, -going) for row, features, number, going in moves])
+        return moves
 
     # -- nodes --------------------------------------------------------------------------------------------------
 

@@ -91,18 +91,22 @@ class Making:
 
     def _try(self, job: Job, tasks: list[Task], within: Rows | None, *, bounded: bool = False) -> Trial:
         trial = Trial(self.cycle.statement(), within, bounded=bounded)
+        with self.cycle.state.ledger.as_promised():  # once for all of them, not for each look
+            self._find(job, tasks, trial)
+            placed = sum(isinstance(step, Place | Promise) for step in trial.statement.steps)
+            if len(trial.units) > 1 and placed > 1:  # for one pod alone nobody goes in vain (``reprieve``)
+                self._give_back(trial)
+        return trial
+
+    def _find(self, job: Job, tasks: list[Task], trial: Trial) -> None:
         for task in tasks:
             if not self.cycle.framework.job_starving(job):
                 break
-            if trial.unfinished or (bounded and trial.units and self.out_of_time()):
+            if trial.unfinished or (trial.bounded and trial.units and self.out_of_time()):
                 trial.unfinished = True
                 break
             trial.attempts += 1
             self.for_pod(task, trial)
-        placed = sum(isinstance(step, Place | Promise) for step in trial.statement.steps)
-        if len(trial.units) > 1 and placed > 1:  # for one pod alone nobody goes in vain (``cheapest``)
-            self._give_back(trial)
-        return trial
 
     def for_pod(self, task: Task, trial: Trial) -> bool:
         """Promise the pod a place: an idle one, one that is being released, or the cheapest that others can make."""
@@ -134,7 +138,10 @@ class Making:
         if job is None or not self.cycle.framework.allocatable(job.queue, beside_others(task, task.amounts)):
             return False
         accept = agreed(self.cycle, task)
-        idle = placer.choose(task.cls, accept=accept, among=among)
+        idle = None
+        if not placer.was_asleep(task.cls):
+            with self.cycle.state.ledger.at_present():
+                idle = placer.choose(task.cls, accept=accept, among=among)
         if idle is not None and affordable(self.cycle, statement)(job.queue, task.amounts):
             statement.place(task, idle)
             return True
@@ -157,6 +164,7 @@ class Making:
         if begun is not None:  # it goes on where the last cycle ended
             self.orders = begun.known or self.orders
         alone = among is not None and self.cycle.framework.minds_tasks  # one pod's bounds are not another's
+        alone = alone or task.cls.constraints.awaits_pods  # and where it may be changes with each of its gang
         order = self.orders.get(key)
         if order is None or alone:
             order = self.orders[key] = Order(self.scope, self.cycle.placer, claim)

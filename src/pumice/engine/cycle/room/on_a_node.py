@@ -13,7 +13,7 @@ import numpy as np
 
 from pumice.engine.cycle.letting_in import beside_others
 from pumice.engine.cycle.room.cheaper import cheapest
-from pumice.engine.cycle.room.reprieve import minimal
+from pumice.engine.cycle.room.reprieve import everybody_of, minimal
 from pumice.engine.cycle.room.scope import Scope, importance
 from pumice.engine.cycle.room.victims import Cost, Prices, Unit, coherent, units_of
 from pumice.engine.cycle.statement import Statement
@@ -95,7 +95,12 @@ class NodeSearch:
     def _cheapest(self, units: Sequence[Unit]) -> list[Unit] | None:
         self._known.clear()
         helpful = [unit for unit in units if self._helps(unit)]
-        return cheapest(helpful, tuple(self._short.values()), minimal(helpful, self) if helpful else None, self)
+        if not helpful:
+            return None
+        possible = self.fits(everybody_of(helpful))
+        if not possible and not self.claimant.cls.constraints.awaits_pods:
+            return None  # fewer that go help no more; but for who wants to be near some of them
+        return cheapest(helpful, tuple(self._short.values()), minimal(helpful, self) if possible else None, self)
 
     @property
     def _node(self) -> str:

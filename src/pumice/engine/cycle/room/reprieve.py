@@ -38,11 +38,9 @@ class Asked(Protocol):
 
 
 def minimal(units: Sequence[Unit], asked: Asked) -> list[Unit] | None:
-    """A set that makes room, to which the plugins agree and of which nobody could stay; None where there is none. ``units`` begin
-    with the least important one."""
-    everybody = _everybody(units)
-    if not asked.fits(everybody):
-        return None
+    """A set that makes room, to which the plugins agree and of which nobody could stay; None where that is not found. ``units``
+    begin with the least important one."""
+    everybody = everybody_of(units)
     gone = _taken_out(units, asked)
     if gone is None:  # whoever went first was in the way of those who are needed
         needed = set(given_back(everybody, asked, lambda some: True))
@@ -59,7 +57,8 @@ def kind(unit: Unit) -> Hashable:
     return None if len(job.tasks) == 1 else job, job.queue, unit.highest, pod.priority, pod.features, pod.cls, unit.freed
 
 
-def _everybody(units: Sequence[Unit]) -> list[Unit]:
+def everybody_of(units: Sequence[Unit]) -> list[Unit]:
+    """As many pods as can go at most."""
     falling = {unit.job for unit in units if unit.whole}
     return [unit for unit in units if unit.whole or unit.job not in falling]
 
