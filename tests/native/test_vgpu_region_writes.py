@@ -99,6 +99,7 @@ def test_random_and_aimed_writes_while_programs_allocate_give_never_a_byte_more(
 def test_a_program_goes_on_and_is_told_what_it_holds_once_nobody_damages_the_region_any_more(walled: Walled) -> None:
     holder = Holder(walled)
     assert holder.ask(f"alloc {1000 * MIB}") == 0
+    before = read_region(walled.region)
     damage(walled.region, random.Random(chosen_seed()), 20_000)
     begun = time.monotonic()
     while time.monotonic() - begun < 30:
@@ -108,6 +109,10 @@ def test_a_program_goes_on_and_is_told_what_it_holds_once_nobody_damages_the_reg
         time.sleep(0.05)
     else:
         raise AssertionError("its slot never said again what it holds")
+    time.sleep(1.1)
+    after = read_region(walled.region)
+    for what in ("magic", "version", "device_num", "uuids", "limit", "sm_limit"):
+        assert getattr(after, what) == getattr(before, what), what
     assert holder.ask(f"alloc {1000 * MIB}") == 0
     assert peak(walled) <= LIMIT
     holder.end()

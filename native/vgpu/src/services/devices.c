@@ -79,15 +79,25 @@ static unsigned arrange(const struct limits_page *page, char uuids[][REGION_UUID
 }
 
 /* Everybody would write the same; the count comes last, so that a reader meets only complete names. */
-static void publish(char uuids[][REGION_UUID_BYTES], unsigned count)
+static void tell(char uuids[][REGION_UUID_BYTES], uint64_t count)
 {
     struct region *region = guest.map.region;
-    if (guest.map.page != NULL)
-        count = arrange(guest.map.page, uuids, count);
     if (shared_peek(&region->device_num) == count && memcmp(region->uuids, uuids, sizeof region->uuids) == 0)
         return;
     memcpy(region->uuids, uuids, sizeof region->uuids);
-    shared_set(&region->device_num, (uint64_t)count);
+    shared_set(&region->device_num, count);
+}
+
+static void publish(char uuids[][REGION_UUID_BYTES], unsigned count)
+{
+    tell(uuids, guest.map.page != NULL ? arrange(guest.map.page, uuids, count) : count);
+}
+
+/* Without the lock, which a child would find taken for ever: names that are just being written are told whole a second later. */
+void devices_tell_again(void)
+{
+    if (guest.map.page != NULL && count_of_names() > 0)
+        tell(named, count_of_names());
 }
 
 static void devices_from_nvml(void)

@@ -53,6 +53,7 @@ bool guest_nvml_handle(const struct real *nvml, int device, nvmlDevice *handle);
 
 /* devices.c: who is who; filled when CUDA, or NVML, has been initialised. */
 void devices_from_cuda(void);
+void devices_tell_again(void); /* under a limits page: the region's names are those that this process knows */
 void devices_name(void); /* asks NVML for the cards' names, unless this process knows them */
 
 /* ---- booking, shared by all allocating hooks ---- */

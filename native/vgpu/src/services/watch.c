@@ -86,6 +86,7 @@ static void *watch(void *nothing)
         sleep_ns(period);
         joints_sweep(&guest.map);
         region_repair(&guest.map, &guest.config);
+        devices_tell_again();
         if (every > 0)
             reconcile(overuse);
         if (clock_monotonic_ns() - published < PERIOD_NS - period / 2)
