@@ -162,7 +162,8 @@ def test_a_program_does_not_wait_for_what_its_share_needs_not(installed: Install
 
 
 def test_a_command_whose_extra_is_missing_says_in_a_line_what_brings_it(installed: Installed) -> None:
-    one_line = r"\w+: `{}` needs the Python package \w+, which is not installed; pip install 'pumice\[{}\]' brings it\n"
+    pip = rf"{re.escape(str(installed.venv))}/bin/python\d? -m pip install '{re.escape(str(installed.wheel))}"
+    one_line = r"\w+: `{}` needs the Python package \w+, which is not installed; " + pip + r"\[{}\]' brings it\n"
     for words, extra in {
         ("scheduler",): "kubernetes", ("device-plugin", "nvidia"): "kubernetes", ("explain", "pod", "p"): "kubernetes",
         ("job", "list"): "kubernetes", ("up",): "local", ("doctor", "node"): "kubernetes",

@@ -156,10 +156,9 @@ def test_a_package_that_is_not_installed_is_one_line(
     (tmp_path / "outdated.py").write_text("import no_such_package.inner")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(COMMANDS, "outdated", ("outdated", ""))
-    assert said_of(["outdated"], capsys) == (
-        2, "", "pumice: `pumice outdated` needs the Python package no_such_package, which is not installed; "
-        "pip install 'pumice' brings it\n",
-    )  # fmt: skip
+    code, out, told = said_of(["outdated"], capsys)
+    assert (code, out, told.count("\n")) == (2, "", 1)
+    assert told.startswith("pumice: `pumice outdated` needs the Python package no_such_package, which is not installed; ")
 
 
 SLOW = {
