@@ -119,6 +119,23 @@ class History:
             if pod in self.admitted:
                 await self.start_one(pod, each)
 
+    async def rush(self) -> None:
+        """Containers of several pods start while the kubelet admits others, and perhaps while the plugin goes."""
+        if self.plugin is None:
+            return
+        waiting = [pod for pod in self.admitted if self.dice.random() < 0.7]
+
+        async def starts(pod: dict[str, Any]) -> None:
+            for each in (*pod["spec"]["initContainers"], *pod["spec"]["containers"]):
+                if pod in self.admitted:
+                    await self.start_one(pod, each)
+
+        async def admits() -> None:
+            for _ in range(3):
+                await self.admit()
+
+        await asyncio.gather(admits(), *(starts(pod) for pod in waiting))
+
     async def start_one(self, pod: dict[str, Any], each: dict[str, Any], tries: int = 1) -> None:
         uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
         for left in reversed(range(tries)):
@@ -274,7 +291,7 @@ async def play(world: World, seed: int, steps: int = 25, strict: bool = False) -
     dice = random.Random(seed)
     history = History(world, dice, strict)
     world.cluster.gate = _open
-    happenings = [history.bind] * 6 + [history.admit] * 8 + [history.start] * 5 + [history.come_back] * 3 + [
+    happenings = [history.bind] * 6 + [history.admit] * 8 + [history.start] * 5 + [history.come_back] * 3 + [history.rush] * 3 + [
         history.finish, history.cut_off, history.cut_off, history.restart_plugin, history.restart_kubelet]
     try:
         await history.start_plugin()
