@@ -103,7 +103,7 @@ class NamingHandler:
         if any(not cdi.share_number(one.cdi) for one in holders):
             await self._guessing.pre_start(ids)
         for one in holders:
-            if (number := cdi.share_number(one.cdi)) and (error := await self._made_in_time(number)):
+            if (number := cdi.share_number(one.cdi)) and (error := await self._made_in_time(number, one)):
                 raise PluginError(error)
 
     @property
@@ -159,16 +159,14 @@ class NamingHandler:
                 self._claims.setdefault(number, Claim(one, now))
         if record is not None:
             self._held = _held(record)
-            known = {cdi.share_number(one.cdi) for one in record}
-            for number in [number for number in self._claims if number not in known]:
-                del self._claims[number]
 
     def _new_number(self, record: Sequence[Recorded]) -> str:
         """Of the time and by chance: new, whatever a runtime remembers and whatever the clock was set to."""
         taken = {*(cdi.share_number(one.cdi) for one in record), *self._files.numbers(), *self._asked}
-        while (number := f"{int(self._own.clock.now() * 1e9):016x}{self._own.dice.getrandbits(64):016x}") in taken:
-            pass
-        return number
+        while True:
+            time, chance = int(self._own.clock.now() * 1e9), self._own.dice.getrandbits(64)
+            if (number := f"{self._files.first}{time:016x}{chance:016x}") not in taken:
+                return number
 
     # -- whose it is -------------------------------------------------------------------------------------------------------
 
@@ -217,9 +215,9 @@ class NamingHandler:
             if not (claim.done or claim.ended):
                 await self._settle(number, claim)
 
-    async def _made_in_time(self, number: str) -> str:
+    async def _made_in_time(self, number: str, one: Recorded) -> str:
         """Why the share is not there; empty where it is."""
-        claim = self._claims[number]
+        claim = self._claims.setdefault(number, Claim(one, self._own.clock.monotonic()))
         with suppress(TimeoutError):
             async with asyncio.timeout(IN_TIME):
                 await self._settle(number, claim)
@@ -251,8 +249,9 @@ class NamingHandler:
             claim.ended = True
             return "its pod has ended"
         there = self._files.has(number)
+        held = {**self._held, (one.pod, one.container): one.ids}
         decision = await self._performer.decided(
-            lambda: self._allocator.owned(self._own.pods, pod, one.container, self._held, number))
+            lambda: self._allocator.owned(self._own.pods, pod, one.container, held, number))
         match decision:
             case Conflict() if not there:
                 if self._own.clock.monotonic() < claim.since + max(PATIENCE, decision.patience):

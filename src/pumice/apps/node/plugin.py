@@ -164,7 +164,8 @@ class Plugin:
         if why:
             log.info("answers name no CDI device of their own: %s", why)
         guessing = AllocateHandler(self._performer, record)
-        return NamingHandler(self._performer, record, ShareFiles(settings.cdi_folder), guessing, named=not why)
+        files = ShareFiles(settings.cdi_folder, self._allocator.resource)
+        return NamingHandler(self._performer, record, files, guessing, named=not why)
 
     def _registration(self, resource: str, answering: NamingHandler) -> Registration:
         allocates = resource == self._allocator.resource

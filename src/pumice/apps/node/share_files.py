@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Collection
@@ -16,11 +17,12 @@ _NAME = re.compile(re.escape(cdi.share_file_name("N")).replace("N", "([0-9a-f]+)
 
 
 class ShareFiles:
-    """``folder``: where the runtime looks for CDI devices. It is told of a new file only where that is renamed within the folder
-    (CDI, pkg/cdi/cache.go: Rename, Remove and Write wake it, Create does not)."""
+    """Those of one resource: other plugins have theirs in the same folder, where the runtime looks for CDI devices. It is told of
+    a new file only where that is renamed within the folder (CDI, pkg/cdi/cache.go: Rename, Remove and Write wake it, Create does
+    not). ``first``: digits that all numbers of the resource begin with."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, resource: str) -> None:
+        self.folder, self.first = folder, hashlib.sha256(resource.encode()).hexdigest()[:8]
 
     def has(self, number: str) -> bool:
         return self._path(number).exists()
@@ -38,7 +40,8 @@ class ShareFiles:
 
     def numbers(self) -> set[str]:
         with suppress(OSError):
-            return {found[1] for entry in os.scandir(self.folder) if (found := _NAME.fullmatch(entry.name))}
+            found = [_NAME.fullmatch(entry.name) for entry in os.scandir(self.folder)]
+            return {name[1] for name in found if name is not None and name[1].startswith(self.first)}
         return set()
 
     def _path(self, number: str) -> Path:

@@ -245,6 +245,25 @@ async def test_a_pod_that_the_kubelet_rejects_before_it_asks_leaves_the_next_one
 
 
 @by_name
+async def test_shares_of_other_plugins_are_left_in_the_folder_and_those_of_pods_that_left_go(world, kubelet):
+    async with served(world):
+        await ready(kubelet)
+        pod = put(world, "p", gives(A, 1000))
+        await kubelet.admit(pod, NUMBER)
+        await kubelet.start_container(pod, pod["spec"]["containers"][0])
+        (mine,) = (world.root / "cdi").iterdir()
+        other = world.root / "cdi" / cdi.share_file_name("0" * 40)
+        other.write_bytes(mine.read_bytes())
+        await asyncio.sleep(130)
+        assert {mine, other} == set((world.root / "cdi").iterdir())
+        kubelet.leave("uid-p")
+        kubelet.books.save(kubelet.directory)
+        world.cluster.remove("pods", "p")
+        await asyncio.sleep(130)
+        assert {other} == set((world.root / "cdi").iterdir())
+
+
+@by_name
 async def test_a_pod_that_went_before_its_share_was_made_is_nobodys_business_any_more(world, kubelet):
     async with served(world):
         await ready(kubelet)
