@@ -1,6 +1,6 @@
-"""BS10, gangs that preempt: what it costs to make room for a gang, from 64 pods to 2,000.
+"""BS11, gangs that preempt: what it costs to make room for a gang, from 64 pods to 2,000.
 
-    python -m benchmarks.bs10_preempting_gangs [--quick] [--save]
+    python -m benchmarks.bs11_preempting_gangs [--quick] [--save]
 
 The cluster is that of BS8: full, eight cards and ten running pods on each of 1,000 nodes. A gang comes whose pods take a card
 each; cycles of the daemon's length (50 ms) run until all of its pods are nominated and all who go are told, then whoever was
@@ -117,7 +117,7 @@ def main(argv: list[str] | None = None) -> int:
     whole, longest = unlike_gangs(nodes, gangs, 10)
     figures |= {f"{gangs} unlike gangs of 10": whole, f"{gangs} unlike gangs of 10: longest cycle": longest * 1000}
     result = {what: {"ms" if what.endswith("cycle") else "s": value} for what, value in figures.items()}
-    return conclude("bs10_preempting_gangs", result, goals_of("bs10_preempting_gangs", figures), keep=options.save,
+    return conclude("bs11_preempting_gangs", result, goals_of("bs11_preempting_gangs", figures), keep=options.save,
                     quick=options.quick)  # fmt: skip
 
 
