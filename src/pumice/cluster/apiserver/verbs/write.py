@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 from pumice.cluster.apiserver import deletion
@@ -22,12 +23,14 @@ from pumice.cluster.apiserver.patch.apply import apply
 from pumice.cluster.apiserver.patch.json_patch import apply_json_patch
 from pumice.cluster.apiserver.patch.merge_patch import apply_merge_patch
 from pumice.cluster.apiserver.patch.strategic import apply_strategic_patch
+from pumice.cluster.apiserver.resource_store import Stored
 from pumice.cluster.apiserver.verbs.context import Call, from_version
-from pumice.cluster.apiserver.verbs.read import Filter
+from pumice.cluster.apiserver.verbs.read import Filter, body_of
 
 Json = dict[str, Any]
 BURST = 100
 """Objects of a collection that are deleted without a pause."""
+BURST_BYTES = 4 * 1024 * 1024
 REST = 0.02
 """Seconds for others, after each such burst."""
 _PATCHES = (
@@ -153,18 +156,36 @@ def delete_collection(call: Call) -> Response:
     deleted = call.request.deleted
     chosen = [s for s in call.backend.storage.objects(kind.storage, call.target.namespace)
               if (s.namespace, s.name) not in deleted and wanted(s)]  # fmt: skip
-    call.request.conversion.need(kind, [stored.value() for stored in chosen[:BURST]])  # while they are all there
-    for stored in chosen[:BURST]:
+    burst = _burst(chosen)
+    call.request.conversion.need(kind, [stored.value() for stored in burst])  # while they are all there
+    for stored in burst:
         deleted[stored.namespace, stored.name] = b""
         try:
-            value, _ = deletion.delete(call.objects, kind, stored.namespace, stored.name, asked, call.options)
+            value, gone = deletion.delete(call.objects, kind, stored.namespace, stored.name, asked, call.options)
         except ApiFailure as problem:
             if problem.code == 404 or (problem.code == 403 and kind.kind == "Namespace"):
                 continue
             raise
-        deleted[stored.namespace, stored.name] = encode(call.shown(value))
-    if len(chosen) > BURST:
+        deleted[stored.namespace, stored.name] = body_of(call, stored) if gone else encode(call.shown(value))
+    if len(chosen) > len(burst):
         raise More(len(deleted))
     head = {"kind": kind.list_kind, "apiVersion": kind.api_version,
             "metadata": {"resourceVersion": str(call.backend.storage.revision)}}  # fmt: skip
-    return Response(200, encode(head)[:-1] + b',"items":[' + b",".join(filter(None, deleted.values())) + b"]}")
+    return Response(200, parts=_listed(encode(head), [body for body in deleted.values() if body]))
+
+
+def _burst(chosen: list[Stored]) -> list[Stored]:
+    """The first of them: as many, or as large, as may go without a pause."""
+    size = 0
+    for place, stored in enumerate(chosen[:BURST]):
+        size += len(stored.data)
+        if size > BURST_BYTES:
+            return chosen[: place + 1]
+    return chosen[:BURST]
+
+
+def _listed(head: bytes, items: list[bytes]) -> Iterator[bytes]:
+    yield head[:-1] + b',"items":['
+    for place, body in enumerate(items):
+        yield b"," + body if place else body
+    yield b"]}"
