@@ -8,6 +8,7 @@ without a controller is deleted, when one is told to go for nobody, and when som
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -265,7 +266,7 @@ class Checker:
             return False  # pods run in the lowest queues only
         if queues.kept_above(name, mine):
             return False
-        total = cluster.total()
+        total = self._shared(cluster)
         if len(queues.busy) == 1:
             return all(queues.allocated[name][what] + value * (not queues.hoping) + queues.guaranteed(what, but=name)
                        <= total[what] for what, value in mine.items())  # fmt: skip
@@ -273,6 +274,16 @@ class Checker:
             return False  # what whole cards will come to is not written anywhere
         return all(value + queues.guaranteed(what) <= total[what]
                    for what, value in queues.asked.items() if ordinary(what) or total[what])  # fmt: skip
+
+    def _shared(self, cluster: Cluster) -> Mapping[str, Any]:
+        """What the shares divide: all that there is, and under proportion without what pods of other schedulers hold."""
+        total = dict(cluster.total())
+        held = (pod for node, pods in cluster.placed.items() if node in cluster.nodes for pod in pods)
+        for pod in held if self.shares == "proportion" else ():
+            if pod["spec"].get("schedulerName") != self.ours:
+                for what, amount in requests(pod).items():
+                    total[what] = total.get(what, 0) - amount
+        return defaultdict(int, total)
 
     def _charged(
         self, pod: Json, largest: int, *, slot: int = SLOT, there: Container[str] | None = None
