@@ -13,8 +13,8 @@
 #define YIELD_LENGTHS 4
 #define BURST_FOLLOWERS 3
 #define MANY_SHORT 8u                 /* launches of unknown length on their way at once, where they are short */
-#define PROBE_LOOKS 16                /* what a kernel took is known a sixteenth of it later */
-#define SHORTEST_LOOK_NS 20000ull
+#define PROBE_LOOKS 32                /* what a kernel took is known a thirty-second of it later */
+#define SHORTEST_LOOK_NS 10000ull
 #define LONGEST_LOOK_NS 1000000ull    /* who is waited for may be done sooner than it could tell; later than 5 ms nobody would wait for us */
 #define PROBE_WAIT_NS 3000000000ull  /* how long it is waited for, at most once per kind of kernel */
 
