@@ -63,6 +63,14 @@ static uint64_t booked(const struct device_memory *used, int device, bool *certa
     return above(shared_get(&used->context_size) + shared_get(&used->data_size) + joints, joint_beside_driver(device));
 }
 
+/* The slot may be emptied meanwhile because the process ends: either that comes later, or it is seen here. */
+static void tell_measured(struct region_slot *own, int device, uint64_t bytes)
+{
+    shared_set(&own->monitorused[device], bytes);
+    if (__atomic_load_n(&guest.map.leaving, __ATOMIC_SEQ_CST))
+        shared_set(&own->monitorused[device], 0);
+}
+
 /*
  * Bookings go on meanwhile: allocations are booked before they happen and frees after, so the larger of the sums before and after can
  * only make the difference too small, unless something came and went in between. Then it is looked at again, and the smallest of the
@@ -86,7 +94,7 @@ static struct sighting look(int device, struct region_slot *own, int looks)
         int64_t net = (int64_t)(measured - (before > after ? before : after));
         seen.net = net < seen.net || seen.calm ? net : seen.net;
         seen.answer = exact ? SIGHTED_EXACTLY : SIGHTED_AT_LEAST;
-        shared_set(&own->monitorused[device], measured);
+        tell_measured(own, device, measured);
         if (exact || (seen.calm && count >= LOOKS) || (looks == LOOKS && shared_get(&own->seqlock) == seen.stamp))
             break;
         if (looks > LOOKS)
