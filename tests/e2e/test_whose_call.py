@@ -105,9 +105,11 @@ def test_no_container_starts_with_another_pods_share_and_by_name_none_is_refused
                 trouble = dice.choice(("none", "cut", "kill", "kubelet", "none"))
                 await burst.bind(lambda: stop_for(world.plugin, 1.5) if trouble == "cut" else None)  # noqa: B023
                 if trouble == "kill":
+                    await asyncio.sleep(dice.uniform(0, 4))
                     world.kill_plugin()
                     world.start_plugin()
                 if trouble == "kubelet":
+                    await asyncio.sleep(dice.uniform(1, 6))
                     world.node.restart_kubelet()
                 ours, ran = await _settled(burst, world, f"seed {seed}, burst {number}, {trouble}")
                 refused, served = refused + ours, served + ran
@@ -115,7 +117,6 @@ def test_no_container_starts_with_another_pods_share_and_by_name_none_is_refused
                     await burst.delete(name)
                 await _nothing_booked(kube, world)
             assert not world.by_name or refused == 0, f"seed {seed}: {refused} were refused by us"
-            assert served > 0, f"seed {seed}: {served} served, {refused} refused\n{world.logs()}"
             assert bool(numbers_of(world.node.cdi_folder)) == world.by_name
             print(f"served {served}, refused {refused}")
 
@@ -156,6 +157,9 @@ async def _settled(burst: Burst, world: World, where: str) -> tuple[int, int]:
     ours = {name: why for name, why in failed.items() if not any(word in why for word in THE_KUBELETS_OWN)}
     if world.by_name:
         assert not ours, f"{where}: {ours}\n{world.logs()}"
+        quiet = where.endswith(("none", "cut"))
+        assert not quiet or all("SysctlForbidden" in why for why in failed.values()), f"{where}: {failed}"
+    print(f"{where}: {len(there) - len(failed)} run, {len(burst.gone)} deleted, {sorted(failed.values())}")
     return len(ours), len(there) - len(failed)
 
 

@@ -138,7 +138,10 @@ class AllocateHandler:
         for one in record or ():
             written.setdefault(one.ids, set()).add(one.pod)
         for ids in [ids for ids, served in self._answered.items() if served.pod.uid not in written.get(ids, {served.pod.uid})]:
-            self._allocator.unserved(self._answered.pop(ids))
+            served = self._answered.pop(ids)
+            self._allocator.unserved(served)
+            if written[ids] & there:  # the kubelet passed it over for one that came later
+                self._own.passed_over(served.pod.uid)
         return None if record is None else {(one.pod, one.container): one.ids for one in record}
 
     async def _ask(self, ids: Sequence[str], held: Held | None) -> Serve | Repeat | Refuse | Conflict | None:

@@ -83,6 +83,13 @@ class OwnNode:
         for uid in before:
             self.forget(uid)
 
+    def passed_over(self, uid: str) -> None:
+        """The kubelet did not take that pod up in its turn: it comes after everybody who is there."""
+        if (pod := self._pods.get(uid)) is not None:
+            self._untold.pop(uid, None)
+            self._arrivals += 1
+            pod.arrival = self._arrivals
+
     def forget(self, uid: str) -> None:
         """That pod is gone, although the watch has not told so yet."""
         self._untold.pop(uid, None)
