@@ -214,7 +214,7 @@ class Cluster:
             node=node.name, directory=directory, data_dir=self.data.root, address=address, cpu=node.cpu,
             memory=node.memory, pods=node.pods, container_env=container_env(machine),
             host_paths={"/usr/local/vgpu": str(directory / "vgpu"), "/tmp/vgpulock": str(directory / "vgpu" / "lock"),
-                        "/var/lib/kubelet": str(directory / "kubelet")},
+                        "/var/lib/kubelet": str(directory / "kubelet"), "/var/run/cdi": str(directory / "cdi")},
             api_host=host, api_port=int(port), ca_certificate=self._pki.ca,
             tls=ServerTls(certificate, key, self._pki.ca),
             pumice_images=self.spec.pumice_images, device_files=not emulated,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,8 @@ class Assembly:
         devices = cdi.requested(answers)
         edits = self._injected(devices)  # they count before the pod's own
         env |= edits.env
-        mounts = [*(mount for mount in mounts if mount.target not in edits.mounts), *edits.mounts.values()]
+        injected = [replace(mount, source=str(host_path(settings, mount.source))) for mount in edits.mounts.values()]
+        mounts = [*(mount for mount in mounts if mount.target not in edits.mounts), *injected]
         if private_files:
             taken = {mount.target for mount in mounts}
             mounts += [mount for mount in self._files(pod, shared=shared) if mount.target not in taken]
