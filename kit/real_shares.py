@@ -24,7 +24,7 @@ from pumice.wire.nvidia_vgpu import parse_pod_devices
 
 SAY = f"env; base64 {limits_page.PATH} | tr -d '\\n'; echo; echo END; sleep 100000"
 THE_KUBELETS_OWN = ("SysctlForbidden", "no healthy devices", "unregistered device", "unknown Device Plugin", "OutOf",
-                    "NodeAffinity", "Predicate", "code = Unavailable", "code = Canceled")  # fmt: skip
+                    "NodeAffinity", "Predicate", "ContainerStatusUnknown", "code = Unavailable", "code = Canceled")  # fmt: skip
 """What the kubelet refuses pods for without our having a say; the last two where the plugin was killed amid a call."""
 
 

@@ -22,6 +22,7 @@ from pumice.adapters.kube import KubeClient
 from pumice.cluster import kube_control_plane, pki
 from pumice.machine import library_dir
 from pumice.ports.clock import SystemClock
+from pumice.ports.cluster import Json
 from pumice.wire import names
 from pumice.wire.handed_out import parse_handed_out
 from pumice.wire.kinds import NODES, PODS
@@ -153,7 +154,7 @@ async def _settled(burst: Burst, world: World, where: str) -> tuple[int, int]:
         states = {name: there[name] for name in waiting[:2]}
         assert asyncio.get_running_loop().time() < deadline, f"{where}: {waiting} wait: {states}\n{world.logs()}"
         await asyncio.sleep(0.5)
-    failed = {name: f"{s.get('reason')} {s.get('message')}" for name, s in there.items() if s.get("phase") == "Failed"}
+    failed = {name: _why(status) for name, status in there.items() if status.get("phase") == "Failed"}
     ours = {name: why for name, why in failed.items() if not any(word in why for word in THE_KUBELETS_OWN)}
     if world.by_name:
         assert not ours, f"{where}: {ours}\n{world.logs()}"
@@ -161,6 +162,12 @@ async def _settled(burst: Burst, world: World, where: str) -> tuple[int, int]:
         assert not quiet or all("SysctlForbidden" in why for why in failed.values()), f"{where}: {failed}"
     print(f"{where}: {len(there) - len(failed)} run, {len(burst.gone)} deleted, {sorted(failed.values())}")
     return len(ours), len(there) - len(failed)
+
+
+def _why(status: Json) -> str:
+    """The pod's reason, or how its containers ended."""
+    ended = [each["state"] for kind in ("initContainerStatuses", "containerStatuses") for each in status.get(kind) or ()]
+    return f"{status['reason']} {status.get('message')}" if status.get("reason") else str(ended)
 
 
 def _all_told(burst: Burst, name: str) -> bool:
