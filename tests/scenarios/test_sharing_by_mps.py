@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from kit.local_cluster import LocalCluster, local_cluster, log_with, vgpu_pod
 
+from pumice.wire import names
 from pumice.wire.kinds import NODES, PODS
 
 BURN = f"{sys.executable} -m pumice.cli.burn"
@@ -86,8 +87,8 @@ def test_pods_of_one_user_share_a_card_and_one_of_another_user_is_refused_in_wor
     shared.ask(lambda kube: kube.create(PODS, stranger))
 
     async def refusal(kube: Any) -> str:
-        status = (await kube.get(PODS, "stranger", "default"))["status"]
-        return str(status.get("message", "")) if status.get("phase") == "Failed" else ""
+        pod = await kube.get(PODS, "stranger", "default")
+        return str(pod["metadata"]["annotations"][names.NOT_ITS_DEVICES]) if pod["status"].get("phase") == "Failed" else ""
 
     message = shared.wait(refusal)
     assert "runs as user 1000" in message
