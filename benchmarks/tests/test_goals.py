@@ -60,9 +60,12 @@ def test_every_figure_that_an_experiment_holds_to_a_goal_has_one():
 
 @pytest.mark.parametrize("benchmark", [name for name in GOALS if name != "native"])
 def test_every_goal_is_measured_by_its_benchmark(benchmark):
-    source = (HERE / f"{benchmark}.py").read_text("utf-8")
-    cases = [case.replace("_", " ") for case in realistic_pods.CASES] if benchmark == "bs1_decide" else []
-    assert [what for what in GOALS[benchmark]["goals"] if f'"{what}"' not in source and what.partition(":")[0] not in cases] == []
+    source = ast.parse((HERE / f"{benchmark}.py").read_text("utf-8"))
+    said = {text for part in ast.walk(source) if len(text := phrase(part)) > 4}
+    if benchmark == "bs1_decide":
+        said |= {f"{case.replace('_', ' ')}*" for case in realistic_pods.CASES}
+    goals = GOALS[benchmark]["goals"]
+    assert [what for what in goals if not any(fnmatchcase(what, text) or fnmatchcase(text, what) for text in said)] == []
 
 
 def test_a_figure_without_a_goal_is_an_error():
