@@ -96,3 +96,15 @@ def test_a_pod_whose_binding_failed_hears_that_its_queue_closed_since() -> None:
     world.add(closed)
     world.settle()
     assert condition(world, "default/p") == "queue a is Closed"
+
+
+def test_a_gang_names_the_same_pod_in_whatever_order_its_pods_are_listed() -> None:
+    members = pod("g-2", cpu="20", group="g"), pod("g-10", cards=1, mib=16000, group="g")
+    said = []
+    for order in (members, members[::-1]):
+        world = World()
+        world.add(node("n1", cards=2, mib=11178), group("g", minimum=2), *order)
+        world.settle()
+        said.append({c["type"]: c["message"] for c in world.groups["default/g"]["status"]["conditions"]}["Unschedulable"])
+    assert said[0] == said[1]
+    assert "Origin reason is g-2: 0/1 nodes are unavailable: 1 Insufficient cpu." in said[0]

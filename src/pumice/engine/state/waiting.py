@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 from pumice.engine.state.jobs import Job, Task
 from pumice.engine.state.reason import Cause, Reason, by_gang
@@ -48,8 +49,8 @@ class Waiting:
         """The one reason that stands for the job: that of ``origin``, else that of a pod which would have a place, or is held."""
         if self.origin[1] is not UNTRIED:
             return self.origin[1]
-        others = (task for task in self.job.pending.values() if task.trial is not None)
-        other = next(others, None) or next(iter(self.job.pending.values()), None)
+        pending = self.job.pending.values()
+        other = _first(task for task in pending if task.trial is not None) or _first(pending)
         held = other is not None and (other.trial is not None or (other.gated and not other.awaits_queue))
         return self.of(other) if held and other is not None else UNTRIED
 
@@ -61,12 +62,16 @@ class Waiting:
         return self._origin
 
     def _find(self) -> tuple[str, Reason]:
-        refusal = self.refusal
-        for task in self.job.pending.values():
-            own = task.error is not None and task.trial is None and (task.awaits_queue or not task.gated)
-            if own and task.error is not None and (refusal is None or never(task)):
-                return task.name, task.error
-        return "", refusal or UNTRIED
+        task = _first(task for task in self.job.pending.values() if self._is_refused(task))
+        if task is not None and task.error is not None:
+            return task.name, task.error
+        return "", self.refusal or UNTRIED
+
+    def _is_refused(self, task: Task) -> bool:
+        """Return whether its own try failed, and nothing that keeps the whole job back counts more."""
+        if task.error is None or task.trial is not None or (task.gated and not task.awaits_queue):
+            return False
+        return self.refusal is None or never(task)
 
     @property
     def text(self) -> str:
@@ -87,6 +92,11 @@ class Waiting:
         if reason is not UNTRIED:
             text += f". Origin reason is{f' {name}' if name else ''}: {reason.text}"
         return text
+
+
+def _first(tasks: Iterable[Task]) -> Task | None:
+    """Return the one of the lowest number in its name: the order of a job's pods is another after each list."""
+    return min(tasks, key=lambda task: (len(task.name), task.name), default=None)
 
 
 def pod_word(task: Task) -> str:
