@@ -36,7 +36,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a container starts with: its environment, the pod's own words in it, and the host's path behind each of its mounts."""
+    """The start of a container: its environment, the pod's own words in it, and the host's path behind each of its mounts."""
 
     env: Mapping[str, str]
     mounts: Mapping[str, str]
@@ -51,7 +51,7 @@ class Held:
 
 @dataclass(slots=True)
 class Books:
-    """Who holds what, by (pod UID, container)."""
+    """Holdings, by (pod UID, container)."""
 
     entries: dict[tuple[str, str], Held] = field(default_factory=dict)
 

@@ -276,7 +276,7 @@ class Checker:
                    for what, value in queues.asked.items() if ordinary(what) or total[what])  # fmt: skip
 
     def _shared(self, cluster: Cluster) -> Mapping[str, Any]:
-        """What the shares divide: all that there is, and under proportion without what pods of other schedulers hold."""
+        """Return what the shares divide: all that there is, and under proportion without what pods of other schedulers hold."""
         total = dict(cluster.total())
         held = (pod for node, pods in cluster.placed.items() if node in cluster.nodes for pod in pods)
         for pod in held if self.shares == "proportion" else ():

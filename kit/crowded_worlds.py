@@ -125,7 +125,7 @@ def fits_without(crowd: Crowd, where: str, pods: Sequence[Task]) -> bool:
 
 
 def falls(task: Task, gone: Sequence[Task]) -> bool:
-    """Whether its gang goes as a whole."""
+    """Return whether its gang goes as a whole."""
     job = task.job
     return job is not None and len(job.tasks) > 1 and all(
         one in gone for one in job.tasks.values() if one.status in ALLOCATED_STATUSES

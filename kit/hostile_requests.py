@@ -304,7 +304,7 @@ ROWS: dict[str, Callable[[Random], Hostile]] = {
 
 
 def definition() -> Json:
-    """What an operator may have brought: defaults within defaults, patterns, rules."""
+    """Return what an operator may have brought: defaults within defaults, patterns, rules."""
     text = {"type": "string"}
     nested: Json = {"type": "object", "properties": {"z": {"type": "string", "default": "z" * 100}}, "default": {}}
     for _ in range(6):

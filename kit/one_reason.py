@@ -34,7 +34,7 @@ def words(text: str) -> str:
 
 
 def contradictions(engine: Engine, tables: Mapping[str, Mapping[str, Json]], now: float) -> Iterator[str]:
-    """What two places say differently of one pod, PodGroup or queue of an engine that is at rest."""
+    """Return what two places say differently of one pod, PodGroup or queue of an engine that is at rest."""
     queues = {view.name: {key: why for key, _, why in view.jobs} for view in views_as_they_are(engine)}
     counted: Counter[tuple[str, str]] = Counter()
     listed = {(row.job, name): row.why for row in as_they_wait(engine) for name in row.pods}
@@ -81,7 +81,7 @@ def unlike_events(effects: Iterable[Effect]) -> Iterator[str]:
 
 
 def _conditions(job: Job, tables: Mapping[str, Mapping[str, Json]], now: float) -> dict[str, str]:
-    """What the API server was told of those of its pods that wait, by name."""
+    """Return what the API server was told of those of its pods that wait, by name."""
     found = {}
     for task in job.pending.values():
         pod = tables["Pod"].get(task.key)

@@ -25,7 +25,7 @@ from pumice.wire.nvidia_vgpu import parse_pod_devices
 SAY = f"env; base64 {limits_page.PATH} | tr -d '\\n'; echo; echo END; sleep 100000"
 THE_KUBELETS_OWN = ("SysctlForbidden", "no healthy devices", "unregistered device", "unknown Device Plugin", "OutOf",
                     "NodeAffinity", "Predicate", "ContainerStatusUnknown", "code = Unavailable", "code = Canceled")  # fmt: skip
-"""What the kubelet refuses pods for without our having a say; the last two where the plugin was killed amid a call."""
+"""Reasons for which the kubelet refuses pods without our having a say; the last two where the plugin was killed amid a call."""
 
 
 @dataclass
@@ -89,7 +89,7 @@ class Burst:
         return {pod["metadata"]["name"]: pod["status"] for pod in listed if pod["metadata"]["name"] in self.pods}
 
     def wrong(self, name: str) -> list[str]:
-        """What the containers of this pod started with that is not theirs; every container that has told is looked at."""
+        """Return what the containers of this pod started with that is not theirs; every container that has told is looked at."""
         meta, found = self.pods[name]["metadata"], []
         parts = parse_pod_devices(meta["annotations"][names.VGPU_IDS]).containers
         folder = self.node.root / "pod-logs" / f"default_{name}_{meta['uid']}"

@@ -92,7 +92,7 @@ def _members(dice: Random, name: str, size: int, priority: int, *, large: bool =
 
 
 def minding(dice: Random) -> Callable[[Json], Json]:
-    """What pods alike mind beside room: others near them, host ports, an even spread; and the taints that they tolerate."""
+    """Return the constraints of pods alike beside room: others near them, host ports, an even spread, and tolerations."""
     labels = {"app": dice.choice(APPS)}
     others = [{"labelSelector": {"matchLabels": {"app": dice.choice(APPS)}}, "topologyKey": "kubernetes.io/hostname"}]
     more: Json = {}

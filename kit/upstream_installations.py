@@ -31,7 +31,7 @@ spec:
 
 
 def volcanos(*, devices: bool = True) -> list[Json]:
-    """What Volcano's installation leaves, by our manifests: most names are the same, images and configuration are not. It has no
+    """Return Volcano's installation, by our manifests: most names are the same, images and configuration are not. It has no
     roles but cluster roles, and those of its own half are bound by names that end in ``-role``. ``devices``: the ConfigMaps of
     devices and nodes, which older installations lack."""
     found = [obj for path in (files("pumice") / "manifests" / "crds").iterdir() for obj in manifest(f"crds/{path.name}")]

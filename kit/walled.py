@@ -60,7 +60,7 @@ else:
             return super().start(sys.executable, "-I", "-S", __file__, json.dumps(self.mounts), *command, **more)
 
     def mounts_of(directory: Path, page: bytes | None) -> list[dict[str, object]]:
-        """What a node's plugin mounts, made in a folder on the host; without a page as other plugins do."""
+        """Return what a node's plugin mounts, made in a folder on the host; without a page as other plugins do."""
         region = directory / "cache" / "0.cache"
         region.parent.mkdir(exist_ok=True)
         region.parent.chmod(0o1777)

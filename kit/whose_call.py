@@ -274,7 +274,7 @@ class History:
         assert held == due, (held, due, self.told)
 
     def _booked(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What was handed out by the plugin's word, and what those who are there were given."""
+        """Return what was handed out by the plugin's word, and what those who are there were given."""
         from pumice.wire.handed_out import parse_handed_out
 
         text = self.world.cluster.notes("nodes", self.world.settings.node_name).get(names.HANDED_OUT, "")

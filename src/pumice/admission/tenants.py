@@ -23,7 +23,7 @@ NPU_CARD, OF_MEMORY, OF_CORES = f"{NPU}Ascend", "-memory", "-core"
 DEVICES: Final = (SHARE, "volcano.sh/gpu-", "nvidia.com/")
 """How the resources begin that give a container cards."""
 AMOUNTS: Final = (names.VGPU_MEMORY, names.VGPU_MEMORY_PERCENTAGE, names.VGPU_CORES)
-"""What is wanted of each card of ``vgpu-number``."""
+"""Resources that say how much is wanted of each card of ``vgpu-number``."""
 SECTIONS: Final = ("containers", "initContainers", "ephemeralContainers")
 LIMITING: Final = (
     variables.MEMORY_LIMIT, variables.SM_LIMIT, variables.SHARED_CACHE, variables.DISABLE_CONTROL, variables.CORE_POLICY,
@@ -131,7 +131,7 @@ def _limits(container: Json) -> dict[str, Any]:
 
 
 def _has_cards(container: Json) -> bool:
-    """Whether a plugin is asked for cards: it is not for an amount of 0, nor do memory and cores bring one."""
+    """Return whether a plugin is asked for cards: it is not for an amount of 0, nor do memory and cores bring one."""
     return any(
         key.startswith(DEVICES) and key not in AMOUNTS and _number(amount) > 0 for key, amount in _limits(container).items()
     )

@@ -1,4 +1,4 @@
-"""What makes pods, and everybody who waits, explained to people and as JSON."""
+"""Explains what makes pods (Jobs, Deployments and the like), and all pods that wait, to people and as JSON."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pumice.wire.volcano import PodGroup, stamp
 OWNERS = {
     "job": "Job", "deployment": "Deployment", "statefulset": "StatefulSet", "replicaset": "ReplicaSet", "daemonset": "DaemonSet",
 }  # fmt: skip
-"""What can be explained by the pods that it has made, and its kind."""
+"""Words for objects that are explained by the pods that they have made, and their kinds."""
 NAMES_SHOWN = 5
 COLUMNS = ("QUEUE", "JOB", "PODS", "PRIORITY", "WAITS", "FOR", "WHY")
 

@@ -48,7 +48,7 @@ def missing(command: str, error: ModuleNotFoundError, *, all_of_local: bool = Fa
 
 
 def brings(extra: str, of: Installation) -> str:
-    """What to type. It asks an index for the packages of others alone: ours is in none, and anybody could take its name there."""
+    """Return the command to type. It asks an index for others' packages alone: anybody could take the name of ours there."""
     named = sorted(_of_extra(extra, of.requires)) if extra else []
     if of.pipx and named:
         return f"pipx inject pumice {shlex.join(named)} brings it"

@@ -28,7 +28,7 @@ def print_whole(console: Console, table: Table) -> None:
 
 
 def width_of(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
-    """What each column needs that is not to be cut. Cells are in rich's markup."""
+    """Return what each column needs that is not to be cut. Cells are in rich's markup."""
     return [max([len(title), *(Text.from_markup(row[at]).cell_len for row in rows)]) for at, title in enumerate(titles)]
 
 

@@ -16,7 +16,7 @@ import re2
 LONGEST: Final = 64 << 10
 """Characters of a pattern."""
 SEARCHES: Final = 3_000_000
-"""What the searches of one request may cost together: a second where RE2 has to go the slow way, for a step takes 0.3 µs."""
+"""Bound on the cost of all searches of one request: a second where RE2 has to go the slow way, for a step takes 0.3 µs."""
 _SHORT, _SMALL = 1000, 10
 _MEMORY: Final = 256 << 10
 """Bytes of a compiled pattern, some ten thousand steps; it is made within milliseconds. RE2 then gets more for its searches."""

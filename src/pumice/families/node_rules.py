@@ -1,4 +1,4 @@
-"""What would let a pod in besides its devices: less of a resource that nodes count, a toleration, a rule of placement less."""
+"""Changes beside devices that would let a pod in: less of a resource that nodes count, a toleration, a rule of placement less."""
 
 from __future__ import annotations
 

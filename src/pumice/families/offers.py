@@ -36,7 +36,7 @@ class WhatIf(Protocol):
         ...
 
     def holders(self, node: str) -> Sequence[Holder]:
-        """Who holds something on the node (empty: on any)."""
+        """Return who holds something on the node (empty: on any)."""
         ...
 
     def taints(self, pod: Pod) -> Iterable[Sequence[Taint]]:

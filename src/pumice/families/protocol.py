@@ -200,7 +200,7 @@ class Tunables(Struct, frozen=True):
     percent: str = ""
     """Resource names: cards, and what of each."""
     memory_unit: str = "MiB"
-    """What ``memory`` counts."""
+    """The unit of ``memory``."""
     rounds_up: bool = False
     """Whether a part of a unit counts as a whole one; else it counts as 0."""
     mode: str = ""

@@ -163,7 +163,7 @@ class Allocator:
 
 
 def _naming(source: str, card: str) -> str:
-    """What is to be blamed for the name of a card: the flag with it, or the variable as it stands."""
+    """Return what is to be blamed for the name of a card: the flag with it, or the variable as it stands."""
     return f"{source} {card}" if source == "--gpu" else source
 
 

@@ -49,7 +49,7 @@ def shares(places: Sequence[Place]) -> list[Share]:
 
 
 LOOKS = 3
-"""What is about to be written looks like damage for a moment."""
+"""Looks at a region that seems damaged: one that is being written looks like that for a moment."""
 PAUSE = 0.02
 
 

@@ -130,7 +130,7 @@ class Allocator(Protocol):
 
     @abstractmethod
     def owned(self, pods: Sequence[NodePod], pod: NodePod, container: str, held: Held, number: str) -> Decision:
-        """What to do for one container of ``pod``, whose call is known to have been for it. Asked again it decides the same, and
+        """Decide for one container of ``pod``, whose call is known to have been for it. Asked again it decides the same, and
         writes nothing that stands there already. ``held``: the kubelet's record, with this container. ``number``: what chance
         decides in the answer follows from it."""
 

@@ -96,7 +96,7 @@ def share_number(names: Iterable[str]) -> str:
 
 
 def heeded(runtime: str, kubelet: str) -> bool:
-    """Whether this runtime (``containerd://2.1.0``) and kubelet (``v1.36.1``) give containers CDI devices, as they come."""
+    """True if this runtime (``containerd://2.1.0``) and kubelet (``v1.36.1``) give containers CDI devices, as they come."""
     name, _, version = runtime.partition("://")
     oldest = OLDEST.get(name)
     return oldest is not None and _release(version) >= oldest and _release(kubelet) >= OLDEST_KUBELET

@@ -60,7 +60,7 @@ class NvidiaConfig:
 
     @property
     def memory_unit(self) -> str:
-        """What an amount of memory counts."""
+        """Return what an amount of memory counts."""
         return "MiB" if self.gpu_memory_factor <= 1 else f"x {self.gpu_memory_factor} MiB"
 
 

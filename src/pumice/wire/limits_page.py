@@ -29,7 +29,7 @@ HEAD: Final = struct.Struct("<6I256s")
 CARD: Final = struct.Struct("<96sQQ")
 BYTES: Final = HEAD.size + CARDS * CARD.size
 MORE: Final = struct.Struct("<5I12x")
-"""What stands behind the cards since priorities are granted: magic, priority, and who is held back.
+"""The part behind the cards, since priorities are granted: magic, priority, and who is held back.
 Libraries of before do not look."""
 HELD: Final = struct.Struct("<3I")
 """Percent of the cards' time that the container keeps while more important work runs (0: nobody holds it back), beats, and

@@ -169,7 +169,7 @@ def hierarchy_problem(notes: Mapping[str, str]) -> str:
 
 
 MADE_FOR_PODS = "podgroup-"
-"""What the names of PodGroups begin with that controllers make for pods that name none."""
+"""Prefix of the names of PodGroups that controllers make for pods that name none."""
 
 
 def group_name_for(uid: str) -> str:

@@ -48,7 +48,7 @@ def devices_held(directory: Path, resource: str) -> dict[tuple[str, str], frozen
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What one container holds of a resource by the kubelet's record, and of the answer that it was given for that the names of
+    """Devices of one container by the kubelet's record, and of the answer that it was given for that the names of
     the CDI devices and the annotations."""
 
     pod: str

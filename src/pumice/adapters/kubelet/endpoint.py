@@ -48,7 +48,7 @@ class Handler(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the kubelet is to ask beside Allocate: which devices, and before each start of a container."""
+    """Calls that the kubelet is to make beside Allocate: which devices, and before each start of a container."""
 
     preferred: bool = False
     pre_start: bool = False

@@ -33,7 +33,7 @@ FLOOR = 5
 
 
 def _floor(seat: Seat) -> int:
-    """What it was granted is guaranteed."""
+    """Return what it was granted is guaranteed."""
     return min((device.cores for device in seat.devices if device.cores > 0), default=FLOOR)
 
 
@@ -112,7 +112,7 @@ class FeedbackRounds:
                 log.warning("no feedback: %s", error)
 
     def _beat(self, path: Path, every: float | None, floor: int = 0) -> None:
-        """Who waits hears that the monitor lives, and goes on by itself otherwise: on its limits page, which leaves it its
+        """Return who waits hears that the monitor lives, and goes on by itself otherwise: on its limits page, which leaves it its
         floor, or in its region."""
         hold_back(path, floor, every or self._every)
         with contextlib.suppress(Unavailable):

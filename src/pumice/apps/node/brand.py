@@ -70,6 +70,6 @@ class Brand:
     metrics: Callable[[Cards, OwnNode], Awaitable[list[Family]]] | None = None
     """What it tells of its cards, beside their health."""
     by_name: bool = True
-    """Whether its containers can be given a device of a name that is used once."""
+    """True where its containers can be given a device of a name that is used once."""
     outdated: Callable[[], Awaitable[None]] | None = None
     """Returns once the allocator was made by another configuration than there is now, or somebody asks to begin again."""

@@ -108,7 +108,7 @@ class NamingHandler:
 
     @property
     def serving(self) -> bool:
-        """Whether a pod waits for its share."""
+        """Return whether a pod waits for its share."""
         waiting = any(not (claim.done or claim.ended) for claim in self._claims.values())
         return self._guessing.serving or bool(self._asked) or waiting
 
@@ -201,7 +201,7 @@ class NamingHandler:
                     break
 
     def _there(self, one: Recorded) -> bool:
-        """Whether it may still start: whom the API server has not shown us may."""
+        """Return whether it may still start: whom the API server has not shown us may."""
         pod = self._pod(one)
         return pod is None or not pod.finished
 

@@ -43,7 +43,7 @@ def in_turn(*parts: Prepare) -> Prepare | None:
 
 
 class Slicer(Protocol):
-    """Who has a brand's cards cut into slices (``slicing.py``)."""
+    """The part that has a device type's cards cut into slices (``slicing.py``)."""
 
     def closed(self, cards: Iterable[str]) -> dict[str, str]:
         """The cards that cannot be cut, and why. Blocks, and is called from another thread."""
@@ -62,7 +62,7 @@ class Slicer(Protocol):
         ...
 
     async def keep(self) -> None:
-        """What is to be done from time to time, beside everything else, until cancelled."""
+        """Return what is to be done from time to time, beside everything else, until cancelled."""
         ...
 
     def close(self) -> None: ...
@@ -127,7 +127,7 @@ class Performer:
         return True
 
     async def settle(self, decision: Serve) -> None:
-        """What was decided is written: take it into the books, tell of it, and give the lock back."""
+        """Return what was decided is written: take it into the books, tell of it, and give the lock back."""
         self.allocator.settled(decision)
         self.own.node_changed.fire()  # what was handed out is told on the node
         for note in decision.notes:

@@ -157,7 +157,7 @@ class Plugin:
                 yield resource
 
     def _answering(self) -> NamingHandler:
-        """Who answers the kubelet, in the way that this node's runtime allows."""
+        """Return who answers the kubelet, in the way that this node's runtime allows."""
         settings, record = self._settings, partial(recorded, self._folder, self._allocator.resource)
         info = self._own.node.status.node_info if self._own.node is not None else NodeInfo()
         why = unnamed(settings, info) if self._by_name else "its cards have names of CDI devices themselves"

@@ -49,7 +49,7 @@ class ShareFiles:
 
 
 def elsewhere_than_root(folder: Path) -> bool:
-    """Whether the folder, or where it would be made, is on another file system than ``/``: in a container it is then the host's,
+    """True if the folder, or where it would be made, is on another file system than ``/``: in a container it is then the host's,
     and on a host it is ``/run``, which a boot empties. What lay in a container's own files no runtime would find."""
     there = next(path for path in (folder, *folder.parents) if path.exists())
     return there.stat().st_dev != Path("/").stat().st_dev and os.access(there, os.W_OK)

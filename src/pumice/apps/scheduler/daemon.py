@@ -88,7 +88,7 @@ class Settings(LedSettings):
     bind_concurrency: int = 32
     implicit_groups: bool = True
     names_groups: bool = False
-    """Whether Bindings name the PodGroups that a controller makes for pods that name none."""
+    """True where Bindings name the PodGroups that a controller makes for pods that name none."""
     evict_bare_pods: bool = False
     """Whether a gang that cannot be bound as a whole may also lose members that no controller makes anew."""
     events: bool = True

@@ -78,7 +78,7 @@ class StatusWriter:
     event_rate: EventRate = field(default_factory=EventRate)
     busy: Callable[[], bool] = lambda: False
     allowed: Callable[[], Awaitable[bool]] = without_election
-    """Whether this scheduler leads: nothing is written without the lease."""
+    """True where this scheduler leads: nothing is written without the lease."""
     refused: Callable[[Evict, str], None] = lambda effect, cause: None
     """Told of an eviction that the API server refuses for good."""
     shut: Callable[[OpenGate], None] = lambda effect: None

@@ -50,7 +50,7 @@ class Election:
 
     @property
     def taken(self) -> bool:
-        """Whether somebody else had it when it was last looked at."""
+        """Return whether somebody else had it when it was last looked at."""
         return self._seen[0] not in ("", self.identity)
 
     async def leads(self) -> bool:

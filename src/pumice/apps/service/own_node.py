@@ -107,7 +107,7 @@ class OwnNode:
         await watcher.watch("this node", NODES, take, field_selector=f"metadata.name={self.name}")
 
     async def _ask_for_the_untold(self) -> None:
-        """Whom a list past the watch brought, and who was gone when the watch was listed anew, the watch never tells of."""
+        """Forget pods that only a list past the watch brought, and that went before the watch was listed anew."""
         while True:
             await self._anew.wait()
             with suppress(ApiError):

@@ -23,7 +23,7 @@ _AGGREGATED: Final = "must have cluster-admin privileges to use the aggregationR
 
 @dataclass(frozen=True, slots=True)
 class Granter:
-    """Who writes, and what he may do."""
+    """The user who writes, and the rules that hold for him."""
 
     rights: Rights
     user: User
@@ -80,7 +80,7 @@ def _without_collector(value: Json) -> Json:
 
 
 def covers_all(rules: Sequence[Rule]) -> bool:
-    """Whether they allow everything, as cluster-admin does."""
+    """Return whether they allow everything, as cluster-admin does."""
     return any(covers(rule, Act("*", "*", "*")) for rule in rules) and any(covers(rule, Act("*", path="*")) for rule in rules)
 
 
@@ -91,7 +91,7 @@ def _size(rule: Rule) -> int:
 
 
 def _missing(rule: Rule, held: Sequence[Rule]) -> Iterator[str]:
-    """What of a rule is not held, a line for each resource or path with the verbs."""
+    """Return what of a rule is not held, a line for each resource or path with the verbs."""
     verbs = rule.get("verbs") or ()
     names = rule.get("resourceNames") or ()
     for group in rule.get("apiGroups") or ():

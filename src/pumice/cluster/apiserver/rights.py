@@ -138,7 +138,7 @@ def _is(subject: Mapping[str, Any], user: User, namespace: str) -> bool:
 
 
 def covers(rule: Rule, act: Act) -> bool:
-    """Whether a rule allows that; a star in the act asks for a star."""
+    """Return whether a rule allows that; a star in the act asks for a star."""
     if not _has(rule, "verbs", act.verb):
         return False
     if act.path:

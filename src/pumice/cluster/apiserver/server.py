@@ -124,7 +124,7 @@ class ApiServer:
         return response
 
     def _is_large(self, request: Request) -> bool:
-        """Whether it takes so long that others shall come between: by its body, or by the object that it is about."""
+        """Return whether it takes so long that others shall come between: by its body, or by the object that it is about."""
         if request.method == "GET":
             return False
         target = target_of(request.path)

@@ -1,4 +1,4 @@
-"""Whose turn it is: of long answers a slice at a time, of large bodies one at a time."""
+"""Turns on the event loop: long answers a slice at a time, large bodies one at a time."""
 
 from __future__ import annotations
 

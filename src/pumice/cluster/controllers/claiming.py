@@ -1,4 +1,4 @@
-"""Whose an object is: what a controller selects and nobody owns becomes its own, what it no longer selects is let go.
+"""Adoption and release: what a controller selects and nobody owns becomes its own, what it no longer selects is let go.
 
 Source: Kubernetes, pkg/controller/controller_ref_manager.go.
 """
@@ -15,7 +15,7 @@ from pumice.ports.cluster import Resource
 
 def claimed(owner: View, reference: Json, selector: Json, resource: Resource, objects: Iterable[View],
             living: Callable[[View], bool] = lambda obj: not is_deleting(obj)) -> tuple[list[Action], list[View]]:  # fmt: skip
-    """What is to be written, and those that are its own. Only what is ``living`` is adopted or let go."""
+    """Return what is to be written, and those that are its own. Only what is ``living`` is adopted or let go."""
     actions: list[Action] = []
     own: list[View] = []
     uid = owner["metadata"]["uid"]

@@ -112,7 +112,7 @@ class Cycle:
         return not self.actions.isdisjoint(MAKING_ROOM)
 
     def out_of_time(self, budgets: int = 1) -> bool:
-        """Whether it has taken as long as it may, or so many times as long."""
+        """Return whether it has taken as long as it may, or so many times as long."""
         return self.tick() - self.started > budgets * self.budget
 
     def among(self, task: Task, rows: Rows | None = None) -> Among | None:

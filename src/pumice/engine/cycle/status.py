@@ -176,7 +176,7 @@ def _spoken(text: str) -> list[str]:
 
 
 def _wordy(condition: PodGroupCondition) -> tuple[str, str, list[str]]:
-    """What a condition says but for its numbers."""
+    """Return what a condition says but for its numbers."""
     return condition.status, condition.reason, _spoken(condition.message)
 
 

@@ -25,7 +25,7 @@ class WaitingPods:
 
 
 def waiting_pods(engine: Engine, now: float) -> list[WaitingPods]:
-    """What a cycle says of all that wait. The engine should not be used further."""
+    """Return what a cycle says of all that wait. The engine should not be used further."""
     engine.cycle(now)
     return list(as_they_wait(engine))
 

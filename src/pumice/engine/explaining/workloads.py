@@ -15,7 +15,7 @@ from pumice.wire.objects import Pod
 
 @dataclass(frozen=True, slots=True)
 class WorkloadView:
-    """What one object has made. ``waiting`` is why its pods wait, to their names."""
+    """The pods that one object has made. ``waiting``: reasons, to the names of the pods that wait for them."""
 
     kind: str
     name: str
@@ -37,7 +37,7 @@ class WorkloadView:
 def explain_workload(
     engine: Engine, kind: str, name: str, pods: Sequence[Pod], groups: Sequence[str], now: float
 ) -> WorkloadView:
-    """What a cycle says of these pods and PodGroups (by key), which belong to it. The engine should not be used further."""
+    """Return the view of these pods and PodGroups (by key) after a cycle. The engine should not be used further."""
     engine.cycle(now)
     nodes, waiting, ended = dict[str, int](), dict[str, list[str]](), 0
     for pod in sorted(pods, key=lambda pod: pod.key):

@@ -230,7 +230,7 @@ class Placer:
         return False
 
     def was_asleep(self, cls: PodClass) -> bool:
-        """Whether it is asleep, and nothing has happened since that was found."""
+        """Return whether it is asleep, and nothing has happened since that was found."""
         return self._asleep.get(cls) == self._seen
 
     def reconsider(self, classes: Iterable[PodClass]) -> None:

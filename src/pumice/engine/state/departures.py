@@ -31,7 +31,7 @@ class Eviction:
 
 @dataclass(slots=True)
 class Search:
-    """What was found so far for a job of which not all pods have been tried: who shall go, and who was promised a place for it.
+    """The search so far for a job of which not all pods have been tried: who shall go, and who was promised a place for it.
     It is held on the books from cycle to cycle as if it were told, and nobody was told yet."""
 
     leaving: dict[str, str] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Search:
     claimants: list[str] = field(default_factory=list)
     action: str = ""
     known: dict[Any, Any] = field(default_factory=dict)
-    """What the search knows of the nodes, for the next cycle."""
+    """Knowledge of the nodes, for the next cycle of the search."""
 
 
 @dataclass(slots=True)
@@ -97,7 +97,7 @@ class Departures:
                 self.promises.withdraw(self.promises.kept[uid].task)
 
     def told(self, uid: str) -> Eviction | None:
-        """What is known of a pod that goes by our word; None where it is gone, or goes by another's."""
+        """Return what is known of a pod that goes by our word; None where it is gone, or goes by another's."""
         return self._evictions.get(uid)
 
     def refused(self, uid: str, now: float) -> Task | None:

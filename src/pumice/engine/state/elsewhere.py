@@ -1,4 +1,4 @@
-"""What pods hold on nodes that no queue of ours pays for: those of other schedulers, and those that were bound by hand."""
+"""Usage of nodes by pods that no queue of ours pays for: those of other schedulers, and those that were bound by hand."""
 
 from __future__ import annotations
 

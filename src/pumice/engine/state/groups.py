@@ -32,7 +32,7 @@ class Groups:
     default_queue: str = DEFAULT_QUEUE
     implicit_groups: bool = True
     names_groups: bool = False
-    """Whether Bindings name the PodGroups that a controller makes for pods that name none: one write less for each."""
+    """True where Bindings name the PodGroups that a controller makes for pods that name none: one write less for each."""
     """Whether a bare pod is scheduled at once as a group of one, before any PodGroup exists for it."""
     jobs: dict[str, Job] = field(default_factory=dict)
     queues: dict[str, QueueState] = field(default_factory=dict)

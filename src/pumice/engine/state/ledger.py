@@ -47,7 +47,7 @@ class Ledger:
     promised: dict[str, dict[str, Holding]] = field(default_factory=dict)
     terms: TermIndex = field(default_factory=TermIndex)
     _ahead: bool = False
-    """Whether ``terms`` are as they will be (``as_promised``)."""
+    """True where ``terms`` are as they will be (``as_promised``)."""
     _serial: int = 0
     _columns: dict[Request, tuple[Amounts, Amounts]] = field(default_factory=dict)
 

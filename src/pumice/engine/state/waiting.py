@@ -56,7 +56,7 @@ class Waiting:
 
     @property
     def origin(self) -> tuple[str, Reason]:
-        """What went wrong, and the pod whose own reason it is (empty: it is the whole job's)."""
+        """Return what went wrong, and the pod whose own reason it is (empty: it is the whole job's)."""
         if self._origin is None:
             self._origin = self._find()
         return self._origin

@@ -35,7 +35,7 @@ def convert_document(draft: Draft, root: yaml.Node, way: Way, *, sure: bool) -> 
 
 
 def is_volcanos(root: yaml.Node) -> bool:
-    """Whether it is of a kind that only Volcano has."""
+    """Return whether it is of a kind that only Volcano has."""
     group = word(child(root, "apiVersion")).rpartition("/")[0]
     return bool(word(child(root, "kind"))) and group.endswith(names.DOMAIN)
 

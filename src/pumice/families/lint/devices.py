@@ -21,7 +21,7 @@ NVIDIA = (names.CARDS_SECTION, "knownMigGeometries")
 
 
 def is_empty(text: str) -> bool:
-    """Whether it says nothing: no text, comments alone, ``{}``, ``null``."""
+    """Return whether it says nothing: no text, comments alone, ``{}``, ``null``."""
     try:
         return load_lined(text).value in (None, {}, "")
     except BadInput:

@@ -43,7 +43,7 @@ class Facts:
     links: bool  # whether the node says how its cards are connected
     shape: Shape = field(compare=False)
     unit: str = "MiB"
-    """What the memory of a card counts."""
+    """The unit of a card's memory."""
     read: dict[str, tuple[Any, Grant]] = field(default_factory=dict, compare=False)
     """Assignments by their text: what a pod's containers said when it was compared, and what it holds (replay.py). The shares of
     one card are most often written alike."""

@@ -71,7 +71,7 @@ def _named(ids: str | None) -> list[Card]:
 
 
 def _again(every: float | None, look: Callable[[bool], Iterator[str]], count: int | None = None) -> Iterator[str]:
-    """What a look shows, once or again and again; ``look`` is told whether it is the first."""
+    """Return what a look shows, once or again and again; ``look`` is told whether it is the first."""
     number = 0
     while True:
         yield from look(number == 0)

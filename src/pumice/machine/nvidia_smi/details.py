@@ -26,7 +26,7 @@ SECTIONS: dict[str, frozenset[str]] = {
     "PERFORMANCE": frozenset({"Performance State"}),
     "PIDS": frozenset({"Processes"}),
 }
-"""What ``-d`` can choose: titles of sections, or facts that stand by themselves."""
+"""Choices of ``-d``: titles of sections, or facts that stand by themselves."""
 
 
 def report(cards: list[Card], now: datetime, chosen: frozenset[str] = frozenset()) -> Iterator[str]:

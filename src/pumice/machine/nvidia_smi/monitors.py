@@ -67,7 +67,7 @@ GROUPS: dict[str, tuple[Column, ...]] = {
     ),
     "m": (Column("fb", "MB", _used), Column("bar1", "MB", _bar1), Column("ccpm", "MB", lambda card: 0)),
 }  # fmt: skip
-"""What ``dmon -s`` chooses from."""
+"""Choices of ``dmon -s``."""
 
 
 def cards_once(cards: Sequence[Card], groups: str, heading: bool) -> Iterator[str]:

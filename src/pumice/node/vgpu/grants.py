@@ -56,6 +56,6 @@ def granted(
 
 
 def goes_first(pod: NodePod, container: Container) -> bool:
-    """Whether its launches may make those of less important pods wait: its variable asks for it (spec nvidia-device-plugin 12.5),
+    """True if its launches may make those of less important pods wait: its variable asks for it (spec nvidia-device-plugin 12.5),
     and a PriorityClass above 0 grants it, for whoever writes a pod writes the variable as well."""
     return (container.env_value(variables.TASK_PRIORITY) or "").strip() == "0" and pod.priority > 0

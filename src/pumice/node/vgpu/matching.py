@@ -127,7 +127,7 @@ class Matcher:
         return self._next([pod], count, held)
 
     def of(self, pod: NodePod, name: str) -> Work | Broken:
-        """What one container of this pod waits for, of which the kubelet has said that it has devices. Its containers may come in
+        """Return the work for one container of this pod, to which the kubelet has given devices. Its containers may come in
         any order, and more than once."""
         notes, counts = pod.annotations, self._counts(pod)
         if notes.get(names.VGPU_NODE) != self._node:

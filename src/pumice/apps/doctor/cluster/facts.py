@@ -68,7 +68,7 @@ class ClusterFacts:
 
     @property
     def in_one_process(self) -> bool:
-        """Whether this is a cluster of ``pumice up``, whose daemons are tasks of its own process and no pods. With ``--bare`` it
+        """True in a cluster of ``pumice up``, whose daemons are tasks of its own process and no pods. With ``--bare`` it
         has none, and no configuration of theirs."""
         told = self.scheduler_conf is not None and self.scheduler_conf.text is not None
         return told and self.kubernetes.endswith("+pumice") and not any(

@@ -264,7 +264,7 @@ def _remove(value: Any, paths: FieldSet, shape: Shape) -> None:
 
 
 def _container(value: Any, path: Path, shape: Shape, known: dict[int, dict[str | None, Any]]) -> tuple[Any, Shape] | None:
-    """What lies at the path, and its shape. ``known``: items of lists by their steps."""
+    """Return what lies at the path, and its shape. ``known``: items of lists by their steps."""
     for step in path:
         if step.startswith("f:"):
             if not isinstance(value, dict) or step[2:] not in value:

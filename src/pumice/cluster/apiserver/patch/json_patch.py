@@ -49,7 +49,7 @@ def _longest_list(document: Any, operation: dict[str, Any]) -> int:
 
 
 def _look(document: Any, path: list[str]) -> Any:
-    """What is there, or None; the operation itself says what is wrong."""
+    """Return what is there, or None; the operation itself says what is wrong."""
     try:
         return _get(document, path)
     except ApiFailure:

@@ -33,7 +33,7 @@ _LOOKED_THROUGH: Final = 3000
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What the labels of a namespace say, and what is wrong with them."""
+    """The levels that the labels of a namespace set, and the errors in them."""
 
     enforce: Standard = ANYTHING
     warn: Standard = ANYTHING
@@ -93,7 +93,7 @@ def _judge(backend: Backend, write: Write, options: WriteOptions, pod: Json, *, 
 
 
 def _significant(pod: Json, old: Json) -> bool:
-    """Whether an update may change what the standards say: all else that they look at is fixed from the start."""
+    """Return whether an update may change what the standards say: all else that they look at is fixed from the start."""
     spec, before = pod["spec"], old["spec"]
     for kind in ("containers", "initContainers"):
         now, then = spec.get(kind) or [], before.get(kind) or []

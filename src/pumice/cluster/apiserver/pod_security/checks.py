@@ -1,4 +1,4 @@
-"""What the Pod Security Standards look at, one function a rule: pod in, refusal out.
+"""Rules of the Pod Security Standards, one function each: pod in, refusal out.
 
 Rules and words: k8s.io/pod-security-admission 0.36, policy/check_*.go.
 """
@@ -271,7 +271,7 @@ def but_windows(check: Check) -> Check:
 
 
 def but_own_users(check: Check) -> Check:
-    """Who is root in a user namespace of the pod's own is nobody outside."""
+    """Return who is root in a user namespace of the pod's own is nobody outside."""
     return partial(_unless, check, lambda spec: spec.get("hostUsers") is False)
 
 

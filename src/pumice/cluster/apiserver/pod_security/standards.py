@@ -72,7 +72,7 @@ class Standard:
         return f"{self.level}:{'latest' if self.minor is None else f'v1.{self.minor}'}"
 
     def refusals(self, metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> list[Refusal]:
-        """What a pod violates."""
+        """Return what a pod violates."""
         made = _checks(self.level, LATEST if self.minor is None else min(self.minor, LATEST))
         return [refused for check in made if (refused := check(metadata, spec)) is not None]
 

@@ -63,7 +63,7 @@ class Search:
         self._rest.reverse()
 
     def may_be_cheaper(self) -> bool:
-        """Whether what any set costs at least is less than the one that is known."""
+        """Return whether what any set costs at least is less than the one that is known."""
         least = min((unit.highest for unit in self.units), default=0)
         return self._least(0, list(self.short), Cost(0, least, 0, 0, 0, 0)) < self.cost
 
@@ -112,13 +112,13 @@ class Search:
             self._extend(at + 1, more, left, mine)
 
     def _least(self, at: int, short: list[int], cost: Cost) -> Cost:
-        """What a set costs at least that has these and some of the units from there on."""
+        """Return what a set costs at least that has these and some of the units from there on."""
         _, most, total, freed = self._rest[at]
         more = max((-(-missing // max(one, 1)) for missing, one in zip(short, most, strict=True) if missing > 0), default=0)
         return cost._replace(total=cost.total + more * total, freed=cost.freed + more * freed) if more else cost
 
     def _settled(self, some: list[Unit]) -> bool:
-        """Whether nothing that has these, and more, need be looked at."""
+        """Return whether nothing that has these, and more, need be looked at."""
         pods = sum(len(unit.pods) for unit in some)
         self._looks -= pods // 4
         cost = self.asked.cost(some)

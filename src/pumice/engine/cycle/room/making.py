@@ -59,7 +59,7 @@ class Making:
         self._began = self.cycle.tick()
 
     def out_of_time(self) -> bool:
-        """Whether the cycle's time is over. However long others took, half of it may be spent here."""
+        """Return whether the cycle's time is over. However long others took, half of it may be spent here."""
         return self.cycle.out_of_time() and self.cycle.tick() - self._began > self.cycle.budget / 2
 
     def for_job(self, job: Job, tasks: list[Task]) -> Trial:

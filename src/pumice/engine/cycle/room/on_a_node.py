@@ -67,7 +67,7 @@ class NodeSearch:
     _going: list[str] = field(default_factory=list)
     _known: dict[frozenset[str], bool] = field(default_factory=dict)
     _filtered: bool = False
-    """Whether more than resources and cards stands in the way."""
+    """True where more than resources and cards stands in the way."""
 
     @property
     def claimant(self) -> Task:
@@ -107,7 +107,7 @@ class NodeSearch:
         return self.placer.state.ledger.table.name(self.row)
 
     def _refused(self) -> bool:
-        """Whether a filter refuses the node once those who leave it already are gone."""
+        """Return whether a filter refuses the node once those who leave it already are gone."""
         placer, cls = self.placer, self.claimant.cls
         constrained = placer.framework.constrains(placer.state, cls)
         return constrained and bool(placer.refused_in_future(cls, np.array([self.row], np.intp)).any())
@@ -122,7 +122,7 @@ class NodeSearch:
         return self.prices.cost(units)
 
     def fits(self, units: Sequence[Unit]) -> bool:
-        """Whether the claimant would fit without them, as far as it matters who goes."""
+        """Return whether the claimant would fit without them, as far as it matters who goes."""
         if not self._enough(units):
             return False
         if not self.claimant.cls.asks and not self._filtered:

@@ -14,16 +14,16 @@ from pumice.engine.cycle.room.victims import Cost, Unit
 
 
 class Asked(Protocol):
-    """What is asked about a set of units of one node."""
+    """Questions about a set of units of one node."""
 
     def fits(self, units: Sequence[Unit]) -> bool:
-        """Whether the claimant would fit without them."""
+        """Return whether the claimant would fit without them."""
 
     def coherent(self, units: Sequence[Unit]) -> bool:
-        """Whether no gang falls by what is taken of it pod by pod."""
+        """Return whether no gang falls by what is taken of it pod by pod."""
 
     def agreed(self, units: Sequence[Unit]) -> bool:
-        """Whether that is so, and the plugins let all of them go together."""
+        """Return whether that is so, and the plugins let all of them go together."""
 
     def spared(self, units: Sequence[Unit]) -> Sequence[Unit]:
         """Those by whom the plugins mind, in the order of the units."""

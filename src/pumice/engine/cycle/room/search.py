@@ -30,7 +30,7 @@ there may be one that is a little cheaper."""
 
 Numbers = NDArray[np.int64]
 Entry = tuple[Cost, int, int]
-"""What room costs, the place in the order of names, and the row."""
+"""The cost of room, the place in the order of names, and the row."""
 MUCH: Final = 2**45
 
 
@@ -134,7 +134,7 @@ class Order:
 
 
 def _least_costs(scope: Scope, placer: Placer, claim: Claim, rows: Rows) -> Iterable[Entry]:
-    """What room costs at least, for rows where there may be some."""
+    """Return what room costs at least, for rows where there may be some."""
     occupants = placer.occupants
     asked = _asked(scope, placer, claim.task, rows)
     rows, asked = rows[asked.any(axis=1)], asked[asked.any(axis=1)]

@@ -44,7 +44,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What pods cost. ``broken``: the uids of those who go beyond what PodDisruptionBudgets allow, where that is a cost."""
+    """The cost of pods. ``broken``: the uids of those who go beyond what PodDisruptionBudgets allow, where that is a cost."""
 
     state: State
     broken: Callable[[Sequence[Task]], Collection[str]]
