@@ -91,7 +91,7 @@ def wanted(text: str | None, parser: argparse.ArgumentParser) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", metavar="NAMES", help="some of E0 to E14, with commas")
+    parser.add_argument("--only", metavar="NAMES", help="some of E0 to E15, with commas")
     parser.add_argument("--minutes", type=float, default=MINUTES, help="for all of them together (%(default)s)")
     parser.add_argument(
         "--quick", action="store_true", help="short runs on a real card too: to see whether all of it works"

@@ -36,7 +36,7 @@ PREDEFINED = {
 
 
 def test_every_experiment_of_the_programme_is_there_in_order() -> None:
-    assert list(EXPERIMENTS) == [f"E{number}" for number in range(15)]
+    assert list(EXPERIMENTS) == [f"E{number}" for number in range(16)]
 
 
 @pytest.mark.parametrize("text", [kernels.CHAIN, kernels.READ, SPIN.decode()], ids=["chain", "read", "burn"])
