@@ -21,7 +21,7 @@ def never(task: Task) -> bool:
 class Waiting:
     """The reasons of one job as its books stand now; made afresh by whoever renders them."""
 
-    __slots__ = ("_origin", "_text", "job", "refusal")
+    __slots__ = ("_origin", "_text", "_whole", "job", "refusal")
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -29,6 +29,7 @@ class Waiting:
         if job.group is None and not job.implicit:
             self.refusal = by_gang(f"PodGroup {job.key} does not exist")
         self._origin: tuple[str, Reason] | None = None
+        self._whole: Reason | None = None
         self._text = ""
 
     def of(self, task: Task) -> Reason:
@@ -47,8 +48,11 @@ class Waiting:
     @property
     def whole(self) -> Reason:
         """The one reason that stands for the job: that of ``origin``, else that of a pod which would have a place, or is held."""
-        if self.origin[1] is not UNTRIED:
-            return self.origin[1]
+        if self._whole is None:
+            self._whole = self.origin[1] if self.origin[1] is not UNTRIED else self._of_the_others()
+        return self._whole
+
+    def _of_the_others(self) -> Reason:
         pending = self.job.pending.values()
         other = _first(task for task in pending if task.trial is not None) or _first(pending)
         held = other is not None and (other.trial is not None or (other.gated and not other.awaits_queue))
