@@ -33,7 +33,7 @@ FLOOR = 5
 
 
 def _floor(seat: Seat) -> int:
-    """Return what it was granted is guaranteed."""
+    """Return the percent of its cards' time that a held-back container keeps: its core limit, else ``FLOOR``."""
     return min((device.cores for device in seat.devices if device.cores > 0), default=FLOOR)
 
 
@@ -112,8 +112,8 @@ class FeedbackRounds:
                 log.warning("no feedback: %s", error)
 
     def _beat(self, path: Path, every: float | None, floor: int = 0) -> None:
-        """Return who waits hears that the monitor lives, and goes on by itself otherwise: on its limits page, which leaves it its
-        floor, or in its region."""
+        """Tell a container that is held back that the monitor lives, else it goes on by itself: on its limits page, which leaves
+        it its floor, or in its region."""
         hold_back(path, floor, every or self._every)
         with contextlib.suppress(Unavailable):
             write_pulse(path, every)

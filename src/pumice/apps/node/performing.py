@@ -62,7 +62,7 @@ class Slicer(Protocol):
         ...
 
     async def keep(self) -> None:
-        """Return what is to be done from time to time, beside everything else, until cancelled."""
+        """Do what is due from time to time, beside everything else, until cancelled."""
         ...
 
     def close(self) -> None: ...
@@ -127,7 +127,7 @@ class Performer:
         return True
 
     async def settle(self, decision: Serve) -> None:
-        """Return what was decided is written: take it into the books, tell of it, and give the lock back."""
+        """Take a decision that is written into the books, tell of it, and give the lock back."""
         self.allocator.settled(decision)
         self.own.node_changed.fire()  # what was handed out is told on the node
         for note in decision.notes:

@@ -8,6 +8,32 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 
+class Line:
+    """Waiters by user: users come one after the other, and so do the waiters of each."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+
+    def join(self, user: str) -> asyncio.Future[None]:
+        """Return the future that is done when it is this waiter's turn."""
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(user, deque()).append(turn)
+        return turn
+
+    def call_next(self) -> bool:
+        """Call up the next one that was not cancelled. False where nobody waits."""
+        while self._waiting:
+            user = next(iter(self._waiting))
+            line = self._waiting.pop(user)
+            turn = line.popleft()
+            if line:
+                self._waiting[user] = line  # behind all others
+            if not turn.done():
+                turn.set_result(None)
+                return True
+        return False
+
+
 class Turns:
     """One slice in each turn of the event loop, however many long answers are under way, so that what is short waits for one
     slice. Users come one after the other, and so do the answers of each.
@@ -17,32 +43,22 @@ class Turns:
 
     def __init__(self, rests: float = 0.0) -> None:
         self._rests = rests
-        self._lines: dict[str, deque[asyncio.Future[None]]] = {}
+        self._line = Line()
         self._going = False
 
     async def mine(self, user: str) -> None:
         """Returns when it is the turn of this one; it lasts until the caller awaits something that is not there yet."""
-        loop = asyncio.get_running_loop()
-        turn = loop.create_future()
-        self._lines.setdefault(user, deque()).append(turn)
+        turn = self._line.join(user)
         if not self._going:
             self._going = True
-            loop.call_soon(self._next)
+            asyncio.get_running_loop().call_soon(self._next)
         await turn
 
     def _next(self) -> None:
-        while self._lines:
-            user = next(iter(self._lines))
-            line = self._lines.pop(user)
-            turn = line.popleft()
-            if line:
-                self._lines[user] = line  # behind all others
-            if not turn.done():  # it may have been cancelled
-                turn.set_result(None)
-                loop = asyncio.get_running_loop()
-                loop.call_soon(self._rest, loop.time())
-                return
-        self._going = False
+        self._going = self._line.call_next()
+        if self._going:
+            loop = asyncio.get_running_loop()
+            loop.call_soon(self._rest, loop.time())
 
     def _rest(self, began: float) -> None:
         loop = asyncio.get_running_loop()
@@ -53,14 +69,13 @@ class OneAtATime:
     """Work of which one piece is under way. Users come one after the other, and so does what each of them wants done."""
 
     def __init__(self) -> None:
-        self._lines: dict[str, deque[asyncio.Future[None]]] = {}
+        self._line = Line()
         self._busy = False
 
     @asynccontextmanager
     async def turn(self, user: str) -> AsyncIterator[None]:
         if self._busy:
-            turn = asyncio.get_running_loop().create_future()
-            self._lines.setdefault(user, deque()).append(turn)
+            turn = self._line.join(user)
             try:
                 await turn
             except asyncio.CancelledError:
@@ -75,13 +90,4 @@ class OneAtATime:
 
     def _next(self) -> None:
         """The next one is busy from now on: nobody comes between."""
-        while self._lines:
-            user = next(iter(self._lines))
-            line = self._lines.pop(user)
-            turn = line.popleft()
-            if line:
-                self._lines[user] = line  # behind all others
-            if not turn.done():
-                turn.set_result(None)
-                return
-        self._busy = False
+        self._busy = self._line.call_next()

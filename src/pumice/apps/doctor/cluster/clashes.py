@@ -103,7 +103,7 @@ def plugins(facts: ClusterFacts) -> Iterator[Finding]:
 
 
 def _all_known(facts: ClusterFacts) -> bool:
-    """Return whether who is not found is not there."""
+    """Return whether all that would be found was listed, so that what is not found is not there."""
     return not facts.in_one_process and not any(facts.unread.get(plural) for plural in WORKLOADS)
 
 

@@ -271,7 +271,7 @@ def but_windows(check: Check) -> Check:
 
 
 def but_own_users(check: Check) -> Check:
-    """Return who is root in a user namespace of the pod's own is nobody outside."""
+    """Return the check for pods without a user namespace of their own: in one, root is nobody outside."""
     return partial(_unless, check, lambda spec: spec.get("hostUsers") is False)
 
 
