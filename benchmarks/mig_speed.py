@@ -24,7 +24,7 @@ from kit.results import arguments, save
 from pumice.engine.engine import Engine
 from pumice.engine.explaining.explain import explain
 from pumice.engine.explaining.what_if import EngineWhatIf
-from pumice.engine.state.holdings import Holding
+from pumice.engine.state.ledger import Holding
 from pumice.families.explain import changes
 from pumice.wire import names, volcano
 from pumice.wire.objects import Pod, convert

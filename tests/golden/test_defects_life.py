@@ -10,7 +10,7 @@ from kit.defect_world import VGPU, binds, bound, conf, engine, ledger, mig_node,
 from kit.device_world import card, limits, pod_of, vgpu_node
 
 from pumice.engine.effects import Bind
-from pumice.engine.state.holdings import Hold
+from pumice.engine.state.ledger import Hold
 from pumice.families.settings import settings_from
 from pumice.model.refusal import Refusal
 from pumice.wire import names
