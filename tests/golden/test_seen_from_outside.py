@@ -54,8 +54,8 @@ from pumice.engine.explaining.queues import QueueView
 from pumice.engine.explaining.room import RoomView
 from pumice.engine.explaining.waiting import WaitingPods
 from pumice.engine.explaining.workloads import WorkloadView
-from pumice.families.convert import Converted
-from pumice.families.lint import Finding
+from pumice.devices.convert import Converted
+from pumice.devices.lint import Finding
 from pumice.model.cards import Piece
 from pumice.model.refusal import CardMisfit, Misfit
 from pumice.wire.scheduler_words import ACTIONS, PLUGIN_ARGUMENTS, SWITCHES, TOP
