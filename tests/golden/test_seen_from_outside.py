@@ -49,13 +49,13 @@ from pumice.cli.output import Output
 from pumice.cli.replay import app as replay_app
 from pumice.cli.short_forms import APPS
 from pumice.cli.vgpu import app as vgpu_app
+from pumice.devices.convert import Converted
+from pumice.devices.lint import Finding
 from pumice.engine.explaining.groups import GroupView
 from pumice.engine.explaining.queues import QueueView
 from pumice.engine.explaining.room import RoomView
 from pumice.engine.explaining.waiting import WaitingPods
 from pumice.engine.explaining.workloads import WorkloadView
-from pumice.devices.convert import Converted
-from pumice.devices.lint import Finding
 from pumice.model.cards import Piece
 from pumice.model.refusal import CardMisfit, Misfit
 from pumice.wire.scheduler_words import ACTIONS, PLUGIN_ARGUMENTS, SWITCHES, TOP
