@@ -76,12 +76,12 @@ HELD_IN_VARIABLES = {
 DAEMONS = [
     ("volcano.yml", "volcano-scheduler", ["apps.scheduler.daemon"]),
     ("volcano.yml", "volcano-controllers", ["apps.controller.daemon", "apps.controller.commands"]),
-    ("volcano-vgpu-device-plugin.yml", "volcano-device-plugin", ["apps.node.vgpu_plugin"]),
+    ("volcano-vgpu-device-plugin.yml", "volcano-device-plugin", ["devices.nvidia_vgpu.plugin.daemon"]),
     ("volcano-vgpu-device-plugin.yml", "volcano-vgpu-monitor", ["apps.monitor.daemon"]),
-    ("volcano-vgpu-device-plugin-mig.yml", "volcano-device-plugin-mig", ["apps.node.vgpu_plugin"]),
-    ("volcano-device-plugin.yml", "volcano-device-plugin", ["apps.node.gpushare_plugin"]),
-    ("ascend-device-plugin.yml", "hami-ascend", ["apps.node.ascend_plugin"]),
-    ("ascend-mindcluster-plugin.yml", "ascend-mindcluster", ["apps.node.mindcluster_plugin"]),
+    ("volcano-vgpu-device-plugin-mig.yml", "volcano-device-plugin-mig", ["devices.nvidia_vgpu.plugin.daemon"]),
+    ("volcano-device-plugin.yml", "volcano-device-plugin", ["devices.nvidia_gpushare.plugin.daemon"]),
+    ("ascend-device-plugin.yml", "hami-ascend", ["devices.ascend_hami.plugin.daemon"]),
+    ("ascend-mindcluster-plugin.yml", "ascend-mindcluster", ["devices.ascend_mindcluster.plugin.daemon"]),
 ]
 """Manifest, service account, modules."""
 
@@ -96,7 +96,7 @@ def modules_of(daemons: list[str]) -> list[ModuleType]:
             found[name] = importlib.import_module(name)
             nodes = ast.walk(ast.parse(inspect.getsource(found[name])))
             imported = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
-            waiting += [module for module in imported if module.startswith("pumice.apps.")]
+            waiting += [module for module in imported if module.startswith("pumice.apps.") or ".plugin." in module]
     return list(found.values())
 
 

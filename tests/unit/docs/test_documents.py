@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pumice.admission.rules import RULES
-from pumice.families.card_policies import POLICIES
+from pumice.devices.card_policies import POLICIES
 
 ROOT = Path(__file__).parents[3]
 PACKAGE = ROOT / "src" / "pumice"

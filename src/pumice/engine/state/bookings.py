@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from sys import intern
 
+from pumice.devices.protocol import NO_MARKS, Family
 from pumice.engine.state.bearers import Bearers
 from pumice.engine.state.classes import Classes, Kind
 from pumice.engine.state.jobs import Task
@@ -21,7 +22,6 @@ from pumice.engine.state.queues import Charges
 from pumice.engine.state.scheduling_queue import Agenda
 from pumice.engine.state.tasks import DONE_STATUSES, Status
 from pumice.engine.state.terms import Features
-from pumice.families.protocol import NO_MARKS, Family
 from pumice.model.cards import Grant
 from pumice.model.refusal import Refusal
 from pumice.wire import kubernetes, names

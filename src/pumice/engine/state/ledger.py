@@ -18,11 +18,11 @@ from enum import IntEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pumice.devices.protocol import NO_MARKS, Family, Marks
 from pumice.engine.state.cards import DeviceTable
 from pumice.engine.state.nodes import NodeTable
 from pumice.engine.state.resources import Request, repack
 from pumice.engine.state.terms import Features, TermIndex
-from pumice.families.protocol import NO_MARKS, Family, Marks
 from pumice.model.cards import Grant
 from pumice.model.refusal import Refusal
 from pumice.wire.objects import Node

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
+from pumice.devices.protocol import Family
+from pumice.devices.settings import Settings
 from pumice.engine.state.bearers import Bearers, Versions
 from pumice.engine.state.bookings import Bookings
 from pumice.engine.state.budgets import Budgets, Quotas
@@ -22,8 +24,6 @@ from pumice.engine.state.pods import Elsewhere, Pods
 from pumice.engine.state.queues import Charges
 from pumice.engine.state.scheduling_queue import Agenda
 from pumice.engine.state.volumes import Volumes
-from pumice.families.protocol import Family
-from pumice.families.settings import Settings
 from pumice.wire.names import DEFAULT_QUEUE, SCHEDULER_NAME
 
 

@@ -9,10 +9,10 @@ from typing import Final
 
 from msgspec import Struct
 
+from pumice.devices.protocol import NO_MARKS, Marks
 from pumice.engine.state.classes import PodClass
 from pumice.engine.state.resources import Request, Vector
 from pumice.engine.state.terms import Features
-from pumice.families.protocol import NO_MARKS, Marks
 from pumice.wire.duration import parse_duration
 from pumice.wire.names import COOLDOWN_TIME, PREEMPTABLE, REVOCABLE_ZONE
 from pumice.wire.objects import Pod
