@@ -26,8 +26,8 @@ from pumice.adapters.kube import Access, KubeClient
 from pumice.apps.scheduler import daemon as scheduler
 from pumice.cluster import first_objects
 from pumice.cluster.spec import uniform
+from pumice.devices.nvidia_vgpu.node.hollow import facts, hollow_node
 from pumice.machine import machine_of
-from pumice.node.vgpu.hollow import facts, hollow_node
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError, Json
 from pumice.wire.kinds import EVENTS, NODES, PODS

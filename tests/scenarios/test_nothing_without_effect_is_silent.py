@@ -21,9 +21,9 @@ from kit.virtual_time import VirtualClock, run_virtually
 from pumice.apps.scheduler.daemon import Settings
 from pumice.cli import main as cli
 from pumice.cli.upstream_flags import unkept
+from pumice.devices.lint import lint_files
 from pumice.engine.cycle.actions import ACTIONS
 from pumice.engine.plugins.registry import PLUGINS
-from pumice.families.lint import lint_files
 from pumice.model.errors import BadInput
 from pumice.wire import kinds, names, volcano
 from pumice.wire import scheduler_words as grammar

@@ -77,12 +77,12 @@ HELD_IN_VARIABLES = {
 DAEMONS = [
     ("volcano.yml", "volcano-scheduler", ["pumice.apps.scheduler.daemon"]),
     ("volcano.yml", "volcano-controllers", ["pumice_jobs.apps.controller.daemon", "pumice_jobs.apps.controller.commands"]),
-    ("volcano-vgpu-device-plugin.yml", "volcano-device-plugin", ["pumice.apps.node.vgpu_plugin"]),
+    ("volcano-vgpu-device-plugin.yml", "volcano-device-plugin", ["pumice.devices.nvidia_vgpu.plugin.daemon"]),
     ("volcano-vgpu-device-plugin.yml", "volcano-vgpu-monitor", ["pumice.apps.monitor.daemon"]),
-    ("volcano-vgpu-device-plugin-mig.yml", "volcano-device-plugin-mig", ["pumice.apps.node.vgpu_plugin"]),
-    ("volcano-device-plugin.yml", "volcano-device-plugin", ["pumice.apps.node.gpushare_plugin"]),
-    ("ascend-device-plugin.yml", "hami-ascend", ["pumice.apps.node.ascend_plugin"]),
-    ("ascend-mindcluster-plugin.yml", "ascend-mindcluster", ["pumice.apps.node.mindcluster_plugin"]),
+    ("volcano-vgpu-device-plugin-mig.yml", "volcano-device-plugin-mig", ["pumice.devices.nvidia_vgpu.plugin.daemon"]),
+    ("volcano-device-plugin.yml", "volcano-device-plugin", ["pumice.devices.nvidia_gpushare.plugin.daemon"]),
+    ("ascend-device-plugin.yml", "hami-ascend", ["pumice.devices.ascend_hami.plugin.daemon"]),
+    ("ascend-mindcluster-plugin.yml", "ascend-mindcluster", ["pumice.devices.ascend_mindcluster.plugin.daemon"]),
 ]
 """Manifest, service account, modules."""
 
@@ -97,7 +97,7 @@ def modules_of(daemons: list[str]) -> list[ModuleType]:
             found[name] = importlib.import_module(name)
             nodes = ast.walk(ast.parse(inspect.getsource(found[name])))
             imported = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
-            waiting += [module for module in imported if module.startswith(("pumice.apps.", "pumice_jobs.apps."))]
+            waiting += [module for module in imported if ".apps." in module or ".plugin." in module]
     return list(found.values())
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pumice.families.card_policies import POLICIES
+from pumice.devices.card_policies import POLICIES
 from pumice_jobs.admission.rules import RULES
 
 ROOT = Path(__file__).parents[3]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from sys import intern
 
+from pumice.devices.protocol import NO_MARKS, Family
 from pumice.engine.state.agenda import Agenda
 from pumice.engine.state.assignment_cache import AssignmentCache
 from pumice.engine.state.bearers import Bearers
@@ -19,7 +20,6 @@ from pumice.engine.state.nodes import node_bytes
 from pumice.engine.state.promises import Promises
 from pumice.engine.state.reports import Reports
 from pumice.engine.state.statuses import DONE_STATUSES, Status
-from pumice.families.protocol import NO_MARKS, Family
 from pumice.model.cards import Grant
 from pumice.model.refusal import Refusal
 from pumice.wire import names

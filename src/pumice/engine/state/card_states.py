@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.devices.protocol import Columns
 from pumice.engine.state.device_table import CardFacts, CardUse
-from pumice.families.protocol import Columns
 
 State = tuple[tuple[CardFacts, ...], tuple[CardUse, ...]]
 """Everything of a node's cards that the arrays hold, hashable."""

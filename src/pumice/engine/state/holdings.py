@@ -6,9 +6,9 @@ from enum import IntEnum
 
 from msgspec import Struct
 
+from pumice.devices.protocol import NO_MARKS, Marks
 from pumice.engine.state.features import Features
 from pumice.engine.state.resources import Request
-from pumice.families.protocol import NO_MARKS, Marks
 from pumice.model.cards import Grant
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from pumice.devices.protocol import Family, Marks
 from pumice.engine.state.cards import DeviceTable
 from pumice.engine.state.features import Features
 from pumice.engine.state.holdings import GOING, LEAVING, Hold, Holding, Receipt
@@ -23,7 +24,6 @@ from pumice.engine.state.interning import repack
 from pumice.engine.state.nodes import NodeTable
 from pumice.engine.state.resources import Request
 from pumice.engine.state.terms import TermIndex
-from pumice.families.protocol import Family, Marks
 from pumice.model.cards import Grant
 from pumice.model.refusal import Refusal
 from pumice.wire.objects import Node

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from pumice.devices.protocol import Marks, WithoutConstraints
 from pumice.engine.state.device_table import NodeDevices
-from pumice.families.protocol import Marks, WithoutConstraints
 
 
 class NamedNodes:

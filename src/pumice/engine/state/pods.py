@@ -8,6 +8,7 @@ from sys import intern
 
 from msgspec.structs import replace
 
+from pumice.devices.protocol import NO_MARKS
 from pumice.engine.state.agenda import Agenda
 from pumice.engine.state.bearers import Versions
 from pumice.engine.state.bookings import Bookings
@@ -24,7 +25,6 @@ from pumice.engine.state.promises import Promises
 from pumice.engine.state.statuses import DONE_STATUSES, Status, task_status
 from pumice.engine.state.tasks import name_index
 from pumice.engine.state.yielding import yielding
-from pumice.families.protocol import NO_MARKS
 from pumice.wire.kubernetes import DEVICES_REFUSED
 from pumice.wire.names import QUEUE_GATE, QUEUE_NAME, TASK_PRIORITY, TASK_SPEC
 from pumice.wire.objects import Pod

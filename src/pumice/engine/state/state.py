@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
+from pumice.devices.protocol import Family
+from pumice.devices.settings import Settings
 from pumice.engine.state.agenda import Agenda
 from pumice.engine.state.bearers import Bearers, Versions
 from pumice.engine.state.bookings import Bookings
@@ -26,8 +28,6 @@ from pumice.engine.state.promises import Promises
 from pumice.engine.state.quotas import Quotas
 from pumice.engine.state.reservations import Reservations
 from pumice.engine.state.volumes import Volumes
-from pumice.families.protocol import Family
-from pumice.families.settings import Settings
 from pumice.wire.names import DEFAULT_QUEUE, SCHEDULER_NAME
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from pumice.devices.protocol import NO_MARKS, Marks
 from pumice.engine.state.classes import PodClass
 from pumice.engine.state.features import Features
 from pumice.engine.state.reason import Reason
 from pumice.engine.state.resources import Request, Vector
 from pumice.engine.state.statuses import Status
 from pumice.engine.state.yielding import USUAL, Yielding
-from pumice.families.protocol import NO_MARKS, Marks
 from pumice.wire.objects import Pod
 
 
