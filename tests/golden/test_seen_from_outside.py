@@ -47,7 +47,6 @@ from pumice.cli.flags import Command
 from pumice.cli.local_view import as_json as share_json
 from pumice.cli.output import Output
 from pumice.cli.replay import app as replay_app
-from pumice.cli.short_forms import APPS
 from pumice.cli.vgpu import app as vgpu_app
 from pumice.devices.convert import Converted
 from pumice.devices.lint import Finding
@@ -59,6 +58,7 @@ from pumice.engine.explaining.workloads import WorkloadView
 from pumice.model.cards import Piece
 from pumice.model.refusal import CardMisfit, Misfit
 from pumice.wire.scheduler_words import ACTIONS, PLUGIN_ARGUMENTS, SWITCHES, TOP
+from pumice_jobs.cli.short_forms import APPS
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent / "outside"
