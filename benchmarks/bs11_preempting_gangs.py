@@ -22,7 +22,7 @@ from kit.results import arguments
 from benchmarks.bs8_preempt import CARD, CONF, HIGH, Cluster
 from benchmarks.goals import goals_of
 from benchmarks.report import conclude
-from pumice.engine.effects import Bind, Effect, Evict, Nominate
+from pumice.effects.vocabulary import Bind, Effect, Evict, Nominate
 from pumice.engine.engine import Engine
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf

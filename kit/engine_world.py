@@ -19,7 +19,7 @@ from kit.objects import queue
 from kit.scheduler_confs import conf, sharing
 from pumice.cluster.first_objects import SCHEDULER_CONF
 from pumice.devices.protocol import Family
-from pumice.engine.effects import (
+from pumice.effects.vocabulary import (
     Bind,
     Effect,
     Event,

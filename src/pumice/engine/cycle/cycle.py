@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
+from pumice.effects.vocabulary import Effect
 from pumice.engine.cycle.statement import Statement
-from pumice.engine.effects import Effect
 from pumice.engine.framework import Framework
 from pumice.engine.placing.among import Among, among
 from pumice.engine.placing.placer import Placer

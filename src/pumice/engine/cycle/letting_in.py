@@ -6,8 +6,8 @@ cluster autoscaler would bring nodes for it. What a pod asks for is kept for it 
 
 from __future__ import annotations
 
+from pumice.effects.vocabulary import OpenGate
 from pumice.engine.cycle.cycle import Cycle
-from pumice.engine.effects import OpenGate
 from pumice.engine.state.jobs import Job, Task
 from pumice.engine.state.resources import Vector
 from pumice.engine.state.tasks import by_queue

@@ -9,10 +9,11 @@ from typing import TypeVar
 
 from pumice.apps.node.written_node import WrittenNode
 from pumice.apps.service.worker import Worker
+from pumice.effects.vocabulary import Event
 from pumice.model.errors import Unavailable
 from pumice.node.cutting.cutter import Cutter, Given
 from pumice.node.cutting.owners import Owners
-from pumice.node.effects import EndPod, Tell
+from pumice.node.effects import EndPod
 from pumice.node.pods import Held
 from pumice.node.protocol import Conflict, Cut, Serve
 from pumice.ports.cards import CardFacts
@@ -81,19 +82,18 @@ class Slicing:
         except ApiError as error:
             log.warning("pod %s/%s could not be failed, and is tried again at the next start: %s", pod.namespace, pod.name, error)
             return
-        await self._own.perform(Tell.of_pod(pod, GONE, message))
+        await self._own.perform(Event.on_pod(pod, "Warning", GONE, message))
 
     async def _ask(self) -> None:
         self.look()
         self._owners.ask(await asyncio.to_thread(self._held))
 
-    def _told(self, wanted: Cut, given: Given) -> Tell:
+    def _told(self, wanted: Cut, given: Given) -> Event:
         made, removed = (", ".join(str(place) for place in places) for places in (given.made, given.removed))
         text = "; ".join(part for part in (made and f"cut {made}", removed and f"removed {removed}") if part)
         card = ", ".join(dict.fromkeys(place.card for place in wanted.places))
         log.info("card %s for pod=%s: %s", card, wanted.pod.key, text)
-        return Tell("Node", "", self._own.name, self._own.name, "MIGRecut",
-                    f"card {card} for pod {wanted.pod.key}: {text}", warning=False)  # fmt: skip
+        return Event.on_node(self._own.name, "Normal", "MIGRecut", f"card {card} for pod {wanted.pod.key}: {text}")
 
     async def _call(self, work: Callable[[], T]) -> T:
         return await self._driver.call(work)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pumice.engine import effects
+from pumice.effects import vocabulary as effects
 from pumice.engine.cycle.concluding import expect
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.room.making import Trial
