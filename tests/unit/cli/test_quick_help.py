@@ -11,7 +11,7 @@ from pumice.cli.webhook import ENABLED
 
 HEAVY = (
     "aiohttp", "cryptography", "google.protobuf", "grpc", "lark", "numpy", "pynvml", "re2", "urllib.request",
-    "pumice.adapters.kube", "pumice.admission", "pumice.apps", "pumice.devices.protocol", "pumice.devices.registry",
+    "pumice.adapters.kube", "pumice.admission", "pumice.apps", "pumice.devices.protocol",
     "pumice.engine", "pumice.metrics",
 )  # fmt: skip
 GROUPS = ("device-plugin nvidia", "device-plugin gpushare", "device-plugin ascend", "job run", "machine create")
