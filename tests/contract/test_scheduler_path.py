@@ -23,7 +23,6 @@ from kit.control_plane import Api
 from kit.local_cluster import vgpu_pod
 
 from pumice.adapters.kube import Access, KubeClient
-from pumice.apps.controller import daemon as controller
 from pumice.apps.scheduler import daemon as scheduler
 from pumice.cluster import first_objects
 from pumice.cluster.spec import uniform
@@ -33,6 +32,7 @@ from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError, Json
 from pumice.wire.kinds import EVENTS, NODES, PODS
 from pumice.wire.volcano import POD_GROUPS, SCHEDULING_API, seconds
+from pumice_jobs.apps.controller import daemon as controller
 
 pytestmark = pytest.mark.kube
 Question = Callable[[], Awaitable[Any]]

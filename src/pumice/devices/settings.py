@@ -62,8 +62,8 @@ S = TypeVar("S", bound=Section)
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the arguments come to. ``on``: the switches that are true. ``weight`` None: not given. ``warnings`` are sentences for the
-    log and for lint."""
+    """The arguments of plugin ``deviceshare``. ``on``: the switches that are true. ``weight`` None: not given. ``warnings`` are
+    sentences for the log and for lint."""
 
     node_lock: bool = argument("deviceshare.NodeLockEnable", False)
     policy: str = argument("deviceshare.SchedulePolicy", "", one_of=POLICIES)

@@ -22,9 +22,9 @@ from pumice.engine.plugins.deviceshare import device_arguments
 from pumice.engine.plugins.nodeorder import NodeOrder
 from pumice.engine.plugins.predicates import VOLUME_PATIENCE, Predicates
 from pumice.engine.plugins.registry import always, make
-from pumice.engine.state.holdings import Hold
 from pumice.engine.state.jobs import Job, Status, Task
-from pumice.engine.state.patience import patience_of
+from pumice.engine.state.ledger import Hold
+from pumice.engine.state.scheduling_queue import patience_of
 from pumice.engine.state.state import State
 from pumice.model.errors import BadInput
 from pumice.model.refusal import Refusal
