@@ -56,7 +56,6 @@ def _nothing(settings: Settings, config: DeviceConfig | None) -> Iterator[str]:
 class DeviceType:
     """One type of devices. ``section``: its arguments. ``remarks``: sentences on what is switched on and not configured."""
 
-    name: str
     switches: tuple[Switch, ...]
     section: type[Section] | None = None
     command: PluginCommand | None = None

@@ -29,7 +29,6 @@ def remarks(settings: Settings, config: DeviceConfig | None) -> Iterator[str]:
 
 
 ASCEND_HAMI = DeviceType(
-    "ascend_hami",
     (
         Switch(
             SWITCH, f"{names.HUAWEI}Ascend*", families,

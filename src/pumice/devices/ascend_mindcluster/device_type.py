@@ -23,7 +23,6 @@ def families(config: DeviceConfig | None, settings: Settings) -> list[Family]:
 
 
 ASCEND_MINDCLUSTER = DeviceType(
-    "ascend_mindcluster",
     (
         Switch(
             _SWITCH, f"{names.HUAWEI}npu-core", families,

@@ -29,7 +29,6 @@ def whole_cards(config: DeviceConfig | None, settings: Settings) -> list[Family]
 
 
 NVIDIA_GPUSHARE = DeviceType(
-    "nvidia_gpushare",
     (
         Switch(SHARING, names.GPU_MEMORY, by_memory, aliases=("predicate.GPUSharingEnable",), excludes=_REPLACED),
         Switch(NUMBER, names.GPU_NUMBER, whole_cards, aliases=("predicate.GPUNumberEnable",),

@@ -21,7 +21,6 @@ def families(config: DeviceConfig | None, settings: Settings) -> list[Family]:
 
 
 NVIDIA_VGPU = DeviceType(
-    "nvidia_vgpu",
     (
         Switch(
             "deviceshare.VGPUEnable", names.VGPU_NUMBER, families,
