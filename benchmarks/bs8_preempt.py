@@ -25,8 +25,8 @@ from benchmarks.goals import goals_of
 from benchmarks.report import conclude
 from pumice.engine.effects import Bind, Evict, Nominate
 from pumice.engine.engine import Engine
-from pumice.engine.state.departures import LONGEST_PAUSE
 from pumice.engine.state.jobs import Task
+from pumice.engine.state.nominations import LONGEST_PAUSE
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice.wire.volcano import PodGroup, PriorityClass, Queue

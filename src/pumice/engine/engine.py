@@ -10,6 +10,9 @@ from random import Random
 from time import perf_counter
 from uuid import UUID
 
+from pumice.devices.protocol import Family
+from pumice.devices.registry import families_from
+from pumice.devices.settings import Settings, settings_from
 from pumice.engine.cycle.actions import ACTIONS
 from pumice.engine.cycle.cycle import LEAST_JOBS, Cycle, Plan
 from pumice.engine.cycle.run import run
@@ -19,13 +22,10 @@ from pumice.engine.plugins.deviceshare import device_arguments
 from pumice.engine.plugins.nodeorder import NodeOrder
 from pumice.engine.plugins.predicates import VOLUME_PATIENCE, Predicates
 from pumice.engine.plugins.registry import always, make
-from pumice.engine.state.holdings import Hold
 from pumice.engine.state.jobs import Job, Status, Task
-from pumice.engine.state.patience import patience_of
+from pumice.engine.state.ledger import Hold
+from pumice.engine.state.scheduling_queue import patience_of
 from pumice.engine.state.state import State
-from pumice.families.protocol import Family
-from pumice.families.registry import families_from
-from pumice.families.settings import Settings, settings_from
 from pumice.model.errors import BadInput
 from pumice.model.refusal import Refusal
 from pumice.wire.device_config import DeviceConfig
