@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pumice.effects.backoff import Backoff
 from pumice.engine.state.jobs import Job, QueueState, Task
 from pumice.engine.state.ledger import Ledger, Receipt
 from pumice.engine.state.resources import Vector
@@ -131,7 +132,7 @@ class Promises:
 # -- evictions and terminating pods ------------------------------------------------------------------------------------
 
 
-FIRST_PAUSE, LONGEST_PAUSE = 5.0, 60.0
+EVICT_AGAIN = Backoff(5.0, 60.0)
 """Seconds for which a pod is not told to go again after its eviction was refused: twice as many each time."""
 
 
@@ -226,7 +227,7 @@ class Departures:
         self.ledger.undo(eviction.receipt)
         task.job.move(task, eviction.shown)
         _, times = self._refused.get(uid, (0.0, 0))
-        self._refused[uid] = (now + min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(times, 12)), times + 1)
+        self._refused[uid] = (now + EVICT_AGAIN.pause(times), times + 1)
         task.spared = True
         self.agenda.look_at(task.job)
         self.promises.stays(uid)
