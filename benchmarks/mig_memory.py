@@ -28,7 +28,7 @@ from benchmarks.report import SHORT
 from pumice.cluster.first_objects import SCHEDULER_CONF
 from pumice.devices.nvidia_vgpu.mig_catalogue import Catalogue
 from pumice.engine.engine import Engine
-from pumice.engine.state.holdings import Holding
+from pumice.engine.state.ledger import Holding
 from pumice.wire import names, volcano
 from pumice.wire.device_config import NvidiaConfig
 from pumice.wire.objects import convert

@@ -25,7 +25,7 @@ from pumice.devices.explain import changes
 from pumice.engine.engine import Engine
 from pumice.engine.explaining.explain import explain
 from pumice.engine.explaining.what_if import EngineWhatIf
-from pumice.engine.state.holdings import Holding
+from pumice.engine.state.ledger import Holding
 from pumice.wire import names, volcano
 from pumice.wire.objects import Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf

@@ -21,8 +21,8 @@ from pumice.engine.cycle.statement import Statement
 from pumice.engine.placing.among import Among
 from pumice.engine.placing.evaluation import Choice
 from pumice.engine.placing.placer import Placer
-from pumice.engine.state.holdings import LEAVING
 from pumice.engine.state.jobs import Task
+from pumice.engine.state.ledger import LEAVING
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,45 @@ from dataclasses import dataclass, field
 
 from pumice.engine.state.classes import PodClass
 from pumice.engine.state.jobs import INQUEUE, Job, Task
-from pumice.engine.state.patience import FOR_EVER, Patience
+from pumice.wire.duration import parse_duration
+from pumice.wire.scheduler_conf import SchedulerConf
+
+# -- limits of patience, from the configuration ------------------------------------------------------------------------
+
+
+FOR_EVER = float("inf")
+PROMISE_FOR = "pumice.promise-for"
+LEAVING_FOR = "pumice.leaving-for"
+LEAVING = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """In seconds. ``promise``: a job that was started and found no room keeps the promise of its minimum for so long."""
+
+    promise: float = FOR_EVER
+    leaving: float = LEAVING
+    """``leaving``: a terminating pod is waited for so much longer than its grace period."""
+
+
+def patience_of(conf: SchedulerConf) -> tuple[Patience, list[str]]:
+    """What the arguments of the actions say (``configurations:``), and what of it cannot be counted."""
+    complaints: list[str] = []
+
+    def duration(action: str, key: str, usual: float, words: str) -> float:
+        text = conf.action(action).text(key)
+        try:
+            return parse_duration(text) if text else usual
+        except ValueError as error:
+            complaints.append(f"configuration {action}: {key}: {error}; {words}")
+            return usual
+
+    promise = duration("enqueue", PROMISE_FOR, FOR_EVER, "promises are kept for ever")
+    return Patience(promise, duration("allocate", LEAVING_FOR, LEAVING, "5m is used")), complaints
+
+
+# -- the agenda --------------------------------------------------------------------------------------------------------
+
 
 RETELL_AFTER = 30.0
 """Seconds between two times that sleepers hear anew why they wait because the nodes changed (spec volcano-core 25)."""
