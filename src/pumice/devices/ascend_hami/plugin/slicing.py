@@ -12,9 +12,9 @@ from pumice.apps.service.worker import PATIENCE, Worker
 from pumice.devices.ascend_hami.node.keeper import Keeper, Swept
 from pumice.effects.vocabulary import Event
 from pumice.model.errors import Unavailable
-from pumice.node.cutting.owners import Owners
 from pumice.node.pods import Held, NodePod
 from pumice.node.protocol import Conflict, Cut, Serve
+from pumice.node.slices.owners import Owners
 from pumice.ports.cards import CardFacts
 
 log = logging.getLogger("pumice.node")
