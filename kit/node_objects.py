@@ -6,7 +6,6 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from pumice.machine import MachineModel, machine_of
 from pumice.model.amount import MIB
 from pumice.node.pods import NodePod
 from pumice.node.vgpu.allocator import VgpuAllocator
@@ -17,6 +16,7 @@ from pumice.ports.cards import CardFacts
 from pumice.wire import names
 from pumice.wire.nvidia_vgpu import parse_pod_devices
 from pumice.wire.objects import convert
+from pumice_lab.machine import MachineModel, machine_of
 
 NODE = "node-a"
 A = "GPU-0a0a0a0a-0000-4000-8000-000000000001"

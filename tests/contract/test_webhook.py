@@ -24,13 +24,13 @@ from pumice.admission.rules import RULES
 from pumice.apps.webhook import daemon
 from pumice.apps.webhook.certificates import SECRET
 from pumice.apps.webhook.registering import Place, take_back
-from pumice.cluster import first_objects
-from pumice.cluster.spec import uniform
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError
 from pumice.wire.batch import CRON_JOBS
 from pumice.wire.kinds import CLUSTER_ROLES, PODS, SECRETS
 from pumice.wire.volcano import JOBS, POD_GROUPS, QUEUES, SCHEDULING_API
+from pumice_lab import first_objects
+from pumice_lab.spec import uniform
 
 pytestmark = pytest.mark.kube
 SYSTEM = "volcano-system"

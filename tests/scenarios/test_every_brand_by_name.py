@@ -25,10 +25,10 @@ from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.adapters.nvml.slices import NvmlSlices
 from pumice.apps.node import ascend_plugin, gpushare_plugin, mindcluster_plugin
-from pumice.machine import machine_of
 from pumice.node.ascend.inventory import NpuSharing
 from pumice.wire import names, variables
 from pumice.wire.ascend_hami import NpuDevice, RuntimeNpu, render_npu_binding
+from pumice_lab.machine import machine_of
 
 NPU, CORE = "huawei.com/Ascend310P", "huawei.com/npu-core"
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[3] / "src" / "pumice"
-ROOMS = ("adapters", "apps", "cli", "controllers", "engine", "families", "local", "metrics", "model", "node", "ports")
-"""The embedded cluster and the emulated machine stand apart: what they say is theirs to know."""
+ROOMS = ("adapters", "apps", "cel", "cli", "controllers", "engine", "families", "local", "metrics", "model", "node", "ports")
+"""The laboratory stands apart: what it says is its to know."""
 DOMAINS = r"(?:[\w.-]*\.)?(?:volcano\.sh|nvidia\.com|huawei\.com|kubernetes\.io|k8s\.io|hami\.io|pumice\.io|ascend\.com)"
 VARIABLES = r"(?:CUDA(?!_ERROR)|NVIDIA|LIBCUDA|ASCEND|HAMI|NPU|PUMICE|VOLCANO|GPU)_[A-Z0-9_]+"
 FOREIGN = re.compile(rf"^{DOMAINS}(?:/[\w./-]*)?$|^{VARIABLES}$")

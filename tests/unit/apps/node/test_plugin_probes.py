@@ -22,8 +22,8 @@ from pumice.apps.node import gpushare_plugin, vgpu_plugin
 from pumice.apps.node.card_watch import open_cards
 from pumice.apps.node.cdi_files import CdiPlaces
 from pumice.apps.node.plugin_pages import STUCK, PluginHealth, plugin_pages
-from pumice.cluster.free_ports import free_port
 from pumice.node.vgpu.answer import ResponseOptions
+from pumice_lab.free_ports import free_port
 
 Settings = Callable[..., Any]
 
