@@ -21,10 +21,10 @@ from kit.device_world import A100, V100, card, limits, pod_of, vgpu_node
 from kit.results import arguments, save
 
 from benchmarks.report import median
+from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
+from pumice.devices.protocol import Ask, Fit
+from pumice.devices.settings import Settings
 from pumice.engine.state.cards import DeviceTable
-from pumice.families.nvidia_vgpu import NvidiaVgpu
-from pumice.families.protocol import Ask, Fit
-from pumice.families.settings import Settings
 from pumice.wire import names
 from pumice.wire.objects import Pod
 

@@ -17,6 +17,7 @@ from msgspec import to_builtins
 from kit.auditor import audit
 from kit.objects import queue
 from kit.scheduler_confs import conf, sharing
+from pumice.devices.protocol import Family
 from pumice.engine.effects import (
     Bind,
     Effect,
@@ -31,7 +32,6 @@ from pumice.engine.effects import (
 )
 from pumice.engine.engine import Engine
 from pumice.engine.state.state import State
-from pumice.families.protocol import Family
 from pumice.wire.names import QUEUE_GATE
 from pumice.wire.objects import ConfigMap, Node, Pod, convert
 from pumice.wire.resource_quota import ResourceQuota

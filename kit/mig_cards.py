@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kit.device_world import TinyLedger, limits, pod_of, vgpu_node
-from pumice.families.nvidia_vgpu import NvidiaVgpu
-from pumice.families.protocol import Fit
-from pumice.families.settings import Settings
+from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
+from pumice.devices.protocol import Fit
+from pumice.devices.settings import Settings
 from pumice.wire.device_config_text import parse_device_config
 
 

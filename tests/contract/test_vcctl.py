@@ -10,7 +10,7 @@ import pytest
 import yaml
 from kit.control_plane import Api
 
-from pumice.cli import vcctl
+from pumice_jobs.cli import vcctl
 from pumice_lab.first_objects import volcano_kinds
 
 JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces"

@@ -9,9 +9,9 @@ import pytest
 from kit.defect_world import VGPU, binds, conf, engine, ledger, pending, two_cards
 from kit.device_world import card, limits, pod_of, vgpu_node
 
-from pumice.families.nvidia_gpushare import NvidiaGpushare
-from pumice.families.protocol import Ask, Fit
-from pumice.families.settings import Settings, settings_from
+from pumice.devices.nvidia_gpushare.family import NvidiaGpushare
+from pumice.devices.protocol import Ask, Fit
+from pumice.devices.settings import Settings, settings_from
 from pumice.model.errors import BadInput
 from pumice.model.refusal import Refusal
 from pumice.wire import names

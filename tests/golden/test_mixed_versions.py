@@ -11,14 +11,14 @@ import pytest
 from kit.device_world import TinyLedger, limits, pod_of, vgpu_node
 from kit.node_objects import CARDS, NODE, A, B, allocator, container, gives, pod, pod_object
 
-from pumice.families.nvidia_vgpu import NvidiaVgpu
-from pumice.families.protocol import Fit
-from pumice.families.settings import Settings
+from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
+from pumice.devices.nvidia_vgpu.node.advertise import Handshake, register_annotation
+from pumice.devices.nvidia_vgpu.node.inventory import share
+from pumice.devices.nvidia_vgpu.node.sharing import Sharing
+from pumice.devices.protocol import Fit
+from pumice.devices.settings import Settings
 from pumice.node.pods import NodePod
 from pumice.node.protocol import Serve
-from pumice.node.vgpu.advertise import Handshake, register_annotation
-from pumice.node.vgpu.inventory import share
-from pumice.node.vgpu.sharing import Sharing
 from pumice.wire import names
 from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.objects import convert

@@ -14,12 +14,12 @@ from kit.scheduler_confs import conf, sharing
 from kit.seeds import chosen_seed
 
 from pumice.cli.casefile import Case, engine_of, trimmed
+from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
+from pumice.devices.offers import Change
+from pumice.devices.protocol import Fit
+from pumice.devices.settings import Settings
 from pumice.engine.effects import Bind
 from pumice.engine.explaining.explain import explain
-from pumice.families.nvidia_vgpu import NvidiaVgpu
-from pumice.families.offers import Change
-from pumice.families.protocol import Fit
-from pumice.families.settings import Settings
 from pumice.wire import names
 from pumice.wire.objects import Node, Pod
 

@@ -10,10 +10,10 @@ from kit.device_world import A100, V100, TinyLedger, card, limits, pod_of, vgpu_
 from kit.npu_core_world import chips, core_family, core_node, core_pod, slice_made
 from kit.npu_world import chip, npu_family, npu_limits, npu_node, npu_pod
 
-from pumice.families.nvidia_gpushare import NvidiaGpushare
-from pumice.families.nvidia_vgpu import NvidiaVgpu
-from pumice.families.protocol import Ask, Columns, Family, Fit
-from pumice.families.settings import Settings
+from pumice.devices.nvidia_gpushare.family import NvidiaGpushare
+from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
+from pumice.devices.protocol import Ask, Columns, Family, Fit
+from pumice.devices.settings import Settings
 from pumice.model.cards import Mode
 from pumice.wire import names
 from pumice.wire.device_reports import device_info

@@ -12,11 +12,11 @@ from kit.device_world import A100, V100, card, limits, pod_of, vgpu_node
 from kit.seeds import chosen_seed
 
 from pumice.cli.fits import documents_of, pods_of
+from pumice.devices.lint import lint_files
+from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
+from pumice.devices.protocol import Ask, Inventory
+from pumice.devices.settings import Settings, settings_from
 from pumice.engine.state.device_table import NodeDevices
-from pumice.families.lint import lint_files
-from pumice.families.nvidia_vgpu import NvidiaVgpu
-from pumice.families.protocol import Ask, Inventory
-from pumice.families.settings import Settings, settings_from
 from pumice.model.cards import Grant
 from pumice.model.errors import BadInput
 from pumice.model.refusal import Refusal

@@ -14,9 +14,9 @@ from kit.npu_world import chip, npu_family, npu_limits, npu_node_object, npu_pod
 from kit.seeds import chosen_seed
 from tests.property.test_npu_words import RUNNING, VALUES, mangled
 
-from pumice.families.ascend_hami import AscendHami
-from pumice.families.protocol import Fit
-from pumice.families.settings import Settings
+from pumice.devices.ascend_hami.family import AscendHami
+from pumice.devices.protocol import Fit
+from pumice.devices.settings import Settings
 from pumice.model.errors import BadInput
 from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.objects import Node, convert

@@ -10,10 +10,10 @@ from kit.device_world import A100, card, limits, pod_of, vgpu_node
 from kit.mig_rules import RULES, Partitioned
 from kit.seeds import chosen_seed
 
+from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
+from pumice.devices.protocol import Ask, Fit
+from pumice.devices.settings import Settings
 from pumice.engine.state.cards import DeviceTable
-from pumice.families.nvidia_vgpu import NvidiaVgpu
-from pumice.families.protocol import Ask, Fit
-from pumice.families.settings import Settings
 from pumice.model.cards import Grant
 from pumice.wire import names
 from pumice.wire.nvidia_vgpu import parse_pod_devices

@@ -7,10 +7,10 @@ import random
 import pytest
 from kit.device_world import A100, V100, card, limits, pod_of, vgpu_node
 
+from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
+from pumice.devices.protocol import Ask, Fit, Marks
+from pumice.devices.settings import Settings
 from pumice.engine.state.cards import DeviceTable
-from pumice.families.nvidia_vgpu import NvidiaVgpu
-from pumice.families.protocol import Ask, Fit, Marks
-from pumice.families.settings import Settings
 from pumice.model.cards import Grant
 from pumice.wire import names
 from pumice.wire.objects import Node, Pod

@@ -11,9 +11,9 @@ import pytest
 from kit.device_world import A100, V100, TinyLedger, card, limits, pod_of, vgpu_node
 from kit.seeds import chosen_seed
 
-from pumice.families.nvidia_vgpu import NvidiaVgpu
-from pumice.families.protocol import Fit
-from pumice.families.settings import Settings
+from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
+from pumice.devices.protocol import Fit
+from pumice.devices.settings import Settings
 from pumice.model.refusal import Misfit
 from pumice.wire.objects import Pod
 

@@ -9,12 +9,12 @@ from kit.device_world import card, limits, pod_of, vgpu_node
 from kit.engine_world import DEVICES_ONLY, World
 from kit.objects import node, pod
 
+from pumice.devices.card_policies import POLICIES, CardPolicy
+from pumice.devices.lint import lint_files
+from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
+from pumice.devices.protocol import Ask
+from pumice.devices.settings import Settings, settings_from
 from pumice.engine.state.cards import DeviceTable
-from pumice.families.card_policies import POLICIES, CardPolicy
-from pumice.families.lint import lint_files
-from pumice.families.nvidia_vgpu import NvidiaVgpu
-from pumice.families.protocol import Ask
-from pumice.families.settings import Settings, settings_from
 from pumice.wire import names
 
 CROWD = CardPolicy(

@@ -20,11 +20,11 @@ from kit.machines import cards_of
 from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.adapters.nvml import NvmlCards
-from pumice.apps.controller import daemon as controller
-from pumice.apps.node import vgpu_plugin
 from pumice.apps.scheduler import daemon as scheduler
+from pumice.devices.nvidia_vgpu.plugin import daemon as vgpu_plugin
 from pumice.ports.cluster import Json
 from pumice.wire.kinds import NODES, PODS
+from pumice_jobs.apps.controller import daemon as controller
 from pumice_lab import first_objects
 from pumice_lab.controllers import shell
 from pumice_lab.kubelet.run import run as run_kubelet

@@ -79,8 +79,8 @@ def _slices(node: Node, pod: Pod) -> dict[str, int]:
     """By slice, as the pod's annotation names it, what it holds: the pod has all of it, whatever it asked for."""
     if "[" not in pod.metadata.annotations.get(names.VGPU_IDS, ""):
         return {}
-    from pumice.families.nvidia_vgpu import NvidiaVgpu  # only here: most clusters have no slices
-    from pumice.families.settings import Settings
+    from pumice.devices.nvidia_vgpu.family import NvidiaVgpu  # only here: most clusters have no slices
+    from pumice.devices.settings import Settings
 
     family = NvidiaVgpu(None, Settings(vgpu=True, mig_off_group=True))
     known = family.inventory(node)

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from pumice.cli import flags
-from pumice.cli.ascend_plugin import ascend
-from pumice.cli.gpushare_plugin import gpushare
-from pumice.cli.nvidia_plugin import nvidia
 from pumice.cli.upstream_flags import as_upstream_writes
+from pumice.devices.ascend_hami.plugin.command import ascend
+from pumice.devices.nvidia_gpushare.plugin.command import gpushare
+from pumice.devices.nvidia_vgpu.plugin.command import nvidia
 
 app = flags.App(group=True, help="Register this node's cards with the kubelet and hand them out as the scheduler decided.",
     epilog="Example: NODE_NAME=n1 pumice device-plugin nvidia --kubeconfig ~/.kube/config",

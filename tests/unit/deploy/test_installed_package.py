@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,17 +12,25 @@ import pumice
 import pumice_lab
 
 ROOT = Path(__file__).resolve().parents[3]
-PACKAGES = {"pumice": ROOT, "pumice_lab": ROOT / "lab"}
+PROJECTS = (ROOT, ROOT / "lab")
+PACKAGES = {"pumice": ROOT, "pumice_jobs": ROOT, "pumice_lab": ROOT / "lab"}
+"""And the project that each is a part of."""
+
+
+def project(home: Path) -> dict[str, Any]:
+    found: dict[str, Any] = tomllib.loads((home / "pyproject.toml").read_text("utf-8"))
+    return found
 
 
 def installed(name: str) -> set[Path]:
     home = PACKAGES[name]
-    settings = tomllib.loads((home / "pyproject.toml").read_text())
-    patterns = settings["tool"]["setuptools"]["package-data"][name]
+    patterns = project(home)["tool"]["setuptools"]["package-data"][name]
     return {path for pattern in patterns for path in (home / "src" / name).glob(pattern) if path.is_file()}
 
 
-@pytest.mark.parametrize(("name", "some"), [("pumice", {"volcano.yml", "py.typed"}), ("pumice_lab", {"kinds.toml", "py.typed"})])
+@pytest.mark.parametrize(("name", "some"), [
+    ("pumice", {"volcano.yml", "py.typed"}), ("pumice_jobs", {"py.typed"}), ("pumice_lab", {"kinds.toml", "py.typed"}),
+])  # fmt: skip
 def test_every_data_file_is_installed(name: str, some: set[str]) -> None:
     """The native libraries are built into the wheel (tests/scenarios/test_the_wheel.py)."""
     kept = installed(name)
@@ -32,13 +41,13 @@ def test_every_data_file_is_installed(name: str, some: set[str]) -> None:
 
 
 def test_product_and_laboratory_are_of_one_version() -> None:
-    versions = {tomllib.loads((home / "pyproject.toml").read_text())["project"]["version"] for home in PACKAGES.values()}
+    versions = {project(home)["project"]["version"] for home in PROJECTS}
     assert versions == {pumice.__version__} == {pumice_lab.__version__}
 
 
 def test_neither_wheel_asks_an_index_for_a_name_of_ours() -> None:
-    for home in PACKAGES.values():
-        project = tomllib.loads((home / "pyproject.toml").read_text())["project"]
-        extras = project.get("optional-dependencies", {})
-        asked = [*project["dependencies"], *(line for lines in extras.values() for line in lines)]
+    for home in PROJECTS:
+        said = project(home)["project"]
+        extras = said.get("optional-dependencies", {})
+        asked = [*said["dependencies"], *(line for lines in extras.values() for line in lines)]
         assert [line for line in asked if line.lower().startswith("pumice")] == []

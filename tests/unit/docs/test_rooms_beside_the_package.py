@@ -33,12 +33,15 @@ def imported(path: Path) -> list[str]:
     return named + [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
 
 
-@pytest.mark.parametrize(
-    ("unit", "package"), [("tests/unit", "src/pumice"), ("lab/tests/unit", "lab/src/pumice_lab")], ids=["product", "laboratory"]
-)
-def test_unit_tests_are_filed_by_the_room_that_they_test(unit: Path | str, package: Path | str) -> None:
+@pytest.mark.parametrize(("unit", "sources"), [("tests/unit", "src"), ("lab/tests/unit", "lab/src")])
+def test_unit_tests_are_filed_by_the_room_that_they_test(unit: str, sources: str) -> None:
     beside = {"docs", "deploy", "kit", "."}
     """What stands beside the package: its documents, its manifests, and the tests' own kit."""
-    unit, package = ROOT / unit, ROOT / package
-    rooms = {file.parent.relative_to(unit) for file in unit.rglob("*.py")}
-    assert [str(room) for room in sorted(rooms) if str(room) not in beside and not (package / room).is_dir()] == []
+    rooms = {file.parent.relative_to(ROOT / unit).as_posix() for file in (ROOT / unit).rglob("*.py")} - beside
+    package = package_of if sources == "src" else "pumice_lab/{}".format
+    assert [room for room in sorted(rooms) if not (ROOT / sources / package(room)).is_dir()] == []
+
+
+def package_of(room: str) -> str:
+    """The folder of the sources that a folder of unit tests is for."""
+    return f"pumice_{room}" if room.partition("/")[0] == "jobs" else f"pumice/{room}"
