@@ -11,8 +11,8 @@ from time import perf_counter
 from uuid import UUID
 
 from pumice.devices.protocol import Family
-from pumice.devices.registry import families_from
-from pumice.devices.settings import Settings, settings_from
+from pumice.devices.registry import families_from, settings_from
+from pumice.devices.settings import Settings
 from pumice.effects.backoff import Backoff
 from pumice.engine.cycle.actions import ACTIONS
 from pumice.engine.cycle.cycle import LEAST_JOBS, Cycle, Plan
