@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from pumice.engine.state.agenda import Agenda
+from pumice.engine.state.holdings import Receipt
 from pumice.engine.state.jobs import Job, Status, Task
 from pumice.engine.state.ledger import Ledger
 
@@ -109,6 +110,17 @@ class Promises:
             if not waiting:
                 self._awaited.pop(awaited, None)
         self.ledger.unpipeline(uid)
+
+    def put_by(self, task: Task) -> None:
+        """The pod keeps beyond the cycle the idle place that it has on trial."""
+        self.ledger.put_by(task.uid)
+        self.kept[task.uid] = Promised(task, task.node, set())
+
+    def take_up(self, task: Task) -> Receipt:
+        """The pod has on trial what it was promised, for which nobody has to leave."""
+        assert not self.kept[task.uid].awaits, "its place is not free yet"
+        del self.kept[task.uid]
+        return self.ledger.take_up(task.uid)
 
     def drop_node(self, name: str) -> None:
         """The node is gone, and the places on it."""
