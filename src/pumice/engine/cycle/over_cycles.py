@@ -14,9 +14,8 @@ from pumice.engine.cycle.letting_in import beside_others
 from pumice.engine.cycle.price import price_of
 from pumice.engine.cycle.statement import Place, Promise, Statement
 from pumice.engine.cycle.trust import affordable
-from pumice.engine.state.departures import Search
 from pumice.engine.state.jobs import Job, QueueState, Task
-from pumice.engine.state.promises import Promised
+from pumice.engine.state.nominations import Promised, Search
 
 ACTION: Final = "allocate"
 
