@@ -84,7 +84,7 @@ class Settings(LedSettings):
     window: float = 0.002
     window_busy: float = 0.03
     window_status: float = 0.05
-    budget: float = 0.05
+    budget: float = 0.035
     bind_concurrency: int = 32
     implicit_groups: bool = True
     names_groups: bool = False
