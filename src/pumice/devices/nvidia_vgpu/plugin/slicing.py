@@ -70,10 +70,9 @@ class Slicing(Slicer):
             return
         await self._own.perform(Event.on_pod(pod, "Warning", GONE, message))
 
-    def _told(self, wanted: Cut, given: Given) -> Tell:
+    def _told(self, wanted: Cut, given: Given) -> Event:
         made, removed = (", ".join(str(place) for place in places) for places in (given.made, given.removed))
         text = "; ".join(part for part in (made and f"cut {made}", removed and f"removed {removed}") if part)
         card = ", ".join(dict.fromkeys(place.card for place in wanted.places))
         log.info("card %s for pod=%s: %s", card, wanted.pod.key, text)
-        return Tell("Node", "", self._own.name, self._own.name, "MIGRecut",
-                    f"card {card} for pod {wanted.pod.key}: {text}", warning=False)  # fmt: skip
+        return Event.on_node(self._own.name, "Normal", "MIGRecut", f"card {card} for pod {wanted.pod.key}: {text}")
