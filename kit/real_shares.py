@@ -102,7 +102,7 @@ class Burst:
             env = dict(line.split("=", 1) for line in said if "=" in line and " " not in line.split("=", 1)[0])
             page = limits_page.parse(base64.b64decode(said[said.index("END") - 1]))
             seen = env.get(variables.NVIDIA_VISIBLE_DEVICES), env.get(variables.memory_limit_of(0))
-            due = part[0].uuid, f"{part[0].memory}m"
+            due = part[0].uuid, f"{part[0].memory}m" if self.by_name else seen[1]  # by guess the page alone counts
             granted = [(card.uuid, card.memory >> 20) for card in page.cards] if page else None
             if seen != due or granted != [(part[0].uuid, part[0].memory)]:
                 found.append(f"{name}/{container} saw {seen} and the page {granted}, due {due}")
