@@ -26,9 +26,9 @@ from kit.results import arguments, save
 from benchmarks.mig_streams import MIXES
 from benchmarks.report import SHORT
 from pumice.cluster.first_objects import SCHEDULER_CONF
+from pumice.devices.nvidia_vgpu.mig_catalogue import Catalogue
 from pumice.engine.engine import Engine
-from pumice.engine.state.holdings import Holding
-from pumice.families.nvidia_vgpu.mig_catalogue import Catalogue
+from pumice.engine.state.ledger import Holding
 from pumice.wire import names, volcano
 from pumice.wire.device_config import NvidiaConfig
 from pumice.wire.objects import convert

@@ -43,10 +43,10 @@ from benchmarks.report import conclude, median
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
 from pumice.adapters.kubelet.proto import deviceplugin_pb2_grpc as rpc
 from pumice.adapters.nvml import NvmlCards
-from pumice.apps.node import vgpu_plugin
 from pumice.apps.service.process import read_process
+from pumice.devices.nvidia_vgpu.node.sharing import Flags
+from pumice.devices.nvidia_vgpu.plugin import daemon as vgpu_plugin
 from pumice.machine import library_dir
-from pumice.node.vgpu.sharing import Flags
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError
 from pumice.wire import names

@@ -26,7 +26,7 @@ from kit.results import arguments, save
 from benchmarks.node_allocate import spread
 from pumice.adapters.nvml import NvmlCards
 from pumice.adapters.nvml.slices import NvmlSlices
-from pumice.apps.node import vgpu_plugin
+from pumice.devices.nvidia_vgpu.plugin import daemon as vgpu_plugin
 from pumice.machine import machine_of
 from pumice.ports.clock import SystemClock
 from pumice.ports.slices import Place

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pumice.cli import flags, main, vcctl
+from pumice.cli import flags, main
 from pumice.cli.helping import examples, usage
-from pumice.cli.short_forms import APPS
+from pumice_jobs.cli import vcctl
+from pumice_jobs.cli.short_forms import APPS
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/reference/commands.md"

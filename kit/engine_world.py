@@ -18,6 +18,7 @@ from kit.auditor import audit
 from kit.objects import queue
 from kit.scheduler_confs import conf, sharing
 from pumice.cluster.first_objects import SCHEDULER_CONF
+from pumice.devices.protocol import Family
 from pumice.engine.effects import (
     Bind,
     Effect,
@@ -32,7 +33,6 @@ from pumice.engine.effects import (
 )
 from pumice.engine.engine import Engine
 from pumice.engine.state.state import State
-from pumice.families.protocol import Family
 from pumice.wire.names import QUEUE_GATE
 from pumice.wire.objects import ConfigMap, Node, Pod, convert
 from pumice.wire.resource_quota import ResourceQuota

@@ -6,13 +6,13 @@ import random
 from dataclasses import replace
 from typing import Any
 
+from pumice.devices.nvidia_vgpu.node.allocator import VgpuAllocator
+from pumice.devices.nvidia_vgpu.node.answer import ResponseOptions
+from pumice.devices.nvidia_vgpu.node.hollow import facts
+from pumice.devices.nvidia_vgpu.node.sharing import Sharing
 from pumice.machine import MachineModel, machine_of
 from pumice.model.amount import MIB
 from pumice.node.pods import NodePod
-from pumice.node.vgpu.allocator import VgpuAllocator
-from pumice.node.vgpu.answer import ResponseOptions
-from pumice.node.vgpu.hollow import facts
-from pumice.node.vgpu.sharing import Sharing
 from pumice.ports.cards import CardFacts
 from pumice.wire import names
 from pumice.wire.nvidia_vgpu import parse_pod_devices

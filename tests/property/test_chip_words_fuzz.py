@@ -12,10 +12,10 @@ from kit.npu_kills import KilledDriver, KilledJournal
 from kit.seeds import chosen_seed
 
 from pumice.cluster.clusterd import Gathered
+from pumice.devices.ascend_mindcluster.node.allocator import ChipAllocator
+from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper
+from pumice.devices.ascend_mindcluster.node.telling import realised, report
 from pumice.model.hardware.npu_slices import slice_kinds
-from pumice.node.mindcluster.allocator import ChipAllocator
-from pumice.node.mindcluster.keeper import ChipKeeper
-from pumice.node.mindcluster.telling import realised, report
 from pumice.node.pods import NodePod
 from pumice.node.protocol import Cut, Refuse
 from pumice.ports.cards import CardFacts

@@ -17,7 +17,7 @@ from pathlib import Path
 from pumice.adapters.dcmi import DcmiVnpus
 from pumice.adapters.journal import FileJournal
 from pumice.machine.native import library_dir
-from pumice.node.ascend.keeper import Keeper
+from pumice.devices.ascend_hami.node.keeper import Keeper
 from pumice.ports.slices import Place
 vnpus = DcmiVnpus(str(library_dir()))
 chips = vnpus.chips()
@@ -80,7 +80,7 @@ from pathlib import Path
 from pumice.adapters.dcmi import DcmiVnpus
 from pumice.adapters.journal import FileJournal
 from pumice.machine.native import library_dir
-from pumice.node.mindcluster.keeper import ChipKeeper
+from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper
 from pumice.ports.slices import Place
 vnpus = DcmiVnpus(str(library_dir()))
 chips = vnpus.chips()

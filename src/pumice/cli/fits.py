@@ -38,8 +38,8 @@ def fits(
     from pumice.cli.casefile import engine_of
     from pumice.cli.explanation import show, units_of
     from pumice.cli.picture import Source, picture
+    from pumice.devices.lint import lint_files
     from pumice.engine.explaining.explain import OVERTAKEN, explain
-    from pumice.families.lint import lint_files
 
     text = read(pod_file)
     documents = documents_of(pod_file, text)

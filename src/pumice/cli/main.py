@@ -39,11 +39,11 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "replay": ("pumice.cli.replay", "Repeat the decisions of a dump"),
     },
     "Jobs and queues (as vcctl, too)": {
-        "job": ("pumice.cli.job", "Run, list, view, suspend, resume, delete Jobs"),
-        "queue": ("pumice.cli.queue", "Create, list, open, close, delete queues"),
-        "jobflow": ("pumice.cli.jobflow", "Create, list, show, delete JobFlows"),
-        "jobtemplate": ("pumice.cli.jobtemplate", "Create, list, show, delete JobTemplates"),
-        "pod": ("pumice.cli.pod", "List the pods of Jobs and queues"),
+        "job": ("pumice_jobs.cli.job", "Run, list, view, suspend, resume, delete Jobs"),
+        "queue": ("pumice_jobs.cli.queue", "Create, list, open, close, delete queues"),
+        "jobflow": ("pumice_jobs.cli.jobflow", "Create, list, show, delete JobFlows"),
+        "jobtemplate": ("pumice_jobs.cli.jobtemplate", "Create, list, show, delete JobTemplates"),
+        "pod": ("pumice_jobs.cli.pod", "List the pods of Jobs and queues"),
     },
     "Nodes of a Kubernetes cluster": {
         "doctor": ("pumice.cli.doctor", "Say what is wrong with a node or a cluster"),
@@ -51,8 +51,8 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Daemons of a Kubernetes cluster": {
         "scheduler": ("pumice.cli.scheduler", "The batch scheduler"),
-        "controller": ("pumice.cli.controller", "Jobs, PodGroups and queues"),
-        "webhook": ("pumice.cli.webhook", "Admission of Volcano's kinds, and of pods"),
+        "controller": ("pumice_jobs.cli.controller", "Jobs, PodGroups and queues"),
+        "webhook": ("pumice_jobs.cli.webhook", "Admission of Volcano's kinds, and of pods"),
         "device-plugin": ("pumice.cli.device_plugin", "The node's device plugins"),
         "monitor": ("pumice.cli.monitor", "Metrics of cards and containers"),
     },

@@ -137,7 +137,7 @@ def _settings(keys: Mapping[str, Field]) -> Iterator[tuple[str, Any]]:
 
 
 def _paths(part: Field) -> tuple[str, ...]:
-    from pumice.admission.rules import BY_PATH  # with all rules, which `pumice up --help` does not need
+    from pumice_jobs.admission.rules import BY_PATH  # with all rules, which `pumice up --help` does not need
 
     return tuple(path.word(tuple(BY_PATH)) for path in part.items())
 

@@ -23,12 +23,8 @@ from pumice import machine as machines
 from pumice.adapters.kube import KubeClient
 from pumice.adapters.kube.config import load_kubeconfig
 from pumice.adapters.native import vgpu_library
-from pumice.admission.rules import DEFAULT_PATHS, RULES
-from pumice.apps.controller import daemon as controller
 from pumice.apps.scheduler import daemon as scheduler
 from pumice.apps.service.tasks import run_until
-from pumice.apps.webhook import daemon as webhook
-from pumice.apps.webhook.registering import Place, take_back
 from pumice.cluster import clusterd, first_objects, kube_control_plane, node_agent
 from pumice.cluster.control_plane import ControlPlane, start_embedded, start_kube, usual_port
 from pumice.cluster.controllers.shell import ControllersSettings
@@ -50,6 +46,10 @@ from pumice.ports.clock import Clock, SystemClock
 from pumice.wire.kinds import NODES
 from pumice.wire.names import GPU_NUMBER, SCHEDULER_NAME, SYSTEM_NAMESPACE, VGPU_NUMBER
 from pumice.wire.objects import Node, decode
+from pumice_jobs.admission.rules import DEFAULT_PATHS, RULES
+from pumice_jobs.apps.controller import daemon as controller
+from pumice_jobs.apps.webhook import daemon as webhook
+from pumice_jobs.apps.webhook.registering import Place, take_back
 
 log = logging.getLogger("pumice.cluster")
 

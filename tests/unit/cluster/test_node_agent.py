@@ -13,8 +13,8 @@ import pytest
 from kit.scheduler_confs import conf, sharing
 
 from pumice.apps.monitor import daemon as monitor
-from pumice.apps.node import vgpu_plugin
 from pumice.cluster import node_agent
+from pumice.devices.nvidia_vgpu.plugin import daemon as vgpu_plugin
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError, WatchEvent
 from pumice.wire.node_config import parse_node_config

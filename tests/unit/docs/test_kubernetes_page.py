@@ -118,11 +118,11 @@ SHOWN = {
         "test_a_typo_before_the_start_leaves_every_pod_waiting_until_it_is_mended_and_is_told_everywhere": (
             "with none yet the scheduler is unready",),
     },
-    "unit/apps/node/test_vgpu_plugin.py": {
+    "unit/devices/nvidia_vgpu/plugin/test_vgpu_plugin.py": {
         "test_the_device_configmap_is_made_where_it_is_missing_and_left_as_people_wrote_it": (
             "the plugin makes it where it is missing",),
     },
-    "unit/families/lint/test_lint.py": {
+    "unit/devices/lint/test_lint.py": {
         "test_the_command_exits_with_1_on_findings_and_2_on_unreadable_files": ("Check both before applying",),
     },
     "unit/apps/monitor/test_page.py": {

@@ -35,6 +35,11 @@ def imported(path: Path) -> list[str]:
 def test_unit_tests_are_filed_by_the_room_that_they_test():
     beside = {"docs", "deploy", "kit"}
     """What stands beside the package: its documents, its manifests, and the tests' own kit."""
-    unit, package = ROOT / "tests" / "unit", ROOT / "src" / "pumice"
-    rooms = {file.parent.relative_to(unit) for file in unit.rglob("*.py")}
-    assert [str(room) for room in sorted(rooms) if str(room) not in beside and not (package / room).is_dir()] == []
+    unit, sources = ROOT / "tests" / "unit", ROOT / "src"
+    rooms = {file.parent.relative_to(unit).as_posix() for file in unit.rglob("*.py")} - beside
+    assert [room for room in sorted(rooms) if not (sources / package_of(room)).is_dir()] == []
+
+
+def package_of(room: str) -> str:
+    """The folder of the sources that a folder of unit tests is for."""
+    return f"pumice_{room}" if room.partition("/")[0] == "jobs" else f"pumice/{room}"

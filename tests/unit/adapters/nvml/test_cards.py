@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from kit.machines import Programs
 
+from pumice.devices.nvidia_vgpu.node.hollow import facts
 from pumice.machine import Machine, MachineError, create, library_dir, machine_of
-from pumice.node.vgpu.hollow import facts
 from pumice.ports.cards import LOST
 
 PROGRAM = """

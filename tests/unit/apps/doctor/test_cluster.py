@@ -27,7 +27,7 @@ from pumice.cli.diagnosis import report_cluster
 from pumice.cli.output import Output
 from pumice.cluster.apiserver import User
 from pumice.cluster.first_objects import volcano_kinds
-from pumice.node.vgpu.doctor import State
+from pumice.devices.nvidia_vgpu.node.doctor import State
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError, Json, Resource
 from pumice.wire import names
