@@ -10,8 +10,8 @@ from pumice.devices.registry import ALIASES, POLICY, SWITCHES, settings_from
 from pumice.devices.settings import Settings
 from pumice.model.errors import BadInput
 from pumice.model.refusal import Refusal
+from pumice.wire.document import Document, read_document
 from pumice.wire.scheduler_conf import read_scheduler_conf
-from pumice.wire.yaml_lines import Lined, load_lined
 
 LEGACY = tuple(word for word in ALIASES if word.startswith("predicate."))
 
@@ -21,7 +21,7 @@ def lint_scheduler(file: str, text: str, first_line: int) -> list[Finding]:
     padded = "\n" * (first_line - 1) + text
     try:
         conf, errors = read_scheduler_conf(padded, source=file)
-        lined = load_lined(text, first_line=first_line)
+        lined = read_document(text, first_line=first_line)
     except BadInput as error:
         return [Finding.from_error(file, error, first_line)]
     findings = [Finding.from_text(file, text, error=True, line=first_line) for text in errors]
@@ -38,7 +38,7 @@ def lint_scheduler(file: str, text: str, first_line: int) -> list[Finding]:
     return findings
 
 
-def _plugins(lined: Lined) -> Iterator[tuple[dict[str, Any], tuple[str | int, ...]]]:
+def _plugins(lined: Document) -> Iterator[tuple[dict[str, Any], tuple[str | int, ...]]]:
     tiers = lined.value.get("tiers") if isinstance(lined.value, dict) else None
     for t, tier in enumerate(tiers if isinstance(tiers, list) else ()):
         plugins = tier.get("plugins") if isinstance(tier, dict) else None
@@ -47,7 +47,7 @@ def _plugins(lined: Lined) -> Iterator[tuple[dict[str, Any], tuple[str | int, ..
                 yield plugin, ("tiers", t, "plugins", p)
 
 
-def _legacy(lined: Lined) -> dict[str, Any]:
+def _legacy(lined: Document) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for plugin, _ in _plugins(lined):
         arguments = plugin.get("arguments")
@@ -56,7 +56,7 @@ def _legacy(lined: Lined) -> dict[str, Any]:
     return found
 
 
-def _deviceshare(file: str, lined: Lined, path: tuple[str | int, ...], arguments: Mapping[str, Any]) -> list[Finding]:
+def _deviceshare(file: str, lined: Document, path: tuple[str | int, ...], arguments: Mapping[str, Any]) -> list[Finding]:
     def at(text: str, key: str, *, error: bool = False) -> Finding:
         return Finding(file, lined.line(*path, key), text, error)
 
