@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from pumice.effects.vocabulary import Event
 from pumice.node.answer import Answer
 from pumice.node.device_list import Unit
-from pumice.node.effects import Effect, MakeDirectory, PatchPod, Tell
+from pumice.node.effects import Effect, MakeDirectory, PatchPod
 from pumice.node.mps.supervisor import Bounds
 from pumice.node.pods import Container, Held, NodePod
 from pumice.ports.cards import CardFacts
@@ -212,4 +213,4 @@ class Allocator(Protocol):
 
     def refuse(self, pod: NodePod, reason: str) -> Refuse:
         """Give one pod up and say why."""
-        return Refuse(f"pod {pod.key}: {reason}", (Tell.of_pod(pod.metadata, self.event, reason),))
+        return Refuse(f"pod {pod.key}: {reason}", (Event.on_pod(pod.metadata, "Warning", self.event, reason),))

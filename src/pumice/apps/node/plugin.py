@@ -25,9 +25,10 @@ from pumice.apps.node.registration import Registration
 from pumice.apps.node.share_files import ShareFiles
 from pumice.apps.node.written_node import WrittenNode
 from pumice.apps.service.tasks import first
+from pumice.effects.vocabulary import Event
 from pumice.model.errors import BadInput
 from pumice.node.device_list import MESSAGE_LIMIT, worst_size
-from pumice.node.effects import Effect, PatchNode, Tell
+from pumice.node.effects import Effect, PatchNode
 from pumice.node.protocol import Allocator
 from pumice.wire.objects import Node, NodeInfo
 
@@ -205,9 +206,9 @@ class Plugin:
         """Events on the node for what has changed since the last time."""
         name, sick = self._own.name, dict(self._allocator.closed())
         for uuid in sick.keys() - self._sick.keys():
-            await self._own.perform(Tell("Node", "", name, name, "CardUnhealthy", f"card {uuid}: {sick[uuid]}"))
+            await self._own.perform(Event.on_node(name, "Warning", "CardUnhealthy", f"card {uuid}: {sick[uuid]}"))
         for uuid in self._sick.keys() - sick.keys():
-            await self._own.perform(Tell("Node", "", name, name, "CardRecovered", f"card {uuid}", warning=False))
+            await self._own.perform(Event.on_node(name, "Normal", "CardRecovered", f"card {uuid}"))
         self._sick = sick
 
     async def _keep_advertised(self) -> None:

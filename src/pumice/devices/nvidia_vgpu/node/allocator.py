@@ -19,9 +19,10 @@ from pumice.devices.nvidia_vgpu.node.matching import FAILED, INIT, Broken, Match
 from pumice.devices.nvidia_vgpu.node.record import Record
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing, needed_factor
 from pumice.devices.nvidia_vgpu.node.static import StaticSlices
+from pumice.effects.vocabulary import Event
 from pumice.node.answer import Answer
 from pumice.node.device_list import MESSAGE_LIMIT, Unit, worst_size
-from pumice.node.effects import Effect, MakeDirectory, PatchNode, PatchPod, PatchStatus, Tell
+from pumice.node.effects import Effect, MakeDirectory, PatchNode, PatchPod, PatchStatus
 from pumice.node.mps.supervisor import Bounds
 from pumice.node.pods import Held, NodePod
 from pumice.node.protocol import Allocator, Conflict, Cut, Decision, Outdated, Refuse, Repeat, Serve
@@ -190,7 +191,7 @@ class VgpuAllocator(Allocator):
             work.container,
             replace(answer, bounds=self._bounds(work, pods)),
             None if work.segment == INIT or work.again else PatchPod.of(work.pod.metadata, done(work)),
-            (Tell.of_pod(work.pod.metadata, "VGPUPartlyServed", work.warning),) if work.warning else (),
+            (Event.on_pod(work.pod.metadata, "Warning", "VGPUPartlyServed", work.warning),) if work.warning else (),
             finished=work.last,
             summary=" ".join([f"cards={','.join(device.id for device in work.devices)}", *(slice_.uuid for slice_ in slices)]),
             ids=ids,
