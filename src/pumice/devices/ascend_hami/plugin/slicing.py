@@ -9,8 +9,8 @@ from pumice.apps.node.npu_metrics import short_id
 from pumice.apps.node.slicing import Slicer
 from pumice.apps.node.written_node import WrittenNode
 from pumice.devices.ascend_hami.node.keeper import Keeper, Swept
+from pumice.effects.vocabulary import Event
 from pumice.model.errors import Unavailable
-from pumice.node.effects import Tell
 from pumice.node.pods import Held, NodePod
 from pumice.node.protocol import Conflict, Cut, Serve
 from pumice.ports.cards import CardFacts
@@ -68,7 +68,7 @@ class NpuSlices(Slicer):
             text = f"idle slice {place.start} ({place.profile}) of card {place.card} {verb}: its pod is gone"
             log.info(text)
             if not swept.dry:
-                await self._own.perform(Tell("Node", "", self._own.name, self._own.name, "VNPUDestroyed", text, warning=False))
+                await self._own.perform(Event.on_node(self._own.name, "Normal", "VNPUDestroyed", text))
         if swept.foreign != self._told:
             self._told = dict(swept.foreign)
             for card, count in swept.foreign.items():

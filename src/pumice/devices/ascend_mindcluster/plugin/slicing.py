@@ -16,9 +16,9 @@ from pumice.devices.ascend_mindcluster.node.books import foreign, ids_text
 from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper, State
 from pumice.devices.ascend_mindcluster.node.telling import realised
 from pumice.devices.ascend_mindcluster.plugin.reports import AT_MOST_EVERY, ChipReports
+from pumice.effects.vocabulary import Event
 from pumice.model.errors import Unavailable
 from pumice.model.hardware.npu_slices import slice_kinds
-from pumice.node.effects import Tell
 from pumice.node.protocol import Conflict, Cut, Serve
 from pumice.ports.cards import CardFacts
 from pumice.ports.cluster import Cluster
@@ -116,7 +116,7 @@ class ChipSlices(Slicer):
         for place in places:
             text = f"vNPU {place.start} ({place.profile}) of card {place.card} {what}"
             log.info(text)
-            await self._own.perform(Tell("Node", "", name, name, reason, text, warning=False))
+            await self._own.perform(Event.on_node(name, "Normal", reason, text))
 
     def _warn_of_others(self, state: State) -> None:
         beside = self._own.node is not None and f"{names.NODE_NPU_REGISTER}{KIND}" in self._own.node.metadata.annotations

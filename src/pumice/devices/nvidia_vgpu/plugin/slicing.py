@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable
 from pumice.apps.node.slicing import Slicer
 from pumice.apps.node.written_node import WrittenNode
 from pumice.devices.nvidia_vgpu.node.mig_slices import Cutter, Given
+from pumice.effects.vocabulary import Event
 from pumice.model.errors import Unavailable
-from pumice.node.effects import EndPod, Tell
+from pumice.node.effects import EndPod
 from pumice.node.pods import Held
 from pumice.node.protocol import Conflict, Cut, Serve
 from pumice.ports.cards import CardFacts
@@ -67,12 +68,11 @@ class Slicing(Slicer):
         except ApiError as error:
             log.warning("pod %s/%s could not be failed, and is tried again at the next start: %s", pod.namespace, pod.name, error)
             return
-        await self._own.perform(Tell.of_pod(pod, GONE, message))
+        await self._own.perform(Event.on_pod(pod, "Warning", GONE, message))
 
-    def _told(self, wanted: Cut, given: Given) -> Tell:
+    def _told(self, wanted: Cut, given: Given) -> Event:
         made, removed = (", ".join(str(place) for place in places) for places in (given.made, given.removed))
         text = "; ".join(part for part in (made and f"cut {made}", removed and f"removed {removed}") if part)
         card = ", ".join(dict.fromkeys(place.card for place in wanted.places))
         log.info("card %s for pod=%s: %s", card, wanted.pod.key, text)
-        return Tell("Node", "", self._own.name, self._own.name, "MIGRecut",
-                    f"card {card} for pod {wanted.pod.key}: {text}", warning=False)  # fmt: skip
+        return Event.on_node(self._own.name, "Normal", "MIGRecut", f"card {card} for pod {wanted.pod.key}: {text}")
