@@ -114,6 +114,9 @@ class Allocator(Protocol):
     without: Mapping[str, str] = MappingProxyType({})
     """The environment of a container whose share is not made yet: it sees no device, whatever its image says."""
 
+    links: str = ""
+    """The host folder in which answers by guess have links to containers' own folders; empty: no answer names such a folder."""
+
     @abstractmethod
     def show(self, cards: Sequence[CardFacts], sick: Mapping[str, str]) -> None:
         """These are the node's cards from now on, and why some of them take no pods, by UUID."""
@@ -123,10 +126,13 @@ class Allocator(Protocol):
         """The devices of a resource, as the kubelet shall see them."""
 
     @abstractmethod
-    def allocate(self, pods: Sequence[NodePod], ids: Sequence[str], held: Held | None = None) -> Decision | None:
-        """What to do about one call; None when no pod waits for so many devices (yet).
+    def allocate(
+        self, pods: Sequence[NodePod], ids: Sequence[str], held: Held | None = None, number: str = ""
+    ) -> Decision | None:
+        """Decide about one call, by a guess at whose it is; None when no pod waits for so many devices (yet).
 
-        ``held``: the containers for which the kubelet has written devices down; None when that cannot be told.
+        ``held``: the containers for which the kubelet has written devices down; None when that cannot be told. ``number``: as
+        for ``owned``, so that the answer of another container under the same number differs by its share alone.
         """
 
     @abstractmethod

@@ -15,6 +15,7 @@ from functools import partial
 from pumice.adapters.kubelet.checkpoint import devices_held, recorded
 from pumice.adapters.kubelet.endpoint import Endpoint, Options, device_list
 from pumice.apps.node.allocating import AllocateHandler, CountedHandler, GivingHandler
+from pumice.apps.node.answer_links import AnswerLinks
 from pumice.apps.node.brand import Brand, PluginSettings
 from pumice.apps.node.card_watch import CardWatch
 from pumice.apps.node.directories import make_directory
@@ -164,9 +165,10 @@ class Plugin:
         why = unnamed(settings, info) if self._by_name else "its cards have names of CDI devices themselves"
         if why:
             log.info("answers name no CDI device of their own: %s", why)
-        guessing = AllocateHandler(self._performer, record)
         files = ShareFiles(settings.cdi_folder, self._allocator.resource)
-        return NamingHandler(self._performer, record, files, guessing, named=not why)
+        links = AnswerLinks(self._allocator.links, files.first)
+        guessing = AllocateHandler(self._performer, record, links)
+        return NamingHandler(self._performer, record, files, links, guessing, named=not why)
 
     def _registration(self, resource: str, answering: NamingHandler) -> Registration:
         allocates = resource == self._allocator.resource

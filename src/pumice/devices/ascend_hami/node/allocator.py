@@ -66,6 +66,7 @@ class NpuAllocator(Allocator):
         self._given: dict[Key, tuple[Holding, ...]] = {}
         """What was handed out to pods that are still there, whatever the kubelet remembers."""
         self._owner = ""
+        self.links = f"{self._places.hook}/answers"
         self.show(())
 
     def learn(self, chip: NpuChip) -> None:
@@ -103,7 +104,9 @@ class NpuAllocator(Allocator):
 
     # -- calls -------------------------------------------------------------------------------------------------------------
 
-    def allocate(self, pods: Sequence[NodePod], ids: Sequence[str], held: Held | None = None) -> Decision | None:
+    def allocate(
+        self, pods: Sequence[NodePod], ids: Sequence[str], held: Held | None = None, number: str = ""
+    ) -> Decision | None:
         found = next_work(
             pods, len(ids), self._word, self.resource, self._node, served=self._served, held=held, owner=self._owner
         )

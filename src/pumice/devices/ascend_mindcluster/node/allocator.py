@@ -78,7 +78,9 @@ class ChipAllocator(Allocator):
 
     # -- calls -------------------------------------------------------------------------------------------------------------
 
-    def allocate(self, pods: Sequence[NodePod], ids: Sequence[str], held: Held | None = None) -> Cut | Refuse | None:
+    def allocate(
+        self, pods: Sequence[NodePod], ids: Sequence[str], held: Held | None = None, number: str = ""
+    ) -> Cut | Refuse | None:
         turn = next_turn(pods, len(ids), self._node, self._per_chip, served=self._served.keys(), held=held)
         if isinstance(turn, Broken):
             return self.refuse(turn.pod, turn.reason)

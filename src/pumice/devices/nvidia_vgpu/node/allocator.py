@@ -70,6 +70,7 @@ class VgpuAllocator(Allocator):
         self.given = self._static.resources
         self.counted: tuple[str, ...] = () if self._in_status else (sharing.cores, sharing.memory)
         self.record = Record(node, sharing)
+        self.links = response_options.links
         self.show(cards)
 
     def show(self, cards: Sequence[CardFacts], sick: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -145,7 +146,9 @@ class VgpuAllocator(Allocator):
     ) -> list[str]:
         return self._matcher.propose(pods, available, must, size, held)
 
-    def allocate(self, pods: Sequence[NodePod], ids: Sequence[str], held: Held | None = None) -> Decision | None:
+    def allocate(
+        self, pods: Sequence[NodePod], ids: Sequence[str], held: Held | None = None, number: str = ""
+    ) -> Decision | None:
         key = frozenset(ids)
         holder = self._holder(pods, key)
         found = self._matcher.further(holder, len(ids), held) if holder else None
@@ -157,7 +160,7 @@ class VgpuAllocator(Allocator):
         if isinstance(found, Unclear):
             who = " or ".join(sorted(pod.key for pod in found.pods))
             return Refuse(f"the call may be for pod {who}, which were given different shares; nobody is served by chance")
-        return self._decided(found, key, pods, self._dice)
+        return self._decided(found, key, pods, random.Random(number) if number else self._dice)
 
     def owned(self, pods: Sequence[NodePod], pod: NodePod, container: str, held: Held, number: str) -> Decision:
         work = self._matcher.of(pod, container)
