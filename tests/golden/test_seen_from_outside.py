@@ -12,7 +12,6 @@ function or parameter leaves them as they are. A script that renames words leave
 
 from __future__ import annotations
 
-import importlib
 import io
 import json
 import re
@@ -70,7 +69,7 @@ CASE = Path(__file__).parent / "last_release/dump.json"
 
 def commands() -> Iterator[str]:
     """Every option and argument with its type, default, variable and range, also those that help does not show."""
-    groups = {f"pumice {name}": importlib.import_module(row[0]).app for name, row in main.COMMANDS.items()}
+    groups = {f"pumice {name}": main.load(name) for name in main.COMMANDS}
     for words, app in {**groups, **APPS}.items():
         yield from _command(words, app.build())
 

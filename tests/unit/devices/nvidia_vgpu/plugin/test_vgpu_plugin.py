@@ -13,11 +13,11 @@ from kit.node_world import until
 from kit.plugin_world import in_a_world
 from kit.virtual_time import VirtualClock
 
-from pumice.machine import FaultModel
 from pumice.model.errors import BadInput
 from pumice.ports.cluster import ApiError
 from pumice.wire import names
 from pumice.wire.device_config_text import parse_device_config
+from pumice_lab.machine import FaultModel
 
 NUMBER = names.VGPU_NUMBER
 CANNOT_BE_FOUND = FaultModel("nvmlDeviceGetHandleByUUID", code=15, count=0)  # "GPU is lost": how a sick card is tested
