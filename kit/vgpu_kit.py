@@ -20,7 +20,7 @@ from pumice_lab import machine
 
 LIBRARY = NATIVE / "build/vgpu/libvgpu.so"
 PROGRAMS = NATIVE / "build/vgpu/programs"
-CHILDREN = Path(__file__).parent / "vgpu_children"
+CHILDREN = Path(__file__).parents[1] / "tests/native/children"
 MIB = 1 << 20
 
 
