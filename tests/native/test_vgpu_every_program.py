@@ -12,13 +12,13 @@ from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
+from kit.vgpu_kit import FIGURES as WAYS
 from kit.vgpu_kit import MIB, Container, build, python
 from kit.vgpu_talk import Holder
 from kit.walled import Walled, page_of
 
 from pumice.wire.limits_page import GrantedCard
 from pumice_lab import machine
-from tests.native.children.figures import WAYS
 
 CARDS = "2xA100-SXM4-40GB"
 SHARES = (3000, 2500)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from kit import walled
+from kit.vgpu_kit import FIGURES as WAYS
 from kit.vgpu_kit import python
-from tests.native.children.figures import WAYS
 
 from benchmarks.native.experiments.rig import NotRun, Report, Rig
 from benchmarks.native.experiments.roles import MIB
