@@ -16,10 +16,10 @@ from pumice.apps.service.daemon_pages import pages
 from pumice.apps.service.http import host_and_port, served
 from pumice.apps.service.lease import Election
 from pumice.apps.service.settings import LedSettings
-from pumice.apps.service.tasks import run_until
 from pumice.apps.service.watches import ABSENT_OR_FORBIDDEN, SELDOM, Watcher, object_of
-from pumice.apps.service.work_queue import WorkQueue
 from pumice.effects.recorder import EventRecorder
+from pumice.effects.tasks import run_until
+from pumice.effects.work_queue import WorkQueue
 from pumice.model.errors import Unavailable
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster, Resource, WatchEvent

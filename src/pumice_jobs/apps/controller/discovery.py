@@ -12,9 +12,9 @@ from typing import Any, Final
 import msgspec
 
 from pumice.apps.service.watches import ABSENT_OR_FORBIDDEN, SELDOM, Watcher
-from pumice.apps.service.work_queue import WorkQueue
 from pumice.effects.recorder import EventRecorder
 from pumice.effects.vocabulary import Event
+from pumice.effects.work_queue import WorkQueue
 from pumice.model.errors import BadInput
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json, WatchEvent

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from pumice.apps.service.watches import object_of
-from pumice.apps.service.work_queue import WorkQueue
 from pumice.effects.recorder import EventRecorder
+from pumice.effects.work_queue import WorkQueue
 from pumice.metrics.text import Histogram
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, WatchEvent

@@ -12,9 +12,9 @@ import msgspec
 
 from pumice.adapters.probing import http_answers, tcp_answers
 from pumice.apps.service.watches import object_of
-from pumice.apps.service.work_queue import WorkQueue
 from pumice.effects.recorder import EventRecorder
 from pumice.effects.vocabulary import Event
+from pumice.effects.work_queue import WorkQueue
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json, WatchEvent
 from pumice.wire import volcano

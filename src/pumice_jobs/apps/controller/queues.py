@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pumice.apps.service.watches import object_of
-from pumice.apps.service.work_queue import WorkQueue
 from pumice.effects.recorder import EventRecorder
 from pumice.effects.vocabulary import Event
+from pumice.effects.work_queue import WorkQueue
 from pumice.engine.state.bearers import Bearers
 from pumice.ports.cluster import ApiError, Cluster, WatchEvent
 from pumice.wire import volcano
