@@ -16,12 +16,8 @@ from typing import Any
 import numpy as np
 import yaml
 from kit.objects import group, node, pod, queue
-<<<<<<< HEAD:tests/golden/volcano_choices.py
 
-from pumice.engine.effects import Bind
-=======
 from pumice.effects.vocabulary import Bind
->>>>>>> main:tests/golden/volcano_choices.py
 from pumice.engine.engine import Engine
 from pumice.model.errors import BadInput
 from pumice.wire import names
