@@ -124,6 +124,14 @@ class Engine:
         return active or self.state.agenda.pressing(news)
 
     @property
+    def lone_pod(self) -> bool:
+        """Whether whoever takes part is one pod that needs no others."""
+        active = [queue.active for queue in self.state.queues.values() if queue.active]
+        return len(active) == 1 and len(active[0]) == 1 and all(
+            job.min_available <= 1 and len(job.pending) == 1 for job in active[0]
+        )  # fmt: skip
+
+    @property
     def outdated(self) -> bool:
         """Whether sleepers were told reasons that count other nodes than there are now."""
         return self.state.agenda.outdated(self.state.ledger.table.version)
