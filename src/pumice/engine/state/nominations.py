@@ -15,7 +15,7 @@ from typing import Any
 from pumice.engine.state.jobs import Job, QueueState, Task
 from pumice.engine.state.ledger import Ledger, Receipt
 from pumice.engine.state.resources import Vector
-from pumice.engine.state.scheduling_queue import Agenda
+from pumice.engine.state.scheduling_queue import SchedulingQueue
 from pumice.engine.state.tasks import Status
 
 # -- nominations -------------------------------------------------------------------------------------------------------
@@ -35,7 +35,7 @@ class Promises:
     """By the uid of the pod that waits."""
 
     ledger: Ledger
-    agenda: Agenda
+    scheduling_queue: SchedulingQueue
     kept: dict[str, Promised] = field(default_factory=dict)
     ripe: dict[Job, None] = field(default_factory=dict)
     """Jobs for whose pods somebody has left since they were last looked at."""
@@ -93,8 +93,8 @@ class Promises:
         """The pod waits for a place like any other; what was held for it is free."""
         self.withdraw(task)
         if task.job is not None:
-            self.agenda.activate(task.job)
-        self.agenda.wake_waiting()
+            self.scheduling_queue.activate(task.job)
+        self.scheduling_queue.released()
 
     def withdraw(self, task: Task) -> None:
         """The same of a promise of which nobody was told."""
@@ -102,7 +102,7 @@ class Promises:
         task.node = task.nominated = ""
         if task.job is not None:
             task.job.move(task, Status.PENDING)
-            self.agenda.look_at(task.job)
+            self.scheduling_queue.write_status(task.job)
 
     def forget(self, uid: str) -> None:
         """The pod that waited is gone, or has a place."""
@@ -163,7 +163,7 @@ class Search:
 class Departures:
     """By the uid of the pod."""
 
-    agenda: Agenda
+    scheduling_queue: SchedulingQueue
     ledger: Ledger
     promises: Promises
     tasks: Mapping[str, Task]
@@ -188,7 +188,7 @@ class Departures:
         if receipt is not None:
             self.expect(receipt, task, task.status)
         task.job.move(task, Status.RELEASING)
-        self.agenda.look_at(task.job)
+        self.scheduling_queue.write_status(task.job)
         return task
 
     def expect(self, receipt: Receipt, task: Task, shown: Status) -> None:
@@ -208,7 +208,7 @@ class Departures:
             if task is not None and task.job is not None and eviction is not None:
                 self.ledger.undo(eviction.receipt)
                 task.job.move(task, eviction.shown)
-                self.agenda.look_at(task.job)
+                self.scheduling_queue.write_status(task.job)
         for uid in found.claimants:
             if uid in self.promises.kept:
                 self.promises.withdraw(self.promises.kept[uid].task)
@@ -228,7 +228,7 @@ class Departures:
         _, times = self._refused.get(uid, (0.0, 0))
         self._refused[uid] = (now + min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(times, 12)), times + 1)
         task.spared = True
-        self.agenda.look_at(task.job)
+        self.scheduling_queue.write_status(task.job)
         self.promises.stays(uid)
         return task
 
@@ -254,7 +254,7 @@ class Departures:
         """What it held is its queue's no more: who waited for a share of it may have it."""
         if self._evictions.pop(uid, None) is not None:
             self.promises.answered()
-            self.agenda.wake_waiting()
+            self.scheduling_queue.released()
 
     def expected(self, uid: str, until: float) -> None:
         """The watch shows that the pod is going; it should be gone by then."""
@@ -305,7 +305,7 @@ class Reservations:
     """By the gang that they are for."""
 
     ledger: Ledger
-    agenda: Agenda
+    scheduling_queue: SchedulingQueue
     held: dict[Job, Reservation] = field(default_factory=dict)
     rest: dict[str, float] = field(default_factory=dict)
     """Nodes that are not held again before."""
@@ -318,7 +318,7 @@ class Reservations:
 
     def hold(self, found: Reservation) -> None:
         self.held[found.job] = found
-        self.agenda.look_at(found.job)
+        self.scheduling_queue.write_status(found.job)
 
     def end(self, job: Job, now: float) -> None:
         """The nodes are everybody's again."""
@@ -329,7 +329,7 @@ class Reservations:
             row = self.ledger.table.row_of.get(node)
             if row is not None:
                 self.ledger.table.touch(row, gain=True)
-        self.agenda.wake_waiting()
+        self.scheduling_queue.released()
 
     def tidy(self, now: float) -> None:
         """Forget what matters no longer."""

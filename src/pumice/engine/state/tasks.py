@@ -184,6 +184,22 @@ class IllegalMove(AssertionError):
     """A task was to go where no path leads: our own error, told with the task's story."""
 
 
+class Backoff(Struct, frozen=True, gc=False):
+    """When a write that the API server refused is tried again, after pauses that double; ``attempts``: refusals in a row."""
+
+    until: float = 0.0
+    attempts: int = 0
+    because: str = ""
+
+    def after_refusal(self, now: float, first: float, longest: float, because: str = "") -> Backoff:
+        """Return the backoff after one more refusal: ``first`` seconds for the first one, at most ``longest``."""
+        pause: float = min(longest, first * 2.0 ** min(self.attempts, 12))
+        return Backoff(now + pause, self.attempts + 1, because)
+
+
+NO_BACKOFF: Final = Backoff()
+
+
 class TaskRecord(Struct, eq=False):
     """One pod of ours, or one of another scheduler that has a node.
 
@@ -226,8 +242,8 @@ class TaskRecord(Struct, eq=False):
     trial: tuple[Status, str] | None = None
     told: tuple[str, str] | None = None
     told_at: float = -1e9
-    retry_at: float = 0.0
-    failures: int = 0
+    backoff: Backoff = NO_BACKOFF
+    """Its Binding was refused: it is not tried before."""
     charged: Vector | None = None
     """What its queue is charged for its cards, where the class alone cannot tell (``PodClass.quota_known_late``)."""
 
