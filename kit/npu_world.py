@@ -21,7 +21,7 @@ def chip(name: str) -> NpuChip:
 
 
 def npu_family(name: str = "310P3", policy: str = "", *, soft: bool = False) -> AscendHami:
-    return AscendHami(chip(name), Settings(ascend_hami=True, policy=policy), soft=soft)
+    return AscendHami(chip(name), Settings(policy=policy), soft=soft)
 
 
 def npu_cards(kind: NpuChip, count: int, *, sick: tuple[int, ...] = (), prefix: str = "U") -> list[RegisteredNpu]:

@@ -9,7 +9,7 @@ import pytest
 from kit.defect_world import VGPU, binds, bound, conf, engine, ledger, mig_node, pending, two_cards, used
 from kit.device_world import card, limits, pod_of, vgpu_node
 
-from pumice.devices.settings import settings_from
+from pumice.devices.registry import settings_from
 from pumice.engine.effects import Bind
 from pumice.engine.state.ledger import Hold
 from pumice.model.refusal import Refusal

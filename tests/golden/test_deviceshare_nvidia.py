@@ -14,7 +14,8 @@ from pumice.devices.nvidia_gpushare.family import NvidiaGpushare
 from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
 from pumice.devices.nvidia_vgpu.mig_catalogue import PUBLISHED
 from pumice.devices.protocol import Ask, Family, Fit
-from pumice.devices.settings import LAST_RESORT, Settings, settings_from
+from pumice.devices.registry import settings_from
+from pumice.devices.settings import LAST_RESORT, Settings
 from pumice.model.cards import Grant
 from pumice.model.refusal import Misfit, Refusal
 from pumice.wire import names

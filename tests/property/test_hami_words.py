@@ -94,7 +94,7 @@ def fuzz_configurations(seeds: Iterable[int]) -> int:
         assert len(words) == len(config.vnpus.chips), seed
         named = [value for value in spoilt.values() if isinstance(value, str)] if isinstance(spoilt, dict) else []
         assert B2.word in words or {B2.word, B2.name, B2.resource} & set(named), seed
-        for family in AscendHami.of_config(config, Settings(ascend_hami=True)):
+        for family in AscendHami.of_config(config, Settings()):
             assert isinstance(family, AscendHami)
             kind = family.chip
             assert 0 < kind.memory <= kind.capacity, seed

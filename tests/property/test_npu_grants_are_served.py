@@ -44,7 +44,7 @@ print(json.dumps(refused))
 
 
 def of_chip(kind: NpuChip, policy: str = "binpack") -> TinyLedger:
-    books = TinyLedger(AscendHami(kind, Settings(ascend_hami=True, policy=policy)))
+    books = TinyLedger(AscendHami(kind, Settings(policy=policy)))
     books.add_node(npu_node("n1", kind, CHIPS))
     return books
 

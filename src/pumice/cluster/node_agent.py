@@ -33,7 +33,8 @@ from pumice.devices.nvidia_gpushare.plugin import daemon as gpushare_plugin
 from pumice.devices.nvidia_vgpu.node.answer import ResponseOptions
 from pumice.devices.nvidia_vgpu.plugin import daemon as vgpu_plugin
 from pumice.devices.nvidia_vgpu.plugin.cdi_files import CdiPlaces
-from pumice.devices.settings import Settings, settings_from
+from pumice.devices.registry import settings_from
+from pumice.devices.settings import Settings
 from pumice.model.errors import BadInput, PumiceError
 from pumice.ports.clock import Clock, SystemClock
 from pumice.ports.cluster import Cluster
@@ -126,7 +127,7 @@ def sharing_mode(conf: str, otherwise: str) -> str:
     settings = _device_settings(conf)
     if settings is None:
         return otherwise
-    return "gpushare" if settings.gpu_sharing or settings.gpu_number else "vgpu"
+    return "gpushare" if settings.on & {"deviceshare.GPUSharingEnable", "deviceshare.GPUNumberEnable"} else "vgpu"
 
 
 def npu_mode(conf: str, otherwise: str) -> str:
@@ -134,7 +135,7 @@ def npu_mode(conf: str, otherwise: str) -> str:
     settings = _device_settings(conf)
     if settings is None:
         return otherwise
-    return "mindcluster" if settings.ascend_mindcluster else "ascend"
+    return "mindcluster" if "deviceshare.AscendMindClusterVNPUEnable" in settings.on else "ascend"
 
 
 def _hami_alone(conf: str, otherwise: str) -> str:

@@ -1,60 +1,61 @@
-"""The device families that there are, a row each, and those that one scheduler configuration switches on."""
+"""The device types that there are, a row each, and what one scheduler configuration makes of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from pumice.devices.ascend_hami.family import AscendHami
-from pumice.devices.ascend_mindcluster.family import AscendMindCluster
-from pumice.devices.nvidia_gpushare.family import NvidiaGpushare
-from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
-from pumice.devices.protocol import Family
-from pumice.devices.settings import Settings
+from pumice.devices.ascend_hami.device_type import ASCEND_HAMI
+from pumice.devices.ascend_mindcluster.device_type import ASCEND_MINDCLUSTER
+from pumice.devices.device_type import DeviceType
+from pumice.devices.nvidia_gpushare.device_type import NVIDIA_GPUSHARE
+from pumice.devices.nvidia_vgpu.device_type import NVIDIA_VGPU
+from pumice.devices.settings import Argument, Settings, declared, read_settings
+from pumice.model.refusal import Refusal
+from pumice.wire import names
 from pumice.wire.device_config import DeviceConfig
 
+if TYPE_CHECKING:
+    from pumice.devices.protocol import Family
 
-@dataclass(frozen=True, slots=True)
-class Brand:
-    """``switch`` is the argument of plugin ``deviceshare`` that ``wanted`` finds in the settings. One brand may be several
-    families: a type of NPU each."""
-
-    switch: str
-    wanted: Callable[[Settings], bool]
-    make: Callable[[DeviceConfig | None, Settings], list[Family]]
-    arguments: tuple[str, ...] = ()
-    """Further arguments that mean something to it."""
-
+DEVICE_TYPES: tuple[DeviceType, ...] = (NVIDIA_VGPU, NVIDIA_GPUSHARE, ASCEND_HAMI, ASCEND_MINDCLUSTER)
 
 POLICY = "deviceshare.SchedulePolicy"
-BRANDS = (
-    Brand("deviceshare.VGPUEnable", lambda settings: settings.vgpu, lambda config, settings: [NvidiaVgpu(config, settings)], (
-        POLICY, "deviceshare.ScheduleWeight", "deviceshare.GPUExclusiveRules", "pumice.MigPolicy",
-        "deviceshare.KnownGeometriesCMName", "deviceshare.KnowGeometriesCMName",
-    )),
-    Brand("deviceshare.GPUSharingEnable", lambda settings: settings.gpu_sharing, lambda config, settings: [NvidiaGpushare()]),
-    Brand("deviceshare.GPUNumberEnable", lambda settings: settings.gpu_number,
-          lambda config, settings: [NvidiaGpushare(number=True)]),
-    Brand("deviceshare.AscendHAMiVNPUEnable", lambda settings: settings.ascend_hami, AscendHami.of_config,
-          (POLICY, "deviceshare.ScheduleWeight", "deviceshare.KnownGeometriesCMName", "deviceshare.KnowGeometriesCMName")),
-    Brand("deviceshare.AscendMindClusterVNPUEnable", lambda settings: settings.ascend_mindcluster, AscendMindCluster.of_config,
-          ("deviceshare.ScheduleWeight", "pumice.NpuPolicy", "pumice.AvoidUnhealthyHosts")),
-)  # fmt: skip
+SWITCHES = tuple(switch for found in DEVICE_TYPES for switch in found.switches)
+SECTIONS = tuple(found.section for found in DEVICE_TYPES if found.section is not None)
+ARGUMENTS: Mapping[str, Argument] = {
+    found.key: found
+    for found in (
+        *(switch.argument for switch in SWITCHES),
+        *declared(Settings).values(),
+        *(argument for section in SECTIONS for argument in declared(section).values()),
+    )
+    if not found.key.startswith(names.INIT_PARAMS)
+}
+"""The arguments of plugin ``deviceshare`` by their names; what stands in ``init-params`` is no argument of a plugin."""
+ALIASES: Mapping[str, str] = {alias: found.key for found in ARGUMENTS.values() for alias in found.aliases}
+
+
+def settings_from(arguments: Mapping[str, object]) -> Settings | Refusal:
+    """Read the arguments. Unknown or unreadable ones are warnings; only switches that exclude each other are a refusal."""
+    settings = read_settings(arguments, [switch.argument for switch in SWITCHES], SECTIONS)
+    for switch in reversed(SWITCHES) if len(settings.on) > 1 else ():
+        for other, reason in switch.excludes.items() if switch.key in settings.on else ():
+            if other in settings.on:
+                return Refusal(switch.key, reason.format(key=switch.key))
+    return settings
 
 
 def families_from(settings: Settings, device_config: DeviceConfig | None = None) -> list[Family]:
     """The families that the arguments of plugin ``deviceshare`` ask for."""
-    return [family for brand in BRANDS if brand.wanted(settings) for family in brand.make(device_config, settings)]
+    return [family for switch in SWITCHES if switch.key in settings.on for family in switch.families(device_config, settings)]
 
 
 def every_family(device_config: DeviceConfig | None = None) -> list[Family]:
     """One of each, as it is without any settings: what they call things."""
-    return [family for brand in BRANDS for family in brand.make(device_config, Settings())]
+    return [family for switch in SWITCHES for family in switch.families(device_config, Settings())]
 
 
 def remarks_on(settings: Settings, device_config: DeviceConfig | None) -> tuple[str, ...]:
     """What is switched on and not configured, a sentence each."""
-    if settings.ascend_hami and (device_config is None or device_config.vnpus is None):
-        where = f"ConfigMap {settings.configmap_namespace}/{settings.configmap}"
-        return (f"{where} says nothing of NPUs (vnpus in device-config.yaml); the chips and templates that are known are used",)
-    return ()
+    return tuple(text for found in DEVICE_TYPES for text in found.remarks(settings, device_config))

@@ -1,13 +1,13 @@
-"""The arguments of plugin ``deviceshare``, with every alias upstream ever wrote (spec deviceshare-nvidia 3, decision 3)."""
+"""The arguments of plugin ``deviceshare``. Each is declared once, where it is read: those of one device type in its folder, as a
+``Section``; those of all in ``Settings``. The reader follows the declarations."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pumice.devices.card_policies import POLICIES
-from pumice.model.refusal import Refusal
 from pumice.wire import names
 from pumice.wire.nearest import nearest
 
@@ -17,18 +17,16 @@ if TYPE_CHECKING:
 
 Score = TypeVar("Score", float, "NDArray[np.float64]")
 Rule = tuple[tuple[str, str], ...]
-"""Label pairs that a pod must all carry to match (section 13)."""
+"""Label pairs that a pod must all carry to match."""
 
 LEXICOGRAPHIC_WEIGHT = 1e9
-"""Weight of the device score when no weight is set (decision 2): a policy decides first, other plugins only among nodes that
-are equal to it. Their scores are below 1e5, ours differ by at least 1e-6."""
+"""Weight of the device score when no weight is set: a policy decides first, other plugins only among nodes that are equal to it.
+Their scores are below 1e5, ours differ by at least 1e-6."""
 LAST_RESORT = 1000.0
 """Taken from the score of a node that would give a MIG slot to a pod that names no mode: such a score is below 0 (ADR 32)."""
 _BEHIND_ALL = 1e12
 """More than all plugins together can give: a last resort comes after every other node, whatever its weight."""
 
-MIG_POLICIES = ("listed", "tightest", "expected")
-NPU_POLICIES = ("listed", "expected")
 NONE, KEPT, FULLEST = PLANNING = ("none", "kept", "fullest")
 """How pods that wait together are laid out: each by itself; so that nobody loses the place that it would have alone; or, of pods
 that stand equal, so that as much memory as can be is used."""
@@ -38,34 +36,55 @@ _FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """``weight`` None: not given. ``warnings`` are for the log and for lint, one sentence each."""
+class Argument:
+    """One argument. ``kind``: how its value is read (bool, flag, int, str, rules); ``one_of``: the words that it may be, where
+    not any; ``aliases``: other spellings, which count where the canonical one is not there."""
 
-    vgpu: bool = False
-    gpu_sharing: bool = False
-    gpu_number: bool = False
-    node_lock: bool = False
-    policy: str = ""
-    weight: int | None = None
-    configmap: str = names.DEVICE_CONFIGMAP
-    configmap_namespace: str = names.DEVICE_CONFIG_NAMESPACE
-    rules: tuple[Rule, ...] = ()
-    mig_policy: str = "tightest"
-    mig_catalogue: bool = True
-    mig_off_group: bool = False
-    short_entries: bool = False
-    partial_requests: bool = False
-    unadvertised_nodes: bool = False
-    ascend_mindcluster: bool = False
-    ascend_hami: bool = False
-    npu_preset: bool = False
-    npu_gathered: bool = True
-    npu_self_maintained: bool = True
-    npu_avoid_unhealthy: bool = False
-    npu_policy: str = "listed"
-    plan_pending: str = KEPT
-    delete_refused: bool = False
+    key: str
+    kind: str
+    one_of: Collection[str] = ()
+    aliases: tuple[str, ...] = ()
+
+
+def argument(key: str, default: Any, *, one_of: Collection[str] = (), aliases: tuple[str, ...] = (), kind: str = "") -> Any:
+    """A field of ``Settings`` or of a section that is read from this argument."""
+    kind = kind or ("int" if default is None else "rules" if isinstance(default, tuple) else type(default).__name__)
+    return field(default=default, metadata={"argument": Argument(key, kind, one_of, aliases)})
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """The arguments that one device type alone reads: a subclass declares them, each with a default."""
+
+
+S = TypeVar("S", bound=Section)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The arguments of plugin ``deviceshare``. ``on``: the switches that are true. ``weight`` None: not given. ``warnings`` are
+    sentences for the log and for lint."""
+
+    node_lock: bool = argument("deviceshare.NodeLockEnable", False)
+    policy: str = argument("deviceshare.SchedulePolicy", "", one_of=POLICIES)
+    weight: int | None = argument("deviceshare.ScheduleWeight", None)
+    configmap: str = argument(
+        "deviceshare.KnownGeometriesCMName", names.DEVICE_CONFIGMAP, aliases=("deviceshare.KnowGeometriesCMName",)
+    )
+    configmap_namespace: str = argument(
+        "deviceshare.KnownGeometriesCMNamespace", names.DEVICE_CONFIG_NAMESPACE,
+        aliases=("deviceshare.KnowGeometriesCMNamespace",),
+    )  # fmt: skip
+    plan_pending: str = argument("pumice.PlanPendingSet", KEPT, one_of=PLANNING)
+    delete_refused: bool = argument("pumice.DeleteRefusedPods", False)
+    on: frozenset[str] = frozenset()
+    sections: tuple[Section, ...] = ()
+    """Those in which anything was said, in the order of the registry."""
     warnings: tuple[str, ...] = ()
+
+    def of(self, section: type[S]) -> S:
+        """The arguments of one device type."""
+        return next((found for found in self.sections if isinstance(found, section)), None) or section()
 
     @property
     def node_weight(self) -> float:
@@ -87,98 +106,49 @@ class Settings:
         return own * self.node_weight - behind * _BEHIND_ALL
 
 
-ARGUMENTS: Mapping[str, tuple[str, str]] = {
-    "deviceshare.VGPUEnable": ("vgpu", "bool"),
-    "deviceshare.GPUSharingEnable": ("gpu_sharing", "bool"),
-    "deviceshare.GPUNumberEnable": ("gpu_number", "bool"),
-    "deviceshare.NodeLockEnable": ("node_lock", "bool"),
-    "deviceshare.SchedulePolicy": ("policy", "str"),
-    "deviceshare.ScheduleWeight": ("weight", "int"),
-    "deviceshare.KnownGeometriesCMName": ("configmap", "str"),
-    "deviceshare.KnownGeometriesCMNamespace": ("configmap_namespace", "str"),
-    "deviceshare.GPUExclusiveRules": ("rules", "rules"),
-    "deviceshare.AscendMindClusterVNPUEnable": ("ascend_mindcluster", "bool"),
-    "deviceshare.AscendHAMiVNPUEnable": ("ascend_hami", "bool"),
-    "pumice.NpuPolicy": ("npu_policy", "str"),
-    "pumice.AvoidUnhealthyHosts": ("npu_avoid_unhealthy", "bool"),
-    "pumice.MigPolicy": ("mig_policy", "str"),
-    "pumice.MigCatalogue": ("mig_catalogue", "bool"),
-    "pumice.MigOffGroup": ("mig_off_group", "bool"),
-    "pumice.PlanPendingSet": ("plan_pending", "str"),
-    "pumice.DeleteRefusedPods": ("delete_refused", "bool"),
-    "pumice.AcceptShortRegister": ("short_entries", "bool"),
-    "pumice.PartialRequests": ("partial_requests", "bool"),
-    "pumice.AcceptUnadvertisedNodes": ("unadvertised_nodes", "bool"),
-}
-"""Canonical argument to field and type. The ``pumice.`` ones are ours."""
-
-PARAMETERS: Mapping[str, tuple[str, str]] = {
-    f"{names.INIT_PARAMS}.{key}": (field, "flag")
-    for key, field in zip(names.PARAMS_READ, ("npu_preset", "npu_gathered", "npu_self_maintained"), strict=True)
-}
-"""The same for those that stand in ``init-params``."""
-
-ALIASES: Mapping[str, str] = {
-    "deviceshare.KnowGeometriesCMName": "deviceshare.KnownGeometriesCMName",
-    "deviceshare.KnowGeometriesCMNamespace": "deviceshare.KnownGeometriesCMNamespace",
-    "predicate.VGPUEnable": "deviceshare.VGPUEnable",
-    "predicate.GPUSharingEnable": "deviceshare.GPUSharingEnable",
-    "predicate.GPUNumberEnable": "deviceshare.GPUNumberEnable",
-}
-"""Other spellings; the canonical one wins when both are there."""
+def declared(part: type[Settings | Section]) -> dict[str, Argument]:
+    """The arguments of a part by the fields that they fill."""
+    return {found.name: found.metadata["argument"] for found in fields(part) if "argument" in found.metadata}
 
 
-def settings_from(arguments: Mapping[str, object]) -> Settings | Refusal:
-    """Read the arguments. Unknown or unreadable ones are warnings; only an illegal combination is a refusal."""
+def read_settings(arguments: Mapping[str, object], switches: Iterable[Argument], sections: Iterable[type[Section]]) -> Settings:
+    """What the arguments come to. Unknown or unreadable ones are warnings. ``switches`` and ``sections`` of the device types."""
+    parts: tuple[type[Settings | Section], ...] = (Settings, *sections)
+    switches = tuple(switches)
+    known = {found.key: found for found in (*switches, *(a for part in parts for a in declared(part).values()))}
+    aliases = {alias: found.key for found in known.values() for alias in found.aliases}
     warnings: list[str] = []
     values: dict[str, Any] = {}
     for key, value in arguments.items():
-        canonical = ALIASES.get(key, key)
+        canonical = aliases.get(key, key)
         if canonical is not key:
             if canonical in arguments:
                 if arguments[canonical] != value:
                     warnings.append(f"{key} is ignored because {canonical} is given too")
                 continue
             warnings.append(f"{key} is an old spelling; write {canonical}")
-        known = ARGUMENTS.get(canonical) or PARAMETERS.get(canonical)
-        if known is None:
-            warnings.append(f"unknown argument {key}{nearest(key, (*ARGUMENTS, *ALIASES))}")
+        if canonical not in known:
+            words = [word for word in known if not word.startswith(names.INIT_PARAMS)]
+            warnings.append(f"unknown argument {key}{nearest(key, (*words, *aliases))}")
             continue
-        parsed = _value(known[1], key, value, warnings)
+        parsed = _value(known[canonical].kind, key, value, warnings)
         if parsed is not None:
-            values[known[0]] = parsed
-    for field, allowed, key in (
-        ("policy", POLICIES, "deviceshare.SchedulePolicy"),
-        ("mig_policy", MIG_POLICIES, "pumice.MigPolicy"),
-        ("npu_policy", NPU_POLICIES, "pumice.NpuPolicy"),
-        ("plan_pending", PLANNING, "pumice.PlanPendingSet"),
-    ):
-        if values.get(field) and values[field] not in allowed:
-            hint = f"{nearest(values[field], allowed)} (one of {', '.join(allowed)})"
-            warnings.append(f"{key}: {values[field]!r} behaves as unset{hint}")
-            del values[field]
-    return _legal(replace(Settings(**values), warnings=tuple(warnings)))
+            values[canonical] = parsed
+    for key, found in known.items():
+        if found.one_of and values.get(key) and values[key] not in found.one_of:
+            hint = f"{nearest(values[key], found.one_of)} (one of {', '.join(found.one_of)})"
+            warnings.append(f"{key}: {values[key]!r} behaves as unset{hint}")
+            del values[key]
+    said = [part(**{name: values[a.key] for name, a in declared(part).items() if a.key in values}) for part in parts]
+    general, own = said[0], tuple(_spoken(said[1:]))
+    assert isinstance(general, Settings)
+    on = frozenset(switch.key for switch in switches if values.get(switch.key))
+    return replace(general, on=on, sections=own, warnings=tuple(warnings))
 
 
-def _legal(settings: Settings) -> Settings | Refusal:
-    if settings.gpu_sharing and settings.gpu_number:
-        return Refusal(
-            "deviceshare.GPUNumberEnable",
-            "deviceshare.GPUSharingEnable and deviceshare.GPUNumberEnable cannot both be true; keep one of them",
-        )
-    if settings.ascend_hami and settings.ascend_mindcluster:
-        return Refusal(
-            "deviceshare.AscendMindClusterVNPUEnable",
-            "deviceshare.AscendHAMiVNPUEnable and deviceshare.AscendMindClusterVNPUEnable cannot both be true: they cut the same "
-            "chips for two node plugins that do not know of each other; keep one of them",
-        )
-    if settings.vgpu and (settings.gpu_sharing or settings.gpu_number):
-        legacy = "GPUSharingEnable" if settings.gpu_sharing else "GPUNumberEnable"
-        return Refusal(
-            f"deviceshare.{legacy}",
-            f"deviceshare.{legacy} and deviceshare.VGPUEnable cannot both be true; vGPU replaces the legacy sharing",
-        )
-    return settings
+def _spoken(sections: Iterable[Settings | Section]) -> Iterator[Section]:
+    """Sections in which something differs from what holds without them."""
+    return (found for found in sections if isinstance(found, Section) and found != type(found)())
 
 
 def _value(kind: str, key: str, value: object, warnings: list[str]) -> Any:
@@ -189,7 +159,7 @@ def _value(kind: str, key: str, value: object, warnings: list[str]) -> Any:
             return value in _TRUE
         warnings.append(f"{key}: {value!r} is neither true nor false; ignored")
         return None
-    if kind == "flag":  # MindCluster's own rule: nothing but this word is true (spec ascend 25)
+    if kind == "flag":  # nothing but this word is true
         if value not in (True, False, "true", "false"):
             warnings.append(f"{key}: {value!r} is neither \"true\" nor \"false\"; it counts as false")
         return value in (True, "true")
@@ -199,7 +169,7 @@ def _value(kind: str, key: str, value: object, warnings: list[str]) -> Any:
         if isinstance(value, float) and value.is_integer():
             return int(value)
         if isinstance(value, str) and value.strip().lstrip("-").isdigit() and value.isascii() and len(value) < 12:
-            return int(value)  # D-08
+            return int(value)  # quoted, as many write it
         warnings.append(f"{key}: {value!r} is no whole number; ignored")
         return None
     if kind == "rules":
@@ -211,7 +181,8 @@ def _value(kind: str, key: str, value: object, warnings: list[str]) -> Any:
 
 
 def _rules(key: str, value: object, warnings: list[str]) -> tuple[Rule, ...]:
-    """Values that are no strings are compared as YAML wrote them (D-37): dropping them would widen the rule."""
+    """Rules from a list of label maps. Values that are no strings are compared as YAML wrote them: dropping them would widen the
+    rule."""
     rules = []
     for number, item in enumerate(value if isinstance(value, list) else [value]):
         pairs = item.items() if isinstance(item, dict) else ()

@@ -11,7 +11,8 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 
 from pumice.devices.protocol import Family
-from pumice.devices.registry import BRANDS, every_family
+from pumice.devices.registry import SWITCHES as ALL
+from pumice.devices.registry import every_family
 from pumice.devices.settings import Settings
 from pumice.model.refusal import Refusal
 from pumice.wire import names
@@ -19,9 +20,9 @@ from pumice.wire.device_config import DeviceConfig
 from pumice.wire.objects import Pod
 
 SWITCHES: Mapping[str, tuple[str, str]] = {
-    name: (family.name, brand.switch)
-    for brand in BRANDS
-    for family in brand.make(None, Settings())
+    name: (family.name, switch.key)
+    for switch in ALL
+    for family in switch.families(None, Settings())
     for name in sorted((family.resources() | family.parameters()) - family.served_elsewhere)
 }
 """Resource to the family that owns it and the switch of that family."""

@@ -13,8 +13,9 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from pumice.devices.protocol import Family
-from pumice.devices.registry import families_from
-from pumice.devices.settings import Settings, settings_from
+from pumice.devices.registry import families_from, settings_from
+from pumice.devices.settings import Settings
+from pumice.effects.backoff import Backoff
 from pumice.engine.cycle.actions import ACTIONS
 from pumice.engine.cycle.cycle import LEAST_JOBS, Cycle, Plan
 from pumice.engine.cycle.run import run
@@ -35,9 +36,8 @@ from pumice.wire.device_config import DeviceConfig
 from pumice.wire.scheduler_conf import DEFAULT_CONF, SchedulerConf, parse_scheduler_conf
 from pumice.wire.volcano import INQUEUE, PENDING
 
-RETRY_FIRST = 0.1
-RETRY_LONGEST = 60.0
-GANG_RETRY_FIRST = 1.0
+RETRY, GANG_RETRY = Backoff(0.1, 60.0), Backoff(1.0, 60.0)
+"""Of a pod whose Binding was refused, and of a gang of which one was."""
 
 
 class Engine:
@@ -152,14 +152,14 @@ class Engine:
         if task is not None and task.status is Status.BINDING and task.job is not None:
             task.job.move(task, Status.BOUND)
             task.backoff = NO_BACKOFF
-            if task.job.backoff.attempts and task.job.ready_count >= task.job.min_available:
-                task.job.backoff = replace(task.job.backoff, attempts=0)
+            if task.job.backoff.times and task.job.ready_count >= task.job.min_available:
+                task.job.backoff = replace(task.job.backoff, times=0)
             self.state.scheduling_queue.write_status(task.job)
         return task
 
     def hold_back(self, job: Job, cause: str, now: float) -> float:
         """The gang could not be bound as a whole: it is tried again after a pause, which grows each time. Returns its seconds."""
-        job.backoff = job.backoff.after_refusal(now, GANG_RETRY_FIRST, RETRY_LONGEST, cause)
+        job.backoff = job.backoff.refused(now, GANG_RETRY, cause)
         self.state.scheduling_queue.rest(job, Event.WRITE_REFUSED, Hint(job.backoff.until))
         return job.backoff.until - now
 
@@ -188,7 +188,7 @@ class Engine:
             self.state.volumes.forget_promises(f"{task.namespace}/{name}" for name in task.cls.constraints.claims)
         job.move(task, Status.PENDING)
         task.node = ""
-        task.backoff = task.backoff.after_refusal(now, RETRY_FIRST, RETRY_LONGEST)
+        task.backoff = task.backoff.refused(now, RETRY)
         self.state.scheduling_queue.write_status(job)
         self.state.scheduling_queue.activate(job)
         self.state.scheduling_queue.released()

@@ -57,7 +57,7 @@ POWERS: Final = (
 )  # fmt: skip
 
 RUN_THE_NODE: Final = ("gpu-operator", "kube-system", "mindx-dl", "nvidia-device-plugin")
-"""Namespaces of device plugins, operators and MindCluster's components."""
+"""Namespaces of device plugins, operators and the makers' components."""
 
 LIFTS: Final = (
     "a pod that shares a card must not set the variables of its limits (CUDA_DEVICE_*, CUDA_DISABLE_CONTROL, "

@@ -16,8 +16,7 @@ from pumice.cli.streams import read
 from pumice.model.errors import BadInput
 from pumice.ports.cluster import Cluster, Json
 from pumice.wire import volcano
-from pumice.wire.yaml_lines import refusals
-from pumice.wire.yaml_text import safe_load_all
+from pumice.wire.document import read_documents
 
 Namespace = Annotated[str, flags.Option("-n", "--namespace", help="Namespace."), NAMESPACES]
 AllNamespaces = Annotated[bool, flags.Option("--all-namespaces", help="In every namespace.")]
@@ -67,8 +66,7 @@ def quantities(text: str) -> dict[str, str]:
 
 def written_objects(path: Path, kind: str) -> list[Json]:
     """Those of a kind in a file that somebody wrote. Raises BadInput where it holds none that has a name."""
-    with refusals(f"{path}:", 1):
-        found = safe_load_all(read(path))
+    found = [document.value for document in read_documents(read(path), file=str(path))]
     meant = [obj for obj in found if isinstance(obj, dict) and obj.get("kind") == kind and _has_name(obj.get("metadata"))]
     if not meant:
         raise BadInput(f"{path}: it holds no {kind} with a name")

@@ -73,13 +73,12 @@ def main(
 def _resource_groups(path: Path | None) -> tuple[ResourceGroup, ...]:
     if path is None:
         return ()
-    from pumice.wire.yaml_lines import load_lined
+    from pumice.cli.streams import read
+    from pumice.wire.document import read_document
     from pumice_jobs.admission.pods import groups_of
 
+    value = read_document(read(path), file=str(path)).value or {}
     try:
-        value = load_lined(path.read_text("utf-8")).value or {}
         return groups_of(value.get("resourceGroups") or [])
-    except OSError as error:
-        raise BadInput(f"{path}: {error.strerror}") from error
-    except (BadInput, ValueError, AttributeError) as error:
+    except (ValueError, AttributeError) as error:
         raise BadInput(f"{path}: {error}") from error

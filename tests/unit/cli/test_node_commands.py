@@ -78,7 +78,7 @@ def test_every_flag_of_upstreams_plugins_is_understood_as_a_manifest_writes_it(f
 def started(monkeypatch):
     """The settings of the plugins that would have been started."""
     found = []
-    for kind in ("nvidia_vgpu", "nvidia_gpushare", "ascend_hami"):
+    for kind in ("nvidia_vgpu", "nvidia_gpushare", "ascend_mindcluster"):
         command = f"pumice.devices.{kind}.plugin.command"
         monkeypatch.setattr(f"{command}.run_daemon", lambda run, settings, *rest: found.append(settings))
     return found

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from kit.device_settings import device_settings
 from kit.device_world import A100, V100, TinyLedger, card, limits, pod_of, vgpu_node
 from kit.scheduler_confs import conf, sharing
 
 from pumice.devices.nvidia_gpushare.family import NvidiaGpushare
 from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
 from pumice.devices.protocol import Fit
-from pumice.devices.settings import Settings
 from pumice.engine.engine import Engine
 from pumice.model.refusal import Misfit, Refusal
 from pumice.wire import names, volcano
@@ -21,7 +21,7 @@ from pumice.wire.volcano import Queue
 
 
 def world(*cards: str, config: str = "", **settings: object) -> TinyLedger:
-    chosen = Settings(vgpu=True, policy="binpack", **settings)  # type: ignore[arg-type]
+    chosen = device_settings(policy="binpack", **settings)  # type: ignore[arg-type]
     ledger = TinyLedger(NvidiaVgpu(parse_device_config(config), chosen))
     ledger.add_node(vgpu_node("n1", *(cards or (card("GPU-a"), card("GPU-b")))))
     return ledger
@@ -159,7 +159,7 @@ def test_a_node_that_offers_no_memory_says_which_resource_is_missing() -> None:
     inventory = family.inventory(node)
     assert inventory is not None
     assert (inventory.cards, inventory.problems) == ((), (f"node n1 offers no {names.VGPU_MEMORY} (status.allocatable)",))
-    tolerant = NvidiaVgpu(None, Settings(vgpu=True, unadvertised_nodes=True)).inventory(node)
+    tolerant = NvidiaVgpu(None, device_settings(unadvertised_nodes=True)).inventory(node)
     assert tolerant is not None
     assert len(tolerant.cards) == 1
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pumice.devices.settings import LAST_RESORT, LEXICOGRAPHIC_WEIGHT, Settings, settings_from
+from pumice.devices.registry import settings_from
+from pumice.devices.settings import LAST_RESORT, LEXICOGRAPHIC_WEIGHT, Settings
 from pumice.model.refusal import Refusal
 
 
@@ -25,14 +26,14 @@ def test_both_spellings_of_the_geometry_arguments_are_read_and_the_canonical_one
 
 def test_the_oldest_names_still_switch_sharing_on_with_a_warning() -> None:
     found = read(predicate__GPUSharingEnable="true")
-    assert found.gpu_sharing
+    assert found.on == {"deviceshare.GPUSharingEnable"}
     assert "deviceshare" not in found.warnings[0].split(" is ")[0]
     assert "write deviceshare.GPUSharingEnable" in found.warnings[0]
 
 
 @pytest.mark.parametrize(("value", "expected"), [(True, True), ("T", True), ("0", False), ("yes", False), (1, False)])
 def test_booleans_are_read_as_upstream_reads_them(value: object, expected: bool) -> None:
-    assert read(deviceshare__VGPUEnable=value).vgpu is expected
+    assert bool(read(deviceshare__VGPUEnable=value).on) is expected
 
 
 @pytest.mark.parametrize(

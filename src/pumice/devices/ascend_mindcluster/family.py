@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pumice.devices.ascend_mindcluster.arguments import CoreArguments
 from pumice.devices.ascend_mindcluster.ask import STATIC_ONLY, CoreAsk, core_ask
 from pumice.devices.ascend_mindcluster.fit import TIE_ALONE, choose, explain, fit_of
 from pumice.devices.ascend_mindcluster.inventory import EARLY, chip_inventory
@@ -14,7 +15,6 @@ from pumice.model.cards import Grant
 from pumice.model.hardware.npu_slices import slice_kinds
 from pumice.model.refusal import Misfit, Refusal, Short
 from pumice.wire.ascend_hami import PREDICATE_TIME
-from pumice.wire.device_config import DeviceConfig
 from pumice.wire.device_reports import GATHERED_LABEL, GATHERED_NAMESPACE, OWN_LABEL, read_gathered, read_own
 from pumice.wire.mindcluster import KIND, NPU_CORE, Assignment, chip_number, render_mindcluster_binding
 from pumice.wire.objects import Node, Pod
@@ -31,15 +31,11 @@ class AscendMindCluster(Family):
     allocation_keys = (NPU_CORE, PREDICATE_TIME)
 
     def __init__(self, settings: Settings) -> None:
-        self.settings, self.kind = settings, slice_kinds()[KIND]
+        self.arguments, self.kind = settings.of(CoreArguments), slice_kinds()[KIND]
         self._scale = TIE_ALONE if settings.weight is None else 1.0
         self.ranking = CoreRanking(self.kind, self._scale)
-        self.planner = CorePlanner(self.name, self.kind, settings.npu_policy, self._scale)
-        self.reports = (GATHERED if settings.npu_gathered else OWN,)
-
-    @classmethod
-    def of_config(cls, config: DeviceConfig | None, settings: Settings) -> list[Family]:
-        return [cls(settings)]
+        self.planner = CorePlanner(self.name, self.kind, self.arguments.policy, self._scale)
+        self.reports = (GATHERED if self.arguments.gathered else OWN,)
 
     @property
     def tunables(self) -> Tunables:
@@ -54,7 +50,7 @@ class AscendMindCluster(Family):
     def ask(self, pod: Pod) -> Ask | Refusal | None:
         want = core_ask(pod, self.kind)
         if isinstance(want, CoreAsk):
-            return Refusal(NPU_CORE, STATIC_ONLY) if self.settings.npu_preset else Ask(self.name, (self.name, want), want)
+            return Refusal(NPU_CORE, STATIC_ONLY) if self.arguments.preset else Ask(self.name, (self.name, want), want)
         return want
 
     def least_memory(self, ask: Ask) -> int:
@@ -63,15 +59,15 @@ class AscendMindCluster(Family):
 
     def inventory(self, node: Node) -> Inventory | None:
         return chip_inventory(
-            node, self.kind, self_maintained=self.settings.npu_self_maintained, avoid_unhealthy=self.settings.npu_avoid_unhealthy
+            node, self.kind, self_maintained=self.arguments.self_maintained, avoid_unhealthy=self.arguments.avoid_unhealthy
         )
 
     def fit(self, ask: Ask, cards: NodeCards) -> Fit | Misfit:
-        found = choose(ask.detail, cards, self.kind, self.settings.npu_policy)
+        found = choose(ask.detail, cards, self.kind, self.arguments.policy)
         return explain(ask.detail, cards, self.kind) if found is None else fit_of(self.name, found, cards, self._scale)
 
     def quick(self, ask: Ask, cards: NodeCards) -> Fit | None:
-        found = choose(ask.detail, cards, self.kind, self.settings.npu_policy)
+        found = choose(ask.detail, cards, self.kind, self.arguments.policy)
         return None if found is None else fit_of(self.name, found, cards, self._scale)
 
     def annotations(self, grant: Grant, now_ns: int) -> dict[str, str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import yaml
 
 from pumice.model.errors import BadInput
-from pumice.wire.yaml_lines import DEEPEST, MOST_NODES, refusals
+from pumice.wire.document import DEEPEST, MOST_NODES, refusals
 
 MERGE = "tag:yaml.org,2002:merge"
 _PROPERTIES = re.compile(r"(?:[&!]\S*\s+)*")

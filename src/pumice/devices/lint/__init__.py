@@ -18,7 +18,7 @@ from pumice.model.errors import BadInput
 from pumice.wire import names
 from pumice.wire.device_config import DeviceConfig
 from pumice.wire.device_config_text import SECTIONS
-from pumice.wire.yaml_lines import Lined, load_all_lined
+from pumice.wire.document import Document, read_documents
 from pumice.wire.yaml_text import has_key
 
 __all__ = ["EMPTY_DEVICES", "Finding", "is_empty", "lint_files"]
@@ -28,10 +28,10 @@ def lint_files(texts: dict[str, str], families: Sequence[Family] = ()) -> list[F
     """All findings, file by file, by line. A device ConfigMap among the files gives pods their resource names. ``families``:
     those whose pods these are, where not all that there are."""
     findings: list[Finding] = []
-    documents: list[tuple[str, str, Lined]] = []
+    documents: list[tuple[str, str, Document]] = []
     for file, text in texts.items():
         try:
-            found = [(file, text, document) for document in load_all_lined(text)]
+            found = [(file, text, document) for document in read_documents(text)]
         except BadInput as error:
             findings.append(Finding.from_error(file, error))
             continue
@@ -57,7 +57,7 @@ def lint_files(texts: dict[str, str], families: Sequence[Family] = ()) -> list[F
     return sorted(dict.fromkeys(findings), key=lambda finding: (order[finding.file], finding.line, finding.text))
 
 
-def _parts(file: str, text: str, lined: Lined) -> Iterator[tuple[str, str, str, int, Lined]]:
+def _parts(file: str, text: str, lined: Document) -> Iterator[tuple[str, str, str, int, Document]]:
     """(what, file, text of it, its first line, the document)"""
     value = lined.value
     if not isinstance(value, dict):
@@ -86,7 +86,7 @@ def _kind_of(key: str, text: str) -> str:
     return ""
 
 
-def _keys(file: str, lined: Lined) -> Iterator[Finding]:
+def _keys(file: str, lined: Document) -> Iterator[Finding]:
     """Keys of a ConfigMap by which nobody finds what is in it."""
     value = lined.value
     data = value.get("data") if isinstance(value, dict) and value.get("kind") == "ConfigMap" else None
@@ -102,7 +102,7 @@ def _keys(file: str, lined: Lined) -> Iterator[Finding]:
                 yield Finding(file, line, f"nobody reads the key {key!r}; did you mean {names.SCHEDULER_CONF_KEY!r}?")
 
 
-def _own_text(text: str, lined: Lined) -> str:
+def _own_text(text: str, lined: Document) -> str:
     """The document's own lines, from its first key to the next separator."""
     lines = text.splitlines()[lined.line() - 1 :]
     for number, line in enumerate(lines):

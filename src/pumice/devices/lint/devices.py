@@ -11,7 +11,7 @@ from pumice.model.hardware.mig import MigProfile, MigTable, mig_table_for
 from pumice.wire import names
 from pumice.wire.device_config import DeviceConfig, MigGroup, MigInstances, ModelGeometries
 from pumice.wire.device_config_text import read_device_config
-from pumice.wire.yaml_lines import load_lined
+from pumice.wire.document import read_document
 
 EMPTY_DEVICES = (
     "Volcano's scheduler then knows no resource of cards, and binds pods with shares without any; ours and the plugins go by the "
@@ -23,7 +23,7 @@ NVIDIA = (names.CARDS_SECTION, "knownMigGeometries")
 def is_empty(text: str) -> bool:
     """Return whether it says nothing: no text, comments alone, ``{}``, ``null``."""
     try:
-        return load_lined(text).value in (None, {}, "")
+        return read_document(text).value in (None, {}, "")
     except BadInput:
         return False
 
@@ -32,7 +32,7 @@ def lint_devices(file: str, text: str, first_line: int) -> tuple[list[Finding], 
     """The findings, and the parsed document when it can be used."""
     try:
         config, errors = read_device_config(text, first_line=first_line)
-        lined = load_lined(text, first_line=first_line)
+        lined = read_document(text, first_line=first_line)
     except BadInput as error:
         return [Finding.from_error(file, error, first_line)], None
     if is_empty(text):

@@ -14,10 +14,10 @@ from pumice.devices.lint.objects import asked, unserved
 from pumice.devices.protocol import Family, Tunables
 from pumice.model.refusal import Refusal
 from pumice.wire import elsewhere, names
+from pumice.wire.document import Document
 from pumice.wire.nearest import nearest
 from pumice.wire.objects import Pod, convert
 from pumice.wire.quantity import parse_quantity, round_up
-from pumice.wire.yaml_lines import Lined
 
 Path = tuple[str | int, ...]
 
@@ -25,12 +25,12 @@ GROUP_KEYS = (names.GROUP_NAME, names.GROUP_NAME_VOLCANO, names.GROUP_MIN_MEMBER
 Families = Sequence[Family]
 
 
-def lint_pods(file: str, lined: Lined, families: Families) -> list[Finding]:
+def lint_pods(file: str, lined: Document, families: Families) -> list[Finding]:
     """Every pod and pod template of one document."""
     return [Finding(file, lined.line(*path), text) for path, text in _document(lined, families)]
 
 
-def _document(lined: Lined, families: Families) -> Iterator[tuple[Path, str]]:
+def _document(lined: Document, families: Families) -> Iterator[tuple[Path, str]]:
     if isinstance(lined.value, dict):
         yield from unserved(lined.value)
     for path, pod, scheduled in _pods(lined.value, ()):

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pumice.devices.lint.finding import Finding
-from pumice.devices.registry import BRANDS, POLICY
-from pumice.devices.settings import Settings, settings_from
+from pumice.devices.registry import ALIASES, POLICY, SWITCHES, settings_from
+from pumice.devices.settings import Settings
 from pumice.model.errors import BadInput
 from pumice.model.refusal import Refusal
+from pumice.wire.document import Document, read_document
 from pumice.wire.scheduler_conf import read_scheduler_conf
-from pumice.wire.yaml_lines import Lined, load_lined
 
-LEGACY = ("predicate.VGPUEnable", "predicate.GPUSharingEnable", "predicate.GPUNumberEnable")
+LEGACY = tuple(word for word in ALIASES if word.startswith("predicate."))
 
 
 def lint_scheduler(file: str, text: str, first_line: int) -> list[Finding]:
@@ -21,7 +21,7 @@ def lint_scheduler(file: str, text: str, first_line: int) -> list[Finding]:
     padded = "\n" * (first_line - 1) + text
     try:
         conf, errors = read_scheduler_conf(padded, source=file)
-        lined = load_lined(text, first_line=first_line)
+        lined = read_document(text, first_line=first_line)
     except BadInput as error:
         return [Finding.from_error(file, error, first_line)]
     findings = [Finding.from_text(file, text, error=True, line=first_line) for text in errors]
@@ -38,7 +38,7 @@ def lint_scheduler(file: str, text: str, first_line: int) -> list[Finding]:
     return findings
 
 
-def _plugins(lined: Lined) -> Iterator[tuple[dict[str, Any], tuple[str | int, ...]]]:
+def _plugins(lined: Document) -> Iterator[tuple[dict[str, Any], tuple[str | int, ...]]]:
     tiers = lined.value.get("tiers") if isinstance(lined.value, dict) else None
     for t, tier in enumerate(tiers if isinstance(tiers, list) else ()):
         plugins = tier.get("plugins") if isinstance(tier, dict) else None
@@ -47,7 +47,7 @@ def _plugins(lined: Lined) -> Iterator[tuple[dict[str, Any], tuple[str | int, ..
                 yield plugin, ("tiers", t, "plugins", p)
 
 
-def _legacy(lined: Lined) -> dict[str, Any]:
+def _legacy(lined: Document) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for plugin, _ in _plugins(lined):
         arguments = plugin.get("arguments")
@@ -56,7 +56,7 @@ def _legacy(lined: Lined) -> dict[str, Any]:
     return found
 
 
-def _deviceshare(file: str, lined: Lined, path: tuple[str | int, ...], arguments: Mapping[str, Any]) -> list[Finding]:
+def _deviceshare(file: str, lined: Document, path: tuple[str | int, ...], arguments: Mapping[str, Any]) -> list[Finding]:
     def at(text: str, key: str, *, error: bool = False) -> Finding:
         return Finding(file, lined.line(*path, key), text, error)
 
@@ -76,11 +76,11 @@ def _deviceshare(file: str, lined: Lined, path: tuple[str | int, ...], arguments
 
 def _without_effect(settings: Settings, arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """(key, sentence) for what is written and changes nothing."""
-    wanted, ascend = [brand for brand in BRANDS if brand.wanted(settings)], settings.ascend_hami or settings.ascend_mindcluster
-    if not (wanted or ascend):
-        yield "", f"deviceshare shares nothing: none of {', '.join(brand.switch for brand in BRANDS)} is true"
+    wanted = [switch for switch in SWITCHES if switch.key in settings.on]
+    if not wanted:
+        yield "", f"deviceshare shares nothing: none of {', '.join(switch.key for switch in SWITCHES)} is true"
         return
-    if any(POLICY in brand.arguments for brand in wanted):
+    if any(POLICY in switch.arguments for switch in wanted):
         if settings.weight == 0 and settings.policy:
             yield "deviceshare.ScheduleWeight", (
                 f"with weight 0 the policy {settings.policy} orders the cards of a node but not the nodes; "
@@ -92,8 +92,8 @@ def _without_effect(settings: Settings, arguments: Mapping[str, Any]) -> Iterato
             yield "deviceshare.ScheduleWeight", (
                 "a weight without deviceshare.SchedulePolicy counts for MIG slots and for pods with a policy of their own only"
             )
-    read = {key for brand in wanted for key in brand.arguments}
-    for brand in () if ascend else BRANDS:
-        for key in brand.arguments:
+    read = {key for switch in wanted for key in switch.arguments}
+    for switch in SWITCHES if all(switch.complete for switch in wanted) else ():
+        for key in switch.arguments:
             if key in arguments and key not in read:
-                yield key, f"{key} does nothing without {brand.switch}: true"
+                yield key, f"{key} does nothing without {switch.key}: true"

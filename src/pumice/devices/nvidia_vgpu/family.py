@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
 
 from pumice.devices.nvidia_vgpu import written
+from pumice.devices.nvidia_vgpu.arguments import VgpuArguments
 from pumice.devices.nvidia_vgpu.ask import STEERING, UNSET, VgpuAsk, constraints_of, containers_of
 from pumice.devices.nvidia_vgpu.assignment import Statement, statement
 from pumice.devices.nvidia_vgpu.draft import Draft
@@ -48,13 +49,14 @@ class NvidiaVgpu(Family):
         self, config: DeviceConfig | None = None, settings: Settings | None = None, *, search_steps: int = STEPS
     ) -> None:
         self.config = (config or DeviceConfig()).nvidia
-        self.settings = settings or Settings(vgpu=True)
-        s = self.settings
-        self.catalogue = Catalogue(self.config, builtin=s.mig_catalogue, anywhere=s.mig_off_group)
+        self.settings = settings or Settings()
+        self.arguments = self.settings.of(VgpuArguments)
+        own = self.arguments
+        self.catalogue = Catalogue(self.config, builtin=own.mig_catalogue, anywhere=own.mig_off_group)
         self._asks: dict[Any, Ask] = {}
         self._statements: dict[Hashable, Statement] = {}
         self._steps = search_steps
-        self._choose = chooser(self.settings.mig_policy)
+        self._choose = chooser(own.mig_policy)
         self.ranking = VgpuRanking(self.catalogue, self._choose, self._remembered)
         self.late_quota = VgpuLateQuota(self.config)
         self.planner = VgpuPlanner(self.name, self.catalogue)
@@ -79,13 +81,13 @@ class NvidiaVgpu(Family):
         return frozenset((name,) if name else ())
 
     def ask(self, pod: Pod) -> Ask | Refusal | None:
-        containers = containers_of(pod, self.config, partial=self.settings.partial_requests)
+        containers = containers_of(pod, self.config, partial=self.arguments.partial_requests)
         if isinstance(containers, Refusal):
             return containers
         if not containers:
             return None
         constraints: dict[str, Any] = constraints_of(pod, self.settings.policy)
-        want = VgpuAsk(containers, rules=matching_rules(self.settings.rules, pod.metadata.labels), **constraints)
+        want = VgpuAsk(containers, rules=matching_rules(self.arguments.rules, pod.metadata.labels), **constraints)
         return self._remembered(want)
 
     def _remembered(self, want: VgpuAsk) -> Ask:
@@ -101,7 +103,7 @@ class NvidiaVgpu(Family):
         return STEERING.isdisjoint(pod.metadata.annotations)
 
     def inventory(self, node: Node) -> Inventory | None:
-        s = self.settings
+        s = self.arguments
         return inventory_of(
             node, self.config, self.catalogue, short_entries=s.short_entries, unadvertised=s.unadvertised_nodes
         )
@@ -127,7 +129,7 @@ class NvidiaVgpu(Family):
 
     def marks(self, pod: Pod) -> Marks:
         meta = pod.metadata
-        return Marks(group_key(meta.namespace, meta.annotations), matching_rules(self.settings.rules, meta.labels))
+        return Marks(group_key(meta.namespace, meta.annotations), matching_rules(self.arguments.rules, meta.labels))
 
     def quick(self, ask: Ask, cards: NodeCards) -> Fit | None:
         """``fit`` without the explanation: most refusals are never read."""

@@ -28,9 +28,9 @@ from pumice.engine.state.tasks import (
     NO_BACKOFF,
     READY_STATUSES,
     SCHEDULED_STATUSES,
-    Backoff,
     IllegalMove,
     Reason,
+    Retry,
     Status,
     TaskRecord,
     name_index,
@@ -141,7 +141,7 @@ class Task(TaskRecord):
         job = "no job" if self.job is None else f"job {self.job.key}, {self.job.phase or 'new'}"
         known = {
             "node": self.node, "gated": self.gated, "hopeless": self.hopeless, "tried": self.trial, "told": self.told,
-            "refused Bindings": self.backoff.attempts, "error": self.error and self.error.text,
+            "refused Bindings": self.backoff.times, "error": self.error and self.error.text,
         }  # fmt: skip
         said = "".join(f", {name}: {value}" for name, value in known.items() if value)
         return f"pod {self.key} (uid {self.uid}, class {self.cls.number}, {job}{said}) is {self.status.label}"
@@ -200,7 +200,7 @@ class Job(Gang[Task], eq=False):
     announced: tuple[str, str] = ("", "")
     scheduled_at: float = 0.0
     """When its gang first stood."""
-    backoff: Backoff = NO_BACKOFF
+    backoff: Retry = NO_BACKOFF
     """It could not be bound as a whole, and is not tried before."""
     resting: bool = False
     whole: bool = False

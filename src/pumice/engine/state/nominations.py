@@ -12,11 +12,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pumice.effects.backoff import Backoff
 from pumice.engine.state.jobs import Job, QueueState, Task
 from pumice.engine.state.ledger import Ledger, Receipt
 from pumice.engine.state.resources import Vector
 from pumice.engine.state.scheduling_queue import SchedulingQueue
-from pumice.engine.state.tasks import Status
+from pumice.engine.state.tasks import NO_BACKOFF, Retry, Status
 
 # -- nominations -------------------------------------------------------------------------------------------------------
 
@@ -131,7 +132,7 @@ class Promises:
 # -- evictions and terminating pods ------------------------------------------------------------------------------------
 
 
-FIRST_PAUSE, LONGEST_PAUSE = 5.0, 60.0
+EVICT_AGAIN = Backoff(5.0, 60.0)
 """Seconds for which a pod is not told to go again after its eviction was refused: twice as many each time."""
 
 
@@ -173,8 +174,8 @@ class Departures:
     """By the job for which room is being made."""
     _until: dict[str, float] = field(default_factory=dict)
     """When terminating pods should be gone at the latest."""
-    _refused: dict[str, tuple[float, int]] = field(default_factory=dict)
-    """Until when pods whose eviction was refused are left alone, and how often it was."""
+    _refused: dict[str, Retry] = field(default_factory=dict)
+    """Pods whose eviction was refused, and until when they are left alone."""
 
     # -- told by us -----------------------------------------------------------------------------------------------
 
@@ -225,8 +226,7 @@ class Departures:
             return None
         self.ledger.undo(eviction.receipt)
         task.job.move(task, eviction.shown)
-        _, times = self._refused.get(uid, (0.0, 0))
-        self._refused[uid] = (now + min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(times, 12)), times + 1)
+        self._refused[uid] = self._refused.get(uid, NO_BACKOFF).refused(now, EVICT_AGAIN)
         task.spared = True
         self.scheduling_queue.write_status(task.job)
         self.promises.stays(uid)
@@ -234,8 +234,8 @@ class Departures:
 
     def ask_again(self, now: float) -> None:
         """Those that were left alone for long enough may be told again."""
-        for uid, (until, _) in self._refused.items():
-            if until <= now and uid in self.tasks:
+        for uid, retry in self._refused.items():
+            if retry.until <= now and uid in self.tasks:
                 self.tasks[uid].spared = False
 
     # -- seen by the watch ----------------------------------------------------------------------------------------

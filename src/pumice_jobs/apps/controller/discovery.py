@@ -13,6 +13,7 @@ import msgspec
 
 from pumice.apps.service.watches import ABSENT_OR_FORBIDDEN, SELDOM, Watcher
 from pumice.apps.service.work_queue import WorkQueue
+from pumice.model.errors import BadInput
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json, WatchEvent
 from pumice.wire import kinds, volcano
@@ -113,8 +114,8 @@ class Topology:
             return
         try:
             others = parse_controller_conf(self._map.data.get(CONFIG_KEY, "")).others
-        except ValueError as error:
-            await self._tell("ConfigurationRefused", f"{CONFIG_KEY}: {error}; the last good one goes on")
+        except BadInput as error:
+            await self._tell("ConfigurationRefused", f"{error}; the last good one goes on")
             return
         for source in others:
             await self._tell("WithoutEffect", f"networkTopologyDiscovery: source {source} is not read here; {LABEL} is")
@@ -150,7 +151,7 @@ class Topology:
         self._changed()
         try:
             self.conf = parse_controller_conf(self._map.data.get(CONFIG_KEY, ""))
-        except ValueError:
+        except BadInput:
             return  # told when it is reconciled
         if self.conf.profiles is not None:
             self._asked.set()

@@ -9,7 +9,7 @@ import pytest
 
 from pumice.cli import main as cli
 from pumice.devices.lint import lint_files
-from pumice.devices.settings import ALIASES, ARGUMENTS
+from pumice.devices.registry import ALIASES, ARGUMENTS
 from pumice.wire import elsewhere, names
 from pumice.wire.device_config_text import KEYS
 
@@ -225,7 +225,7 @@ def by_line(text: str, name: str, first: int, words: Sequence[str]) -> Iterator[
 
 @pytest.mark.parametrize("key", ARGUMENTS)
 def test_every_misspelt_argument_is_named_with_its_line(key: str) -> None:
-    value = {"bool": "true", "int": "1", "str": "x", "rules": "[{a: b}]"}[ARGUMENTS[key][1]]
+    value = {"bool": "true", "int": "1", "str": "x", "rules": "[{a: b}]"}[ARGUMENTS[key].kind]
     words = misspelt(key)
     for word, found in by_line(ARGUMENT % lines(words, 6, value), "f.conf", 6, words):
         assert any(repr(word) in text or f"argument {word}" in text for text in found), word

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import pytest
+from kit.device_settings import device_settings
 from kit.device_world import TinyLedger, card, limits, pod_of, vgpu_node
 
 from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
 from pumice.devices.protocol import Fit
-from pumice.devices.registry import families_from
-from pumice.devices.settings import Settings, settings_from
+from pumice.devices.registry import families_from, settings_from
+from pumice.devices.settings import Settings
 from pumice.model.refusal import Misfit, Refusal, Short
 from pumice.wire import names
 
 
 def world(policy: str = "binpack", *cards: str, **settings: object) -> TinyLedger:
-    ledger = TinyLedger(NvidiaVgpu(None, Settings(vgpu=True, policy=policy, **settings)))  # type: ignore[arg-type]
+    ledger = TinyLedger(NvidiaVgpu(None, device_settings(policy=policy, **settings)))  # type: ignore[arg-type]
     ledger.add_node(vgpu_node("n1", *(cards or (card("GPU-aaa"), card("GPU-bbb")))))
     return ledger
 
@@ -105,7 +106,7 @@ def test_close_cards_are_preferred_among_equal_ones_when_the_node_says_how_they_
     cards = [card(f"GPU-{c}") for c in "abcd"]
     topology = "GPU-a,0,GPU-c=4:GPU-b,0:GPU-c,1,GPU-a=4:GPU-d,1:"
     for notes, expected in (({}, "GPU-a GPU-b"), ({names.CARD_TOPOLOGY: topology}, "GPU-a GPU-c")):
-        ledger = TinyLedger(NvidiaVgpu(None, Settings(vgpu=True, policy="binpack")))
+        ledger = TinyLedger(NvidiaVgpu(None, Settings(policy="binpack")))
         ledger.add_node(vgpu_node("n1", *cards, annotations=notes))
         fit = ledger.try_pod(pod_of("p", limits(2, 1000)), "n1")
         assert isinstance(fit, Fit)
@@ -113,7 +114,7 @@ def test_close_cards_are_preferred_among_equal_ones_when_the_node_says_how_they_
 
 
 def test_a_cordoned_card_takes_no_new_pods() -> None:
-    ledger = TinyLedger(NvidiaVgpu(None, Settings(vgpu=True, policy="binpack")))
+    ledger = TinyLedger(NvidiaVgpu(None, Settings(policy="binpack")))
     node = vgpu_node("n1", card("GPU-a"), card("GPU-b"), annotations={names.CORDONED_CARDS: "GPU-a"})
     ledger.add_node(node)
     fit = ledger.try_pod(pod_of("p", limits(1, 1000)), "n1")

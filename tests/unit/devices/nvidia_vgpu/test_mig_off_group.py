@@ -6,9 +6,11 @@ import pytest
 from kit.device_world import A100, TinyLedger, card, limits, pod_of
 from kit.mig_cards import node_of, placed
 
+from pumice.devices.nvidia_vgpu.arguments import VgpuArguments
 from pumice.devices.nvidia_vgpu.mig_catalogue import Catalogue
 from pumice.devices.protocol import Fit
-from pumice.devices.settings import Settings, settings_from
+from pumice.devices.registry import settings_from
+from pumice.devices.settings import Settings
 from pumice.model.cards import Grant
 from pumice.model.hardware.mig import mig_tables
 from pumice.model.refusal import Misfit
@@ -160,7 +162,7 @@ def test_ids_of_both_grammars_are_told_apart() -> None:
 def test_the_option_is_an_argument_of_deviceshare() -> None:
     read = settings_from({"deviceshare.VGPUEnable": True, "pumice.MigOffGroup": "true"})
     assert isinstance(read, Settings)
-    assert read.mig_off_group
+    assert read.of(VgpuArguments).mig_off_group
     assert read.warnings == ()
 
 

@@ -147,7 +147,7 @@ def test_a_card_switched_from_mig_to_hami_core_under_its_pods_is_quarantined() -
 
 @pytest.mark.parametrize("claims", [("group1-0", "group1-0"), ("group1-0", "group2-1")])
 def test_pods_that_claim_contradicting_slots_close_the_card_until_one_leaves(claims: tuple[str, str]) -> None:
-    family = NvidiaVgpu(None, Settings(vgpu=True, policy="binpack"))
+    family = NvidiaVgpu(None, Settings(policy="binpack"))
     book = DeviceTable(family)
     inventory = family.inventory(vgpu_node("n1", card("GPU-m1", 40960, 10, A100, mode="mig")))
     assert inventory is not None
@@ -175,7 +175,7 @@ def test_pods_that_claim_contradicting_slots_close_the_card_until_one_leaves(cla
 
 def test_a_pod_without_a_mode_takes_a_share_before_a_slot_on_a_node_that_has_both() -> None:
     for policy in ("", "binpack", "spread"):
-        ledger = TinyLedger(NvidiaVgpu(None, Settings(vgpu=True, policy=policy)))
+        ledger = TinyLedger(NvidiaVgpu(None, Settings(policy=policy)))
         ledger.add_node(vgpu_node("n1", card("GPU-m", 40960, 10, A100, mode="mig"), card("GPU-h", 40960, 10, A100)))
         assert placed(ledger, 3000) == ["GPU-h"]
 

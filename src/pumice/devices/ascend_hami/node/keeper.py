@@ -4,12 +4,12 @@ and its entry goes afterwards: who is killed in between finds no slice and forge
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from pumice.devices.ascend_hami.node.ownership import Holds, Sweeper, claim, look
+from pumice.node.slices.manager import Plan, Remove, SliceManager, Step
 from pumice.ports.slices import Journal, Place
-from pumice.ports.vnpus import NpuRefused, Vnpu, Vnpus
+from pumice.ports.vnpus import Vnpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,40 +27,30 @@ class Keeper:
     """Synchronous, as a driver is: callers run it in a thread."""
 
     def __init__(self, vnpus: Vnpus, journal: Journal, mode: str = "owned", *, dry: bool = False) -> None:
-        self._vnpus, self._journal, self._sweeper, self._dry = vnpus, journal, Sweeper(mode), dry
+        self._vnpus, self._sweeper, self._dry = vnpus, Sweeper(mode), dry
+        self._manager = SliceManager(journal, vnpus.list, self._act)
 
     def claim(self, places: Sequence[Place], owner: str, owner_of: Mapping[int, str]) -> None:
         """Write down what the runtime may make for this pod from now on. Raises Unavailable."""
-        with self._journal.alone():
-            before = self._journal.read()
+        with self._manager.alone() as before:
             seen = {place.card: self._vnpus.list(place.card) for place in places}
             entries = look(before, seen, owner_of)
             for place in places:
                 entries = claim(entries, place, owner, seen[place.card])
-            if entries != before:
-                self._journal.write(entries)
+            self._manager.carry_out(Plan(entries))
 
     def sweep(self, cards: Iterable[str], holds: Holds, owner_of: Mapping[int, str]) -> Swept:
-        """Raises Unavailable where the journal cannot be written; a card that does not answer is left alone."""
-        with self._journal.alone():
-            before = self._journal.read()
-            seen: dict[str, tuple[Vnpu, ...]] = {}
-            for card in cards:
-                with suppress(NpuRefused):
-                    seen[card] = self._vnpus.list(card)
+        """Destroy what nobody holds. Raises Unavailable where the journal cannot be written; a card that does not answer is left
+        alone."""
+        with self._manager.alone() as before:
+            seen = self._manager.observe(cards)
             entries, due = self._sweeper.sweep(look(before, seen, owner_of), seen, holds)
-            if entries != before:
-                self._journal.write(entries)
             strange = self._sweeper.strangers(entries, seen, owner_of)
-            if self._dry:
-                return Swept(tuple(due), self._sweeper.foreign(entries, seen), dry=True, strange=strange)
-            destroyed = [place for place in due if self._destroyed(place)]
-            if destroyed:
-                self._journal.write(entry for entry in entries if entry.place not in destroyed)
-            return Swept(tuple(destroyed), self._sweeper.foreign(entries, seen), strange=strange)
+            steps = () if self._dry else tuple(map(Remove, due))
+            taken = self._manager.carry_out(Plan(entries, steps)).taken  # what a container has opened meanwhile stays
+            destroyed = tuple(due) if self._dry else tuple(step.place for step in taken)
+            return Swept(destroyed, self._sweeper.foreign(entries, seen), dry=self._dry, strange=strange)
 
-    def _destroyed(self, place: Place) -> bool:
-        with suppress(NpuRefused):  # a container has opened it meanwhile: the next sweep sees it
-            self._vnpus.destroy(place.card, place.start)
-            return True
-        return False
+    def _act(self, step: Step) -> str:
+        self._vnpus.destroy(step.place.card, step.place.start)
+        return ""

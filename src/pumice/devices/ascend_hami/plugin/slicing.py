@@ -11,10 +11,10 @@ from pumice.apps.node.written_node import WrittenNode
 from pumice.apps.service.worker import PATIENCE, Worker
 from pumice.devices.ascend_hami.node.keeper import Keeper, Swept
 from pumice.model.errors import Unavailable
-from pumice.node.cutting.owners import Owners
 from pumice.node.effects import Tell
 from pumice.node.pods import Held, NodePod
 from pumice.node.protocol import Conflict, Cut, Serve
+from pumice.node.slices.owners import Owners
 from pumice.ports.cards import CardFacts
 
 log = logging.getLogger("pumice.node")

@@ -18,7 +18,7 @@ Seen = Mapping[str, Sequence[Vnpu]]
 
 
 class Pods(Protocol):
-    """What is known of this node's pods, by UID (``cutting.owners``)."""
+    """What is known of this node's pods, by UID (``node.slices.owners``)."""
 
     def runs(self, uid: str) -> str:
         """The name of the pod where it is there and has not ended, else empty."""

@@ -8,11 +8,11 @@ entry.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from pumice.devices.ascend_mindcluster.node.books import Pods, foreign, gone, held_by, ids_text, is_there, lost, settled
-from pumice.ports.slices import Entry, Journal, Phase, Place, Slice
+from pumice.node.slices.manager import Create, Plan, Remove, SliceManager, Step
+from pumice.ports.slices import CutRefused, Entry, Journal, Phase, Place, Slice
 from pumice.ports.vnpus import NpuRefused, Vnpu, Vnpus
 from pumice.wire.mindcluster import NO_RESOURCE, SEGMENT_FAILED, chip_name, slice_numbers
 
@@ -49,7 +49,8 @@ class ChipKeeper:
     (``off``), ours (``owned``), or whatever no container uses (``all``, upstream's way)."""
 
     def __init__(self, vnpus: Vnpus, journal: Journal, mode: str = "owned", *, dry: bool = False) -> None:
-        self._vnpus, self._journal, self._mode, self._dry = vnpus, journal, mode, dry
+        self._vnpus, self._mode, self._dry = vnpus, mode, dry
+        self._manager = SliceManager(journal, vnpus.list, self._act)
 
     def give(
         self, places: Sequence[Place], owner: str, ids: Iterable[str], cards: Iterable[str], pods: Pods
@@ -57,8 +58,9 @@ class ChipKeeper:
         """The slice for this pod, made unless it is there already, or whole chips. ``places``: card, template and physical id.
         Raises Unavailable where it cannot be had as things are."""
         text = ids_text(ids)
-        with self._journal.alone():
-            state = self._cleared(cards, _WithServed(pods, owner))
+        with self._manager.alone() as before:
+            seen = self._manager.observe(cards)
+            state = self._collected(settled(before, seen), seen, _WithServed(pods, owner))
             mine = [e for e in state.entries if e.owner == owner and (e.place.card, e.place.profile) in
                     {(place.card, place.profile) for place in places}]  # fmt: skip
             others = tuple(entry for entry in state.entries if entry not in mine)
@@ -76,42 +78,31 @@ class ChipKeeper:
     def sweep(self, cards: Iterable[str], pods: Pods, record: Mapping[str, str], live: Set[str]) -> State:
         """Take from pods that ended what they had, and make again what vanished under others. ``record`` and ``live`` as
         ``books.held_by`` has them. Raises Unavailable where the journal cannot be written."""
-        with self._journal.alone():
-            return self._restored(self._cleared(cards, pods, record, live), pods)
+        with self._manager.alone() as before:
+            seen = self._manager.observe(cards)
+            return self._restored(self._collected(held_by(settled(before, seen), record, live), seen, pods), pods)
 
-    def _cleared(
-        self, cards: Iterable[str], pods: Pods, record: Mapping[str, str] | None = None, live: Set[str] = frozenset()
-    ) -> State:
-        before = self._journal.read()
-        seen = self._seen(cards)
-        entries = settled(before, seen)
-        if record is not None:
-            entries = held_by(entries, record, live)
+    def _collected(self, entries: tuple[Entry, ...], seen: Mapping[str, tuple[Vnpu, ...]], pods: Pods) -> State:
+        """Destroy what nobody holds. A chip that was given whole is only forgotten."""
         over = [entry.place for entry in gone(entries, pods) if not entry.place.profile or entry.place.card in seen]
         if self._mode == "all":
             strangers = foreign(entries, seen).items()
             over += [Place(card, s.template, s.id) for card, slices in strangers for s in slices if not s.busy]
         there = [place for place in over if place.profile and is_there(place, seen[place.card])]
         due = [] if self._mode == "off" else there
-        destroyed = due if self._dry else [place for place in due if self._destroyed(place)]
-        left = set(there) - (set() if self._dry else set(destroyed))
-        entries = tuple(entry for entry in entries if entry.place not in over or entry.place in left)
-        if entries != before:
-            self._journal.write(entries)
-        fresh = self._seen(seen) if destroyed and not self._dry else seen
-        return State(entries, fresh, tuple(destroyed), dry=self._dry)
+        kept = tuple(entry for entry in entries if entry.place not in over or entry.place in there)
+        found = self._manager.carry_out(Plan(kept, () if self._dry else tuple(map(Remove, due))))
+        destroyed = due if self._dry else [step.place for step in found.taken]
+        fresh = self._manager.observe(seen) if found.taken else seen
+        return State(found.entries, fresh, tuple(destroyed), dry=self._dry)
 
     def _restored(self, state: State, pods: Pods) -> State:
-        restored, failed = [], {}
-        for entry in lost(state.entries, state.seen, pods):
-            try:
-                self._vnpus.make(entry.place.card, entry.place.profile, entry.place.start)
-                restored.append(entry.place)
-            except NpuRefused as error:
-                failed[entry.place] = str(error)
-        if not restored and not failed:
+        steps = tuple(Create(entry.place) for entry in lost(state.entries, state.seen, pods))
+        if not steps:
             return state
-        return replace(state, seen=self._seen(state.seen), restored=tuple(restored), failed=failed)
+        found = self._manager.carry_out(Plan(state.entries, steps))
+        restored, failed = tuple(step.place for step in found.taken), {place: str(why) for place, why in found.refusals.items()}
+        return replace(state, seen=self._manager.observe(state.seen), restored=restored, failed=failed)
 
     def _made(self, place: Place, owner: str, ids: str, others: tuple[Entry, ...], state: State) -> tuple[Entry, State]:
         if any(entry.place.card == place.card and not entry.place.profile for entry in others):
@@ -123,32 +114,25 @@ class ChipKeeper:
         if number is None:
             raise NpuRefused(f"{SEGMENT_FAILED}: chip {chip_name(place.start)} has no number left for a slice")
         entry = Entry(Place(place.card, place.profile, number), owner, Phase.MAKING, ids)
-        self._journal.write((*others, entry))
+        planned = Plan((*others, entry), (Create(entry.place),))
         try:
-            self._vnpus.make(place.card, place.profile, number)
-        except NpuRefused as error:
-            kept = settled((*others, entry), self._seen([place.card]))
-            self._journal.write(kept)
-            raise NpuRefused(f"{SEGMENT_FAILED}: {error}", error.code) from None
-        entry = replace(entry, phase=Phase.MADE)
-        return entry, replace(self._written((*others, entry), state), seen={**state.seen, **self._seen([place.card])})
+            entries = self._manager.carry_out(planned, strict=True).entries
+        except CutRefused as error:
+            self._manager.carry_out(Plan(settled(planned.entries, self._manager.observe([place.card]))))
+            raise NpuRefused(f"{SEGMENT_FAILED}: {error}", getattr(error, "code", 0)) from None
+        fresh = {**state.seen, **self._manager.observe([place.card])}
+        return replace(entry, phase=Phase.MADE), replace(state, entries=entries, seen=fresh)
 
     def _written(self, entries: tuple[Entry, ...], state: State) -> State:
-        self._journal.write(entries)
-        return replace(state, entries=entries)
+        return replace(state, entries=self._manager.carry_out(Plan(entries)).entries)
 
-    def _seen(self, cards: Iterable[str]) -> dict[str, tuple[Vnpu, ...]]:
-        found: dict[str, tuple[Vnpu, ...]] = {}
-        for card in cards:
-            with suppress(NpuRefused):
-                found[card] = self._vnpus.list(card)
-        return found
-
-    def _destroyed(self, place: Place) -> bool:
-        with suppress(NpuRefused):  # a container has it still: the next sweep sees it end
+    def _act(self, step: Step) -> str:
+        place = step.place
+        if isinstance(step, Create):
+            self._vnpus.make(place.card, place.profile, place.start)
+        else:
             self._vnpus.destroy(place.card, place.start)
-            return True
-        return False
+        return ""
 
 
 def _need_whole(places: Iterable[Place], others: Iterable[Entry], seen: Mapping[str, Sequence[Vnpu]]) -> None:

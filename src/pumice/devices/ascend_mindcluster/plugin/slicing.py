@@ -18,9 +18,9 @@ from pumice.devices.ascend_mindcluster.node.telling import realised
 from pumice.devices.ascend_mindcluster.plugin.reports import AT_MOST_EVERY, ChipReports
 from pumice.model.errors import Unavailable
 from pumice.model.hardware.npu_slices import slice_kinds
-from pumice.node.cutting.owners import Owners
 from pumice.node.effects import Tell
 from pumice.node.protocol import Conflict, Cut, Serve
+from pumice.node.slices.owners import Owners
 from pumice.ports.cards import CardFacts
 from pumice.ports.cluster import Cluster
 from pumice.ports.slices import Place

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pumice.cli import flags
 from pumice.cli.daemon import Kubeconfig, LogAs, LogLevel, run_daemon
@@ -62,16 +62,10 @@ def gpushare(
 
 def _check_config_file(path: Path) -> None:
     """The file has no effect, as upstream: the flags' defaults always win. It is still told when it is broken."""
-    import yaml
+    from pumice.cli.streams import read
+    from pumice.wire.document import read_document
 
-    from pumice.wire.yaml_text import safe_load
-
-    try:
-        document: Any = safe_load(path.read_text("utf-8"))
-    except OSError as error:
-        raise BadInput(f"{path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+    document = read_document(read(path), file=str(path)).value
     if not isinstance(document, dict) or document.get("version") not in ("v1", "v1beta1"):
         raise BadInput(f"{path}: expected `version: v1beta1`")
     log.warning("%s has no effect: --gpu-strategy and --gpu-memory-factor count", path)

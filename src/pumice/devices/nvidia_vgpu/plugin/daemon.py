@@ -27,13 +27,13 @@ from pumice.apps.service.worker import once
 from pumice.devices.nvidia_vgpu.node.allocator import VgpuAllocator
 from pumice.devices.nvidia_vgpu.node.answer import CONTROL_NODES, ResponseOptions
 from pumice.devices.nvidia_vgpu.node.library import NAMES, install
+from pumice.devices.nvidia_vgpu.node.mig_slices import Cutter
 from pumice.devices.nvidia_vgpu.node.sharing import Flags, Sharing
 from pumice.devices.nvidia_vgpu.node.static import StaticSlices
 from pumice.devices.nvidia_vgpu.plugin.cdi_files import CdiFiles, CdiPlaces, KeptFiles
 from pumice.devices.nvidia_vgpu.plugin.configuration import load_sharing, read_sharing
 from pumice.devices.nvidia_vgpu.plugin.slicing import Slicing
 from pumice.model.errors import BadInput
-from pumice.node.cutting.cutter import Cutter
 from pumice.ports.cards import CardFacts, Cards
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster

@@ -84,16 +84,13 @@ MpsControl = Annotated[str, flags.Option(help="MPS's control program, by name or
 def _from_file(ctx: flags.Context, path: Path | None) -> Path | None:
     """Flag, then environment variable, then this file, then default."""
     if path is not None:
-        from pumice.wire.nvidia_plugin_config import parse_nvidia_plugin_config
+        from pumice.cli.streams import read
+        from pumice.wire.document import read_document
+        from pumice.wire.nvidia_plugin_config import nvidia_plugin_config
 
-        try:
-            config = parse_nvidia_plugin_config(path.read_text("utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            raise BadInput(f"{path}: {getattr(error, 'strerror', '') or error}") from error
-        except BadInput as error:
-            raise BadInput(f"{path}: {error}") from error
+        config = nvidia_plugin_config(read_document(read(path), file=str(path)))
         for warning in config.warnings:
-            log.warning("%s: %s", path, warning)
+            log.warning("%s", warning)
         ctx.defaults |= config.options
     return path
 

@@ -9,12 +9,12 @@ from typing import TypeVar
 
 from pumice.apps.node.written_node import WrittenNode
 from pumice.apps.service.worker import Worker
+from pumice.devices.nvidia_vgpu.node.mig_slices import Cutter, Given
 from pumice.model.errors import Unavailable
-from pumice.node.cutting.cutter import Cutter, Given
-from pumice.node.cutting.owners import Owners
 from pumice.node.effects import EndPod, Tell
 from pumice.node.pods import Held
 from pumice.node.protocol import Conflict, Cut, Serve
+from pumice.node.slices.owners import Owners
 from pumice.ports.cards import CardFacts
 from pumice.ports.cluster import ApiError
 from pumice.wire import names

@@ -47,6 +47,6 @@ def test_scheduler_and_node_count_the_same_parts() -> None:
     sidecar = container("side", 1, 1000, restartPolicy="Always")
     both = pod("p", "", container("a", 1, 2000), container("b"), inits=(container("init", 1, 500), sidecar))
     spec = {"containers": [container("a", 1, 2000), container("b")], "initContainers": [container("init", 1, 500), sidecar]}
-    ask = NvidiaVgpu(None, Settings(vgpu=True)).ask(convert(Pod, {"metadata": {}, "spec": spec}))
+    ask = NvidiaVgpu(None, Settings()).ask(convert(Pod, {"metadata": {}, "spec": spec}))
     assert [c.memory for c in ask.detail.containers] == [1000, 2000]  # type: ignore[union-attr]
     assert len(both.spec.init_containers) == 2

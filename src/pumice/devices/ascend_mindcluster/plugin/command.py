@@ -1,4 +1,5 @@
-"""``pumice device-plugin ascend``: NPUs, for HAMi's scheduling or for MindCluster's."""
+"""``pumice device-plugin ascend``: NPUs, for MindCluster's scheduling or for HAMi's, which is a device type of its own: the two
+share this command alone."""
 
 from __future__ import annotations
 

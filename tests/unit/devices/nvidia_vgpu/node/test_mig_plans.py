@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from pumice.node.cutting.plan import Drain, Fill, Make, Plan, Remove, plan
-from pumice.node.cutting.recovery import known
+from pumice.devices.nvidia_vgpu.node.mig_plans import plan
+from pumice.node.slices.manager import Drain, Fill, Make, Plan, Remove, known
 from pumice.ports.slices import Entry, Phase, Place, Slice, SliceProfile
 
 CARD = "GPU-a"

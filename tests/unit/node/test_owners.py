@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pumice.node.cutting.owners import VANISHED, Owners
 from pumice.node.pods import NodePod
+from pumice.node.slices.owners import VANISHED, Owners
 from pumice.wire.objects import convert
 
 

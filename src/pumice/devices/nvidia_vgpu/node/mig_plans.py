@@ -1,7 +1,23 @@
-"""From the slices that are there, the journal and the places that a pod was given to ordered steps, or a sentence why not.
+"""Plans of MIG slices: from what is there, the journal and the places that a pod was given to ordered steps, or a sentence why
+not; and from what a crash, a reset or a reboot has left to what the journal says.
 
 A slice of ours that nobody holds stays where it is until it lies in the way: the next pod of that place gets it as it is.
 Everything that stands beside the wanted places is left alone, so cards are recut beside running pods.
+What is recovered follows reality:
+
+| journal | there is | what follows |
+|---|---|---|
+| making | nothing | forgotten: nobody was answered |
+| making | half a slice | finished for a pod that still holds it, else removed |
+| making | a slice | it was made: the next pod of the place gets it |
+| made | nothing | made again for a pod that still holds it (a boot takes all slices away), else forgotten |
+| made | half a slice | filled again for a pod that still holds it, else left until it lies in the way |
+| made | that slice | nothing to do |
+| removing | half a slice, or that slice with nobody on it | removed |
+| any | another slice at the place | it is somebody else's, and nobody touches it; a pod that was given ours is told |
+
+A slice that the journal does not know is somebody else's. One that stands exactly where one was being made when the process
+died cannot be told from our own and counts as ours (ADR 58).
 """
 
 from __future__ import annotations
@@ -9,50 +25,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from pumice.node.slices.manager import Drain, Fill, Make, Plan, Remove, Step
 from pumice.ports.slices import Entry, Phase, Place, Slice, SliceProfile
 
 Books = Mapping[Place, Entry]
 Holds = Callable[[str], str]
 """The name of the pod of that UID where it still holds its slices, else empty."""
-
-
-@dataclass(frozen=True, slots=True)
-class Make:
-    """Take the room."""
-
-    place: Place
-
-
-@dataclass(frozen=True, slots=True)
-class Fill:
-    """Make the device in it."""
-
-    place: Place
-
-
-@dataclass(frozen=True, slots=True)
-class Drain:
-    """Take the device away."""
-
-    place: Place
-
-
-@dataclass(frozen=True, slots=True)
-class Remove:
-    """Give the room back."""
-
-    place: Place
-
-
-Step = Make | Fill | Drain | Remove
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """``books`` are written before the first step; ``done`` says what they are after the last."""
-
-    books: Mapping[Place, Entry]
-    steps: tuple[Step, ...] = ()
 
 
 def plan(
@@ -97,28 +75,7 @@ def plan(
         else:
             after[place] = Entry(place, owner, Phase.MADE, found.uuid)
     steps = dict.fromkeys(removals)  # one slice may lie under two places
-    return Plan(after, (*steps, *(step for _, two in sorted(makes, key=_largest_first) for step in two)))
-
-
-def done(books: Books, step: Step, uuid: str = "") -> dict[Place, Entry]:
-    """The books after that step; ``uuid`` is what filling returned."""
-    after = dict(books)
-    if isinstance(step, Remove):
-        after.pop(step.place, None)
-    elif isinstance(step, Fill):
-        entry = books[step.place]
-        after[step.place] = replace(entry, phase=Phase.MADE, uuid=uuid, was=entry.was if entry.was != uuid else "")
-    return after
-
-
-def refused(books: Books, step: Step) -> dict[Place, Entry]:
-    """The books once the driver has refused that step: what was not begun is forgotten, but for a pod that was given it."""
-    after = dict(books)
-    if isinstance(step, Make):
-        entry = after.pop(step.place)
-        if entry.was:
-            after[step.place] = replace(entry, phase=Phase.LOST)
-    return after
+    return Plan(tuple(after.values()), (*steps, *(step for _, two in sorted(makes, key=_largest_first) for step in two)))
 
 
 def ours(slice_: Slice, books: Books) -> bool:
@@ -169,3 +126,50 @@ def _not_offered(place: Place, offered: Sequence[SliceProfile]) -> str:
 def _largest_first(made: tuple[int, list[Step]]) -> tuple[int, Place]:
     size, steps = made
     return -size, steps[0].place
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A pod's slice is not what its containers were given."""
+
+    owner: str
+    place: Place
+    was: str
+    now: str = ""
+
+
+def recover(seen: Sequence[Slice], books: Books, holds: Holds) -> Plan:
+    """What brings journal and cards together."""
+    there = {slice_.place: slice_ for slice_ in seen}
+    after: dict[Place, Entry] = {}
+    removals: list[Step] = []
+    makes: list[Step] = []
+    for place, entry in sorted(books.items()):
+        found, held = there.get(place), bool(holds(entry.owner))
+        given = (entry.was or (entry.uuid if entry.phase is Phase.MADE else "")) if held else ""
+        if entry.phase is Phase.LOST or (found is not None and not ours(found, books)):
+            if given:
+                after[place] = replace(entry, phase=Phase.LOST, uuid="", was=given)
+        elif found is None:
+            if given:
+                makes += [Make(place), Fill(place)]
+                after[place] = replace(entry, phase=Phase.MAKING, uuid="", was=given)
+        elif entry.phase is Phase.REMOVING and not found.busy:
+            removals += removal(found)
+            after[place] = entry
+        elif not found.half:
+            after[place] = replace(entry, phase=Phase.MADE, uuid=found.uuid, was=given if given != found.uuid else "")
+        elif held:
+            makes.append(Fill(place))
+            after[place] = replace(entry, phase=Phase.MAKING, uuid="", was=given)
+        elif entry.phase is Phase.MAKING:
+            removals.append(Remove(place))
+            after[place] = replace(entry, phase=Phase.REMOVING)
+        else:
+            after[place] = entry
+    return Plan(tuple(after.values()), (*removals, *makes))
+
+
+def lost(books: Books, holds: Holds) -> list[Lost]:
+    """The pods that were given what is not there any more."""
+    return [Lost(e.owner, place, e.was, e.uuid) for place, e in sorted(books.items()) if e.was and holds(e.owner)]

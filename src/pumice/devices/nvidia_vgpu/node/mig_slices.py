@@ -1,32 +1,13 @@
-"""Cuts the cards of one machine by plan and journal, with the driver and the file behind their ports.
-
-Intent, act, record: the journal says what is meant before the driver is called, and what was done after the last call. Who is
-killed in between is put right by ``start`` of whoever comes next.
-"""
+"""MIG slices of one machine's cards, made for pods by plan and journal, with the driver and the file behind their ports."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
+from pumice.devices.nvidia_vgpu.node.mig_plans import Holds, Lost, foreign, lost, ours, plan, recover
 from pumice.model.errors import Unavailable
-from pumice.node.cutting.plan import (
-    Books,
-    Drain,
-    Fill,
-    Holds,
-    Make,
-    Plan,
-    Remove,
-    Step,
-    done,
-    foreign,
-    ours,
-    plan,
-    refused,
-)
-from pumice.node.cutting.recovery import Lost, known, lost, recover
+from pumice.node.slices.manager import Drain, Entries, Fill, Make, Plan, Remove, SliceManager, Step, known
 from pumice.ports.slices import CutRefused, Journal, NoRights, Place, Slice, Slices
 
 
@@ -43,7 +24,8 @@ class Cutter:
     """Synchronous and slow, as a driver is: callers run it in a thread. Several processes may cut one machine by turns."""
 
     def __init__(self, slices: Slices, journal: Journal) -> None:
-        self._slices, self._journal = slices, journal
+        self._slices = slices
+        self._manager = SliceManager(journal, slices.slices, lambda step: act(slices, step))
         self._denied: dict[str, str] = {}
         """Cards that turned out at a cut to be none of ours to cut."""
         self._allowed: set[str] = set()
@@ -51,26 +33,24 @@ class Cutter:
 
     def start(self, cards: Iterable[str], holds: Holds) -> list[Lost]:
         """Bring journal and cards together; the pods whose slices are not what they were given. Raises Unavailable."""
-        with self._journal.alone():
-            before = known(self._journal.read())
-            after = self._settle(cards, before, holds)
-        return lost(after, holds)
+        with self._manager.alone() as entries:
+            after = self._recover(cards, entries, holds)
+        return lost(known(after), holds)
 
     def cut(self, places: Sequence[Place], owner: str, holds: Holds) -> Given | str:
         """The pod's slices at those places, made where they are missing; or why it cannot have them."""
         cards = dict.fromkeys(place.card for place in places)
-        with self._journal.alone():
-            books = known(self._journal.read())
+        with self._manager.alone() as entries:
             offered = {card: self._slices.profiles(card) for card in cards}
-            planned = plan(self._seen(cards), books, places, owner, offered=offered, holds=holds)
+            planned = plan(self._seen(cards), known(entries), places, owner, offered=offered, holds=holds)
             if isinstance(planned, str):
                 return planned
             try:
-                self._perform(planned, before=books)
+                self._manager.carry_out(planned, strict=True)
             except CutRefused as error:
                 if isinstance(error, NoRights):
                     self._denied |= dict.fromkeys(cards, str(error))
-                self._settle(cards, known(self._journal.read()), lambda uid: "" if uid == owner else holds(uid))
+                self._recover(cards, self._manager.read(), lambda uid: "" if uid == owner else holds(uid))
                 return str(error)
             there = {slice_.place: slice_ for slice_ in self._seen(cards)}
         made = tuple(step.place for step in planned.steps if isinstance(step, Fill))
@@ -97,9 +77,9 @@ class Cutter:
         return reason
 
     def _strangers(self, card: str) -> str:
-        before = known(self._journal.read())
+        before = known(self._manager.peek())
         seen = self._slices.slices(card)
-        after = known(self._journal.read())  # a cut may have begun or ended meanwhile
+        after = known(self._manager.peek())  # a cut may have begun or ended meanwhile
         theirs = [slice_ for slice_ in foreign(seen, before) if not ours(slice_, after)]
         if not theirs:
             return ""
@@ -109,44 +89,17 @@ class Cutter:
     def _seen(self, cards: Iterable[str]) -> list[Slice]:
         return [slice_ for card in cards for slice_ in self._slices.slices(card)]
 
-    def _perform(self, planned: Plan, before: Books) -> None:
-        """Raises CutRefused at the first step that the driver refuses."""
-        books: Books = planned.books
-        if planned.steps:
-            self._journal.write(books.values())
-        for step in planned.steps:
-            books = done(books, step, act(self._slices, step))
-        if books != before:
-            self._journal.write(books.values())
-
-    def _settle(self, cards: Iterable[str], before: Books, holds: Holds) -> Books:
-        """As ``_perform``, but a refused step spoils its own slice only, and a card that does not answer its own entries."""
-        seen: dict[str, tuple[Slice, ...]] = {}
-        for card in cards:
-            with suppress(CutRefused):
-                seen[card] = self._slices.slices(card)
-        here = {place: entry for place, entry in before.items() if place.card in seen}
-        elsewhere = {place: entry for place, entry in before.items() if place.card not in seen}
+    def _recover(self, cards: Iterable[str], before: Entries, holds: Holds) -> Entries:
+        """The journal once it and the cards that answer are brought together; the others keep their entries."""
+        seen = self._manager.observe(cards)
+        here = known(entry for entry in before if entry.place.card in seen)
         planned = recover([slice_ for slices in seen.values() for slice_ in slices], here, holds)
-        books: Books = {**elsewhere, **planned.books}
-        if planned.steps:
-            self._journal.write(books.values())
-        spoilt = set[Place]()
-        for step in planned.steps:
-            if step.place in spoilt:
-                continue
-            try:
-                books = done(books, step, act(self._slices, step))
-            except CutRefused:
-                spoilt.add(step.place)
-                books = refused(books, step)
-        if books != before:
-            self._journal.write(books.values())
-        return books
+        elsewhere = tuple(entry for entry in before if entry.place.card not in seen)
+        return self._manager.carry_out(Plan((*elsewhere, *planned.entries), planned.steps)).entries
 
 
 def act(driver: Slices, step: Step) -> str:
-    """One call of the driver; the UUID of a slice that was filled. Raises CutRefused."""
+    """One call of the driver; return the UUID of a slice that was filled. Raises CutRefused."""
     match step:
         case Make(place):
             driver.make(place)

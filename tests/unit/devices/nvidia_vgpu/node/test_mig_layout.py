@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 from kit.ruled_slices import RuledSlices
 
-from pumice.node.cutting.cutter import act
-from pumice.node.cutting.layout import Layout, arrange
+from pumice.devices.nvidia_vgpu.node.mig_layout import Layout, arrange
+from pumice.devices.nvidia_vgpu.node.mig_slices import act
 from pumice.ports.slices import Place, Slice
 
 CARD = "GPU-a"

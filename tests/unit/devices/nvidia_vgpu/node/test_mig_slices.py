@@ -8,7 +8,7 @@ from pathlib import Path
 from kit.ruled_slices import RuledSlices
 
 from pumice.adapters.journal import FileJournal
-from pumice.node.cutting.cutter import Cutter
+from pumice.devices.nvidia_vgpu.node.mig_slices import Cutter
 
 
 def test_a_card_is_closed_with_the_reason_while_the_journal_cannot_be_read(tmp_path: Path) -> None:
