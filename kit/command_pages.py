@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -48,8 +47,7 @@ def groups() -> dict[str, list[Command]]:
 
 
 def _of_module(name: str) -> Command:
-    module = importlib.import_module(main.COMMANDS[name][0])
-    return _of_app(f"pumice {name}", module.app)
+    return _of_app(f"pumice {name}", main.load(name))
 
 
 def _of_app(words: str, app: flags.App) -> Command:

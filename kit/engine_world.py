@@ -17,9 +17,8 @@ from msgspec import to_builtins
 from kit.auditor import audit
 from kit.objects import queue
 from kit.scheduler_confs import conf, sharing
-from pumice.cluster.first_objects import SCHEDULER_CONF
 from pumice.devices.protocol import Family
-from pumice.engine.effects import (
+from pumice.effects.vocabulary import (
     Bind,
     Effect,
     Event,
@@ -39,6 +38,7 @@ from pumice.wire.resource_quota import ResourceQuota
 from pumice.wire.scheduler_conf import SchedulerConf, parse_scheduler_conf
 from pumice.wire.topology import HyperNode
 from pumice.wire.volcano import PodGroup, PriorityClass, Queue
+from pumice_lab.first_objects import SCHEDULER_CONF
 
 Json = dict[str, Any]
 

@@ -24,12 +24,12 @@ from pumice.devices.ascend_mindcluster.node.allocator import ChipAllocator
 from pumice.devices.ascend_mindcluster.node.books import ids_text
 from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper
 from pumice.devices.ascend_mindcluster.node.telling import realised, report
-from pumice.machine.native import library_dir
 from pumice.model.hardware.npu_slices import slice_kinds
 from pumice.node.pods import NodePod
 from pumice.node.protocol import Cut
 from pumice.ports.vnpus import NpuRefused
 from pumice.wire.objects import convert
+from pumice_lab.machine.native import library_dir
 
 NODE = "n1"
 CONF = conf("predicates", sharing("AscendMindClusterVNPU"))

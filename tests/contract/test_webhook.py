@@ -18,8 +18,6 @@ from kit.objects import queue
 from kit.tenant_cases import VOID, env, plain, share
 
 from pumice.adapters.kube import Access, KubeClient
-from pumice.cluster import first_objects
-from pumice.cluster.spec import uniform
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError
 from pumice.wire.batch import CRON_JOBS
@@ -31,6 +29,8 @@ from pumice_jobs.admission.rules import RULES
 from pumice_jobs.apps.webhook import daemon
 from pumice_jobs.apps.webhook.certificates import SECRET
 from pumice_jobs.apps.webhook.registering import Place, take_back
+from pumice_lab import first_objects
+from pumice_lab.spec import uniform
 
 pytestmark = pytest.mark.kube
 SYSTEM = "volcano-system"

@@ -12,7 +12,6 @@ function or parameter leaves them as they are. A script that renames words leave
 
 from __future__ import annotations
 
-import importlib
 import io
 import json
 import re
@@ -39,7 +38,6 @@ from tests.golden.test_screens import programs
 from pumice.adapters.load import Got
 from pumice.apps.doctor.cluster.facts import ClusterFacts
 from pumice.cli import main
-from pumice.cli.cards_table import CardRow
 from pumice.cli.diagnosis import report_cluster
 from pumice.cli.explain import app as explain_app
 from pumice.cli.fits import app as fits_app
@@ -48,6 +46,7 @@ from pumice.cli.local_view import as_json as share_json
 from pumice.cli.output import Output
 from pumice.cli.replay import app as replay_app
 from pumice.cli.vgpu import app as vgpu_app
+from pumice.devices.card_rows import CardRow
 from pumice.devices.convert import Converted
 from pumice.devices.lint import Finding
 from pumice.engine.explaining.groups import GroupView
@@ -70,7 +69,7 @@ CASE = Path(__file__).parent / "last_release/dump.json"
 
 def commands() -> Iterator[str]:
     """Every option and argument with its type, default, variable and range, also those that help does not show."""
-    groups = {f"pumice {name}": importlib.import_module(row[0]).app for name, row in main.COMMANDS.items()}
+    groups = {f"pumice {name}": main.load(name) for name in main.COMMANDS}
     for words, app in {**groups, **APPS}.items():
         yield from _command(words, app.build())
 

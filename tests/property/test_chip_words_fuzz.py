@@ -11,7 +11,6 @@ import pytest
 from kit.npu_kills import KilledDriver, KilledJournal
 from kit.seeds import chosen_seed
 
-from pumice.cluster.clusterd import Gathered
 from pumice.devices.ascend_mindcluster.node.allocator import ChipAllocator
 from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper
 from pumice.devices.ascend_mindcluster.node.telling import realised, report
@@ -22,6 +21,7 @@ from pumice.ports.cards import CardFacts
 from pumice.ports.slices import Entry, Phase, Place
 from pumice.wire.device_reports import device_info, node_info, render_own_devices, render_own_host
 from pumice.wire.objects import ConfigMap, convert
+from pumice_lab.clusterd import Gathered
 
 CORE = "huawei.com/npu-core"
 CARDS = tuple(CardFacts(at, card, "310P3", 24 << 30, minor=at) for at, card in enumerate("AB"))

@@ -17,8 +17,8 @@ from kit.seeds import chosen_seed
 
 from pumice.adapters.journal import FileJournal
 from pumice.adapters.nvml.slices import NvmlSlices
-from pumice.machine import FaultModel
 from pumice.ports.slices import Phase, Place
+from pumice_lab.machine import FaultModel
 
 
 def histories(model: str, count: int, seed: int) -> dict[str, int]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pumice.ports.cluster import Json
+from pumice.wire.kubectl_columns import age, pod_cells
 from pumice.wire.names import DEFAULT_QUEUE, JOB_TYPE
 
 NOTHING = "No resources found"
@@ -27,9 +28,7 @@ def jobs(found: Sequence[Json], *, namespaces: bool) -> str:
 
 
 def pods(found: Sequence[Json], *, namespaces: bool, now: float) -> str:
-    from pumice.cluster.apiserver.tables.pods import cells
-
-    rows = [[*([meta.get("namespace", "")] if namespaces else []), *map(str, cells(pod, now)[:4]), _age(meta, now)]
+    rows = [[*([meta.get("namespace", "")] if namespaces else []), *map(str, pod_cells(pod, now)[:4]), age(meta, now)]
             for pod in found for meta in [pod["metadata"]]]  # fmt: skip
     return _fitted((*(["Namespace"] if namespaces else []), *POD_COLUMNS), rows, POD_GAP, POD_TITLE_GAP)
 
@@ -39,7 +38,7 @@ def flows(found: Sequence[Json], now: float, *, phased: bool) -> str:
     rows = []
     for obj in found:
         meta, state = obj["metadata"], (obj.get("status") or {}).get("state") or {}
-        row = [meta["name"], meta.get("namespace", ""), str(state.get("phase") or ""), _age(meta, now)]
+        row = [meta["name"], meta.get("namespace", ""), str(state.get("phase") or ""), age(meta, now)]
         rows.append(row if phased else row[:2])
     return _fitted(FLOW_COLUMNS if phased else TEMPLATE_COLUMNS, rows, FLOW_GAP, FLOW_GAP)
 
@@ -66,13 +65,6 @@ def queues(found: Iterable[Json], groups: Iterable[Json]) -> str:
 
 def _padded(row: Sequence[object]) -> str:
     return f"{row[0]!s:<{QUEUE_NAME}}" + "".join(f"{cell!s:<{QUEUE_CELL}}" for cell in row[1:])
-
-
-def _age(metadata: Json, now: float) -> str:
-    # Only here, and where pods are shown: these come with the embedded API server, which help and other tables do not need.
-    from pumice.cluster.apiserver.tables.cells import age
-
-    return age(metadata, now)
 
 
 def _job_cells(job: Json) -> list[str]:
@@ -120,7 +112,7 @@ def description(obj: Json, events: Sequence[Json], now: float) -> str:
         return "\n".join([*lines, "Events:     \t<none>"])
     lines += ["Events:", f"  {'Type':<10}{'Reason':<20}{'Age':<8}Message"]
     for event in events:
-        since = _age({"creationTimestamp": event.get("lastTimestamp") or event["metadata"].get("creationTimestamp")}, now)
+        since = age({"creationTimestamp": event.get("lastTimestamp") or event["metadata"].get("creationTimestamp")}, now)
         lines.append(f"  {event.get('type', ''):<10}{event.get('reason', ''):<20}{since:<8}{event.get('message', '')}")
     return "\n".join(lines)
 

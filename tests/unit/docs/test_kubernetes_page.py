@@ -27,7 +27,7 @@ SHOWN = {
         "test_where_there_are_no_debian_packages_none_is_made": ("On Debian or Ubuntu, without Docker",),
         "test_a_wheel_for_another_kind_of_machine_is_refused": ("It leaves `dist/pumice-image.tar`",),
         "test_who_built_it_and_when_leaves_no_trace": ("It leaves `dist/pumice-image.tar`",),
-        "test_daemons_and_licences_are_in_it_and_the_embedded_cluster_is_not": (
+        "test_daemons_and_licences_are_in_it_and_tests_are_not": (
             "`deploy/image/contents.toml` says what is in it",),
         "test_the_dockerfile_says_what_the_image_is_made_of": ("`deploy/image/Dockerfile` is made of the same list",),
     },

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 SOURCES = Path(__file__).parents[3] / "src"
-ROOMS = ("adapters", "apps", "cli", "devices", "effects", "engine", "local", "metrics", "model", "node", "ports")
+ROOMS = ("adapters", "apps", "cel", "cli", "devices", "effects", "engine", "local", "metrics", "model", "node", "ports")
 FOLDERS = [f"pumice/{room}" for room in ROOMS] + [f"pumice_jobs/{room}" for room in ("apps", "cli", "controllers", "metrics")]
-"""The embedded cluster and the emulated machine stand apart: what they say is theirs to know."""
+"""The laboratory stands apart: what it says is its to know."""
 DOMAINS = r"(?:[\w.-]*\.)?(?:volcano\.sh|nvidia\.com|huawei\.com|kubernetes\.io|k8s\.io|hami\.io|pumice\.io|ascend\.com)"
 VARIABLES = r"(?:CUDA(?!_ERROR)|NVIDIA|LIBCUDA|ASCEND|HAMI|NPU|PUMICE|VOLCANO|GPU)_[A-Z0-9_]+"
 FOREIGN = re.compile(rf"^{DOMAINS}(?:/[\w./-]*)?$|^{VARIABLES}$")

@@ -226,6 +226,10 @@ class SchedulingQueue:
         """Resources were released or promises changed: jobs that wait for that may try again in the next cycle."""
         self._released = True
 
+    def released_to(self, jobs: Iterable[Job]) -> None:
+        """What was kept from these jobs when they were tried is free again: those that wait for a release may try it."""
+        self._happens(Event.RELEASED, [job for job in jobs if job in self._resting and self._resting[job].hint.released])
+
     def write_status(self, job: Job) -> None:
         """The job's status may have to be written at the end of the cycle."""
         self.dirty[job] = None

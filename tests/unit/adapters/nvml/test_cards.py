@@ -14,8 +14,8 @@ import pytest
 from kit.machines import Programs
 
 from pumice.devices.nvidia_vgpu.node.hollow import facts
-from pumice.machine import Machine, MachineError, create, library_dir, machine_of
 from pumice.ports.cards import LOST
+from pumice_lab.machine import Machine, MachineError, create, library_dir, machine_of
 
 PROGRAM = """
 import json, sys

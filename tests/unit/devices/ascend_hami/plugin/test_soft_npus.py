@@ -9,13 +9,13 @@ import pytest
 from kit.npu_machine import npu_machine
 
 from pumice.devices.ascend_hami.plugin import soft_npus
-from pumice.machine.npus import NpuFaultModel, set_npu_fault
 from pumice.model.errors import BadInput
+from pumice_lab.machine.npus import NpuFaultModel, set_npu_fault
 
 SHARE = """
 import json
 from pumice.devices.ascend_hami.plugin.soft_npus import open_shared
-from pumice.machine.native import library_dir
+from pumice_lab.machine.native import library_dir
 cards = open_shared(str(library_dir()), "310P3")
 print(json.dumps(cards.subscribe([card.uuid for card in cards.facts()])))
 """

@@ -21,7 +21,6 @@ from pumice.adapters.kubelet.endpoint import device_list
 from pumice.devices.nvidia_gpushare.node.allocator import ASSIGNED, ShareAllocator
 from pumice.devices.nvidia_gpushare.node.sharing import Legacy
 from pumice.devices.nvidia_gpushare.plugin import daemon as gpushare_plugin
-from pumice.machine import FaultModel
 from pumice.model.errors import BadInput
 from pumice.node.device_list import worst_size
 from pumice.node.effects import PatchPod, PatchStatus
@@ -29,6 +28,7 @@ from pumice.node.protocol import Refuse, Serve
 from pumice.ports.cluster import ApiError
 from pumice.wire import names
 from pumice.wire.objects import Node, convert
+from pumice_lab.machine import FaultModel
 
 TWO = (card(0, "GPU-a", mib=16384), card(1, "GPU-b", mib=16384))
 UNLIKE = (card(0, "GPU-a", mib=3), card(1, "GPU-b", mib=2))

@@ -1,9 +1,9 @@
 """Hollow nodes are what the plugin would have left."""
 
 from pumice.devices.nvidia_vgpu.node.hollow import facts, hollow_node
-from pumice.machine import machine_of
 from pumice.wire import names
 from pumice.wire.nvidia_vgpu import parse_register
+from pumice_lab.machine import machine_of
 
 
 def test_a_hollow_node_says_what_the_plugin_would_say():

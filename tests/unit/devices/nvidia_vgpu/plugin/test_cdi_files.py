@@ -14,10 +14,10 @@ from kit.plugin_world import World, in_a_world
 
 from pumice.devices.nvidia_vgpu.node.answer import ResponseOptions
 from pumice.devices.nvidia_vgpu.plugin.cdi_files import CdiFiles, CdiPlaces
-from pumice.machine import machine_of
 from pumice.model.errors import Unavailable
 from pumice.ports.slices import Place, Slice
 from pumice.wire import cdi, names
+from pumice_lab.machine import machine_of
 
 CUT = card(1, B, "A100-SXM4-40GB", mig=True)
 ONE = Slice(Place(B, "1g.5gb", 6), 1, "MIG-1", nodes=("/dev/nvidia-caps/nvidia-cap30",))

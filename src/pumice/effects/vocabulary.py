@@ -1,0 +1,144 @@
+"""The vocabulary of effects: what somebody who decides wants done to the world, as plain data.
+
+``Event`` is everybody's; ``Bind`` and those below it are the scheduler's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pumice.model.cards import Grant
+from pumice.wire.objects import Meta
+from pumice.wire.topology import Condition as HyperNodeCondition
+from pumice.wire.volcano import PodGroupCondition
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A Kubernetes Event about one object. ``type`` is Normal or Warning, ``field_path`` the part of the object that is meant."""
+
+    kind: str
+    api_version: str
+    namespace: str
+    name: str
+    uid: str
+    type: str
+    reason: str
+    message: str
+    field_path: str = ""
+
+    @classmethod
+    def on_pod(cls, pod: Meta, type_: str, reason: str, message: str) -> Event:
+        return cls("Pod", "v1", pod.namespace, pod.name, pod.uid, type_, reason, message)
+
+    @classmethod
+    def on_node(cls, name: str, type_: str, reason: str, message: str) -> Event:
+        """The kubelet's own events about a node have its name for a uid, and so have these."""
+        return cls("Node", "v1", "", name, name, type_, reason, message)
+
+    @classmethod
+    def on(cls, obj: Mapping[str, Any], type_: str, reason: str, message: str, *, api_version: str = "", kind: str = "",
+           field_path: str = "") -> Event:  # fmt: skip
+        """An Event about an object as the API server gave it. ``api_version`` and ``kind`` are for objects of a list or a watch,
+        which may not name theirs."""
+        meta = obj["metadata"]
+        about = (kind or obj.get("kind", ""), api_version or obj.get("apiVersion", ""), meta.get("namespace") or "")
+        return cls(*about, meta["name"], meta.get("uid") or "", type_, reason, message, field_path)
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """Send a Binding; ``annotations`` travel in it (decision 4)."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    annotations: dict[str, str] = field(default_factory=dict)
+    grants: tuple[Grant, ...] = ()
+    gang: str = ""
+    """Key of the job when all of its Bindings stand or fall together; else empty."""
+    claims: tuple[tuple[str, str], ...] = ()
+    """Claims of the pod that have no volume yet, each with the volume that it shall have; empty: one is made for that node."""
+    attempt: str = ""
+    """Tells the Bindings that were decided together from those of another try of the same gang."""
+    lock: str = ""
+    """The annotation that is the node's lock for these cards, where the cluster locks nodes at all; empty: they need none."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodCondition:
+    """Write PodScheduled=False and, when ``event``, a Warning event with the same text (spec 13.4)."""
+
+    uid: str
+    namespace: str
+    name: str
+    reason: str
+    message: str
+    event: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    """Write a PodGroup's status (spec 13.1)."""
+
+    namespace: str
+    name: str
+    phase: str
+    conditions: tuple[PodGroupCondition, ...]
+    running: int
+    succeeded: int
+    failed: int
+    minor: bool = False
+    """Only numbers are new: nobody waits for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueAllocated:
+    """Write a queue's status.allocated (spec 13.6)."""
+
+    name: str
+    allocated: dict[str, str | int | float]
+
+
+@dataclass(frozen=True, slots=True)
+class HyperNodeStatus:
+    """Write what became of a HyperNode's words. ``conditions`` are all that it has then."""
+
+    name: str
+    node_count: int
+    conditions: tuple[HyperNodeCondition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """Delete a pod with the marks of an eviction (spec 12.2)."""
+
+    uid: str
+    namespace: str
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Nominate:
+    """Write status.nominatedNodeName: the node on which room is made for the pod; empty: nowhere any more."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpenGate:
+    """Take the scheduling gate off a pod that its queue has room for."""
+
+    uid: str
+    namespace: str
+    name: str
+
+
+Effect = Bind | PodCondition | Event | GroupStatus | QueueAllocated | HyperNodeStatus | Evict | Nominate | OpenGate
