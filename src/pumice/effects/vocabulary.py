@@ -1,6 +1,7 @@
 """The vocabulary of effects: what somebody who decides wants done to the world, as plain data.
 
-``Event`` is everybody's; ``Bind`` and those below it are the scheduler's.
+``Create``, ``Patch``, ``Delete``, ``Event`` and ``Requeue`` are everybody's; then come the scheduler's own (``Bind`` and
+below) and the node's own (``PatchPod`` and below).
 """
 
 from __future__ import annotations
@@ -10,9 +11,43 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pumice.model.cards import Grant
+from pumice.ports.cluster import Resource
 from pumice.wire.objects import Meta
 from pumice.wire.topology import Condition as HyperNodeCondition
 from pumice.wire.volcano import PodGroupCondition
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Make an object, whose own metadata name its namespace."""
+
+    resource: Resource
+    obj: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """A merge patch. With ``uid`` an object that has taken the name since is left alone."""
+
+    resource: Resource
+    namespace: str
+    name: str
+    body: dict[str, Any]
+    uid: str = ""
+    subresource: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete an object if it is there, and still that very one where ``uid`` is given. ``propagation`` empty: the API server's
+    default for the kind."""
+
+    resource: Resource
+    namespace: str
+    name: str
+    uid: str = ""
+    propagation: str = ""
+    grace: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +81,16 @@ class Event:
         meta = obj["metadata"]
         about = (kind or obj.get("kind", ""), api_version or obj.get("apiVersion", ""), meta.get("namespace") or "")
         return cls(*about, meta["name"], meta.get("uid") or "", type_, reason, message, field_path)
+
+
+@dataclass(frozen=True, slots=True)
+class Requeue:
+    """Look at the same object once more after so many seconds."""
+
+    seconds: float
+
+
+# -- of the scheduler --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,4 +186,78 @@ class OpenGate:
     name: str
 
 
-Effect = Bind | PodCondition | Event | GroupStatus | QueueAllocated | HyperNodeStatus | Evict | Nominate | OpenGate
+SchedulerEffect = Bind | PodCondition | Event | GroupStatus | QueueAllocated | HyperNodeStatus | Evict | Nominate | OpenGate
+
+
+# -- of a node ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PatchPod:
+    """Set annotations on one pod; ``uid`` keeps a pod of the same name that came later from being touched."""
+
+    namespace: str
+    name: str
+    uid: str
+    annotations: Mapping[str, str | None]
+
+    @classmethod
+    def of(cls, pod: Meta, annotations: Mapping[str, str | None]) -> PatchPod:
+        return cls(pod.namespace, pod.name, pod.uid, annotations)
+
+
+@dataclass(frozen=True, slots=True)
+class EndPod:
+    """Have the kubelet end a pod for good, whatever its restart policy, as it does past a deadline: a foreign status that says
+    Failed it takes back, and starts the containers anew (seen with 1.36). ``annotation`` and ``message`` say why on the pod."""
+
+    namespace: str
+    name: str
+    uid: str
+    annotation: str
+    message: str
+
+    @classmethod
+    def of(cls, pod: Meta, annotation: str, message: str) -> EndPod:
+        return cls(pod.namespace, pod.name, pod.uid, annotation, message)
+
+
+@dataclass(frozen=True, slots=True)
+class PatchNode:
+    """Set or remove (None) annotations and labels of the own node; of that ``version`` alone, where one is given."""
+
+    annotations: Mapping[str, str | None]
+    labels: Mapping[str, str | None] = field(default_factory=dict)
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PatchStatus:
+    """Set or remove (None) extended resources in the own node's capacity and allocatable, and annotations with them."""
+
+    resources: Mapping[str, str | None]
+    annotations: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class InstallFile:
+    """Write ``content`` under a name of its own in the same folder, sync it, and rename it to ``path``. ``keep``: not where
+    something is there already. Not ``durable``: it is not synced, which takes longer than the kubelet should wait."""
+
+    path: str
+    content: bytes
+    mode: int
+    keep: bool = False
+    durable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class MakeDirectory:
+    """A directory on the host. ``fresh``: what was there before goes away first."""
+
+    path: str
+    mode: int = 0o1777
+    fresh: bool = False
+
+
+NodeEffect = PatchPod | EndPod | PatchNode | PatchStatus | Event | MakeDirectory | InstallFile

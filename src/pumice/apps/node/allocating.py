@@ -15,7 +15,7 @@ from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
 from pumice.apps.node.answer_links import AnswerLinks, Meant, message
 from pumice.apps.node.performing import Performer, Prepare
 from pumice.apps.node.written_node import persist
-from pumice.apps.service.tasks import first
+from pumice.effects.tasks import first
 from pumice.model.errors import PumiceError
 from pumice.node.pods import Held
 from pumice.node.protocol import Allocator, Conflict, Refuse, Repeat, Serve
