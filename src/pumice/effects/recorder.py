@@ -114,7 +114,9 @@ class EventRecorder:
         while True:
             event = await self._waiting.get()
             try:
-                await self.try_to_write(event)
+                await self.write(event)
+            except ApiError as error:
+                self._log.debug("event not written reason=%s cause=%s", event.reason, error)
             finally:
                 self._waiting.task_done()
 

@@ -1,6 +1,6 @@
 """The vocabulary of effects: what somebody who decides wants done to the world, as plain data.
 
-``Event`` is everybody's; ``Bind`` and those below it are the scheduler's.
+``Create``, ``Patch``, ``Delete``, ``Event`` and ``Requeue`` are everybody's; ``Bind`` and those below it are the scheduler's.
 """
 
 from __future__ import annotations
@@ -10,9 +10,43 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pumice.model.cards import Grant
+from pumice.ports.cluster import Resource
 from pumice.wire.objects import Meta
 from pumice.wire.topology import Condition as HyperNodeCondition
 from pumice.wire.volcano import PodGroupCondition
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Make an object, whose own metadata name its namespace."""
+
+    resource: Resource
+    obj: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """A merge patch. With ``uid`` an object that has taken the name since is left alone."""
+
+    resource: Resource
+    namespace: str
+    name: str
+    body: dict[str, Any]
+    uid: str = ""
+    subresource: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete an object if it is there, and still that very one where ``uid`` is given. ``propagation`` empty: the API server's
+    default for the kind."""
+
+    resource: Resource
+    namespace: str
+    name: str
+    uid: str = ""
+    propagation: str = ""
+    grace: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +80,13 @@ class Event:
         meta = obj["metadata"]
         about = (kind or obj.get("kind", ""), api_version or obj.get("apiVersion", ""), meta.get("namespace") or "")
         return cls(*about, meta["name"], meta.get("uid") or "", type_, reason, message, field_path)
+
+
+@dataclass(frozen=True, slots=True)
+class Requeue:
+    """Look at the same object once more after so many seconds."""
+
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from pumice.apps.node.answer_links import AnswerLinks, Meant, unlike
 from pumice.apps.node.brand import PluginSettings
 from pumice.apps.node.performing import Performer
 from pumice.apps.node.share_files import ShareFiles, elsewhere_than_root
-from pumice.apps.service.tasks import Signal, first
+from pumice.effects.tasks import Signal, first
 from pumice.model.errors import PumiceError
 from pumice.node.pods import Container, Held, NodePod
 from pumice.node.protocol import Conflict, Refuse, Serve

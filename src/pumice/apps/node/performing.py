@@ -12,7 +12,7 @@ from pumice.apps.node.files import install_files
 from pumice.apps.node.node_lock import NodeLock
 from pumice.apps.node.slicing import Slicer
 from pumice.apps.node.written_node import ANSWER, WrittenNode, answered, persist
-from pumice.apps.service.tasks import first
+from pumice.effects.tasks import first
 from pumice.node.answer import Answer
 from pumice.node.effects import EndPod, PatchPod
 from pumice.node.pods import NodePod

@@ -24,7 +24,7 @@ from pumice.apps.node.performing import Performer
 from pumice.apps.node.registration import Registration
 from pumice.apps.node.share_files import ShareFiles
 from pumice.apps.node.written_node import WrittenNode
-from pumice.apps.service.tasks import first
+from pumice.effects.tasks import first
 from pumice.effects.vocabulary import Event
 from pumice.model.errors import BadInput
 from pumice.node.device_list import MESSAGE_LIMIT, worst_size

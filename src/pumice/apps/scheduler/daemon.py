@@ -34,7 +34,7 @@ from pumice.apps.service.http import Handler, host_and_port, served
 from pumice.apps.service.lease import Election
 from pumice.apps.service.reviewed import Reviewed, is_loopback
 from pumice.apps.service.settings import LedSettings
-from pumice.apps.service.tasks import first, group, run_until
+from pumice.effects.tasks import first, group, run_until
 from pumice.effects.vocabulary import Bind, Effect, Event, Evict, GroupStatus, HyperNodeStatus, OpenGate, QueueAllocated
 from pumice.engine.engine import Engine
 from pumice.engine.explaining.explain import as_json, explain_known

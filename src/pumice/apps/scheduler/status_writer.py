@@ -12,9 +12,9 @@ from random import Random
 
 from pumice.apps.scheduler.status_requests import StatusRequests
 from pumice.apps.service.lease import without_election
-from pumice.apps.service.tasks import Bell
 from pumice.effects.backoff import Backoff
 from pumice.effects.recorder import SpamFilter
+from pumice.effects.tasks import Bell
 from pumice.effects.vocabulary import (
     Effect,
     Event,

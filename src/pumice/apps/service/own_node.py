@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
-from pumice.apps.service.tasks import Signal
 from pumice.apps.service.watches import Watcher
 from pumice.effects.recorder import EventRecorder
+from pumice.effects.tasks import Signal
 from pumice.node.pods import NodePod
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, WatchEvent

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from pumice.apps.service.work_queue import WorkQueue
 from pumice.effects.recorder import EventRecorder
 from pumice.effects.vocabulary import Event
+from pumice.effects.work_queue import WorkQueue
 from pumice.ports.cluster import ApiError, Cluster, WatchEvent
 from pumice.wire import volcano
 from pumice.wire.objects import decode

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from pumice.apps.service.work_queue import WorkQueue
 from pumice.effects.recorder import EventRecorder
 from pumice.effects.vocabulary import Event
+from pumice.effects.work_queue import WorkQueue
 from pumice.ports.cluster import Json, WatchEvent
 from pumice.wire.without_effect import Row
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from pumice.adapters.kubelet.checkpoint import devices_held
 from pumice.apps.node.slicing import Slicer
 from pumice.apps.node.written_node import WrittenNode
-from pumice.apps.service.tasks import first
 from pumice.devices.ascend_mindcluster.node.allocator import ChipAllocator
 from pumice.devices.ascend_mindcluster.node.books import foreign, ids_text
 from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper, State
 from pumice.devices.ascend_mindcluster.node.telling import realised
 from pumice.devices.ascend_mindcluster.plugin.reports import AT_MOST_EVERY, ChipReports
+from pumice.effects.tasks import first
 from pumice.effects.vocabulary import Event
 from pumice.model.errors import Unavailable
 from pumice.model.hardware.npu_slices import slice_kinds
