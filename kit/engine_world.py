@@ -18,7 +18,7 @@ from kit.auditor import audit
 from kit.objects import queue
 from kit.scheduler_confs import conf, sharing
 from pumice.devices.protocol import Family
-from pumice.engine.effects import (
+from pumice.effects.vocabulary import (
     Bind,
     Effect,
     Event,

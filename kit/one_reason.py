@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from pumice.engine.effects import Effect, Event, GroupStatus
+from pumice.effects.vocabulary import Effect, Event, GroupStatus
 from pumice.engine.engine import Engine
 from pumice.engine.explaining.groups import group_view
 from pumice.engine.explaining.queues import views_as_they_are

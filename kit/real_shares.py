@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import random
@@ -24,8 +25,15 @@ from pumice.wire.nvidia_vgpu import parse_pod_devices
 
 SAY = f"env; base64 {limits_page.PATH} | tr -d '\\n'; echo; echo END; sleep 100000"
 THE_KUBELETS_OWN = ("SysctlForbidden", "no healthy devices", "unregistered device", "unknown Device Plugin", "OutOf",
-                    "NodeAffinity", "Predicate", "ContainerStatusUnknown", "code = Unavailable", "code = Canceled")  # fmt: skip
-"""Reasons for which the kubelet refuses pods without our having a say; the last two where the plugin was killed amid a call."""
+                    "NodeAffinity", "Predicate", "ContainerStatusUnknown", "code = Unavailable", "code = Canceled",
+                    "failed to start shim: start failed: : signal: killed", "context canceled")  # fmt: skip
+"""Reasons for which the kubelet and the runtime refuse pods without our having a say. Two where the plugin was killed amid a
+call; the last two where the kubelet was: containerd gives up what a caller that went has asked for, and a container that was
+never to start again (``restartPolicy: Never``) then ends its pod, with a reason of its own and none of the pod's."""
+
+
+BY_GUESS = "NVIDIA_VISIBLE_DEVICES is"
+"""Of the reason for which a pod may be ended where calls are guessed: the answer that it was given opens another card."""
 
 
 @dataclass
@@ -79,6 +87,13 @@ class Burst:
             if self.dice.random() < 0.1:
                 between()
 
+    async def delete_some(self) -> None:
+        """Up to three of them at moments of their own, whatever they are about."""
+        for _ in range(self.dice.choice((0, 0, 1, 3))):
+            await asyncio.sleep(self.dice.uniform(0, 2.5))
+            if left := sorted(self.pods.keys() - self.gone):
+                await self.delete(self.dice.choice(left))
+
     async def delete(self, name: str) -> None:
         self.gone.add(name)
         with contextlib.suppress(ApiError):
@@ -87,6 +102,11 @@ class Burst:
     async def phases(self) -> dict[str, Json]:
         listed = (await self.kube.list(PODS, "default"))["items"]
         return {pod["metadata"]["name"]: pod["status"] for pod in listed if pod["metadata"]["name"] in self.pods}
+
+    async def why_refused(self, name: str) -> str:
+        """Return what the plugin wrote on the pod that it ended, or the kubelet says of one that was not admitted."""
+        pod = await self.kube.get(PODS, name, "default")
+        return pod["metadata"]["annotations"].get(names.NOT_ITS_DEVICES, "") or str(pod["status"].get("message", ""))
 
     def wrong(self, name: str) -> list[str]:
         """Return what the containers of this pod started with that is not theirs; every container that has told is looked at."""
@@ -102,7 +122,7 @@ class Burst:
             env = dict(line.split("=", 1) for line in said if "=" in line and " " not in line.split("=", 1)[0])
             page = limits_page.parse(base64.b64decode(said[said.index("END") - 1]))
             seen = env.get(variables.NVIDIA_VISIBLE_DEVICES), env.get(variables.memory_limit_of(0))
-            due = part[0].uuid, f"{part[0].memory}m"
+            due = part[0].uuid, f"{part[0].memory}m" if self.by_name else seen[1]  # by guess the page alone counts
             granted = [(card.uuid, card.memory >> 20) for card in page.cards] if page else None
             if seen != due or granted != [(part[0].uuid, part[0].memory)]:
                 found.append(f"{name}/{container} saw {seen} and the page {granted}, due {due}")

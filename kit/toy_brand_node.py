@@ -40,7 +40,9 @@ class ToyAllocator(Allocator):
         text = render({uuid: count for uuid, count in self._slices.items() if uuid not in self._sick})
         return [PatchNode({CARDS: text})] if node.metadata.annotations.get(CARDS) != text else []
 
-    def allocate(self, pods: Sequence[NodePod], ids: Sequence[str], held: Held | None = None) -> Serve | Refuse | None:
+    def allocate(
+        self, pods: Sequence[NodePod], ids: Sequence[str], held: Held | None = None, number: str = ""
+    ) -> Serve | Refuse | None:
         for pod in sorted(pods, key=lambda pod: pod.arrival):
             if ASSIGNED not in pod.annotations or SERVED in pod.annotations or pod.uid in self._served:
                 continue

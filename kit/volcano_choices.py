@@ -17,7 +17,7 @@ import numpy as np
 import yaml
 
 from kit.objects import group, node, pod, queue
-from pumice.engine.effects import Bind
+from pumice.effects.vocabulary import Bind
 from pumice.engine.engine import Engine
 from pumice.model.errors import BadInput
 from pumice.wire import names

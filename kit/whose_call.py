@@ -18,7 +18,7 @@ from kit.node_objects import A, B, container, gives, pod_object
 from kit.plugin_world import World
 from pumice.ports.cluster import ApiError
 from pumice.wire import limits_page, names, variables
-from pumice.wire.nvidia_vgpu import parse_pod_devices
+from pumice.wire.nvidia_vgpu import PodDevice, parse_pod_devices
 
 NUMBER = names.VGPU_NUMBER
 SIZES = (1000, 1000, 1000, 2000, 4000, 8000)
@@ -27,7 +27,8 @@ ROOM, SHARES = 32768, 10
 
 @dataclass
 class History:
-    """One world and what happened in it. ``strict``: the runtime knows CDI, and nobody who can be served may be refused."""
+    """One world and what happened in it. ``strict``: the runtime knows CDI, and nobody at all may be refused; else whoever was
+    answered with another card than his own."""
 
     world: World
     dice: random.Random
@@ -39,6 +40,8 @@ class History:
     told: list[str] = field(default_factory=list)
     plugin: AsyncExitStack | None = None
     away: bool = False
+    deaf: bool = False
+    """Lists are not answered either."""
     bearers: int = 0
 
     @property
@@ -144,6 +147,7 @@ class History:
             except Refused as error:
                 self.told.append(f"start of {name}/{each['name']} refused: {error.text}")
                 if self._ended(name):
+                    self._may_be_refused(pod, error.text, at_allocate=False)
                     self.refused[uid] = error.text
                     self.admitted.remove(pod)
                     self.kubelet.leave(uid)
@@ -157,6 +161,20 @@ class History:
                 self.world.cluster.change("pods", name, {"status": {"startTime": "2026-08-20T10:00:05Z"}})
                 return
 
+    def _may_be_refused(self, pod: dict[str, Any], text: str, *, at_allocate: bool) -> None:
+        """By guess alone: who is answered with another card's, or asked for while the plugin cannot learn of him."""
+        fair = self.deaf or text.startswith("failed to connect") if at_allocate else self._wrong_card(pod)
+        assert fair, (f"{pod['metadata']['name']} could have been served: {text}", self.told)
+
+    def _wrong_card(self, pod: dict[str, Any]) -> bool:
+        """Return whether the answer to a call for this pod opens other cards than its container's."""
+        for each in (*pod["spec"]["initContainers"], *pod["spec"]["containers"]):
+            held = self.kubelet.books.entries[pod["metadata"]["uid"], each["name"]]
+            visible = held.response.envs.get(variables.NVIDIA_VISIBLE_DEVICES, "")
+            if not self.strict and sorted(visible.split(",")) != sorted(device.uuid for device in part_of(pod, each)):
+                return True
+        return False
+
     def _ended(self, name: str) -> bool:
         return bool(self.world.cluster.found("pods", name)["spec"].get("activeDeadlineSeconds"))
 
@@ -165,6 +183,7 @@ class History:
         self.told.append(f"rejected {name}: {text}")
         self.kubelet.leave(uid)
         if not gone:
+            self._may_be_refused(pod, text, at_allocate=True)
             self.refused[uid] = text
             self.world.cluster.change("pods", name, {"status": {"phase": "Failed", "reason": "UnexpectedAdmissionError"}})
 
@@ -186,14 +205,14 @@ class History:
                 raise ApiError(503, "ServiceUnavailable", "away")
 
         self.told.append(f"cut off, lists {lists}")
-        self.away = True
+        self.away, self.deaf = True, not lists
         self.world.cluster.gate = away
         self.world.cluster.hang_up(forget=self.dice.random() < 0.5)
 
     async def come_back(self) -> None:
         if self.away:
             self.told.append("comes back")
-            self.away = False
+            self.away = self.deaf = False
             self.world.cluster.gate = _open
         await asyncio.sleep(self.dice.choice((0, 0.01, 10)))
 
@@ -224,7 +243,7 @@ class History:
         self.told.append("kubelet restarted")
         await self.kubelet.stop()
         for pod in list(self.admitted):
-            if self.strict and not self.dice.randrange(3):  # it starts before the plugin is back: nobody is asked
+            if not self.dice.randrange(3):  # it starts before the plugin is back: nobody is asked
                 for each in pod["spec"]["containers"]:
                     try:
                         self.judge(pod, each, await self.kubelet.start_container(pod, each, pre_start=False))
@@ -239,8 +258,7 @@ class History:
     def judge(self, pod: dict[str, Any], each: dict[str, Any], seen: Seen) -> None:
         """It has what the scheduler gave it, and in a place of its own."""
         name = f"{pod['metadata']['name']}/{each['name']}"
-        parts = parse_pod_devices(pod["metadata"]["annotations"][names.VGPU_IDS]).containers
-        part = parts[0][:1] if each["name"] == "i" else parts[int(each["name"][1:])]
+        part = part_of(pod, each)
         page = limits_page.parse(Path(seen.mounts[limits_page.PATH]).read_bytes())
         assert page is not None
         given = sorted((card.uuid, card.memory >> 20, card.cores) for card in page.cards)
@@ -248,7 +266,12 @@ class History:
         assert given == mine, (name, given, mine, self.told)
         visible = sorted(seen.env[variables.NVIDIA_VISIBLE_DEVICES].split(","))
         assert visible == sorted(device.uuid for device in part), (name, visible, self.told)
-        assert seen.env[variables.memory_limit_of(0)] == f"{part[0].memory}m", (name, dict(seen.env), self.told)
+        if self.strict:  # elsewhere the page alone counts: the answer's words are those of whom was guessed
+            assert seen.env[variables.memory_limit_of(0)] == f"{part[0].memory}m", (name, dict(seen.env), self.told)
+        region = seen.env[variables.SHARED_CACHE]
+        assert page.region == region, (name, page.region, region, self.told)
+        assert Path(seen.mounts[region]).parent == Path(seen.mounts["/tmp/vgpu"]), (name, seen.mounts, self.told)
+        assert Path(seen.mounts["/tmp/vgpu"]).name == f"{pod['metadata']['uid']}_{each['name']}", (name, seen.mounts, self.told)
         key = (pod["metadata"]["uid"], each["name"])
         for other, theirs in self.started.items():
             assert other == key or theirs.mounts[limits_page.PATH] != seen.mounts[limits_page.PATH], (name, other, self.told)
@@ -285,6 +308,12 @@ class History:
             parts = parse_pod_devices(pod["metadata"]["annotations"][names.VGPU_IDS]).containers
             due[pod["metadata"]["uid"]] = [sorted((d.uuid, d.memory, d.cores) for d in part) for part in parts]
         return held, due
+
+
+def part_of(pod: dict[str, Any], each: dict[str, Any]) -> tuple[PodDevice, ...]:
+    """Return the devices that the scheduler gave to one container; an init container borrows of the first one's."""
+    parts = parse_pod_devices(pod["metadata"]["annotations"][names.VGPU_IDS]).containers
+    return parts[0][:1] if each["name"] == "i" else parts[int(each["name"][1:])]
 
 
 async def play(world: World, seed: int, steps: int = 25, strict: bool = False) -> History:

@@ -20,7 +20,7 @@ from kit.one_reason import contradictions, unlike_events
 from kit.queue_rules import GROUP, QUEUE
 from pumice.apps.scheduler.informers import Informers
 from pumice.devices.protocol import Family
-from pumice.engine.effects import Bind, Effect, Evict, GroupStatus, Nominate, PodCondition, QueueAllocated
+from pumice.effects.vocabulary import Bind, Effect, Evict, GroupStatus, Nominate, PodCondition, QueueAllocated
 from pumice.engine.engine import Engine
 from pumice.engine.state.state import State
 from pumice.ports.cluster import WatchEvent

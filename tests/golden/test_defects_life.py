@@ -10,7 +10,7 @@ from kit.defect_world import VGPU, binds, bound, conf, engine, ledger, mig_node,
 from kit.device_world import card, limits, pod_of, vgpu_node
 
 from pumice.devices.registry import settings_from
-from pumice.engine.effects import Bind
+from pumice.effects.vocabulary import Bind
 from pumice.engine.state.ledger import Hold
 from pumice.model.refusal import Refusal
 from pumice.wire import names

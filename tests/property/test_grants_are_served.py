@@ -23,7 +23,7 @@ from pumice.devices.nvidia_vgpu.node.hollow import hollow_node
 from pumice.devices.nvidia_vgpu.node.inventory import share, share_list
 from pumice.devices.nvidia_vgpu.node.mig_slices import Cutter, Given
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing
-from pumice.engine.effects import Bind
+from pumice.effects.vocabulary import Bind
 from pumice.engine.engine import Engine
 from pumice.model.amount import MIB
 from pumice.node.pods import NodePod

@@ -7,7 +7,7 @@ from kit.engine_world import ALL_PLUGINS, World, scenario
 from kit.objects import group, node, pod, priority_class, queue
 from kit.scheduler_confs import conf
 
-from pumice.engine.effects import Bind, QueueAllocated
+from pumice.effects.vocabulary import Bind, QueueAllocated
 from pumice.wire.objects import Pod, convert
 
 

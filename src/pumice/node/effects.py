@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from pumice.effects.vocabulary import Event
 from pumice.wire.objects import Meta
 
 
@@ -56,23 +57,6 @@ class PatchStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
-    """An Event about a pod or about the node (``kind`` Pod or Node)."""
-
-    kind: str
-    namespace: str
-    name: str
-    uid: str
-    reason: str
-    message: str
-    warning: bool = True
-
-    @classmethod
-    def of_pod(cls, pod: Meta, reason: str, message: str) -> Tell:
-        return cls("Pod", pod.namespace, pod.name, pod.uid, reason, message)
-
-
-@dataclass(frozen=True, slots=True)
 class InstallFile:
     """Write ``content`` under a name of its own in the same folder, sync it, and rename it to ``path``. ``keep``: not where
     something is there already. Not ``durable``: it is not synced, which takes longer than the kubelet should wait."""
@@ -93,4 +77,4 @@ class MakeDirectory:
     fresh: bool = False
 
 
-Effect = PatchPod | EndPod | PatchNode | PatchStatus | Tell | MakeDirectory | InstallFile
+Effect = PatchPod | EndPod | PatchNode | PatchStatus | Event | MakeDirectory | InstallFile

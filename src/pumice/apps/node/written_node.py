@@ -12,7 +12,8 @@ import msgspec
 
 from pumice.apps.service.own_node import OwnNode
 from pumice.effects.backoff import Backoff
-from pumice.node.effects import Effect, EndPod, InstallFile, MakeDirectory, PatchNode, PatchPod, PatchStatus, Tell
+from pumice.effects.vocabulary import Event
+from pumice.node.effects import Effect, EndPod, InstallFile, MakeDirectory, PatchNode, PatchPod, PatchStatus
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError
 from pumice.wire.kinds import NODES, PODS
@@ -54,8 +55,8 @@ class WrittenNode(OwnNode):
                 status = {"capacity": dict(effect.resources), "allocatable": dict(effect.resources)}
                 body = {"metadata": {"annotations": dict(effect.annotations)}, "status": status}
                 self._took(await self._cluster.patch(NODES, self.name, body, subresource="status"))
-            case Tell():
-                await self.tell(effect)
+            case Event():
+                await self.recorder.try_to_write(effect)
             case MakeDirectory() | InstallFile():
                 raise TypeError("directories and files are made by apps.node")
 

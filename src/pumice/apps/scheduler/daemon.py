@@ -34,8 +34,8 @@ from pumice.apps.service.http import Handler, host_and_port, served
 from pumice.apps.service.lease import Election
 from pumice.apps.service.reviewed import Reviewed, is_loopback
 from pumice.apps.service.settings import LedSettings
-from pumice.apps.service.tasks import first, group, run_until
-from pumice.engine.effects import Bind, Effect, Event, Evict, GroupStatus, HyperNodeStatus, OpenGate, QueueAllocated
+from pumice.effects.tasks import first, group, run_until
+from pumice.effects.vocabulary import Bind, Effect, Event, Evict, GroupStatus, HyperNodeStatus, OpenGate, QueueAllocated
 from pumice.engine.engine import Engine
 from pumice.engine.explaining.explain import as_json, explain_known
 from pumice.engine.state.state import State
@@ -84,7 +84,7 @@ class Settings(LedSettings):
     window: float = 0.002
     window_busy: float = 0.03
     window_status: float = 0.05
-    budget: float = 0.05
+    budget: float = 0.035
     bind_concurrency: int = 32
     implicit_groups: bool = True
     names_groups: bool = False

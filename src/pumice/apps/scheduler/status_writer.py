@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
-from pumice.apps.scheduler.event_rate import EventRate
 from pumice.apps.scheduler.status_requests import StatusRequests
 from pumice.apps.service.lease import without_election
-from pumice.apps.service.tasks import Bell
 from pumice.effects.backoff import Backoff
-from pumice.engine.effects import (
+from pumice.effects.recorder import SpamFilter
+from pumice.effects.tasks import Bell
+from pumice.effects.vocabulary import (
     Effect,
     Event,
     Evict,
@@ -65,7 +65,7 @@ class _Lane:
 
 @dataclass(slots=True)
 class StatusWriter:
-    """A queue of writes keyed by what they write; of ``events`` those are written that ``event_rate`` admits.
+    """A queue of writes keyed by what they write; of ``events`` those are written that ``spam`` admits.
 
     While ``busy`` says that many Bindings are on their way, writes give way to them for a while: few pass.
     """
@@ -76,7 +76,7 @@ class StatusWriter:
     component: str = "volcano"
     workers: int = 8
     events: bool = True
-    event_rate: EventRate = field(default_factory=EventRate)
+    spam: SpamFilter = field(default_factory=SpamFilter)
     busy: Callable[[], bool] = lambda: False
     allowed: Callable[[], Awaitable[bool]] = without_election
     """True where this scheduler leads: nothing is written without the lease."""
@@ -306,6 +306,6 @@ class StatusWriter:
                 return ("gate", effect.uid)
             case Event():
                 key = ("event", effect.uid, effect.reason, effect.message)
-                said = self.events and (key in self._rest.todo or self.event_rate.admits(effect, self.clock.monotonic()))
+                said = self.events and (key in self._rest.todo or self.spam.admits(effect, self.clock.monotonic()))
                 return key if said else None
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pumice.engine import effects
+from pumice.effects import vocabulary as effects
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.statement import Evict, Place, Promise, Statement, Step
 from pumice.engine.state.jobs import Job

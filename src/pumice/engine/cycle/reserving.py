@@ -12,12 +12,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.effects.vocabulary import Event
 from pumice.engine.cycle.cycle import RETRY, Cycle
 from pumice.engine.cycle.domains import allowed
 from pumice.engine.cycle.letting_in import beside_others
 from pumice.engine.cycle.room.search import large_enough
 from pumice.engine.cycle.statement import Statement
-from pumice.engine.effects import Event
 from pumice.engine.plugins.gang_reservation import GangReservation
 from pumice.engine.state.classes import PodClass
 from pumice.engine.state.domains import policies_of
@@ -95,7 +95,8 @@ def _over(cycle: Cycle, found: Reservation) -> tuple[str, str] | None:
     job, rows = found.job, cycle.state.ledger.table.row_of
     if not job.known or job.group is None:
         return "Withdrawn", "it is gone"
-    if cycle.framework.job_ready(job) or (job.is_pipelined() and job not in cycle.standing):  # that ends with the cycle
+    on_trial = job in cycle.standing or job in cycle.postponed  # that ends with the cycle, or goes on in the next one
+    if cycle.framework.job_ready(job) or (job.is_pipelined() and not on_trial):
         return "Placed", "its pods have places"
     if not _limit(cycle):
         return "Withdrawn", "the configuration holds no nodes"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pumice.engine.cycle.cycle import RETRY, Cycle
+from pumice.engine.cycle.over_cycles import ACTION as ALLOCATE
 from pumice.engine.cycle.queueing import queues
 from pumice.engine.cycle.statement import Place, Step
 from pumice.engine.state.domains import bound_together
@@ -23,11 +24,14 @@ def rest(cycle: Cycle) -> None:
             job.settle()  # when it was settled last, those places counted as taken
     for job in cycle.tried:
         _put_to_rest(cycle, job)
+    for found in cycle.state.departures.untold.values():
+        if found.action == ALLOCATE:
+            found.meanwhile.update(cycle.tried)
     if cycle.standing:  # others saw the held room as taken; who comes anew, and is more important, may have it
         cycle.placer.reconsider(cycle.placer.fallen)
     if not cycle.out_of_time():
         for queue in queues(cycle):
-            for job in [job for job in queue.active if job not in cycle.tried]:
+            for job in [job for job in queue.active if job not in cycle.tried and job not in cycle.postponed]:
                 cycle.state.agenda.wait(job, cycle.now + RETRY)  # no action of this configuration looks at it
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pumice.effects.vocabulary import Effect, Event, Evict, GroupStatus, HyperNodeStatus, PodCondition, QueueAllocated
 from pumice.engine.cycle.cycle import Cycle
-from pumice.engine.effects import Effect, Event, Evict, GroupStatus, HyperNodeStatus, PodCondition, QueueAllocated
 from pumice.engine.state.jobs import DONE_STATUSES, SCHEDULED_STATUSES, Job, Status
 from pumice.engine.state.resources import render
 from pumice.engine.state.tasks import by_nodes

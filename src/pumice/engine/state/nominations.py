@@ -117,6 +117,17 @@ class Promises:
                 self._awaited.pop(awaited, None)
         self.ledger.unpipeline(uid)
 
+    def put_by(self, task: Task) -> None:
+        """The pod keeps beyond the cycle the idle place that it has on trial."""
+        self.ledger.put_by(task.uid)
+        self.kept[task.uid] = Promised(task, task.node, set())
+
+    def take_up(self, task: Task) -> Receipt:
+        """The pod has on trial what it was promised, for which nobody has to leave."""
+        assert not self.kept[task.uid].awaits, "its place is not free yet"
+        del self.kept[task.uid]
+        return self.ledger.take_up(task.uid)
+
     def drop_node(self, name: str) -> None:
         """The node is gone, and the places on it."""
         for found in [found for found in self.kept.values() if found.node == name]:
@@ -158,6 +169,19 @@ class Search:
     action: str = ""
     known: dict[Any, Any] = field(default_factory=dict)
     """Knowledge of the nodes, for the next cycle of the search."""
+    choices: dict[str, Any] = field(default_factory=dict)
+    """By the uid of a claimant, the place that is idle and held for it."""
+    revisions: dict[int, int] = field(default_factory=dict)
+    """Rows on which something is held, as they were then; a row that has changed since is missing."""
+    nominated: dict[str, str] = field(default_factory=dict)
+    """The nodes for which the API server says that claimants are nominated."""
+    passed_over: dict[str, None] = field(default_factory=dict)
+    """Uids of pods that were tried and have no place; they are not tried again in this search."""
+    failed_roles: set[str] = field(default_factory=set)
+    short_of_share: bool = False
+    """Whether its queue lacked the share for one of them."""
+    meanwhile: dict[Job, None] = field(default_factory=dict)
+    """Other jobs that were tried while this was held."""
 
 
 @dataclass(slots=True)
@@ -212,7 +236,12 @@ class Departures:
                 self.agenda.look_at(task.job)
         for uid in found.claimants:
             if uid in self.promises.kept:
-                self.promises.withdraw(self.promises.kept[uid].task)
+                task = self.promises.kept[uid].task
+                self.promises.withdraw(task)
+                task.nominated = found.nominated.get(uid, "")
+        for other in found.meanwhile:
+            if other in self.agenda.waiting:
+                self.agenda.activate(other)
 
     def told(self, uid: str) -> Eviction | None:
         """Return what is known of a pod that goes by our word; None where it is gone, or goes by another's."""

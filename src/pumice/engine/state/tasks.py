@@ -51,8 +51,8 @@ _SHOWN = frozenset({Status.BOUND, Status.RUNNING, Status.RELEASING, Status.SUCCE
 """What the API server may show of a pod whatever it was before: others write that."""
 MOVES: Mapping[Status, frozenset[Status]] = {
     Status.PENDING: _SHOWN | {Status.ALLOCATED, Status.PIPELINED},
-    Status.ALLOCATED: frozenset({Status.BINDING, Status.PENDING}),  # no event comes between a trial and its end
-    Status.PIPELINED: _SHOWN | {Status.PENDING},  # a promise outlives the cycle
+    Status.ALLOCATED: frozenset({Status.BINDING, Status.PENDING, Status.PIPELINED}),  # no event comes between a trial and its end
+    Status.PIPELINED: _SHOWN | {Status.PENDING, Status.ALLOCATED},  # a promise outlives the cycle
     Status.BINDING: _SHOWN | {Status.PENDING},
     Status.BOUND: _SHOWN,  # an event that shows it without a node is older
     Status.RUNNING: _SHOWN | {Status.PENDING},

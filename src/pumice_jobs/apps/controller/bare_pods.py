@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pumice.apps.service.watches import object_of
-from pumice.apps.service.work_queue import WorkQueue
+from pumice.effects.work_queue import WorkQueue
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json, Resource, WatchEvent
 from pumice.wire import kinds, volcano

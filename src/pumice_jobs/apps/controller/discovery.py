@@ -12,13 +12,14 @@ from typing import Any, Final
 import msgspec
 
 from pumice.apps.service.watches import ABSENT_OR_FORBIDDEN, SELDOM, Watcher
-from pumice.apps.service.work_queue import WorkQueue
+from pumice.effects.recorder import EventRecorder
+from pumice.effects.vocabulary import Event
+from pumice.effects.work_queue import WorkQueue
 from pumice.model.errors import BadInput
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json, WatchEvent
 from pumice.wire import kinds, volcano
 from pumice.wire.controller_conf import CONFIG_KEY, CONFIG_MAP, LABEL, SOURCE, Discovery, parse_controller_conf
-from pumice.wire.names import CONTROLLER_NAME
 from pumice.wire.objects import ConfigMap, decode
 from pumice_jobs.controllers import hypernodes
 from pumice_jobs.controllers.hypernodes import Change, Drop, Make
@@ -38,6 +39,7 @@ class Topology:
 
     cluster: Cluster
     clock: Clock
+    recorder: EventRecorder
     work: WorkQueue
     namespace: str
     conf: Discovery = field(default_factory=Discovery)
@@ -127,9 +129,7 @@ class Topology:
         self._told.add(text)
         log.warning("%s: %s", CONFIG_MAP, text)
         meta = self._map.metadata
-        about = {"apiVersion": "v1", "kind": "ConfigMap", "namespace": meta.namespace, "name": meta.name, "uid": meta.uid}
-        body = volcano.event_body(about, "Warning", reason, text, CONTROLLER_NAME, self.clock.now())
-        await self.cluster.create(kinds.EVENTS, body, meta.namespace)
+        await self.recorder.write(Event("ConfigMap", "v1", meta.namespace, meta.name, meta.uid, "Warning", reason, text))
 
     # -- watches ------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from pumice.apps.service.watches import object_of
-from pumice.apps.service.work_queue import WorkQueue
+from pumice.effects.recorder import EventRecorder
+from pumice.effects.work_queue import WorkQueue
 from pumice.metrics.text import Histogram
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, WatchEvent
@@ -56,6 +57,7 @@ class Jobs:
 
     cluster: Cluster
     clock: Clock
+    recorder: EventRecorder
     work: WorkQueue
     keys: Callable[[], tuple[str, str]]
     commanded: Callable[[str, str], None]
@@ -77,7 +79,7 @@ class Jobs:
 
     def __post_init__(self) -> None:
         self.store = JobStore(self._changed)
-        self.telling = Telling(self.cluster, self.clock, self.store)
+        self.telling = Telling(self.cluster, self.recorder, self.store)
         self.effects = Effects(self.cluster, self.clock, self.store, self.telling, self.keys, self.latency)
         self.ended_groups = EndedGroups(self.cluster, self.work, self.store, self.effects.drop_group)
 

@@ -12,12 +12,14 @@ import msgspec
 
 from pumice.adapters.probing import http_answers, tcp_answers
 from pumice.apps.service.watches import object_of
-from pumice.apps.service.work_queue import WorkQueue
+from pumice.effects.recorder import EventRecorder
+from pumice.effects.vocabulary import Event
+from pumice.effects.work_queue import WorkQueue
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json, WatchEvent
-from pumice.wire import kinds, volcano
+from pumice.wire import volcano
 from pumice.wire.batch import CRON_JOBS, FLOW_API, JOB_API, JOB_TEMPLATES, Job
-from pumice.wire.names import CONTROLLER_NAME, OF_TEMPLATE
+from pumice.wire.names import OF_TEMPLATE
 from pumice_jobs.apps.controller.job_store import JobStore
 from pumice_jobs.controllers import cronjob, jobflow
 from pumice_jobs.controllers.cronjob import Action, DropJob, MakeJob, SetStatus
@@ -41,6 +43,7 @@ class Makers:
 
     cluster: Cluster
     clock: Clock
+    recorder: EventRecorder
     work: WorkQueue
     jobs: JobStore
     found: dict[tuple[str, str], Json] = field(default_factory=dict)
@@ -52,7 +55,6 @@ class Makers:
     """With the flow and its key."""
     _asking: set[tuple[str, str]] = field(default_factory=set)
     """Uids of flows and their steps that wait for an answer."""
-    _told: dict[tuple[str, str], str] = field(default_factory=dict)
     _children: dict[str, set[str]] = field(default_factory=dict)
     """Uid of a maker to the keys of its Jobs."""
     _made_of: dict[str, set[str]] = field(default_factory=dict)
@@ -64,7 +66,7 @@ class Makers:
             key = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
             if event.type == "DELETED":
                 self.found.pop((kind, key), None)
-                self._told.pop((kind, key), None)
+                self.recorder.forget(obj["metadata"]["uid"])
                 self._answered.pop(obj["metadata"]["uid"], None)
             else:
                 self.found[kind, key] = obj
@@ -174,7 +176,7 @@ class Makers:
         if problems:
             self.work.add_later(FLOW, key, BETWEEN_PROBES)
             text = f"{probe.step} waits for its probes: {'; '.join(problems)}"
-            await self._tell(FLOW, key, flow, Tell("Normal", "ProbeUnanswered", text))
+            await self._tell(FLOW, flow, Tell("Normal", "ProbeUnanswered", text))
         elif (FLOW, key) in self.found:
             self._answered.setdefault(meta["uid"], set()).add(probe.step)
             self.work.add(FLOW, key)
@@ -198,7 +200,7 @@ class Makers:
                     return await self.cluster.create(volcano.JOBS, action.body, meta["namespace"])
                 except ApiError as error:
                     if error.code != 409:  # it is there: by our own hand, as far as its name tells
-                        await self._tell(kind, key, obj, Tell("Warning", "FailedCreate", f"Error creating job: {error.message}"))
+                        await self._tell(kind, obj, Tell("Warning", "FailedCreate", f"Error creating job: {error.message}"))
                         raise
             case DropJob():
                 try:
@@ -210,7 +212,7 @@ class Makers:
             case SetStatus():
                 self.found[kind, key] = await self._set_status(kind, meta, action.status)
             case Tell():
-                await self._tell(kind, key, obj, action)
+                await self._tell(kind, obj, action)
             case LookAgain():
                 self.work.add_later(kind, key, action.seconds)
         return None
@@ -221,15 +223,10 @@ class Makers:
             return await self.cluster.patch(CRON_JOBS, name, body, namespace, subresource="status")
         return await self.cluster.patch(volcano.JOB_FLOWS, name, body, namespace, subresource="status")
 
-    async def _tell(self, kind: str, key: str, obj: Json, told: Tell) -> None:
-        words = f"{told.reason} {told.message}"
-        if self._told.get((kind, key)) == words:
-            return
-        self._told[kind, key] = words
-        (api, name), meta = APIS[kind], obj["metadata"]
-        about = {"apiVersion": api, "kind": name, "namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"]}
-        body = volcano.event_body(about, told.type, told.reason, told.message, CONTROLLER_NAME, self.clock.now())
-        await self.cluster.create(kinds.EVENTS, body, meta["namespace"])
+    async def _tell(self, kind: str, obj: Json, told: Tell) -> None:
+        api_version, name = APIS[kind]
+        event = Event.on(obj, told.type, told.reason, told.message, api_version=api_version, kind=name)
+        await self.recorder.write_if_new(event)
 
 
 async def ask(check: Check, address: str) -> str:

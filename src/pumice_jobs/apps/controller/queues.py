@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pumice.apps.service.watches import object_of
-from pumice.apps.service.work_queue import WorkQueue
+from pumice.effects.recorder import EventRecorder
+from pumice.effects.vocabulary import Event
+from pumice.effects.work_queue import WorkQueue
 from pumice.engine.state.bearers import Bearers
-from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, WatchEvent
-from pumice.wire import kinds, volcano
-from pumice.wire.names import CONTROLLER_NAME, ROOT_QUEUE
+from pumice.wire import volcano
+from pumice.wire.names import ROOT_QUEUE
 from pumice.wire.objects import convert
 from pumice.wire.volcano import Command, PodGroup, Queue, default_queue
 from pumice_jobs.controllers import queue
@@ -27,7 +28,7 @@ class Queues:
     """``default`` is the queue of groups that name none."""
 
     cluster: Cluster
-    clock: Clock
+    recorder: EventRecorder
     work: WorkQueue
     default: str
     queues: dict[str, Queue] = field(default_factory=dict)
@@ -113,8 +114,5 @@ class Queues:
                     answer = await self.cluster.patch(volcano.QUEUES, name, body, subresource="status")
                     self.queues[name] = convert(Queue, answer)
                 case queue.Tell():
-                    about = {"apiVersion": volcano.SCHEDULING_API, "kind": "Queue", "name": name,
-                             "uid": self.queues[name].metadata.uid}  # fmt: skip
-                    now = self.clock.now()
-                    body = volcano.event_body(about, action.type, action.reason, action.message, CONTROLLER_NAME, now)
-                    await self.cluster.create(kinds.EVENTS, body, "default")
+                    about = ("Queue", volcano.SCHEDULING_API, "", name, self.queues[name].metadata.uid)
+                    await self.recorder.write(Event(*about, action.type, action.reason, action.message))

@@ -9,7 +9,7 @@ from typing import Any
 from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.scheduler.status_writer import StatusWriter
-from pumice.engine.effects import Effect, Evict, Nominate
+from pumice.effects.vocabulary import Effect, Evict, Nominate
 from pumice.ports.cluster import Json, Resource
 
 

@@ -21,11 +21,12 @@ from pumice.devices.ascend_hami.node.matching import (
     next_work,
     work_of,
 )
+from pumice.effects.vocabulary import Event
 from pumice.model.hardware.npu import NpuChip
 from pumice.model.refusal import Refusal
 from pumice.node.answer import Answer
 from pumice.node.device_list import MESSAGE_LIMIT, Unit, worst_size
-from pumice.node.effects import Effect, PatchNode, PatchPod, Tell
+from pumice.node.effects import Effect, PatchNode, PatchPod
 from pumice.node.pods import Held, NodePod
 from pumice.node.protocol import Allocator, Conflict, Cut, Decision, Outdated, Refuse, Serve
 from pumice.ports.cards import CardFacts
@@ -65,6 +66,7 @@ class NpuAllocator(Allocator):
         self._given: dict[Key, tuple[Holding, ...]] = {}
         """What was handed out to pods that are still there, whatever the kubelet remembers."""
         self._owner = ""
+        self.links = f"{self._places.hook}/answers"
         self.show(())
 
     def learn(self, chip: NpuChip) -> None:
@@ -102,7 +104,9 @@ class NpuAllocator(Allocator):
 
     # -- calls -------------------------------------------------------------------------------------------------------------
 
-    def allocate(self, pods: Sequence[NodePod], ids: Sequence[str], held: Held | None = None) -> Decision | None:
+    def allocate(
+        self, pods: Sequence[NodePod], ids: Sequence[str], held: Held | None = None, number: str = ""
+    ) -> Decision | None:
         found = next_work(
             pods, len(ids), self._word, self.resource, self._node, served=self._served, held=held, owner=self._owner
         )
@@ -200,4 +204,4 @@ class NpuAllocator(Allocator):
     def refuse(self, pod: NodePod, reason: str) -> Refuse:
         """The pod is marked, so that no later call is taken for its own."""
         marked = PatchPod.of(pod.metadata, {BIND_PHASE: FAILED})
-        return Refuse(f"pod {pod.key}: {reason}", (marked, Tell.of_pod(pod.metadata, self.event, reason)))
+        return Refuse(f"pod {pod.key}: {reason}", (marked, Event.on_pod(pod.metadata, "Warning", self.event, reason)))

@@ -54,7 +54,8 @@ def soft(cards: Sequence[CardFacts], runtime: Mapping[str, RuntimeNpu], places: 
         Mount("/hami-shared-region", SHARED),
         Mount("/hami-vnpu-shmem", own),
     )
-    return Answer(env, mounts, directories=(MakeDirectory(SHARED, 0o777), MakeDirectory(own, 0o777, fresh=True)))
+    made = (MakeDirectory(SHARED, 0o777), MakeDirectory(own, 0o777, fresh=True))
+    return Answer(env, mounts, directories=made, own=(own,))
 
 
 def _physical(cards: Sequence[CardFacts]) -> str:

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from pumice.devices.ascend_mindcluster.node.matching import Broken, Turn, next_turn, turn_of
+from pumice.effects.vocabulary import Event
 from pumice.model.hardware.npu_slices import SliceKind
 from pumice.node.answer import Answer
 from pumice.node.device_list import Unit
-from pumice.node.effects import Effect, PatchNode, PatchPod, Tell
+from pumice.node.effects import Effect, PatchNode, PatchPod
 from pumice.node.pods import Held, NodePod
 from pumice.node.protocol import Allocator, Cut, Refuse, Serve
 from pumice.ports.cards import CardFacts
@@ -77,7 +78,9 @@ class ChipAllocator(Allocator):
 
     # -- calls -------------------------------------------------------------------------------------------------------------
 
-    def allocate(self, pods: Sequence[NodePod], ids: Sequence[str], held: Held | None = None) -> Cut | Refuse | None:
+    def allocate(
+        self, pods: Sequence[NodePod], ids: Sequence[str], held: Held | None = None, number: str = ""
+    ) -> Cut | Refuse | None:
         turn = next_turn(pods, len(ids), self._node, self._per_chip, served=self._served.keys(), held=held)
         if isinstance(turn, Broken):
             return self.refuse(turn.pod, turn.reason)
@@ -135,7 +138,7 @@ class ChipAllocator(Allocator):
     def refuse(self, pod: NodePod, reason: str) -> Refuse:
         """The pod is marked, so that no later call is taken for its own."""
         marked = PatchPod.of(pod.metadata, {PREDICATE_TIME: TAKEN})
-        return Refuse(f"pod {pod.key}: {reason}", (marked, Tell.of_pod(pod.metadata, self.event, reason)))
+        return Refuse(f"pod {pod.key}: {reason}", (marked, Event.on_pod(pod.metadata, "Warning", self.event, reason)))
 
 
 def _answer(devices: Sequence[str], *, is_slice: bool) -> Answer:

@@ -53,7 +53,9 @@ class ShareAllocator(Allocator):
         patch = self._legacy.status(self._cards, self._sick, node)
         return [patch] if patch else []
 
-    def allocate(self, pods: Iterable[NodePod], ids: Sequence[str], held: Held | None = None) -> Serve | Refuse | None:
+    def allocate(
+        self, pods: Iterable[NodePod], ids: Sequence[str], held: Held | None = None, number: str = ""
+    ) -> Serve | Refuse | None:
         for pod in sorted((pod for pod in pods if self._here(pod)), key=_turn):
             waiting = self._waiting(pod, held)
             if waiting and waiting[0].asks(self.resource) == len(ids):

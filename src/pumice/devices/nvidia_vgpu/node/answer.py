@@ -67,6 +67,11 @@ class ResponseOptions:
         """The host directory of one container's shared region."""
         return f"{self.hook}/vgpu/containers/{pod_uid}_{container}"
 
+    @property
+    def links(self) -> str:
+        """The host folder of links to containers' own folders, for answers by guess."""
+        return f"{self.hook}/vgpu/answers"
+
     def page(self, pod_uid: str, container: str, name: str = "limits") -> str:
         """The host's file of one container's limits page: in a folder of its own, for the container writes into the other."""
         return f"{self.hook}/vgpu/limits/{pod_uid}_{container}/{name}"
@@ -168,6 +173,8 @@ def _limited(
             InstallFile(page, limits_page.render(limits), 0o644, keep=not fresh, durable=False),
             InstallFile(f"{directory}/{region}", b"", 0o666, durable=False),
         ),
+        own=(directory, page.rpartition("/")[0]),
+        kept=frozenset((variables.SM_LIMIT, *(variables.memory_limit_of(at) for at in range(len(devices))))),
     )  # fmt: skip
 
 

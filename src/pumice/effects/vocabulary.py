@@ -1,12 +1,92 @@
-"""What a cycle wants done in the world, as plain data. ``apps/scheduler`` performs it."""
+"""The vocabulary of effects: what somebody who decides wants done to the world, as plain data.
+
+``Create``, ``Patch``, ``Delete``, ``Event`` and ``Requeue`` are everybody's; ``Bind`` and those below it are the scheduler's.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from pumice.model.cards import Grant
+from pumice.ports.cluster import Resource
+from pumice.wire.objects import Meta
 from pumice.wire.topology import Condition as HyperNodeCondition
 from pumice.wire.volcano import PodGroupCondition
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Make an object, whose own metadata name its namespace."""
+
+    resource: Resource
+    obj: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """A merge patch. With ``uid`` an object that has taken the name since is left alone."""
+
+    resource: Resource
+    namespace: str
+    name: str
+    body: dict[str, Any]
+    uid: str = ""
+    subresource: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete an object if it is there, and still that very one where ``uid`` is given. ``propagation`` empty: the API server's
+    default for the kind."""
+
+    resource: Resource
+    namespace: str
+    name: str
+    uid: str = ""
+    propagation: str = ""
+    grace: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A Kubernetes Event about one object. ``type`` is Normal or Warning, ``field_path`` the part of the object that is meant."""
+
+    kind: str
+    api_version: str
+    namespace: str
+    name: str
+    uid: str
+    type: str
+    reason: str
+    message: str
+    field_path: str = ""
+
+    @classmethod
+    def on_pod(cls, pod: Meta, type_: str, reason: str, message: str) -> Event:
+        return cls("Pod", "v1", pod.namespace, pod.name, pod.uid, type_, reason, message)
+
+    @classmethod
+    def on_node(cls, name: str, type_: str, reason: str, message: str) -> Event:
+        """The kubelet's own events about a node have its name for a uid, and so have these."""
+        return cls("Node", "v1", "", name, name, type_, reason, message)
+
+    @classmethod
+    def on(cls, obj: Mapping[str, Any], type_: str, reason: str, message: str, *, api_version: str = "", kind: str = "",
+           field_path: str = "") -> Event:  # fmt: skip
+        """An Event about an object as the API server gave it. ``api_version`` and ``kind`` are for objects of a list or a watch,
+        which may not name theirs."""
+        meta = obj["metadata"]
+        about = (kind or obj.get("kind", ""), api_version or obj.get("apiVersion", ""), meta.get("namespace") or "")
+        return cls(*about, meta["name"], meta.get("uid") or "", type_, reason, message, field_path)
+
+
+@dataclass(frozen=True, slots=True)
+class Requeue:
+    """Look at the same object once more after so many seconds."""
+
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +119,6 @@ class PodCondition:
     reason: str
     message: str
     event: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """A Kubernetes event about one object."""
-
-    kind: str
-    api_version: str
-    namespace: str
-    name: str
-    uid: str
-    type: str
-    reason: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import random
 
 from kit.virtual_time import VirtualClock, run_virtually
 
-from pumice.apps.service.work_queue import WorkQueue
+from pumice.effects.work_queue import WorkQueue
 
 
 async def order_of(queue: WorkQueue, done: list[str], seconds: float, workers: int = 1) -> list[str]:

@@ -11,8 +11,8 @@ from heapq import heappop, heappush
 from math import inf
 from random import Random
 
-from pumice.apps.service.tasks import Bell, first
 from pumice.effects.backoff import Backoff
+from pumice.effects.tasks import Bell, first
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError
 
