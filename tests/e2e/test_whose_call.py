@@ -21,9 +21,9 @@ from pathlib import Path
 import pytest
 import yaml
 from kit import real_kubelet
-from kit.real_shares import BY_GUESS, THE_KUBELETS_OWN, Burst, numbers_of, stop_for
 from kit.results import save
 from kit.seeds import chosen_seed
+from tests.e2e.real_shares import BY_GUESS, THE_KUBELETS_OWN, Burst, numbers_of, stop_for
 
 from pumice.adapters.kube import KubeClient
 from pumice.ports.clock import SystemClock

@@ -6,8 +6,8 @@ The worked examples beside this file show most of them in numbers.
 from __future__ import annotations
 
 import pytest
-from kit.defect_world import VGPU, binds, bound, conf, engine, ledger, mig_node, pending, two_cards, used
 from kit.device_world import card, limits, pod_of, vgpu_node
+from tests.golden.defect_world import VGPU, binds, bound, conf, engine, ledger, mig_node, pending, two_cards, used
 
 from pumice.devices.registry import settings_from
 from pumice.effects.vocabulary import Bind

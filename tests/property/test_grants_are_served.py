@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from kit.cutting import MortalJournal
 from kit.device_world import card as foreign_card
 from kit.device_world import vgpu_node
 from kit.node_objects import units_of
 from kit.ruled_slices import RuledSlices
 from kit.scheduler_confs import conf
 from kit.seeds import chosen_seed
+from tests.property.cutting import MortalJournal
 
 from pumice.devices.nvidia_gpushare.node.allocator import ShareAllocator
 from pumice.devices.nvidia_gpushare.node.sharing import Legacy

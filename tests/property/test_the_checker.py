@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 from kit.card_rules import HELD
-from kit.checker import Checker
-from kit.history.engine_door import EngineDoor
-from kit.history.runner import OPEN, draw
 from kit.kube_rules import Cluster, requests
 from kit.objects import node, pod, queue
 from kit.queue_rules import Queues
 from msgspec.structs import replace
+from tests.property.history.checker import Checker
+from tests.property.history.engine_door import EngineDoor
+from tests.property.history.runner import OPEN, draw
 
 from pumice.engine.cycle import trying
 from pumice.engine.framework import Framework

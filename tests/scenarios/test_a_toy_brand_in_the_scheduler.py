@@ -9,9 +9,9 @@ import pytest
 from kit.engine_world import World
 from kit.objects import Json, node, pod
 from kit.scheduler_confs import conf
-from kit.toy_brand import ASSIGNED, CARD, LOCK, RESOURCE, parse
-from kit.toy_brand_family import ToyFamily
-from kit.toy_brand_node import SLICE, ToyAllocator, ToyCards
+from tests.scenarios.toy_brand.family import ToyFamily
+from tests.scenarios.toy_brand.node import SLICE, ToyAllocator, ToyCards
+from tests.scenarios.toy_brand.words import ASSIGNED, CARD, LOCK, RESOURCE, parse
 
 import pumice
 from pumice.devices.lint import lint_files

@@ -15,7 +15,7 @@ from pumice.devices.nvidia_vgpu.node import mps
 from pumice.devices.nvidia_vgpu.node.advertise import Handshake, advertisement
 from pumice.devices.nvidia_vgpu.node.answer import ResponseOptions, build, opened, places, refusal
 from pumice.devices.nvidia_vgpu.node.inventory import SharedCard, core_list, memory_list, share, share_list
-from pumice.devices.nvidia_vgpu.node.matching import FAILED, INIT, Broken, Matcher, Unclear, Work, done, leftovers
+from pumice.devices.nvidia_vgpu.node.matching import FAILED, INIT, Matcher, Unclear, Work, done, leftovers
 from pumice.devices.nvidia_vgpu.node.record import Record
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing, needed_factor
 from pumice.devices.nvidia_vgpu.node.static import StaticSlices
@@ -23,6 +23,7 @@ from pumice.effects.vocabulary import Event
 from pumice.node.answer import Answer
 from pumice.node.device_list import MESSAGE_LIMIT, Unit, worst_size
 from pumice.node.effects import Effect, MakeDirectory, PatchNode, PatchPod, PatchStatus
+from pumice.node.matching import Broken
 from pumice.node.mps.supervisor import Bounds
 from pumice.node.pods import Held, NodePod
 from pumice.node.protocol import Allocator, Conflict, Cut, Decision, Outdated, Refuse, Repeat, Serve

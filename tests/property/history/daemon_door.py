@@ -10,12 +10,13 @@ from itertools import combinations, islice
 from random import Random
 from typing import Any
 
-from kit.history.door import Door
-from kit.history.failing_api import NO_ANSWER, FailingApi, Fault
-from kit.history.registry import DAEMON, Op
 from kit.kube_rules import Cluster
 from kit.object_store import Json, merged
 from kit.virtual_time import VirtualClock, run_virtually
+from tests.property.history.door import Door
+from tests.property.history.failing_api import NO_ANSWER, FailingApi, Fault
+from tests.property.history.registry import DAEMON, Op
+
 from pumice.apps.scheduler.daemon import Scheduler, Settings
 from pumice.wire.names import SCHEDULER_CONFIGMAP, SYSTEM_NAMESPACE
 

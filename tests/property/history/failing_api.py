@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from random import Random
 
 import msgspec
-
 from kit.fake_cluster import KINDS, FakeCluster, parse
 from kit.object_store import Json, Store
+
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kit.vgpu_kit import Container, read_region
 from kit.vgpu_talk import Holder
+
 from pumice_lab import machine
 
 

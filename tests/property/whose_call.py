@@ -16,6 +16,7 @@ from typing import Any
 from kit.admitting import AdmittingKubelet, Refused, Seen
 from kit.node_objects import A, B, container, gives, pod_object
 from kit.plugin_world import World
+
 from pumice.ports.cluster import ApiError
 from pumice.wire import limits_page, names, variables
 from pumice.wire.nvidia_vgpu import PodDevice, parse_pod_devices

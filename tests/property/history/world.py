@@ -5,9 +5,9 @@ from __future__ import annotations
 from random import Random
 
 from kit import legacy_card_rules, objects
-from kit.history.pods import HOST, SPACES, ZONE, ZONES
-from kit.history.registry import Op, View, anew, create, delete, kind, patch
 from kit.object_store import Json
+from tests.property.history.pods import HOST, SPACES, ZONE, ZONES
+from tests.property.history.registry import Op, View, anew, create, delete, kind, patch
 
 NODES = ("n0", "n1", "n2", "n3")
 QUEUES = ("q1", "q2", "q3")

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-
 from kit import real_kubelet
+
 from pumice.adapters.kube import KubeClient
 from pumice.ports.cluster import ApiError, Json
 from pumice.wire import limits_page, names, variables

@@ -1,6 +1,6 @@
 """What holds for NVML and CUDA's driver API on every NVIDIA card, one function per statement.
 
-    python -m kit.card_checks NAME
+    python -m tests.contract.card_checks NAME
 
 Each check runs in a process of its own, on the emulated machine or on a real card, and fails by an exception. A check changes
 no setting of the card: plain allocations, small kernels, questions. What a real card or its driver cannot do at all (an

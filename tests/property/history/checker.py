@@ -15,9 +15,9 @@ from typing import Any
 
 from kit import card_rules, kube_rules
 from kit.card_rules import Card, Sharing, Vgpu
-from kit.eviction_rules import BROKEN_GANG, Evictions
 from kit.kube_rules import Cluster, done, key_of, leaving, ordinary, requests
 from kit.queue_rules import Queues, group_key, members
+from tests.property.history.eviction_rules import BROKEN_GANG, Evictions
 
 Json = Mapping[str, Any]
 Tables = Mapping[str, Mapping[str, Json]]

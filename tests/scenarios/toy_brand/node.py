@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from kit.toy_brand import ASSIGNED, CARDS, LOCK, NAME, RESOURCE, SERVED, parse, render
+from tests.scenarios.toy_brand.words import ASSIGNED, CARDS, LOCK, NAME, RESOURCE, SERVED, parse, render
+
 from pumice.apps.node.brand import Brand
 from pumice.node.answer import Answer
 from pumice.node.device_list import Unit

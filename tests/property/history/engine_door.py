@@ -11,13 +11,13 @@ from random import Random
 from typing import Any
 
 import msgspec
-
-from kit.history.door import Door
-from kit.history.registry import ENGINE, Op
 from kit.kube_rules import PREEMPTABLE, Cluster, leaving
 from kit.object_store import Json, merged
-from kit.one_reason import contradictions, unlike_events
 from kit.queue_rules import GROUP, QUEUE
+from tests.property.history.door import Door
+from tests.property.history.one_reason import contradictions, unlike_events
+from tests.property.history.registry import ENGINE, Op
+
 from pumice.apps.scheduler.informers import Informers
 from pumice.devices.protocol import Family
 from pumice.effects.vocabulary import Bind, Effect, Evict, GroupStatus, Nominate, PodCondition, QueueAllocated

@@ -1,5 +1,5 @@
 """Pods come and go on one node of 310P chips: the scheduler decides, the plugin's mind has the emulated driver make the slices,
-and tells what it made.   PUMICE_MACHINE=DIR python -m kit.npu_cut_life SEED STEPS
+and tells what it made.   PUMICE_MACHINE=DIR python -m tests.property.npu_cut_life SEED STEPS
 
 A program of its own, because the driver's library serves one machine in one process. Prints as JSON what was refused that the
 scheduler had decided, and how many pods of each template were served.
@@ -18,6 +18,7 @@ from typing import Any
 from kit.engine_world import World
 from kit.npu_core_world import CORE, core_node_object, core_pod_object, gathered
 from kit.scheduler_confs import conf, sharing
+
 from pumice.adapters.dcmi import DcmiCards, DcmiVnpus
 from pumice.adapters.journal import FileJournal
 from pumice.devices.ascend_mindcluster.node.allocator import ChipAllocator

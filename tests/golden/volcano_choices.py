@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 import yaml
-
 from kit.objects import group, node, pod, queue
+
 from pumice.effects.vocabulary import Bind
 from pumice.engine.engine import Engine
 from pumice.model.errors import BadInput
@@ -28,8 +28,8 @@ from pumice.wire.volcano import PodGroup, Queue
 from pumice_jobs.controllers.podgroup import min_resources
 
 Json = dict[str, Any]
-RECORDING = Path(os.environ.get("PUMICE_VOLCANO_CHOICES", Path(__file__).parents[2] / "shared/data/volcano-choices/choices.json"))
-OWN = Path(__file__).parents[1] / "tests" / "golden" / "volcano_choices.yaml"
+RECORDING = Path(os.environ.get("PUMICE_VOLCANO_CHOICES", Path(__file__).parents[3] / "shared/data/volcano-choices/choices.json"))
+OWN = Path(__file__).parent / "volcano_choices.yaml"
 PERCENTAGE = names.VGPU_MEMORY_PERCENTAGE
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from kit.device_settings import device_settings
 from kit.device_world import A100, TinyLedger, card, limits, pod_of, vgpu_node
+
 from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
 from pumice.effects.vocabulary import Bind
 from pumice.engine.engine import Engine

@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from kit.checker import Complaint
-from kit.history import befalls, pods, world  # noqa: F401  (they register their kinds)
-from kit.history.door import HIERARCHY, MAKES_ROOM, VGPU_ENABLE, Door
-from kit.history.registry import KINDS, Op, View
 from kit.scheduler_confs import conf, sharing
+from tests.property.history import befalls, pods, world  # noqa: F401  (they register their kinds)
+from tests.property.history.checker import Complaint
+from tests.property.history.door import HIERARCHY, MAKES_ROOM, VGPU_ENABLE, Door
+from tests.property.history.registry import KINDS, Op, View
+
 from pumice_lab.first_objects import SCHEDULER_CONF
 
 STEPS = 30

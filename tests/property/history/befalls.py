@@ -5,9 +5,9 @@ from __future__ import annotations
 from random import Random
 
 from kit.card_rules import HELD
-from kit.history.registry import DAEMON, ENGINE, Op, View, kind, patch
 from kit.legacy_card_rules import INDEX
 from kit.object_store import Store
+from tests.property.history.registry import DAEMON, ENGINE, Op, View, kind, patch
 
 
 @kind("time passes", 8)

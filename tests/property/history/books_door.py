@@ -7,10 +7,11 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from kit.history.engine_door import EngineDoor
-from kit.history.registry import Op
 from kit.object_store import Json, merged
 from kit.slot_family import NODE_CARDS, RESOURCE, SlotFamily
+from tests.property.history.engine_door import EngineDoor
+from tests.property.history.registry import Op
+
 from pumice.engine.engine import Engine
 from pumice.engine.placing.placer import Placer
 from pumice.engine.state.jobs import Status, Task

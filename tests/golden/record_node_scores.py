@@ -1,6 +1,6 @@
 """Ask the real kube-scheduler how it scores nodes, and store the answers as the golden set of nodeorder.
 
-    KUBEBUILDER_ASSETS=$(make -s kube) .venv/bin/python -m kit.record_node_scores --cases 150
+    KUBEBUILDER_ASSETS=$(make -s kube) .venv/bin/python -m tests.golden.record_node_scores --cases 150
 
 The scores of each plugin, weighted, stand in its log at verbosity 10.
 """
@@ -18,13 +18,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from kit.record_filter_verdicts import NODES, PODS, SETTLE_SECONDS, control_plane
-from kit.score_clusters import ScoreCase, generate
+from tests.golden.record_filter_verdicts import NODES, PODS, SETTLE_SECONDS, control_plane
+from tests.golden.score_clusters import ScoreCase, generate
+
 from pumice.adapters.kube import KubeClient
 from pumice.ports.cluster import ApiError
 from pumice.wire import kinds
 
-GOLDEN = Path(__file__).parents[1] / "tests" / "golden" / "node_scores.json.gz"
+GOLDEN = Path(__file__).parent / "node_scores.json.gz"
 SCORED = re.compile(r'"Plugin scored node for pod" pod="default/incoming" plugin="(\w+)" node="(\w+)" score=(-?\d+)')
 
 SELECTING = {
@@ -89,7 +90,7 @@ def main() -> None:
     options = parser.parse_args()
     recorded = asyncio.run(record(options.cases))
     document = {"recorded_from": f"kube-scheduler of {os.environ['KUBEBUILDER_ASSETS'].rsplit('/', 1)[-1]}",
-                "generator": "kit/score_clusters.py", "cases": recorded}  # fmt: skip
+                "generator": "tests/golden/score_clusters.py", "cases": recorded}  # fmt: skip
     options.output.write_bytes(gzip.compress(json.dumps(document).encode(), mtime=0))
     print(f"{len(recorded)} cases recorded")
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from kit.toy_brand import ASSIGNED, CARD, CARDS, LOCK, NAME, NAMES, RESOURCE, SERVED, parse, render
+from tests.scenarios.toy_brand.words import ASSIGNED, CARD, CARDS, LOCK, NAME, NAMES, RESOURCE, SERVED, parse, render
+
 from pumice.devices.protocol import Ask, Family, Fit, Inventory, NodeCards, Series, Tunables
 from pumice.model.cards import Card, Grant, Piece
 from pumice.model.refusal import CardMisfit, Misfit, Refusal, Short

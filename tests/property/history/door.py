@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from random import Random
 
 from kit.card_rules import Sharing, Vgpu
-from kit.checker import Checker
-from kit.history.registry import Op
 from kit.legacy_card_rules import Legacy
 from kit.object_store import Json, Store
+from tests.property.history.checker import Checker
+from tests.property.history.registry import Op
 
 HIERARCHY = "enableHierarchy: true"
 MAKES_ROOM = ("allocate, preempt, reclaim, backfill", "allocate, gangpreempt, gangreclaim, backfill")

@@ -1,7 +1,7 @@
 """Ask the real kube-scheduler which nodes pass its filters, and store the answers as the golden set of our predicates.
 
-    KUBEBUILDER_ASSETS=$(make -s kube) .venv/bin/python -m kit.record_filter_verdicts --cases 400
-    KUBEBUILDER_ASSETS=$(make -s kube) .venv/bin/python -m kit.record_filter_verdicts --first 1000 --cases 150
+    KUBEBUILDER_ASSETS=$(make -s kube) .venv/bin/python -m tests.golden.record_filter_verdicts --cases 400
+    KUBEBUILDER_ASSETS=$(make -s kube) .venv/bin/python -m tests.golden.record_filter_verdicts --first 1000 --cases 150
 
 What was recorded before of other seeds is kept.
 
@@ -25,15 +25,15 @@ from typing import Any
 
 import yaml
 from aiohttp import web
+from tests.golden.cluster_generator import CLASSES, NAMESPACES, Case, generate
 
-from kit.cluster_generator import CLASSES, NAMESPACES, Case, generate
 from pumice.adapters.kube import KubeClient
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError
 from pumice.wire import kinds
 from pumice_lab import kube_control_plane, pki
 
-GOLDEN = Path(__file__).parents[1] / "tests" / "golden" / "filter_verdicts.json.gz"
+GOLDEN = Path(__file__).parent / "filter_verdicts.json.gz"
 STORAGE = {
     "PersistentVolumeClaim": kinds.PERSISTENT_VOLUME_CLAIMS, "PersistentVolume": kinds.PERSISTENT_VOLUMES,
     "CSINode": kinds.CSI_NODES, "VolumeAttachment": kinds.VOLUME_ATTACHMENTS,
@@ -169,7 +169,7 @@ def main() -> None:
         verdicts = sorted(verdicts + [v for v in before if v["seed"] not in seeds], key=lambda verdict: verdict["seed"])
     passed = sum(len(v["passed"]) for v in verdicts)
     document = {"recorded_from": f"kube-scheduler of {os.environ['KUBEBUILDER_ASSETS'].rsplit('/', 1)[-1]}",
-                "generator": "kit/cluster_generator.py", "cases": verdicts}  # fmt: skip
+                "generator": "tests/golden/cluster_generator.py", "cases": verdicts}  # fmt: skip
     options.output.write_bytes(gzip.compress(json.dumps(document).encode(), mtime=0))
     print(f"{len(verdicts)} cases recorded, {passed} nodes passed in all")
 
