@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ALONE = {"burn", "completion", "limit", "lint", "mig", "ps", "run", "top", "vgpu"}
 """The commands that `pumice` serves without an extra and without the laboratory."""
 NOT_FOR_A_SHARE = {
-    "asyncio", "hashlib", "importlib.metadata", "logging", "numpy", "rich", "tomllib", "yaml", "pumice.node.effects",
+    "asyncio", "hashlib", "importlib.metadata", "logging", "numpy", "rich", "tomllib", "yaml", "pumice.effects.vocabulary",
     "pumice.ports.slices", "pumice.wire.mindcluster", "pumice.wire.npu_config", "pumice_lab.machine.model",
 }  # fmt: skip
 OF_PEP_599 = {"libc.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}

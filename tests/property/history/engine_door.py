@@ -20,7 +20,7 @@ from tests.property.history.registry import ENGINE, Op
 
 from pumice.apps.scheduler.informers import Informers
 from pumice.devices.protocol import Family
-from pumice.effects.vocabulary import Bind, Effect, Evict, GroupStatus, Nominate, PodCondition, QueueAllocated
+from pumice.effects.vocabulary import Bind, Evict, GroupStatus, Nominate, PodCondition, QueueAllocated, SchedulerEffect
 from pumice.engine.engine import Engine
 from pumice.engine.state.state import State
 from pumice.ports.cluster import WatchEvent
@@ -278,7 +278,7 @@ class EngineDoor(Door):
             if any(owner.get("controller") for owner in pod["metadata"].get("ownerReferences", ())):
                 self.store.create(_heir(pod, f"e{self.store.version}"))
 
-    def _perform(self, effect: Effect) -> None:
+    def _perform(self, effect: SchedulerEffect) -> None:
         match effect:
             case PodCondition():
                 told = {"type": "PodScheduled", "status": "False", "reason": effect.reason, "message": effect.message}

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from pumice.effects.vocabulary import Effect, Event, GroupStatus
+from pumice.effects.vocabulary import Event, GroupStatus, SchedulerEffect
 from pumice.engine.engine import Engine
 from pumice.engine.explaining.groups import group_view
 from pumice.engine.explaining.queues import views_as_they_are
@@ -65,7 +65,7 @@ def contradictions(engine: Engine, tables: Mapping[str, Mapping[str, Json]], now
     yield from _metrics(engine, counted)
 
 
-def unlike_events(effects: Iterable[Effect]) -> Iterator[str]:
+def unlike_events(effects: Iterable[SchedulerEffect]) -> Iterator[str]:
     """Events of one cycle that say of a PodGroup what its condition of the same cycle does not."""
     written, told = dict[str, list[str]](), dict[str, str]()
     for effect in effects:
