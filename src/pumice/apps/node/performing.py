@@ -13,8 +13,8 @@ from pumice.apps.node.node_lock import NodeLock
 from pumice.apps.node.slicing import Slicer
 from pumice.apps.node.written_node import ANSWER, WrittenNode, answered, persist
 from pumice.effects.tasks import first
+from pumice.effects.vocabulary import EndPod, PatchPod
 from pumice.node.answer import Answer
-from pumice.node.effects import EndPod, PatchPod
 from pumice.node.pods import NodePod
 from pumice.node.protocol import Allocator, Conflict, Cut, Decision, Outdated, Refuse, Repeat, Serve
 from pumice.ports.cluster import ApiError
