@@ -24,7 +24,7 @@ from kit.results import arguments
 from benchmarks.bs8_preempt import CARD, CONF, HIGH, Cluster
 from benchmarks.goals import goals_of
 from benchmarks.report import conclude
-from pumice.effects.vocabulary import Bind, Effect, Evict, Nominate
+from pumice.effects.vocabulary import Bind, Evict, Nominate, SchedulerEffect
 from pumice.engine.engine import Engine
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
@@ -44,7 +44,7 @@ class Clock:
     def __init__(self, engine: Engine) -> None:
         self.engine, self.now, self.taken = engine, 2000.0, list[float]()
 
-    def cycle(self) -> list[Effect]:
+    def cycle(self) -> list[SchedulerEffect]:
         self.now += 0.01
         began = time.process_time()
         effects = self.engine.cycle(self.now, budget=BUDGET, tick=time.process_time).effects

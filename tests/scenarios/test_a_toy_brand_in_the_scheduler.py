@@ -16,9 +16,9 @@ from tests.scenarios.toy_brand.words import ASSIGNED, CARD, LOCK, RESOURCE, pars
 import pumice
 from pumice.devices.lint import lint_files
 from pumice.devices.registry import every_family
+from pumice.effects.vocabulary import PatchNode
 from pumice.engine.explaining.explain import explain
 from pumice.metrics.devices import DeviceSeries
-from pumice.node.effects import PatchNode
 from pumice.node.pods import NodePod
 from pumice.node.protocol import Serve
 from pumice.wire.objects import Node, Pod, convert

@@ -1,6 +1,7 @@
 """The vocabulary of effects: what somebody who decides wants done to the world, as plain data.
 
-``Create``, ``Patch``, ``Delete``, ``Event`` and ``Requeue`` are everybody's; ``Bind`` and those below it are the scheduler's.
+``Create``, ``Patch``, ``Delete``, ``Event`` and ``Requeue`` are everybody's; then come the scheduler's own (``Bind`` and
+below) and the node's own (``PatchPod`` and below).
 """
 
 from __future__ import annotations
@@ -87,6 +88,9 @@ class Requeue:
     """Look at the same object once more after so many seconds."""
 
     seconds: float
+
+
+# -- of the scheduler --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,4 +186,78 @@ class OpenGate:
     name: str
 
 
-Effect = Bind | PodCondition | Event | GroupStatus | QueueAllocated | HyperNodeStatus | Evict | Nominate | OpenGate
+SchedulerEffect = Bind | PodCondition | Event | GroupStatus | QueueAllocated | HyperNodeStatus | Evict | Nominate | OpenGate
+
+
+# -- of a node ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PatchPod:
+    """Set annotations on one pod; ``uid`` keeps a pod of the same name that came later from being touched."""
+
+    namespace: str
+    name: str
+    uid: str
+    annotations: Mapping[str, str | None]
+
+    @classmethod
+    def of(cls, pod: Meta, annotations: Mapping[str, str | None]) -> PatchPod:
+        return cls(pod.namespace, pod.name, pod.uid, annotations)
+
+
+@dataclass(frozen=True, slots=True)
+class EndPod:
+    """Have the kubelet end a pod for good, whatever its restart policy, as it does past a deadline: a foreign status that says
+    Failed it takes back, and starts the containers anew (seen with 1.36). ``annotation`` and ``message`` say why on the pod."""
+
+    namespace: str
+    name: str
+    uid: str
+    annotation: str
+    message: str
+
+    @classmethod
+    def of(cls, pod: Meta, annotation: str, message: str) -> EndPod:
+        return cls(pod.namespace, pod.name, pod.uid, annotation, message)
+
+
+@dataclass(frozen=True, slots=True)
+class PatchNode:
+    """Set or remove (None) annotations and labels of the own node; of that ``version`` alone, where one is given."""
+
+    annotations: Mapping[str, str | None]
+    labels: Mapping[str, str | None] = field(default_factory=dict)
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PatchStatus:
+    """Set or remove (None) extended resources in the own node's capacity and allocatable, and annotations with them."""
+
+    resources: Mapping[str, str | None]
+    annotations: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class InstallFile:
+    """Write ``content`` under a name of its own in the same folder, sync it, and rename it to ``path``. ``keep``: not where
+    something is there already. Not ``durable``: it is not synced, which takes longer than the kubelet should wait."""
+
+    path: str
+    content: bytes
+    mode: int
+    keep: bool = False
+    durable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class MakeDirectory:
+    """A directory on the host. ``fresh``: what was there before goes away first."""
+
+    path: str
+    mode: int = 0o1777
+    fresh: bool = False
+
+
+NodeEffect = PatchPod | EndPod | PatchNode | PatchStatus | Event | MakeDirectory | InstallFile

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pumice.node.effects import InstallFile, MakeDirectory
+from pumice.effects.vocabulary import InstallFile, MakeDirectory
 from pumice.node.mps.supervisor import Bounds
 from pumice.wire import cdi
 

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from pumice.effects.vocabulary import Event
+from pumice.effects.vocabulary import Event, MakeDirectory, NodeEffect, PatchPod
 from pumice.node.answer import Answer
 from pumice.node.device_list import Unit
-from pumice.node.effects import Effect, MakeDirectory, PatchPod
 from pumice.node.mps.supervisor import Bounds
 from pumice.node.pods import Container, Held, NodePod
 from pumice.ports.cards import CardFacts
@@ -32,7 +31,7 @@ class Serve:
     container: Container
     answer: Answer
     patch: PatchPod | None = None
-    notes: tuple[Effect, ...] = ()
+    notes: tuple[NodeEffect, ...] = ()
     finished: bool = True
     summary: str = ""
     """What was handed out, for the log."""
@@ -54,7 +53,7 @@ class Refuse:
     """No devices, and why; ``effects`` mark the pod. The text ends up in the pod's status."""
 
     reason: str
-    effects: tuple[Effect, ...] = ()
+    effects: tuple[NodeEffect, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,15 +168,15 @@ class Allocator(Protocol):
         """Why cards take no pods, by UUID, as far as Events of the node shall tell it."""
         return {}
 
-    def missing(self, node: Node) -> list[Effect]:
+    def missing(self, node: Node) -> list[NodeEffect]:
         """The writes that make the node object say what schedulers read of it. The plugin is ready once there are none."""
         return []
 
-    def leaving(self, node: Node) -> list[Effect]:
+    def leaving(self, node: Node) -> list[NodeEffect]:
         """The writes that take from the node object what was said of the cards: the plugin goes for good."""
         return []
 
-    def upkeep(self, node: Node, monotonic: float, stamp: str) -> list[Effect]:
+    def upkeep(self, node: Node, monotonic: float, stamp: str) -> list[NodeEffect]:
         """Further writes that are due on the node object now. ``stamp`` is the time as text."""
         return []
 

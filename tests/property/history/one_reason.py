@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from pumice.effects.vocabulary import Effect, Event, GroupStatus
+from pumice.effects.vocabulary import Event, GroupStatus, SchedulerEffect
 from pumice.engine.engine import Engine
 from pumice.engine.explaining.groups import group_view
 from pumice.engine.explaining.queues import views_as_they_are
@@ -65,7 +65,7 @@ def contradictions(engine: Engine, tables: Mapping[str, Mapping[str, Json]], now
     yield from _metrics(engine, counted)
 
 
-def unlike_events(effects: Iterable[Effect]) -> Iterator[str]:
+def unlike_events(effects: Iterable[SchedulerEffect]) -> Iterator[str]:
     """Events of one cycle that say of a PodGroup what its condition of the same cycle does not."""
     written, told = dict[str, list[str]](), dict[str, str]()
     for effect in effects:
@@ -85,7 +85,7 @@ def _conditions(job: Job, tables: Mapping[str, Mapping[str, Json]], now: float) 
     found = {}
     for task in job.pending.values():
         pod = tables["Pod"].get(task.key)
-        if pod is None or task.gated or task.puzzling or task.retry_at > now or task.status is not Status.PENDING:
+        if pod is None or task.gated or task.puzzling or task.backoff.until > now or task.status is not Status.PENDING:
             continue
         told = [c for c in pod.get("status", {}).get("conditions", ()) if c["type"] == "PodScheduled" and c["status"] == "False"]
         if told and task.told is not None:

@@ -9,9 +9,9 @@ from types import MappingProxyType
 from tests.scenarios.toy_brand.words import ASSIGNED, CARDS, LOCK, NAME, RESOURCE, SERVED, parse, render
 
 from pumice.apps.node.brand import Brand
+from pumice.effects.vocabulary import NodeEffect, PatchNode, PatchPod
 from pumice.node.answer import Answer
 from pumice.node.device_list import Unit
-from pumice.node.effects import Effect, PatchNode, PatchPod
 from pumice.node.pods import Container, Held, NodePod
 from pumice.node.protocol import Allocator, Refuse, Serve
 from pumice.ports.cards import LOST, CardEvent, CardFacts, CardReading
@@ -37,7 +37,7 @@ class ToyAllocator(Allocator):
     def units(self, resource: str) -> list[Unit]:
         return [Unit(f"{uuid}-{i}", uuid not in self._sick) for uuid, count in self._slices.items() for i in range(count)]
 
-    def missing(self, node: Node) -> list[Effect]:
+    def missing(self, node: Node) -> list[NodeEffect]:
         text = render({uuid: count for uuid, count in self._slices.items() if uuid not in self._sick})
         return [PatchNode({CARDS: text})] if node.metadata.annotations.get(CARDS) != text else []
 

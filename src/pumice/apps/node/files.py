@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from pumice.effects.vocabulary import InstallFile, MakeDirectory
 from pumice.model.errors import BadInput
-from pumice.node.effects import InstallFile, MakeDirectory
 
 
 def digests(directory: Path, names: Iterable[str]) -> dict[str, str]:

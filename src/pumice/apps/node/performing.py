@@ -11,8 +11,8 @@ from pumice.apps.node.files import install_files, make_directory
 from pumice.apps.node.slicing import Slicer
 from pumice.apps.node.written_node import ANSWER, WrittenNode, answered, persist
 from pumice.effects.tasks import first
+from pumice.effects.vocabulary import EndPod, PatchNode, PatchPod
 from pumice.node.answer import Answer
-from pumice.node.effects import EndPod, PatchNode, PatchPod
 from pumice.node.pods import NodePod
 from pumice.node.protocol import Allocator, Conflict, Cut, Decision, Outdated, Refuse, Repeat, Serve
 from pumice.ports.cluster import ApiError

@@ -25,10 +25,9 @@ from pumice.apps.node.registration import Registration
 from pumice.apps.node.share_files import ShareFiles
 from pumice.apps.node.written_node import WrittenNode
 from pumice.effects.tasks import first
-from pumice.effects.vocabulary import Event
+from pumice.effects.vocabulary import Event, NodeEffect, PatchNode
 from pumice.model.errors import BadInput
 from pumice.node.device_list import MESSAGE_LIMIT, worst_size
-from pumice.node.effects import Effect, PatchNode
 from pumice.node.protocol import Allocator
 from pumice.wire.objects import Node, NodeInfo
 
@@ -120,7 +119,7 @@ class Plugin:
             return waiting
         return ["the node object"] if self._own.node is None or self._lacking(self._own.node) else []
 
-    def _lacking(self, node: Node) -> list[Effect]:
+    def _lacking(self, node: Node) -> list[NodeEffect]:
         """What the node object does not say of the cards as they are now: telling of the last illness may still take a while."""
         self._show()
         return self._allocator.missing(node)
@@ -223,11 +222,11 @@ class Plugin:
             else:
                 await first(changed, self._clock.sleep(pause))
 
-    def _books(self, node: Node) -> list[Effect]:
+    def _books(self, node: Node) -> list[NodeEffect]:
         books, text = self._allocator.books, self._allocator.published()
         return [PatchNode({books: text or None})] if node.metadata.annotations.get(books, "") != text else []
 
-    def _due(self, node: Node) -> list[Effect]:
+    def _due(self, node: Node) -> list[NodeEffect]:
         """All that is to be written on the node object now. What was handed out is told to schedulers there, because a pod's
         owner may change what stands on the pod."""
         effects = self._lacking(node) + self._books(node)

@@ -12,8 +12,16 @@ import msgspec
 
 from pumice.apps.service.own_node import OwnNode
 from pumice.effects.backoff import Backoff
-from pumice.effects.vocabulary import Event
-from pumice.node.effects import Effect, EndPod, InstallFile, MakeDirectory, PatchNode, PatchPod, PatchStatus
+from pumice.effects.vocabulary import (
+    EndPod,
+    Event,
+    InstallFile,
+    MakeDirectory,
+    NodeEffect,
+    PatchNode,
+    PatchPod,
+    PatchStatus,
+)
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError
 from pumice.wire.kinds import NODES, PODS
@@ -34,7 +42,7 @@ class WrittenNode(OwnNode):
     pod is (Kubernetes pkg/registry/core/pod/strategy.go, podStatusStrategy), so the plugin's account need not be let through the
     other one."""
 
-    async def perform(self, effect: Effect) -> None:
+    async def perform(self, effect: NodeEffect) -> None:
         """Do one thing. Raises ApiError when the API server refuses; Events are told on a best-effort basis."""
         match effect:
             case PatchPod():
@@ -60,7 +68,7 @@ class WrittenNode(OwnNode):
             case MakeDirectory() | InstallFile():
                 raise TypeError("directories and files are made by apps.node")
 
-    async def perform_soon(self, effect: Effect, why: str, patience: float | None = None) -> bool:
+    async def perform_soon(self, effect: NodeEffect, why: str, patience: float | None = None) -> bool:
         """Like ``perform``, for what may be tried again later: a refusal is logged and told by the result."""
         try:
             await answered(self.perform(effect), patience)

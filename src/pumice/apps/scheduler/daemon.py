@@ -35,7 +35,16 @@ from pumice.apps.service.lease import Election
 from pumice.apps.service.reviewed import Reviewed, is_loopback
 from pumice.apps.service.settings import LedSettings
 from pumice.effects.tasks import first, group, run_until
-from pumice.effects.vocabulary import Bind, Effect, Event, Evict, GroupStatus, HyperNodeStatus, OpenGate, QueueAllocated
+from pumice.effects.vocabulary import (
+    Bind,
+    Event,
+    Evict,
+    GroupStatus,
+    HyperNodeStatus,
+    OpenGate,
+    QueueAllocated,
+    SchedulerEffect,
+)
 from pumice.engine.engine import Engine
 from pumice.engine.explaining.explain import as_json, explain_known
 from pumice.engine.state.state import State
@@ -308,7 +317,7 @@ class Scheduler:
         if plan.more:
             self._wake.set()
 
-    def _is_ours_to_say(self, effect: Effect) -> bool:
+    def _is_ours_to_say(self, effect: SchedulerEffect) -> bool:
         if isinstance(effect, Evict | OpenGate):
             return True
         shared = isinstance(effect, GroupStatus | QueueAllocated | HyperNodeStatus)

@@ -13,7 +13,6 @@ import msgspec
 
 from pumice.effects.recorder import EventRecorder
 from pumice.effects.vocabulary import (
-    Effect,
     Event,
     Evict,
     GroupStatus,
@@ -22,6 +21,7 @@ from pumice.effects.vocabulary import (
     OpenGate,
     PodCondition,
     QueueAllocated,
+    SchedulerEffect,
 )
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
@@ -48,7 +48,7 @@ class StatusRequests:
     def __post_init__(self) -> None:
         self._recorder = EventRecorder(self.cluster, self.clock, self.component, log, action="Scheduling")
 
-    async def write(self, effect: Effect) -> None:
+    async def write(self, effect: SchedulerEffect) -> None:
         match effect:
             case PodCondition():
                 await self._patch_pod(effect.namespace, effect.name, effect.uid, [_condition(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
-from pumice.effects.vocabulary import Effect
+from pumice.effects.vocabulary import SchedulerEffect
 from pumice.engine.cycle.statement import Statement
 from pumice.engine.framework import Framework
 from pumice.engine.placing.among import Among, among
@@ -53,7 +53,7 @@ class Measures:
 class Plan:
     """What a cycle decided."""
 
-    effects: list[Effect]
+    effects: list[SchedulerEffect]
     measures: Measures
     more: bool = False
     """Whether jobs are left that the cycle had no time for."""
@@ -75,7 +75,7 @@ class Cycle:
     """The time of day, for what people and the API server date; ``now`` is never set back."""
     at_least: int = LEAST_JOBS
     """Jobs that are tried although the time is over."""
-    effects: list[Effect] = field(default_factory=list)
+    effects: list[SchedulerEffect] = field(default_factory=list)
     measures: Measures = field(default_factory=Measures)
     tried: dict[Job, None] = field(default_factory=dict)
     blocked: dict[Job, None] = field(default_factory=dict)
@@ -133,7 +133,7 @@ class Cycle:
     # -- what plugins may look at and say -----------------------------------------------------------------------
 
     def looked_at(self) -> Iterable[Job]:
-        return {**self.state.agenda.dirty, **self.tried, **self.explained}
+        return {**self.state.scheduling_queue.dirty, **self.tried, **self.explained}
 
     def stands(self, job: Job) -> None:
         self.gangs[job] = None

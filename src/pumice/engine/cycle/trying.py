@@ -24,12 +24,12 @@ def pending(cycle: Cycle, job: Job, *, beyond: bool = False) -> list[Task]:
     """Tasks to try, in task order, last one first (they are popped from the end). Those that request nothing are left to
     backfill, unless the others need them to be a gang: then they come after them."""
     letting_in.open_gates(cycle, job, beyond=beyond)
-    tasks = [t for t in job.pending.values() if not t.gated and t.retry_at <= cycle.now]
+    tasks = [t for t in job.pending.values() if not t.gated and t.backoff.until <= cycle.now]
     if job.pending_best_effort:
         asking = [t for t in tasks if not t.best_effort]
         if len(asking) < len(tasks) and (not asking or cycle.framework.job_ready(job)):
             tasks = asking
-    stood = job in cycle.placer.standing
+    stood = job in cycle.state.scheduling_queue.reserved
     for task in tasks:
         if stood and task.trial is not None and task.trial[0] is Status.ALLOCATED:
             cycle.before[task.uid] = task.trial[1]

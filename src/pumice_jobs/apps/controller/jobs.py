@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from pumice.apps.service.watches import object_of
 from pumice.effects.recorder import EventRecorder
+from pumice.effects.vocabulary import Requeue
 from pumice.effects.work_queue import WorkQueue
 from pumice.metrics.text import Histogram
 from pumice.ports.clock import Clock
@@ -24,7 +25,7 @@ from pumice_jobs.apps.controller.job_effects import Effects
 from pumice_jobs.apps.controller.job_refusals import GroupNotTaken, NotTaken
 from pumice_jobs.apps.controller.job_store import JobStore, Known
 from pumice_jobs.apps.controller.job_telling import Telling
-from pumice_jobs.controllers.job.effects import DropGroup, Effect, LookAgain, MakeGroup, MakePod, Tell, WriteStatus
+from pumice_jobs.controllers.job.effects import DropGroup, Effect, MakeGroup, MakePod, Tell, WriteStatus
 from pumice_jobs.controllers.job.missed import missed
 from pumice_jobs.controllers.job.phases import ACTIONS, TARGETED, TERMINATE
 from pumice_jobs.controllers.job.reconcile import act, decide, only_counts, waits_for_nothing
@@ -236,7 +237,7 @@ class Jobs:
         """Statuses here, and what may wait; everything else is the effects' own."""
         await self.effects.perform(known, [effect for effect in wanted if not _may_wait(effect)])
         for effect in wanted:
-            if isinstance(effect, LookAgain):
+            if isinstance(effect, Requeue):
                 self.work.add_later(KIND, known.job.key, effect.seconds)
             elif isinstance(effect, DropGroup) and effect.in_company:
                 self.ended_groups.add(known, effect)
@@ -295,4 +296,4 @@ class Jobs:
 
 
 def _may_wait(effect: Effect) -> bool:
-    return isinstance(effect, WriteStatus | LookAgain) or (isinstance(effect, DropGroup) and effect.in_company)
+    return isinstance(effect, WriteStatus | Requeue) or (isinstance(effect, DropGroup) and effect.in_company)

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pumice.apps.service.watches import object_of
-from pumice.effects.recorder import EventRecorder
-from pumice.effects.vocabulary import Event
+from pumice.effects.performer import Performer
 from pumice.effects.work_queue import WorkQueue
 from pumice.engine.state.bearers import Bearers
 from pumice.ports.cluster import ApiError, Cluster, WatchEvent
@@ -28,7 +27,7 @@ class Queues:
     """``default`` is the queue of groups that name none."""
 
     cluster: Cluster
-    recorder: EventRecorder
+    performer: Performer
     work: WorkQueue
     default: str
     queues: dict[str, Queue] = field(default_factory=dict)
@@ -101,18 +100,6 @@ class Queues:
 
     async def _act(self, actions: list[queue.Action]) -> None:
         for action in actions:
-            name = action.name
-            match action:
-                case queue.SetParent():
-                    await self.cluster.patch(volcano.QUEUES, name, {"spec": {"parent": action.parent}})
-                case queue.MarkClosedByParent():
-                    note = {volcano.CLOSED_BY_PARENT: "true" if action.closed else None}
-                    answer = await self.cluster.patch(volcano.QUEUES, name, {"metadata": {"annotations": note}})
-                    self.queues[name] = convert(Queue, answer)
-                case queue.SetState():
-                    body = {"status": {"state": action.state}}
-                    answer = await self.cluster.patch(volcano.QUEUES, name, body, subresource="status")
-                    self.queues[name] = convert(Queue, answer)
-                case queue.Tell():
-                    about = ("Queue", volcano.SCHEDULING_API, "", name, self.queues[name].metadata.uid)
-                    await self.recorder.write(Event(*about, action.type, action.reason, action.message))
+            answer = await self.performer.perform(action)
+            if answer is not None:
+                self.queues[answer["metadata"]["name"]] = convert(Queue, answer)

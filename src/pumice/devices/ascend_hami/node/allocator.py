@@ -20,12 +20,11 @@ from pumice.devices.ascend_hami.node.matching import (
     waiting,
     work_of,
 )
-from pumice.effects.vocabulary import Event
+from pumice.effects.vocabulary import Event, NodeEffect, PatchNode, PatchPod
 from pumice.model.hardware.npu import NpuChip
 from pumice.model.refusal import Refusal
 from pumice.node.answer import Answer
 from pumice.node.device_list import MESSAGE_LIMIT, Unit, worst_size
-from pumice.node.effects import Effect, PatchNode, PatchPod
 from pumice.node.matching import Broken, Key, ServedContainers, first_in_line, waits
 from pumice.node.pods import Held, NodePod
 from pumice.node.protocol import Allocator, Conflict, Cut, Decision, Outdated, Refuse, Serve
@@ -89,16 +88,16 @@ class NpuAllocator(Allocator):
     def closed(self) -> Mapping[str, str]:
         return {uuid: why for uuid, why in self._sick.items() if uuid in self._cards}
 
-    def missing(self, node: Node) -> list[Effect]:
+    def missing(self, node: Node) -> list[NodeEffect]:
         self._owner = lock_owner(node.metadata.annotations.get(self.lock, ""))
         return missing(node, list(self._cards.values()), self._sick, self._sharing)
 
-    def leaving(self, node: Node) -> list[Effect]:
+    def leaving(self, node: Node) -> list[NodeEffect]:
         keys = (register_key(self._word), handshake_key(self._word), names.NODE_NPU_SOFT)
         notes = {key: None for key in keys if key in node.metadata.annotations}
         return [PatchNode(notes)] if notes else []
 
-    def upkeep(self, node: Node, monotonic: float, stamp: str) -> list[Effect]:
+    def upkeep(self, node: Node, monotonic: float, stamp: str) -> list[NodeEffect]:
         return self._handshake.due(node, monotonic, stamp)
 
     # -- calls -------------------------------------------------------------------------------------------------------------

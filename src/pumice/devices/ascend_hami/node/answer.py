@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pumice.effects.vocabulary import MakeDirectory
 from pumice.node.answer import Answer, Mount
-from pumice.node.effects import MakeDirectory
 from pumice.ports.cards import CardFacts
 from pumice.wire import variables
 from pumice.wire.ascend_hami import RuntimeNpu

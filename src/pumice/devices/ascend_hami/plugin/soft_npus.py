@@ -11,8 +11,8 @@ from pathlib import Path
 from pumice.adapters.dcmi import DcmiCards
 from pumice.apps.node.files import digests, install_files, make_directory
 from pumice.devices.ascend_hami.node.answer import SHARED
+from pumice.effects.vocabulary import InstallFile, MakeDirectory
 from pumice.model.errors import BadInput
-from pumice.node.effects import InstallFile, MakeDirectory
 from pumice.wire import variables
 
 log = logging.getLogger("pumice.node")

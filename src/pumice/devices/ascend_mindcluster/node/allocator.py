@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from pumice.effects.vocabulary import Event
+from pumice.effects.vocabulary import Event, NodeEffect, PatchNode, PatchPod
 from pumice.model.hardware.npu_slices import SliceKind
 from pumice.node.answer import Answer
 from pumice.node.device_list import Unit
-from pumice.node.effects import Effect, PatchNode, PatchPod
 from pumice.node.matching import Broken, Key, ServedContainers, first_in_line, waits
 from pumice.node.pods import Container, Held, NodePod
 from pumice.node.protocol import Allocator, Cut, Refuse, Serve
@@ -118,7 +117,7 @@ class ChipAllocator(Allocator):
     def closed(self) -> Mapping[str, str]:
         return self.sick
 
-    def missing(self, node: Node) -> list[Effect]:
+    def missing(self, node: Node) -> list[NodeEffect]:
         """Somebody may have said how many cores a chip has; the rest the driver knows."""
         meta = node.metadata
         notes = {BASE_DEVICES: render_base_devices(self.chips), SUPER_POD: "-1", SERVER_INDEX: "-1"}
@@ -127,7 +126,7 @@ class ChipAllocator(Allocator):
         unlabelled = {key: text for key, text in labels.items() if meta.labels.get(key) != text}
         return [PatchNode(lacking, unlabelled)] if lacking or unlabelled else []
 
-    def leaving(self, node: Node) -> list[Effect]:
+    def leaving(self, node: Node) -> list[NodeEffect]:
         """The node's chips are somebody else's to share from now on; what it is made of stays told by its labels."""
         said: tuple[str, ...] = (BASE_DEVICES, SUPER_POD, SERVER_INDEX)
         there = [key for key in said if key in node.metadata.annotations]

@@ -11,10 +11,10 @@ from types import MappingProxyType
 from typing import Final
 
 from pumice.devices.nvidia_gpushare.node.sharing import Legacy
+from pumice.effects.vocabulary import NodeEffect, PatchPod
 from pumice.model.amount import MIB
 from pumice.node.answer import Answer
 from pumice.node.device_list import MESSAGE_LIMIT, Unit, worst_size
-from pumice.node.effects import Effect, PatchPod
 from pumice.node.matching import Broken, ServedContainers, first_in_line, time_in, waits
 from pumice.node.pods import Container, Held, NodePod
 from pumice.node.protocol import Allocator, Refuse, Serve
@@ -61,7 +61,7 @@ class ShareAllocator(Allocator):
     def shorter(self, resource: str, units: Sequence[Unit]) -> str:
         return f"set --gpu-memory-factor to at least {-(-self._legacy.factor * worst_size(units) // MESSAGE_LIMIT)}"
 
-    def missing(self, node: Node) -> list[Effect]:
+    def missing(self, node: Node) -> list[NodeEffect]:
         patch = self._legacy.status(self._cards, self._sick, node)
         return [patch] if patch else []
 

@@ -19,10 +19,9 @@ from pumice.devices.nvidia_vgpu.node.matching import FAILED, INIT, Matcher, Uncl
 from pumice.devices.nvidia_vgpu.node.record import Record
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing, needed_factor
 from pumice.devices.nvidia_vgpu.node.static import StaticSlices
-from pumice.effects.vocabulary import Event
+from pumice.effects.vocabulary import Event, MakeDirectory, NodeEffect, PatchNode, PatchPod, PatchStatus
 from pumice.node.answer import Answer
 from pumice.node.device_list import MESSAGE_LIMIT, Unit, worst_size
-from pumice.node.effects import Effect, MakeDirectory, PatchNode, PatchPod, PatchStatus
 from pumice.node.matching import Broken
 from pumice.node.mps.supervisor import Bounds
 from pumice.node.pods import Held, NodePod
@@ -109,13 +108,13 @@ class VgpuAllocator(Allocator):
     def closed(self) -> Mapping[str, str]:
         return {card.uuid: card.closed for card in self._cards.values() if card.closed}
 
-    def missing(self, node: Node) -> list[Effect]:
+    def missing(self, node: Node) -> list[NodeEffect]:
         cards = tuple(self._cards.values())
         return advertisement(
             cards, self._sharing, node, in_status=self._in_status, percentage=self._percentage
         ).missing(node)
 
-    def leaving(self, node: Node) -> list[Effect]:
+    def leaving(self, node: Node) -> list[NodeEffect]:
         """What the node object is to forget of its cards; who holds some of them stays written there."""
         notes = dict.fromkeys((names.NODE_VGPU_REGISTER, names.CARD_TOPOLOGY, names.NODE_VGPU_HANDSHAKE))
         there = {key: None for key in notes if key in node.metadata.annotations}
@@ -124,7 +123,7 @@ class VgpuAllocator(Allocator):
         resources = {name: None for name in kept if name in node.status.capacity or name in node.status.allocatable}
         return [*([PatchNode(there)] if there else ()), *([PatchStatus(resources)] if resources else ())]
 
-    def upkeep(self, node: Node, monotonic: float, stamp: str) -> list[Effect]:
+    def upkeep(self, node: Node, monotonic: float, stamp: str) -> list[NodeEffect]:
         """The answer to an older scheduler."""
         answer = self._handshake.answer(node.metadata.annotations.get(names.NODE_VGPU_HANDSHAKE), monotonic, stamp)
         return [answer] if answer else []

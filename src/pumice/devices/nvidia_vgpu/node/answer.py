@@ -14,8 +14,8 @@ from pumice.devices.nvidia_vgpu.node.inventory import SharedCard
 from pumice.devices.nvidia_vgpu.node.matching import Work
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing
 from pumice.devices.nvidia_vgpu.node.slots import place_of
+from pumice.effects.vocabulary import InstallFile, MakeDirectory
 from pumice.node.answer import Answer, DeviceNode, Mount
-from pumice.node.effects import InstallFile, MakeDirectory
 from pumice.ports.slices import Place, Slice
 from pumice.wire import cdi, limits_page, variables
 from pumice.wire.device_lists import CDI_ANNOTATIONS, CDI_FIELD

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable
 from pumice.apps.node.slicing import Slicer
 from pumice.apps.node.written_node import WrittenNode
 from pumice.devices.nvidia_vgpu.node.mig_slices import Cutter, Given
-from pumice.effects.vocabulary import Event
+from pumice.effects.vocabulary import EndPod, Event
 from pumice.model.errors import Unavailable
-from pumice.node.effects import EndPod
 from pumice.node.pods import Held
 from pumice.node.protocol import Conflict, Cut, Serve
 from pumice.ports.cards import CardFacts

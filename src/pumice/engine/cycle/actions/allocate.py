@@ -20,12 +20,12 @@ def allocate(cycle: Cycle) -> None:
     """Everybody within its queue's share; then, of what nobody can take so, queues beyond their share (``lend``)."""
     failed_roles: dict[Job, set[str]] = {}
     _within_shares(cycle, failed_roles)
-    agenda = cycle.state.agenda
+    scheduling_queue = cycle.state.scheduling_queue
     if cycle.out_of_time():
         if cycle.short_of_share:
-            agenda.lend_later()
+            scheduling_queue.lend_later()
         return
-    agenda.lend_now()
+    scheduling_queue.lend_now()
     lend(cycle, failed_roles)
 
 
@@ -51,7 +51,7 @@ def _within_shares(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
                     _overused(cycle, job)
             continue
         job, goes_on = line.take(), False
-        if queue.one_by_one and job.held_until > cycle.now:
+        if queue.one_by_one and job.backoff.until > cycle.now:
             hold_up(cycle, job, line.line)
             continue
         tasks = untried.get(job)
@@ -126,7 +126,7 @@ def _start(cycle: Cycle, job: Job) -> bool:
         if "enqueue" in cycle.framework.conf.actions:
             return False
         job.promise()
-        cycle.state.agenda.look_at(job)
+        cycle.state.scheduling_queue.write_status(job)
     return True
 
 

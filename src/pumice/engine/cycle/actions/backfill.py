@@ -26,7 +26,7 @@ def backfill(cycle: Cycle) -> None:
         ]  # fmt: skip
         for job in sorted(jobs, key=framework.job_key):
             tasks = [
-                t for t in job.pending.values() if t.best_effort and not t.gated and t.retry_at <= cycle.now
+                t for t in job.pending.values() if t.best_effort and not t.gated and t.backoff.until <= cycle.now
             ]
             if tasks:
                 found.append((job, sorted(tasks, key=framework.task_key)))

@@ -46,7 +46,7 @@ def hold(cycle: Cycle, job: Job, trial: Trial) -> Search:
         state.promises.keep(claimant, gone.get(choice, set()) | state.ledger.going(choice))
         found.claimants.append(claimant.uid)
         claimant.trial, claimant.puzzling = (Status.PIPELINED, choice), False
-    state.agenda.look_at(job)
+    state.scheduling_queue.write_status(job)
     statement.steps.clear()
     return found
 

@@ -11,9 +11,8 @@ from kit.node_objects import CARDS, UID, A, B, allocator, card, container, gives
 
 from pumice.devices.nvidia_vgpu.node.allocator import VgpuAllocator
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing
-from pumice.effects.vocabulary import Event
+from pumice.effects.vocabulary import Event, PatchPod
 from pumice.node.answer import Answer
-from pumice.node.effects import PatchPod
 from pumice.node.pods import ContainerStatus, NodePod
 from pumice.node.protocol import Cut, Outdated, Refuse, Repeat, Serve
 from pumice.ports.slices import Place, Slice
