@@ -1,4 +1,4 @@
-# One command each; `make` alone lists them. Everything lands in .venv, native/build and src/pumice/_native.
+# One command each; `make` alone lists them. Everything lands in .venv, native/build and the packages' _native.
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
@@ -15,11 +15,11 @@ DIST ?= dist
 help: ## list the commands
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(VENV)/.installed: pyproject.toml setup.py constraints.txt
+$(VENV)/.installed: pyproject.toml setup.py lab/pyproject.toml lab/setup.py constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Pumice needs python3 >= 3.11; name one with make PYTHON=..." >&2; exit 2; }
 	@echo "Installing Pumice and its tools into $(VENV): a minute or two, longer on a slow line or a busy machine."
 	$(PYTHON) -m venv $(VENV) || { echo "This python3 makes no environments; on Debian and Ubuntu: apt install python3-venv" >&2; exit 2; }
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,local]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,kubernetes]' --editable ./lab
 	@touch $@
 
 # Where man looks for the pages of commands in .venv/bin: an editable installation brings none.
@@ -30,14 +30,14 @@ setup: $(VENV)/.installed $(VENV)/share/man/man1 native ## install everything in
 
 native: ## build libvgpu.so and the emulated machine's libraries
 	@command -v $(CC) >/dev/null || { echo "Pumice needs a C compiler, and $(CC) is not there; install gcc, or name one with make CC=..." >&2; exit 2; }
-	@[ -e src/pumice/_native/vgpu/libvgpu.so ] || echo "Building the native libraries: half a minute, longer on a busy machine."
+	@[ -e src/pumice/_native/vgpu/libvgpu.so ] && [ -e lab/src/pumice_lab/_native/machine/libcuda.so.1 ] || echo "Building the native libraries: half a minute, longer on a busy machine."
 	@$(MAKE) --no-print-directory -C native install
 
-wheel: setup ## build the wheel with the native libraries inside into dist (CC=aarch64-linux-gnu-gcc: for arm64)
-	@rm -rf build && mkdir -p $(DIST) && rm -f $(DIST)/pumice-*.whl
+wheel: setup ## build both wheels with the native libraries inside into dist (CC=aarch64-linux-gnu-gcc: for arm64)
+	@rm -rf build lab/build && mkdir -p $(DIST) && rm -f $(DIST)/pumice-*.whl $(DIST)/pumice_lab-*.whl
 	@CC="$(CC)" SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 315532800) $(BIN)/python -m pip wheel --quiet \
-	  --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir $(DIST) .
-	@rm -rf build && ls $(DIST)/pumice-*.whl
+	  --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir $(DIST) . ./lab
+	@rm -rf build lab/build && ls $(DIST)/pumice-*.whl $(DIST)/pumice_lab-*.whl
 
 image: wheel ## write the daemons' image as an OCI layout into dist (needs apt and dpkg, no Docker and no root)
 	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 315532800) \
@@ -75,4 +75,4 @@ demo: setup ## play the examples on a cluster of this machine (CONTROL_PLANE=kub
 	$(BIN)/python examples/demo.py --control-plane $(CONTROL_PLANE)
 
 clean: ## remove what was built
-	rm -rf $(VENV) native/build src/pumice/_native build dist
+	rm -rf $(VENV) native/build src/pumice/_native lab/src/pumice_lab/_native build lab/build dist

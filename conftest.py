@@ -1,3 +1,10 @@
 """What holds for every test of the project is in the kit, so that the tests of tests can have it too."""
 
+import importlib.util
+
+import pytest
+
+if importlib.util.find_spec("pumice_lab") is None:
+    pytest.exit("the laboratory (pumice_lab) is a package of its own and not installed here: run `make setup` again", 2)
+
 pytest_plugins = ["kit.pytest_plugin"]

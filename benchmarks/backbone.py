@@ -26,11 +26,11 @@ from kit.results import arguments, save
 
 from benchmarks.report import median
 from pumice.adapters.kube import KubeClient
-from pumice.cluster.datadir import DataDir
-from pumice.machine import machine_of
-from pumice.node.vgpu.hollow import facts, hollow_node
+from pumice.devices.nvidia_vgpu.node.hollow import facts, hollow_node
 from pumice.ports.cluster import Json
 from pumice.wire.kinds import CONFIGMAPS, NODES, PODS
+from pumice_lab.datadir import DataDir
+from pumice_lab.machine import machine_of
 
 PUMICE = [sys.executable, "-m", "pumice"]
 

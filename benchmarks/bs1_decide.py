@@ -27,7 +27,7 @@ from benchmarks.goals import goals_of
 from benchmarks.report import conclude, median
 from benchmarks.rescan import DEVICES, EVERYTHING, Json, engine_with, pods, reference
 from pumice.engine.effects import Bind
-from pumice.engine.state.holdings import Holding
+from pumice.engine.state.ledger import Holding
 from pumice.wire.objects import Pod, convert
 from pumice.wire.volcano import PodGroup
 

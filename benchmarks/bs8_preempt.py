@@ -25,8 +25,8 @@ from benchmarks.goals import goals_of
 from benchmarks.report import conclude
 from pumice.engine.effects import Bind, Evict, Nominate
 from pumice.engine.engine import Engine
-from pumice.engine.state.departures import LONGEST_PAUSE
 from pumice.engine.state.jobs import Task
+from pumice.engine.state.nominations import EVICT_AGAIN
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice.wire.volcano import PodGroup, PriorityClass, Queue
@@ -145,7 +145,7 @@ class Cluster:
             state.pods.drop(convert(Pod, self.shown.pop(uid)))
         for uid in gone:
             state.departures.refused(uid, self.now)
-        self.now += LONGEST_PAUSE  # they were told in vain; then they may be told again
+        self.now += EVICT_AGAIN.longest  # they were told in vain; then they may be told again
         self.cycle()
 
 

@@ -17,14 +17,14 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from kit.device_settings import device_settings
 from kit.device_world import A100, V100, card, limits, pod_of, vgpu_node
 from kit.results import arguments, save
 
 from benchmarks.report import median
+from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
+from pumice.devices.protocol import Ask, Fit
 from pumice.engine.state.cards import DeviceTable
-from pumice.families.nvidia_vgpu import NvidiaVgpu
-from pumice.families.protocol import Ask, Fit
-from pumice.families.settings import Settings
 from pumice.wire import names
 from pumice.wire.objects import Pod
 
@@ -55,7 +55,7 @@ SHAPES: Mapping[str, tuple[str, dict[str, Any]]] = {
 
 def world(mode: str, nodes: int, mig_policy: str) -> DeviceTable:
     """Nodes of eight cards with random pods on them; every twentieth node has one of PodGroup job-3 and of the rule."""
-    family = NvidiaVgpu(None, Settings(vgpu=True, policy="binpack", mig_policy=mig_policy, rules=RULES))
+    family = NvidiaVgpu(None, device_settings(policy="binpack", mig_policy=mig_policy, rules=RULES))
     book = DeviceTable(family)
     dice = random.Random(7)
     for number in range(nodes):

@@ -88,7 +88,7 @@ def check(directory: Path) -> None:
 
 def run(kills: int, seed: int, directory: Path) -> dict[str, object]:
     """Raises ``Broken`` when the machine is not usable at one of the checks."""
-    from pumice.machine import create, library_dir, machine_of
+    from pumice_lab.machine import create, library_dir, machine_of
 
     dice = Random(seed)
     begun = time.perf_counter()

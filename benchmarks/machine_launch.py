@@ -18,7 +18,7 @@ from kit.results import arguments
 
 from benchmarks.goals import goals_of
 from benchmarks.report import conclude
-from pumice.machine import create, library_dir, machine_of
+from pumice_lab.machine import create, library_dir, machine_of
 
 
 def run(folder: Path, rounds: int) -> dict[str, float]:

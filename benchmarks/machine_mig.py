@@ -2,7 +2,7 @@
 
     python -m benchmarks.machine_mig [--calls 1000000] [--quick]
 
-Bar: every verdict equal. CI runs a hundredth of it (tests/unit/machine), the whole by `make soak` or by hand.
+Bar: every verdict equal. CI runs a hundredth of it (lab/tests/unit/machine), the whole by `make soak` or by hand.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pynvml
 from kit.mig_rules import RULES, Partitioned, Rule, Verdict
 
 from benchmarks.machine_checks import run_check
-from pumice.machine import create, machine_of, nvml_library
+from pumice_lab.machine import create, machine_of, nvml_library
 
 _NAMES = {
     0: Verdict.SUCCESS,

@@ -66,7 +66,7 @@ def work(seed: int, threads: int, rounds: int) -> dict[str, int]:
 
 def run(processes: int, threads: int, rounds: int, directory: Path) -> dict[str, object]:
     """Starts the processes, adds up what they say and what the witness says."""
-    from pumice.machine import create, machine_of
+    from pumice_lab.machine import create, machine_of
 
     begun = time.perf_counter()
     with create(machine_of("H200"), directory) as machine:

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from kit.results import arguments, save
 
 from benchmarks.mig_streams import MIXES, RULES, SIZES, Fleet, a100
-from pumice.families.nvidia_vgpu.mig import Geometry
+from pumice.devices.nvidia_vgpu.mig import Geometry
 
 CARDS, REQUESTS = 4, 24
 

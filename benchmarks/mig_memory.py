@@ -25,15 +25,15 @@ from kit.results import arguments, save
 
 from benchmarks.mig_streams import MIXES
 from benchmarks.report import SHORT
-from pumice.cluster.first_objects import SCHEDULER_CONF
+from pumice.devices.nvidia_vgpu.mig_catalogue import Catalogue
 from pumice.engine.engine import Engine
-from pumice.engine.state.holdings import Holding
-from pumice.families.nvidia_vgpu.mig_catalogue import Catalogue
+from pumice.engine.state.ledger import Holding
 from pumice.wire import names, volcano
 from pumice.wire.device_config import NvidiaConfig
 from pumice.wire.objects import convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice.wire.volcano import Queue
+from pumice_lab.first_objects import SCHEDULER_CONF
 
 MODELS = {"A100-40": ("NVIDIA-NVIDIA A100-SXM4-40GB", 40960), "A100-80": ("NVIDIA-NVIDIA A100-SXM4-80GB", 81920),
           "H100": ("NVIDIA-NVIDIA H100 80GB HBM3", 81559), "A30": ("NVIDIA-NVIDIA A30", 24576)}  # fmt: skip

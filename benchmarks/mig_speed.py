@@ -21,11 +21,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from kit.device_world import A100, V100, card, limits, pod_of, vgpu_node
 from kit.results import arguments, save
 
+from pumice.devices.explain import changes
 from pumice.engine.engine import Engine
 from pumice.engine.explaining.explain import explain
 from pumice.engine.explaining.what_if import EngineWhatIf
-from pumice.engine.state.holdings import Holding
-from pumice.families.explain import changes
+from pumice.engine.state.ledger import Holding
 from pumice.wire import names, volcano
 from pumice.wire.objects import Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf

@@ -43,13 +43,13 @@ from benchmarks.report import conclude, median
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
 from pumice.adapters.kubelet.proto import deviceplugin_pb2_grpc as rpc
 from pumice.adapters.nvml import NvmlCards
-from pumice.apps.node import vgpu_plugin
 from pumice.apps.service.process import read_process
-from pumice.machine import library_dir
-from pumice.node.vgpu.sharing import Flags
+from pumice.devices.nvidia_vgpu.node.sharing import Flags
+from pumice.devices.nvidia_vgpu.plugin import daemon as vgpu_plugin
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError
 from pumice.wire import names
+from pumice_lab.machine import library_dir
 
 MINUTES = 3
 MACHINE = "8xTesla-V100-SXM2-32GB"
@@ -263,7 +263,7 @@ async def measure(root: Path, cards: NvmlCards, *, part: int) -> dict[str, Any]:
 
 def idle(root: Path, seconds: float) -> dict[str, Any]:
     """What a plugin takes that serves eight cards and is asked for nothing."""
-    from pumice.machine import create, machine_of
+    from pumice_lab.machine import create, machine_of
 
     root.mkdir()
     create(machine_of(MACHINE, name=NODE), root / "machine").close()

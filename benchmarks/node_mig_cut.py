@@ -26,11 +26,11 @@ from kit.results import arguments, save
 from benchmarks.node_allocate import spread
 from pumice.adapters.nvml import NvmlCards
 from pumice.adapters.nvml.slices import NvmlSlices
-from pumice.apps.node import vgpu_plugin
-from pumice.machine import machine_of
+from pumice.devices.nvidia_vgpu.plugin import daemon as vgpu_plugin
 from pumice.ports.clock import SystemClock
 from pumice.ports.slices import Place
 from pumice.wire import names
+from pumice_lab.machine import machine_of
 
 PLACES = ("group1-0", "group2-0")  # 1g.5gb and 2g.10gb at the first memory slice
 

@@ -25,7 +25,7 @@ from kit.results import arguments
 from benchmarks.goals import goals_of
 from benchmarks.report import conclude, median
 from pumice.engine.engine import Engine
-from pumice.engine.state.holdings import Holding
+from pumice.engine.state.ledger import Holding
 from pumice.wire.device_reports import read_gathered
 from pumice.wire.objects import ConfigMap, Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf

@@ -25,12 +25,12 @@ from kit.results import arguments
 
 from benchmarks.goals import goals_of
 from benchmarks.report import conclude, median
-from pumice.cluster.first_objects import SCHEDULER_CONF
 from pumice.engine.effects import Bind
 from pumice.engine.engine import Engine
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice.wire.volcano import Queue
+from pumice_lab.first_objects import SCHEDULER_CONF
 
 MINUTES = 8
 LISTS = ("default", "gpushare40", "gpushare100", "multigpu20", "multigpu50", "gpuspec33", "cpu250")

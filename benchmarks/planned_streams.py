@@ -1,7 +1,7 @@
 """Pods that come together, laid out together: bursts of requests for MIG slices and for parts of NPUs, against one by one.
 
 The streams of ``mig_streams.py`` and ``npu_streams.py``, and one for chips that are cut by memory (HAMi's way), with eight
-requests at once. Where one by one somebody is refused, the burst is laid out as a whole (``families/layout.py``): "kept", so that
+requests at once. Where one by one somebody is refused, the burst is laid out as a whole (``devices/layout.py``): "kept", so that
 nobody loses the place that he would have had, or "fullest", so that as much as can be is served of those who stand equal. Small
 instances are compared with the best that brute force finds.
 
@@ -29,12 +29,12 @@ from kit.results import arguments
 from benchmarks import mig_instances, mig_streams, npu_streams
 from benchmarks.goals import goals_of
 from benchmarks.report import conclude
-from pumice.families.ascend_hami.ask import ContainerAsk
-from pumice.families.ascend_hami.chip_board import Left, board_of
-from pumice.families.ascend_mindcluster.chip_board import ChipBoard
-from pumice.families.card_policies import POLICIES
-from pumice.families.layout import Board, Want, lay_out
-from pumice.families.nvidia_vgpu.mig_board import MigBoard
+from pumice.devices.ascend_hami.ask import ContainerAsk
+from pumice.devices.ascend_hami.chip_board import Left, board_of
+from pumice.devices.ascend_mindcluster.chip_board import ChipBoard
+from pumice.devices.card_policies import POLICIES
+from pumice.devices.layout import Board, Want, lay_out
+from pumice.devices.nvidia_vgpu.mig_board import MigBoard
 from pumice.model.hardware.npu import shipped_chips
 from pumice.model.hardware.npu_slices import Dvpp
 

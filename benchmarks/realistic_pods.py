@@ -19,7 +19,7 @@ from pumice.apps.service.garbage import Garbage
 from pumice.engine.effects import Bind
 from pumice.engine.engine import Engine
 from pumice.engine.placing.placer import Placer
-from pumice.engine.state.holdings import Holding
+from pumice.engine.state.ledger import Holding
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice.wire.volcano import Queue

@@ -9,9 +9,9 @@ from typing import Any
 from kit.objects import node, pod, queue
 from kit.scheduler_confs import conf, sharing
 
+from pumice.devices.protocol import Fit
 from pumice.engine.engine import Engine
-from pumice.engine.state.holdings import Holding
-from pumice.families.protocol import Fit
+from pumice.engine.state.ledger import Holding
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice.wire.volcano import Queue

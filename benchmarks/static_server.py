@@ -19,12 +19,12 @@ from typing import Any
 
 from kit.objects import node, pod, queue
 
-from pumice.controllers.job import group as groups
-from pumice.controllers.job.defaults import completed
-from pumice.controllers.job.pods import body as pod_body
 from pumice.wire.batch import Job
 from pumice.wire.objects import decode
 from pumice.wire.volcano import stamp
+from pumice_jobs.controllers.job import group as groups
+from pumice_jobs.controllers.job.defaults import completed
+from pumice_jobs.controllers.job.pods import body as pod_body
 
 MIB, SHARES, CARDS = 81920, 10, 8
 CREATED = 1_767_225_600

@@ -20,9 +20,9 @@ import grpc
 from kit.node_world import FakeKubelet
 from kit.virtual_time import under_way
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
-from pumice.cluster.kubelet.devices import cdi
-from pumice.cluster.kubelet.devices.messages import allocation_from
-from pumice.cluster.runtime.spec import StartFailed
+from pumice_lab.kubelet.devices import cdi
+from pumice_lab.kubelet.devices.messages import allocation_from
+from pumice_lab.runtime.spec import StartFailed
 
 Json = dict[str, Any]
 

@@ -22,7 +22,7 @@ VOIDED = "tests/contract/test_tenant_policies.py::test_containers_that_are_given
 PAGES = "tests/native/test_vgpu_limits_page.py"
 INSIDE = f"{PAGES}::test_what_the_environment_says_lifts_nothing"
 REGION = f"{PAGES}::test_an_attempt_upon_region_or_page_lifts_nothing"
-FORGED = "tests/unit/node/vgpu/test_forged_assignments.py"
+FORGED = "tests/unit/devices/nvidia_vgpu/node/test_forged_assignments.py"
 RESERVED = "tests/contract/test_reserved_annotations.py"
 ROBUST = "tests/native/test_vgpu_robustness.py"
 WITNESS = "tests/native/test_vgpu_witness.py"
@@ -67,7 +67,7 @@ WITHOUT_NPU = {
     POWERFUL: "without it: open; Pod Security `baseline` refuses most of it, too",
 }
 
-NPU_FORGED = "tests/unit/node/ascend/test_npu_attacks.py"
+NPU_FORGED = "tests/unit/devices/ascend_hami/node/test_npu_attacks.py"
 ON_NPUS = (
     Attack("write the annotations of an assignment, of whatever type of NPU", REFUSED, "`reserved-annotations.yml`",
            f"{RESERVED}::test_tenants_cannot_write_an_assignment_by_any_door_and_may_write_all_else"),
@@ -99,7 +99,7 @@ ON_NPUS = (
 BY_API = (
     Attack("CUDA_DISABLE_CONTROL in a pod, without the policy", HELD,
            "nothing obeys it unless the node's administrator says `--allow-disable-control`",
-           "tests/unit/node/vgpu/test_allocator.py::test_what_a_pod_says_leaves_the_library_out_only_where_the_nodes_administrator_allows_it"),
+           "tests/unit/devices/nvidia_vgpu/node/test_allocator.py::test_what_a_pod_says_leaves_the_library_out_only_where_the_nodes_administrator_allows_it"),
     Attack("write the annotations of an assignment into a new pod", REFUSED, "`reserved-annotations.yml`",
            f"{RESERVED}::test_tenants_cannot_write_an_assignment_by_any_door_and_may_write_all_else"),
     Attack("write them later, by the pod, its status or a Binding", REFUSED, "`reserved-annotations.yml`",

@@ -5,15 +5,15 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pumice.cli import flags, main, vcctl
+from pumice.cli import flags, main
 from pumice.cli.helping import examples, usage
-from pumice.cli.short_forms import APPS
+from pumice_jobs.cli import vcctl
+from pumice_jobs.cli.short_forms import APPS
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/reference/commands.md"
@@ -47,8 +47,7 @@ def groups() -> dict[str, list[Command]]:
 
 
 def _of_module(name: str) -> Command:
-    module = importlib.import_module(main.COMMANDS[name][0])
-    return _of_app(f"pumice {name}", module.app)
+    return _of_app(f"pumice {name}", main.load(name))
 
 
 def _of_app(words: str, app: flags.App) -> Command:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kit.vgpu_kit import LIBRARY, PROGRAMS
-from pumice import machine
+from pumice_lab import machine
 
 MS = 1_000_000
 

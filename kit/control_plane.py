@@ -23,11 +23,11 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 
-from pumice.cluster import kube_control_plane
-from pumice.cluster.apiserver import ADMIN, ApiServer, open_storage, serve
-from pumice.cluster.pki import ensure_pki
 from pumice.model.errors import BadInput
 from pumice.ports.clock import SystemClock
+from pumice_lab import kube_control_plane
+from pumice_lab.apiserver import ADMIN, ApiServer, open_storage, serve
+from pumice_lab.pki import ensure_pki
 
 Json = dict[str, Any]
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from kit.room_worlds import CONFORMANCE, PDB, minding, room_conf, running_cycle
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.room.scope import Scope, between_jobs, between_queues, importance, stands_without
 from pumice.engine.state.jobs import Task
-from pumice.engine.state.statuses import ALLOCATED_STATUSES
+from pumice.engine.state.tasks import ALLOCATED_STATUSES
 
 Json = dict[str, Any]
 CARD = 8000

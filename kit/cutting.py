@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from pumice.adapters.nvml.slices import NvmlSlices
-from pumice.node.cutting.cutter import Cutter
-from pumice.node.cutting.recovery import Lost
+from pumice.devices.nvidia_vgpu.node.mig_plans import Lost
+from pumice.devices.nvidia_vgpu.node.mig_slices import Cutter
 from pumice.ports.slices import Entry, Phase, Place, Slice, SliceProfile
 
 

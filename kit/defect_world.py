@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from kit.device_settings import device_settings
 from kit.device_world import A100, TinyLedger, card, limits, pod_of, vgpu_node
+from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
 from pumice.engine.effects import Bind
 from pumice.engine.engine import Engine
 from pumice.engine.state.state import State
-from pumice.families.nvidia_vgpu import NvidiaVgpu
-from pumice.families.settings import Settings
 from pumice.wire import names, volcano
 from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.nvidia_vgpu import parse_pod_devices
@@ -64,7 +64,7 @@ def two_cards() -> Node:
 
 
 def ledger(node: Node, policy: str = "binpack", config: str = "", **settings: Any) -> TinyLedger:
-    family = NvidiaVgpu(parse_device_config(config), Settings(vgpu=True, policy=policy, **settings))
+    family = NvidiaVgpu(parse_device_config(config), device_settings(policy=policy, **settings))
     made = TinyLedger(family)
     made.add_node(node)
     return made

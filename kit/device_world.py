@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pumice.families.protocol import Ask, Family, Fit, Inventory, NodeCards
+from pumice.devices.protocol import Ask, Family, Fit, Inventory, NodeCards
 from pumice.model.cards import Grant, Usage
 from pumice.model.refusal import Misfit, Refusal
 from pumice.wire import names

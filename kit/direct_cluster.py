@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from pumice.adapters.kube.verbs import Verbs
-from pumice.cluster.apiserver import ADMIN, ApiServer, Request, User, open_storage
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError
+from pumice_lab.apiserver import ADMIN, ApiServer, Request, User, open_storage
 
 
 class Chunks:

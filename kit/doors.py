@@ -9,10 +9,10 @@ from typing import Any
 
 import yaml
 
-from pumice.cluster.apiserver import Request
-from pumice.cluster.apiserver.backend import Backend
-from pumice.cluster.apiserver.registry import Kind
-from pumice.cluster.apiserver.schema.shape import Shape
+from pumice_lab.apiserver import Request
+from pumice_lab.apiserver.backend import Backend
+from pumice_lab.apiserver.registry import Kind
+from pumice_lab.apiserver.schema.shape import Shape
 
 Json = dict[str, Any]
 

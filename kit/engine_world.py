@@ -17,7 +17,7 @@ from msgspec import to_builtins
 from kit.auditor import audit
 from kit.objects import queue
 from kit.scheduler_confs import conf, sharing
-from pumice.cluster.first_objects import SCHEDULER_CONF
+from pumice.devices.protocol import Family
 from pumice.engine.effects import (
     Bind,
     Effect,
@@ -32,13 +32,13 @@ from pumice.engine.effects import (
 )
 from pumice.engine.engine import Engine
 from pumice.engine.state.state import State
-from pumice.families.protocol import Family
 from pumice.wire.names import QUEUE_GATE
 from pumice.wire.objects import ConfigMap, Node, Pod, convert
 from pumice.wire.resource_quota import ResourceQuota
 from pumice.wire.scheduler_conf import SchedulerConf, parse_scheduler_conf
 from pumice.wire.topology import HyperNode
 from pumice.wire.volcano import PodGroup, PriorityClass, Queue
+from pumice_lab.first_objects import SCHEDULER_CONF
 
 Json = dict[str, Any]
 

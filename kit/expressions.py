@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pumice.cluster.cel.evaluation import compiled
-from pumice.cluster.cel.running import Budget
+from pumice.cel.evaluation import compiled
+from pumice.cel.running import Budget
 
 SELF = {
     "name": "n", "size": 3, "ratio": 0.5, "words": ["a", "b"], "empty": [], "amount": "3Gi", "none": None,

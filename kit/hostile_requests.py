@@ -20,9 +20,9 @@ from random import Random
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from pumice.cluster.apiserver import ADMIN, ApiServer, open_storage, serve
-from pumice.cluster.apiserver.bodies import NODES_LIMIT
-from pumice.cluster.apiserver.http_types import User
+from pumice_lab.apiserver import ADMIN, ApiServer, open_storage, serve
+from pumice_lab.apiserver.bodies import NODES_LIMIT
+from pumice_lab.apiserver.http_types import User
 
 Json = dict[str, Any]
 SPACE = "team"

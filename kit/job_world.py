@@ -18,11 +18,11 @@ from typing import Any
 from kit.faulty_cluster import FaultyCluster, faulty_cluster
 from kit.objects import node
 from kit.virtual_time import VirtualClock
-from pumice.apps.controller.daemon import Controller, Settings
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Json, Resource
 from pumice.wire import kinds, volcano
 from pumice.wire.kinds import CRDS
+from pumice_jobs.apps.controller.daemon import Controller, Settings
 
 ABOUT = "batch.volcano.sh/v1alpha1"
 MOMENT = 2.5

@@ -19,13 +19,13 @@ from kit import real_kubelet
 from kit.grpc_plugin import ScriptedPlugin, register
 from pumice.adapters.kube import KubeClient
 from pumice.adapters.kube.config import Access, load_kubeconfig
-from pumice.cluster import kube_control_plane, pki
-from pumice.cluster.apiserver import ApiServer, User, open_storage, serve
-from pumice.cluster.kubelet.run import run as run_kubelet
-from pumice.cluster.kubelet.settings import KubeletSettings
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import Json
 from pumice.wire.kinds import NODES, PODS
+from pumice_lab import kube_control_plane, pki
+from pumice_lab.apiserver import ApiServer, User, open_storage, serve
+from pumice_lab.kubelet.run import run as run_kubelet
+from pumice_lab.kubelet.settings import KubeletSettings
 
 TOKEN = "kubelet-token-of-this-test"
 PATIENCE = 60.0

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from pumice.adapters.kube import KubeClient
-from pumice.cluster.datadir import DataDir
 from pumice.ports.cluster import ApiError, Json
 from pumice.wire.kinds import PODS
+from pumice_lab.datadir import DataDir
 
 PUMICE = [sys.executable, "-m", "pumice"]
 

@@ -14,7 +14,7 @@ from typing import Protocol
 import pytest
 
 from pumice.adapters.nvml import NvmlCards
-from pumice.machine import Machine, MachineError, MachineModel, create, library_dir, machine_of, nvml_library
+from pumice_lab.machine import Machine, MachineError, MachineModel, create, library_dir, machine_of, nvml_library
 
 
 class MachineMaker(Protocol):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from kit.device_settings import device_settings
 from kit.device_world import TinyLedger, limits, pod_of, vgpu_node
-from pumice.families.nvidia_vgpu import NvidiaVgpu
-from pumice.families.protocol import Fit
-from pumice.families.settings import Settings
+from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
+from pumice.devices.protocol import Fit
 from pumice.wire.device_config_text import parse_device_config
 
 
 def node_of(*cards: str, config: str = "", **settings: object) -> TinyLedger:
-    chosen = Settings(vgpu=True, policy="binpack", **settings)  # type: ignore[arg-type]
+    chosen = device_settings(policy="binpack", **settings)  # type: ignore[arg-type]
     ledger = TinyLedger(NvidiaVgpu(parse_device_config(config), chosen))
     ledger.add_node(vgpu_node("n1", *cards))
     return ledger

@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 
 NATIVE = Path(__file__).resolve().parents[1] / "native"
+MACHINE = NATIVE.parent / "lab" / "native"
+"""The emulated machine's sources."""
 
 
 @cache

@@ -6,17 +6,17 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from pumice.machine import MachineModel, machine_of
+from pumice.devices.nvidia_vgpu.node.allocator import VgpuAllocator
+from pumice.devices.nvidia_vgpu.node.answer import ResponseOptions
+from pumice.devices.nvidia_vgpu.node.hollow import facts
+from pumice.devices.nvidia_vgpu.node.sharing import Sharing
 from pumice.model.amount import MIB
 from pumice.node.pods import NodePod
-from pumice.node.vgpu.allocator import VgpuAllocator
-from pumice.node.vgpu.answer import ResponseOptions
-from pumice.node.vgpu.hollow import facts
-from pumice.node.vgpu.sharing import Sharing
 from pumice.ports.cards import CardFacts
 from pumice.wire import names
 from pumice.wire.nvidia_vgpu import parse_pod_devices
 from pumice.wire.objects import convert
+from pumice_lab.machine import MachineModel, machine_of
 
 NODE = "node-a"
 A = "GPU-0a0a0a0a-0000-4000-8000-000000000001"

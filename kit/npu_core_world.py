@@ -8,11 +8,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from kit.device_settings import device_settings
 from kit.device_world import TinyLedger
 from kit.engine_world import World
 from kit.objects import pod
-from pumice.families.ascend_mindcluster import AscendMindCluster
-from pumice.families.settings import Settings
+from pumice.devices.ascend_mindcluster.family import AscendMindCluster
 from pumice.model.hardware.npu_slices import slice_kinds
 from pumice.wire.device_reports import device_info, read_gathered, render_gathered_devices
 from pumice.wire.mindcluster import RealSlice, chip_number, render_real_slice
@@ -24,7 +24,7 @@ CORE = "huawei.com/npu-core"
 
 
 def core_family(**settings: Any) -> AscendMindCluster:
-    return AscendMindCluster(Settings(ascend_mindcluster=True, **settings))
+    return AscendMindCluster(device_settings(**settings))
 
 
 def chips(*numbers: int) -> list[str]:

@@ -20,16 +20,16 @@ from kit.npu_core_world import CORE, core_node_object, core_pod_object, gathered
 from kit.scheduler_confs import conf, sharing
 from pumice.adapters.dcmi import DcmiCards, DcmiVnpus
 from pumice.adapters.journal import FileJournal
-from pumice.machine.native import library_dir
+from pumice.devices.ascend_mindcluster.node.allocator import ChipAllocator
+from pumice.devices.ascend_mindcluster.node.books import ids_text
+from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper
+from pumice.devices.ascend_mindcluster.node.telling import realised, report
 from pumice.model.hardware.npu_slices import slice_kinds
-from pumice.node.mindcluster.allocator import ChipAllocator
-from pumice.node.mindcluster.books import ids_text
-from pumice.node.mindcluster.keeper import ChipKeeper
-from pumice.node.mindcluster.telling import realised, report
 from pumice.node.pods import NodePod
 from pumice.node.protocol import Cut
 from pumice.ports.vnpus import NpuRefused
 from pumice.wire.objects import convert
+from pumice_lab.machine.native import library_dir
 
 NODE = "n1"
 CONF = conf("predicates", sharing("AscendMindClusterVNPU"))

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pumice.machine.npu_layout import NpuState
-from pumice.machine.npus import create_npus, npu_environment, read_npus
+from pumice_lab.machine.npu_layout import NpuState
+from pumice_lab.machine.npus import create_npus, npu_environment, read_npus
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class NpuMachine:
     directory: Path
 
     def smi(self, *words: str, env: dict[str, str] | None = None, answer: str = "") -> subprocess.CompletedProcess[str]:
-        return self.run([sys.executable, "-m", "pumice.machine.npu_smi", *words], env, answer)
+        return self.run([sys.executable, "-m", "pumice_lab.machine.npu_smi", *words], env, answer)
 
     def make(self, template: str, chip: int = 0) -> int:
         """The id of a slice that somebody made by hand."""
@@ -30,7 +30,7 @@ class NpuMachine:
         return next(int(line.split()[-1]) for line in done.stdout.splitlines() if line.startswith("Vnpu ID"))
 
     def hook(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return self.run([sys.executable, "-m", "pumice.machine.npu_hook", *words])
+        return self.run([sys.executable, "-m", "pumice_lab.machine.npu_hook", *words])
 
     def python(self, text: str, env: dict[str, str] | None = None) -> Any:
         """What a program prints as JSON."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pumice.families.ascend_hami import AscendHami
-from pumice.families.settings import Settings
+from pumice.devices.ascend_hami.family import AscendHami
+from pumice.devices.settings import Settings
 from pumice.model.hardware.npu import NpuChip
 from pumice.wire.ascend_hami import RegisteredNpu, register_key, render_npu_register
 from pumice.wire.npu_config import shipped
@@ -21,7 +21,7 @@ def chip(name: str) -> NpuChip:
 
 
 def npu_family(name: str = "310P3", policy: str = "", *, soft: bool = False) -> AscendHami:
-    return AscendHami(chip(name), Settings(ascend_hami=True, policy=policy), soft=soft)
+    return AscendHami(chip(name), Settings(policy=policy), soft=soft)
 
 
 def npu_cards(kind: NpuChip, count: int, *, sick: tuple[int, ...] = (), prefix: str = "U") -> list[RegisteredNpu]:

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pumice import machine as machines
-from pumice.machine import Machine, machine_of
+from pumice_lab import machine as machines
+from pumice_lab.machine import Machine, machine_of
 
 PUMICE = [sys.executable, "-m", "pumice"]
 MIB = 1 << 20

@@ -14,7 +14,7 @@ from pumice.engine.explaining.groups import group_view
 from pumice.engine.explaining.queues import views_as_they_are
 from pumice.engine.explaining.waiting import as_they_wait
 from pumice.engine.state.jobs import Job
-from pumice.engine.state.statuses import Status
+from pumice.engine.state.tasks import Status
 from pumice.metrics.jobs import JobSeries
 
 Json = dict[str, Any]

@@ -17,8 +17,8 @@ from kit.node_objects import NODE, two_cards
 from kit.node_world import FakeKubelet, node_cluster
 from kit.virtual_time import VirtualClock, run_virtually
 from pumice.adapters.nvml import NvmlCards
-from pumice.apps.node import vgpu_plugin
-from pumice.machine import Machine, MachineModel
+from pumice.devices.nvidia_vgpu.plugin import daemon as vgpu_plugin
+from pumice_lab.machine import Machine, MachineModel
 
 
 @dataclass

@@ -20,7 +20,7 @@ from pathlib import Path
 import yaml
 
 from kit.oci_image import busybox_image
-from pumice.cluster.free_ports import free_port
+from pumice_lab.free_ports import free_port
 
 IMAGE = "local.test/busybox:1"
 PAUSE = "local.test/pause:1"

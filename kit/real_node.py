@@ -15,12 +15,12 @@ import pytest
 
 from pumice.adapters.kube import KubeClient
 from pumice.adapters.kube.config import Access
-from pumice.cluster.apiserver import ApiServer, User, open_storage, serve
-from pumice.cluster.kubelet.run import run as run_kubelet
-from pumice.cluster.kubelet.settings import KubeletSettings
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import Json
 from pumice.wire.kinds import PODS
+from pumice_lab.apiserver import ApiServer, User, open_storage, serve
+from pumice_lab.kubelet.run import run as run_kubelet
+from pumice_lab.kubelet.settings import KubeletSettings
 
 V5 = "v5.channel.k8s.io"
 

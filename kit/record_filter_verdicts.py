@@ -28,10 +28,10 @@ from aiohttp import web
 
 from kit.cluster_generator import CLASSES, NAMESPACES, Case, generate
 from pumice.adapters.kube import KubeClient
-from pumice.cluster import kube_control_plane, pki
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError
 from pumice.wire import kinds
+from pumice_lab import kube_control_plane, pki
 
 GOLDEN = Path(__file__).parents[1] / "tests" / "golden" / "filter_verdicts.json.gz"
 STORAGE = {

@@ -13,7 +13,7 @@ from kit.objects import VGPU, budget, group, node, pod, priority_class, queue
 from kit.scheduler_confs import conf, sharing
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.state.jobs import Job, Task
-from pumice.engine.state.statuses import ALLOCATED_STATUSES, Status
+from pumice.engine.state.tasks import ALLOCATED_STATUSES, Status
 
 Json = dict[str, Any]
 Answer = tuple[int, int, int, int, int, int]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pumice.families.settings import ARGUMENTS
+from pumice.devices.registry import ARGUMENTS
 
 Plugin = str | Mapping[str, Mapping[str, Any]]
 

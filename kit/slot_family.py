@@ -6,7 +6,7 @@ to one template until its last position is free.
 
 from __future__ import annotations
 
-from pumice.families.protocol import Ask, Columns, Family, Fit, Inventory, NodeCards, Ranking, Tunables
+from pumice.devices.protocol import Ask, Columns, Family, Fit, Inventory, NodeCards, Ranking, Tunables
 from pumice.model.cards import Card, Grant, Piece, Slot, Usage
 from pumice.model.refusal import Misfit, Refusal, Short
 from pumice.wire.objects import Node, Pod

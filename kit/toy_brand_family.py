@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from kit.toy_brand import ASSIGNED, CARD, CARDS, LOCK, NAME, NAMES, RESOURCE, SERVED, parse, render
-from pumice.families.protocol import Ask, Family, Fit, Inventory, NodeCards, Series, Tunables
+from pumice.devices.protocol import Ask, Family, Fit, Inventory, NodeCards, Series, Tunables
 from pumice.model.cards import Card, Grant, Piece
 from pumice.model.refusal import CardMisfit, Misfit, Refusal, Short
 from pumice.wire.objects import Node, Pod

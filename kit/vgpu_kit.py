@@ -16,7 +16,7 @@ from typing import Any
 
 from kit import native_build
 from kit.native_build import NATIVE
-from pumice import machine
+from pumice_lab import machine
 
 LIBRARY = NATIVE / "build/vgpu/libvgpu.so"
 PROGRAMS = NATIVE / "build/vgpu/programs"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kit.vgpu_kit import Container, read_region
 from kit.vgpu_talk import Holder
-from pumice import machine
+from pumice_lab import machine
 
 
 def booked(container: Container) -> tuple[int, int, int]:

@@ -17,7 +17,6 @@ import numpy as np
 import yaml
 
 from kit.objects import group, node, pod, queue
-from pumice.controllers.podgroup import min_resources
 from pumice.engine.effects import Bind
 from pumice.engine.engine import Engine
 from pumice.model.errors import BadInput
@@ -26,6 +25,7 @@ from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice.wire.volcano import PodGroup, Queue
+from pumice_jobs.controllers.podgroup import min_resources
 
 Json = dict[str, Any]
 RECORDING = Path(os.environ.get("PUMICE_VOLCANO_CHOICES", Path(__file__).parents[2] / "shared/data/volcano-choices/choices.json"))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src/pumice/cluster/runtime"))
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab/src/pumice_lab/runtime"))
     import rootfs
 
     mounts = [rootfs.MountRequest(**mount) for mount in json.loads(sys.argv[1])]

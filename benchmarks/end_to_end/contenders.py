@@ -22,7 +22,7 @@ import yaml
 from benchmarks.end_to_end.null_binder import NULL_BINDER
 from benchmarks.end_to_end.server import ROOT, Server
 from benchmarks.rescan import EVERYTHING
-from pumice.cluster.kube_control_plane import find_assets
+from pumice_lab.kube_control_plane import find_assets
 
 BARE = ("--no-events", "--no-status-writes")
 KUBE_SCHEDULER_LIMITS = {"qps": 5000, "burst": 5000}

@@ -14,11 +14,11 @@ import sys
 import time
 from pathlib import Path
 
-from pumice.cluster.apiserver.http_types import Request, Response, target_of
-from pumice.cluster.control_plane import start_embedded
-from pumice.cluster.datadir import DataDir
-from pumice.cluster.pki import ensure_pki
 from pumice.ports.clock import SystemClock
+from pumice_lab.apiserver.http_types import Request, Response, target_of
+from pumice_lab.control_plane import start_embedded
+from pumice_lab.datadir import DataDir
+from pumice_lab.pki import ensure_pki
 
 
 async def serve(directory: Path, port: int, log: Path) -> None:

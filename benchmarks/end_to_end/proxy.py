@@ -28,7 +28,7 @@ from aiohttp import web
 
 from benchmarks.end_to_end.server import ROOT, Server
 from pumice.adapters.kube.config import load_kubeconfig
-from pumice.cluster.free_ports import free_port
+from pumice_lab.free_ports import free_port
 
 WEATHER = "/-/weather"
 PASSED_ON = ("Authorization", "Content-Type", "User-Agent", "Accept")

@@ -21,11 +21,11 @@ from typing import Any
 
 from benchmarks.end_to_end.request_log import RequestLog
 from pumice.adapters.kube import KubeClient
-from pumice.cluster import kube_control_plane
-from pumice.cluster.free_ports import free_port
-from pumice.cluster.pki import Pki, ensure_pki
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError
+from pumice_lab import kube_control_plane
+from pumice_lab.free_ports import free_port
+from pumice_lab.pki import Pki, ensure_pki
 
 ROOT = Path(__file__).parents[2]
 AUDIT_POLICY = """\

@@ -11,8 +11,8 @@ from kit.vgpu_talk import Holder
 from kit.walled import Walled, may_mount, page_of
 
 from benchmarks.native.harness import CARD, LIBRARY, PROGRAMS, Figures, cost
-from pumice import machine
 from pumice.wire.limits_page import GrantedCard
+from pumice_lab import machine
 
 ARMED = {"CUDA_DEVICE_SM_LIMIT": "99", "GPU_CORE_UTILIZATION_POLICY": "force"}
 

@@ -17,7 +17,7 @@ from kit import native_build
 from kit.native_build import NATIVE
 
 from benchmarks.goals import Goal, goal_of
-from pumice import machine
+from pumice_lab import machine
 
 ROOT = NATIVE.parent
 LIBRARY = NATIVE / "build/vgpu/libvgpu.so"

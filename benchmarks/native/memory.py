@@ -14,7 +14,7 @@ from kit.vgpu_kit import MIB, MIXES, Container, on_a_switch
 from kit.vgpu_talk import Holder
 
 from benchmarks.native.harness import MS, PROGRAMS, TESTS, Figures, on, run, under
-from pumice import machine
+from pumice_lab import machine
 
 
 def grants(figures: Figures, count: int) -> None:

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.native import gpu
 from benchmarks.native.experiments import cuda, kernels, page, plot, rig, roles_memory, shares
 from benchmarks.native.experiments.catalogue import EXPERIMENTS
-from kit.native_build import NATIVE
+from kit.native_build import MACHINE
 from kit.vgpu_kit import build
 
 from pumice.adapters.load import SPIN
@@ -56,7 +56,7 @@ def test_a_kernel_uses_the_registers_that_it_declares(text: str) -> None:
 
 def test_every_driver_call_is_declared_once_and_known_to_the_emulated_driver() -> None:
     known = set(
-        re.findall(r"^SYMBOL\(\w+, \d+, \d, (\w+)\)", (NATIVE / "machine/src/cuda/symbols.def").read_text(), re.M)
+        re.findall(r"^SYMBOL\(\w+, \d+, \d, (\w+)\)", (MACHINE / "src/cuda/symbols.def").read_text(), re.M)
     )
     assert set(cuda.PROTOTYPES) <= known
     called = {

@@ -13,8 +13,8 @@ from kit.object_store import Json, merged
 from kit.slot_family import NODE_CARDS, RESOURCE, SlotFamily
 from pumice.engine.engine import Engine
 from pumice.engine.placing.placer import Placer
-from pumice.engine.state.holdings import Hold
 from pumice.engine.state.jobs import Status, Task
+from pumice.engine.state.ledger import Hold
 from pumice.engine.state.state import State
 from pumice.model.cards import Grant
 

@@ -19,10 +19,10 @@ from kit.object_store import Json, merged
 from kit.one_reason import contradictions, unlike_events
 from kit.queue_rules import GROUP, QUEUE
 from pumice.apps.scheduler.informers import Informers
+from pumice.devices.protocol import Family
 from pumice.engine.effects import Bind, Effect, Evict, GroupStatus, Nominate, PodCondition, QueueAllocated
 from pumice.engine.engine import Engine
 from pumice.engine.state.state import State
-from pumice.families.protocol import Family
 from pumice.ports.cluster import WatchEvent
 from pumice.wire.scheduler_conf import SchedulerConf, parse_scheduler_conf
 

@@ -15,7 +15,7 @@ from kit.history import befalls, pods, world  # noqa: F401  (they register their
 from kit.history.door import HIERARCHY, MAKES_ROOM, VGPU_ENABLE, Door
 from kit.history.registry import KINDS, Op, View
 from kit.scheduler_confs import conf, sharing
-from pumice.cluster.first_objects import SCHEDULER_CONF
+from pumice_lab.first_objects import SCHEDULER_CONF
 
 STEPS = 30
 OPEN: tuple[str, ...] = ()

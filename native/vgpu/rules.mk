@@ -34,7 +34,7 @@ $(VGPU_LIB): $(VGPU_OBJ) $(VGPU_OUT)/exports.map
 
 $(VGPU_OUT)/programs/%: $(VGPU_DIR)/tests/programs/%.c $(VGPU_DIR)/tests/check.h $(VGPU_DIR)/hooks.def
 	@mkdir -p $(@D)
-	$(CC) $(VGPU_CFLAGS) $(VGPU_CPPFLAGS) -I$(VGPU_DIR)/tests -I$(VGPU_DIR) -Imachine/include -Wno-format-truncation $< -o $@ -ldl -lpthread -lm
+	$(CC) $(VGPU_CFLAGS) $(VGPU_CPPFLAGS) -I$(VGPU_DIR)/tests -I$(VGPU_DIR) -I$(M)/include -Wno-format-truncation $< -o $@ -ldl -lpthread -lm
 
 $(VGPU_OUT)/tests/%: $(VGPU_DIR)/tests/%.c $(wildcard $(VGPU_DIR)/tests/*.h) $(VGPU_POLICY_SRC) $(wildcard $(VGPU_DIR)/src/*/*.h) $(VGPU_DIR)/include/vgpu/region.h
 	@mkdir -p $(@D)

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from kit.control_plane import Api, Json
 
-from pumice.cluster.apiserver.schema.protobuf import message_fields
+from pumice_lab.apiserver.schema.protobuf import message_fields
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"

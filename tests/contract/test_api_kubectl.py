@@ -17,9 +17,9 @@ from kit.kubeconfig import write_kubeconfig
 
 from pumice.adapters.kube import KubeClient
 from pumice.adapters.kube.config import Access
-from pumice.cluster import first_objects
-from pumice.cluster.spec import uniform
 from pumice.wire.names import SCHEDULER_CONFIGMAP, SYSTEM_NAMESPACE
+from pumice_lab import first_objects
+from pumice_lab.spec import uniform
 
 DEPLOYMENT = """
 apiVersion: apps/v1

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from kit.control_plane import Api, Json, until
 
-from pumice.cluster.pki import ensure_pki
+from pumice_lab.pki import ensure_pki
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 HOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"

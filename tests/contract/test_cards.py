@@ -12,7 +12,7 @@ import pytest
 from kit.card_checks import CHECKS, UNSUPPORTED
 from kit.machines import Programs
 
-from pumice.machine import MachineError, create, library_dir, machine_of
+from pumice_lab.machine import MachineError, create, library_dir, machine_of
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,10 +12,10 @@ from kit.control_plane import Api
 from kit.job_world import JobWorld, job, on, task
 
 from pumice.adapters.kube import Access, KubeClient
-from pumice.cluster.first_objects import volcano_kinds
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError
 from pumice.wire.kinds import CONFIGMAPS, NETWORK_POLICIES, SECRETS, SERVICE_ACCOUNTS, SERVICES
+from pumice_lab.first_objects import volcano_kinds
 
 
 @pytest.fixture(scope="session")

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 from kit.machines import Programs
 
-from pumice.machine import create, machine_of
 from pumice.ports.mps import PROGRAM
+from pumice_lab.machine import create, machine_of
 from tests.contract.test_cards import outside, why_no_real_card
 
 MIB = 1 << 20

@@ -26,8 +26,8 @@ from kit.control_plane import Api
 from kit.node_objects import container, gives
 from kit.node_world import FakeKubelet, until
 
-from pumice.machine import MachineError, create, library_dir, machine_of, open_machine
 from pumice.wire import names
+from pumice_lab.machine import MachineError, create, library_dir, machine_of, open_machine
 
 NUMBER = names.VGPU_NUMBER
 CARDS = [card.uuid for card in machine_of("2xGeForce-GTX-1080-Ti", name="contract").cards]

@@ -24,8 +24,8 @@ from kit.dashboards import DASHBOARDS, FOLDER
 from kit.metric_pages import pages
 from kit.prometheus import program
 
-from pumice.cluster.free_ports import free_port
 from pumice.metrics.text import CONTENT_TYPE
+from pumice_lab.free_ports import free_port
 
 RULES = FOLDER.parent / "rules.yml"
 MIB = 1 << 20

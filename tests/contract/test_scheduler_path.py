@@ -23,16 +23,16 @@ from kit.control_plane import Api
 from kit.local_cluster import vgpu_pod
 
 from pumice.adapters.kube import Access, KubeClient
-from pumice.apps.controller import daemon as controller
 from pumice.apps.scheduler import daemon as scheduler
-from pumice.cluster import first_objects
-from pumice.cluster.spec import uniform
-from pumice.machine import machine_of
-from pumice.node.vgpu.hollow import facts, hollow_node
+from pumice.devices.nvidia_vgpu.node.hollow import facts, hollow_node
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError, Json
 from pumice.wire.kinds import EVENTS, NODES, PODS
 from pumice.wire.volcano import POD_GROUPS, SCHEDULING_API, seconds
+from pumice_jobs.apps.controller import daemon as controller
+from pumice_lab import first_objects
+from pumice_lab.machine import machine_of
+from pumice_lab.spec import uniform
 
 pytestmark = pytest.mark.kube
 Question = Callable[[], Awaitable[Any]]

@@ -12,9 +12,9 @@ from kit.job_world import job, task
 from kit.manifests import manifest
 from kit.tenant_cases import CASES, REACHES, VOID, VOID_CASES, env, plain, share
 
-from pumice.cluster.first_objects import volcano_kinds
 from pumice.wire import names
 from pumice.wire.volcano import SCHEDULING_API
+from pumice_lab.first_objects import volcano_kinds
 
 POLICIES = "/apis/admissionregistration.k8s.io/v1"
 PLACES = {

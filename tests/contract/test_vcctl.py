@@ -10,8 +10,8 @@ import pytest
 import yaml
 from kit.control_plane import Api
 
-from pumice.cli import vcctl
-from pumice.cluster.first_objects import volcano_kinds
+from pumice_jobs.cli import vcctl
+from pumice_lab.first_objects import volcano_kinds
 
 JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces"
 VIEW_WHICH = "job name (specified by --name or -N) is mandatory to view a particular job"

@@ -18,12 +18,12 @@ import yaml
 from kit import real_kubelet
 
 from pumice.adapters.kube import KubeClient
-from pumice.cluster import kube_control_plane, pki
-from pumice.machine import library_dir
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import Json, Resource
 from pumice.wire import limits_page
 from pumice.wire.kinds import NODES, PODS
+from pumice_lab import kube_control_plane, pki
+from pumice_lab.machine import library_dir
 
 ROOT = Path(__file__).parents[2]
 NODE = "real-1"

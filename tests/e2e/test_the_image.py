@@ -23,10 +23,10 @@ import yaml
 from kit import real_kubelet
 from kit.helm import CHART, helm
 
-from pumice.cluster import kube_control_plane, pki
-from pumice.machine import library_dir
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import Json
+from pumice_lab import kube_control_plane, pki
+from pumice_lab.machine import library_dir
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/how-to/kubernetes.md").read_text("utf-8")
@@ -291,7 +291,7 @@ def test_it_holds_no_shell_and_no_cluster_of_its_own(world: World) -> None:
     scheduler = next(pod["metadata"]["name"] for pod in world.pods() if _maker(pod) == "volcano-scheduler")
     inside = ["exec", "-n", "volcano-system", scheduler, "--"]
     assert world.kubectl(*inside, "pumice", "--version").startswith("pumice ")
-    with pytest.raises(AssertionError, match="is not part of this image"):
+    with pytest.raises(AssertionError, match="needs the laboratory of Pumice, which is not installed"):
         world.kubectl(*inside, "pumice", "up")
     with pytest.raises(AssertionError, match=r"no such file|not found"):
         world.kubectl(*inside, "sh", "-c", "true")

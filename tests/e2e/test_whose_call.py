@@ -19,13 +19,13 @@ from kit.real_shares import THE_KUBELETS_OWN, Burst, numbers_of, stop_for
 from kit.seeds import chosen_seed
 
 from pumice.adapters.kube import KubeClient
-from pumice.cluster import kube_control_plane, pki
-from pumice.machine import library_dir
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import Json
 from pumice.wire import names
 from pumice.wire.handed_out import parse_handed_out
 from pumice.wire.kinds import NODES, PODS
+from pumice_lab import kube_control_plane, pki
+from pumice_lab.machine import library_dir
 
 NODE, TOKEN = "real-1", "kubelet-token-of-this-test"
 PODS_IN_ALL = int(os.environ.get("PUMICE_E2E_PODS", "40"))

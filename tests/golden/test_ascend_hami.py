@@ -8,7 +8,7 @@ import pytest
 from kit.device_world import TinyLedger
 from kit.npu_world import chip, npu_family, npu_limits, npu_node, npu_pod
 
-from pumice.families.protocol import Fit
+from pumice.devices.protocol import Fit
 from pumice.model.refusal import Misfit, Refusal, Short
 from pumice.wire.node_lock import LockView, may_take, render_lock
 from pumice.wire.npu_config import shipped

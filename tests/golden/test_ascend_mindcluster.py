@@ -6,7 +6,7 @@ import pytest
 from kit.device_world import TinyLedger
 from kit.npu_core_world import chips, core_family, core_node, core_pod
 
-from pumice.families.protocol import Fit
+from pumice.devices.protocol import Fit
 from pumice.model.hardware.npu_slices import Dvpp, slice_kinds
 from pumice.model.refusal import Misfit, Refusal
 from pumice.wire.device_reports import check_code, device_info

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from kit.node_objects import A, B, card
 
-from pumice.node.vgpu.devices_file import Driver, cards_file, extra_file
+from pumice.devices.nvidia_vgpu.node.devices_file import Driver, cards_file, extra_file
 from pumice.ports.slices import Place, Slice
 from pumice.wire import cdi
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from kit.defect_world import VGPU, binds, bound, conf, engine, ledger, mig_node, pending, two_cards
 from kit.device_world import A100, TinyLedger, card, limits, pod_of, vgpu_node
 
-from pumice.families.nvidia_gpushare import NvidiaGpushare
-from pumice.families.protocol import Fit
+from pumice.devices.nvidia_gpushare.family import NvidiaGpushare
+from pumice.devices.protocol import Fit
 from pumice.model.refusal import Misfit
 from pumice.wire import names
 from pumice.wire.objects import Node, convert

@@ -9,9 +9,11 @@ import pytest
 from kit.defect_world import VGPU, binds, conf, engine, ledger, pending, two_cards
 from kit.device_world import card, limits, pod_of, vgpu_node
 
-from pumice.families.nvidia_gpushare import NvidiaGpushare
-from pumice.families.protocol import Ask, Fit
-from pumice.families.settings import Settings, settings_from
+from pumice.devices.nvidia_gpushare.family import NvidiaGpushare
+from pumice.devices.nvidia_vgpu.arguments import VgpuArguments
+from pumice.devices.protocol import Ask, Fit
+from pumice.devices.registry import settings_from
+from pumice.devices.settings import Settings
 from pumice.model.errors import BadInput
 from pumice.model.refusal import Refusal
 from pumice.wire import names
@@ -94,7 +96,7 @@ def test_d19_a_count_of_zero_is_no_request() -> None:
 def test_d37_values_of_exclusivity_rules_are_compared_as_text() -> None:
     found = settings_from({**VGPU, "deviceshare.GPUExclusiveRules": [{"app": "x", "solo": True, "tier": 1}]})
     assert isinstance(found, Settings)
-    assert found.rules == ((("app", "x"), ("solo", "true"), ("tier", "1")),)
+    assert found.of(VgpuArguments).rules == ((("app", "x"), ("solo", "true"), ("tier", "1")),)
 
 
 def test_d40_a_percentage_is_a_parameter_and_not_a_resource_of_the_node() -> None:

@@ -9,9 +9,9 @@ import pytest
 from kit.defect_world import VGPU, binds, bound, conf, engine, ledger, mig_node, pending, two_cards, used
 from kit.device_world import card, limits, pod_of, vgpu_node
 
+from pumice.devices.registry import settings_from
 from pumice.engine.effects import Bind
-from pumice.engine.state.holdings import Hold
-from pumice.families.settings import settings_from
+from pumice.engine.state.ledger import Hold
 from pumice.model.refusal import Refusal
 from pumice.wire import names
 from pumice.wire.node_lock import LockView, may_release, may_take, parse_lock, render_lock

@@ -8,8 +8,8 @@ from __future__ import annotations
 from kit.defect_world import bound, engine, ledger, pending, two_cards
 from kit.device_world import limits, pod_of
 
+from pumice.devices.protocol import Ask
 from pumice.engine.effects import PodCondition
-from pumice.families.protocol import Ask
 from pumice.metrics.scheduler import SchedulerMetrics
 from pumice.model.refusal import Misfit
 from pumice.wire import names

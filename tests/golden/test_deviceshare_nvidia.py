@@ -10,11 +10,12 @@ import pytest
 import yaml
 from kit.device_world import V100, TinyLedger, card, pod_of, vgpu_node
 
-from pumice.families.nvidia_gpushare import NvidiaGpushare
-from pumice.families.nvidia_vgpu import NvidiaVgpu
-from pumice.families.nvidia_vgpu.mig_catalogue import PUBLISHED
-from pumice.families.protocol import Ask, Family, Fit
-from pumice.families.settings import LAST_RESORT, Settings, settings_from
+from pumice.devices.nvidia_gpushare.family import NvidiaGpushare
+from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
+from pumice.devices.nvidia_vgpu.mig_catalogue import PUBLISHED
+from pumice.devices.protocol import Ask, Family, Fit
+from pumice.devices.registry import settings_from
+from pumice.devices.settings import LAST_RESORT, Settings
 from pumice.model.cards import Grant
 from pumice.model.refusal import Misfit, Refusal
 from pumice.wire import names

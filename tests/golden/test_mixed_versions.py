@@ -8,17 +8,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from kit.device_settings import device_settings
 from kit.device_world import TinyLedger, limits, pod_of, vgpu_node
 from kit.node_objects import CARDS, NODE, A, B, allocator, container, gives, pod, pod_object
 
-from pumice.families.nvidia_vgpu import NvidiaVgpu
-from pumice.families.protocol import Fit
-from pumice.families.settings import Settings
+from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
+from pumice.devices.nvidia_vgpu.node.advertise import Handshake, register_annotation
+from pumice.devices.nvidia_vgpu.node.inventory import share
+from pumice.devices.nvidia_vgpu.node.sharing import Sharing
+from pumice.devices.protocol import Fit
+from pumice.devices.settings import Settings
 from pumice.node.pods import NodePod
 from pumice.node.protocol import Serve
-from pumice.node.vgpu.advertise import Handshake, register_annotation
-from pumice.node.vgpu.inventory import share
-from pumice.node.vgpu.sharing import Sharing
 from pumice.wire import names
 from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.objects import convert
@@ -87,7 +88,7 @@ def test_a_scheduler_without_it_finds_its_three_resources_and_is_not_bothered(mo
 
 @pytest.mark.parametrize("plugin", WRITTEN)
 def test_our_scheduler_places_by_the_cards_of_every_plugin(plugin: str) -> None:
-    settings = Settings(vgpu=True, short_entries=True) if plugin == "plugin 1.9.4" else Settings(vgpu=True)
+    settings = device_settings(short_entries=True) if plugin == "plugin 1.9.4" else Settings()
     ledger = TinyLedger(NvidiaVgpu(parse_device_config(""), settings))
     ledger.add_node(vgpu_node("n1", WRITTEN[plugin]))
     asked = pod_of("p", limits(2, 3000, 50))
@@ -119,7 +120,7 @@ def served_by_upstream(annotation: str, asked: int) -> tuple[str, str] | None:
 
 @pytest.mark.parametrize(("cards", "named"), [(1, 1), (2, 2)])
 def test_upstreams_plugin_serves_what_our_scheduler_writes(cards: int, named: int) -> None:
-    ledger = TinyLedger(NvidiaVgpu(parse_device_config(""), Settings(vgpu=True)))
+    ledger = TinyLedger(NvidiaVgpu(parse_device_config(""), Settings()))
     ledger.add_node(vgpu_node("n1", OURS))
     asked = pod_of("p", limits(cards, 3000, 50))
     ledger.place(asked, "n1")

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
-ALLOCATOR, INVENTORY = "unit/node/vgpu/test_allocator.py", "unit/node/vgpu/test_inventory.py"
-PLUGIN, SLICING = "unit/apps/node/test_vgpu_plugin.py", "scenarios/test_the_plugin_that_cuts_cards.py"
+ALLOCATOR, INVENTORY = "unit/devices/nvidia_vgpu/node/test_allocator.py", "unit/devices/nvidia_vgpu/node/test_inventory.py"
+PLUGIN, SLICING = "unit/devices/nvidia_vgpu/plugin/test_vgpu_plugin.py", "scenarios/test_the_plugin_that_cuts_cards.py"
 COMMANDS, READER = "unit/cli/test_node_commands.py", "unit/adapters/region/test_reader.py"
 
 SHOWN = {
@@ -31,16 +31,16 @@ SHOWN = {
     "21.7": (f"{ALLOCATOR}::test_a_slot_is_a_place_of_the_card_and_its_container_gets_nothing_but_the_slice",
              f"{SLICING}::test_a_pod_gets_a_slice_that_was_cut_for_it_and_the_next_one_its_own",
              f"{SLICING}::test_a_slice_that_another_pod_holds_is_waited_for_and_the_pod_is_refused_with_its_name"),
-    "21.8": ("unit/node/vgpu/test_cdi_answers.py"
+    "21.8": ("unit/devices/nvidia_vgpu/node/test_cdi_answers.py"
              "::test_cdi_cri_names_the_devices_in_the_answers_field_and_no_card_in_the_environment",
-             "unit/node/vgpu/test_cdi_answers.py::test_cdi_annotations_names_them_in_an_annotation_of_its_own",
+             "unit/devices/nvidia_vgpu/node/test_cdi_answers.py::test_cdi_annotations_names_them_in_an_annotation_of_its_own",
              f"{ALLOCATOR}::test_volume_mounts_hide_the_cards_from_images_that_ask_for_all"),
     "21.9": (f"{INVENTORY}::test_handshake_answers_as_old_schedulers_need_it",),
     "21.10": (f"{ALLOCATOR}::test_preferred_ids_are_those_of_the_scheduled_cards",),
     "21.11": ("unit/node/test_feedback.py::test_the_less_important_waits_while_the_more_important_works",
               "unit/node/test_feedback.py::test_equals_do_not_wait_and_keep_their_limits"),
-    "21.12": ("unit/apps/node/test_gpushare.py::test_a_pod_sees_its_card_and_its_share",
-              "unit/apps/node/test_gpushare.py::test_the_factor_turns_units_into_mib"),
+    "21.12": ("unit/devices/nvidia_gpushare/plugin/test_gpushare.py::test_a_pod_sees_its_card_and_its_share",
+              "unit/devices/nvidia_gpushare/plugin/test_gpushare.py::test_the_factor_turns_units_into_mib"),
     # 22: defects of upstream
     "D1": (f"{ALLOCATOR}::test_the_next_segment_counts_and_not_the_total_of_the_pod",),
     "D2": (f"{ALLOCATOR}::test_containers_without_cards_do_not_shift_the_others",),
@@ -56,7 +56,7 @@ SHOWN = {
     "D8": (f"{INVENTORY}::test_percentages_are_offered_where_somebody_wants_them_in_a_number_that_stands_in_nobodys_way",),
     "D9": (f"{PLUGIN}::test_pods_are_served_without_a_list_of_pods",),
     "D10": (f"{PLUGIN}::test_a_pod_that_cannot_be_patched_is_failed_with_the_reason",
-            "unit/apps/node/test_cdi_files.py::test_a_pod_is_refused_with_the_reason_where_the_file_cannot_be_made"),
+            "unit/devices/nvidia_vgpu/plugin/test_cdi_files.py::test_a_pod_is_refused_with_the_reason_where_the_file_cannot_be_made"),
     "D11": (f"{PLUGIN}::test_a_sick_card_is_told_to_everybody_and_recovers",
             "unit/node/test_health.py::test_a_card_that_the_driver_no_longer_lists_is_sick_and_not_gone"),
     "D12": (f"{PLUGIN}::test_however_often_the_kubelet_starts_one_change_of_the_node_is_written_back_once",),

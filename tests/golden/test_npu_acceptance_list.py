@@ -7,8 +7,8 @@ from tests.golden.test_node_acceptance_list import TESTS, functions_of
 
 HAMI, CORES = "golden/test_ascend_hami.py", "golden/test_ascend_mindcluster.py"
 SHARING, ON_DEMAND = "scenarios/test_sharing_npus.py", "scenarios/test_npus_cut_on_demand.py"
-BOOKS = "unit/families/ascend_hami/test_books.py"
-PLUGIN, CALLS = "scenarios/test_the_npu_plugin.py", "unit/node/ascend/test_npu_allocator.py"
+BOOKS = "unit/devices/ascend_hami/test_books.py"
+PLUGIN, CALLS = "scenarios/test_the_npu_plugin.py", "unit/devices/ascend_hami/node/test_npu_allocator.py"
 LOCKS = "unit/apps/scheduler/test_node_locks.py"
 
 EXAMPLES = {
@@ -48,9 +48,9 @@ EXAMPLES = {
     "B22": (f"{CORES}::test_b22_a_node_that_does_not_say_what_it_is_takes_nobody_and_its_reason_is_told",),
     "B23": (f"{CORES}::test_b23_a_restarted_scheduler_finds_a_chip_that_the_plugin_no_longer_lists",
             f"{CORES}::test_b23_a_chip_that_is_neither_listed_nor_held_is_not_free"),
-    "B24": ("unit/node/mindcluster/test_whose_cores.py"
+    "B24": ("unit/devices/ascend_mindcluster/node/test_whose_cores.py"
             "::test_of_two_pods_with_as_many_cores_the_one_that_was_placed_first_is_served_and_marked",
-            "unit/node/mindcluster/test_whose_cores.py::test_a_number_of_cores_that_nobody_waits_for_gets_no_pod"),
+            "unit/devices/ascend_mindcluster/node/test_whose_cores.py::test_a_number_of_cores_that_nobody_waits_for_gets_no_pod"),
 }  # fmt: skip
 
 DEFECTS = {

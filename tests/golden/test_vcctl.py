@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pumice.cli import volcano_tables as tables
+from pumice_jobs.cli import volcano_tables as tables
 
 HERE = Path(__file__).parent / "vcctl"
 NOW = datetime.fromisoformat("2026-11-22T12:00:00Z").timestamp()

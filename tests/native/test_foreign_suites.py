@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from kit.foreign_suites import Suite, install, outcomes, root_of_tests, suites
 
-from pumice.machine import MachineError, create, machine_of
-from pumice.machine.native import library_path
+from pumice_lab.machine import MachineError, create, machine_of
+from pumice_lab.machine.native import library_path
 
 SUITES = suites(Path(__file__).with_name("foreign_suites.toml"))
 

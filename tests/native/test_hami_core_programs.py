@@ -11,7 +11,7 @@ import pytest
 from kit.foreign_suites import Suite, install, root_of_tests
 from kit.one_machine import MIB, OneMachine
 
-from pumice.machine.native import library_dir
+from pumice_lab.machine.native import library_dir
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 

@@ -10,7 +10,7 @@ import time
 import pytest
 from kit.machines import MachineMaker, Programs
 
-from pumice.machine import FaultModel
+from pumice_lab.machine import FaultModel
 
 MIB = 1 << 20
 

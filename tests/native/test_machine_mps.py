@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from kit.machines import Programs
 
-from pumice.machine import Machine, create, machine_of
-from pumice.machine.tools import MPS_CONTROL
+from pumice_lab.machine import Machine, create, machine_of
+from pumice_lab.machine.tools import MPS_CONTROL
 
 MIB = 1 << 20
 

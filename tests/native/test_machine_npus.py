@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from kit.npu_machine import NpuMachine, npu_machine
 
-from pumice.machine import npus
 from pumice.model.hardware.npu_driver import driver_chips
+from pumice_lab.machine import npus
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def test_a_chip_that_is_cut_is_not_used_whole_and_one_in_use_is_not_cut(machine:
     machine.make("vir01")
     assert burn(machine, "--memory", "1")["error"]["name"] == "ACL_ERROR_RT_INVALID_DEVICEID"
     assert burn(machine, "--memory", "1", "--device", "1")["error"] is None
-    words = [sys.executable, "-m", "pumice.machine.npu_smi", "set", "-t", "create-vnpu", "-i", "1", "-c", "0", "-f", "vir01"]
+    words = [sys.executable, "-m", "pumice_lab.machine.npu_smi", "set", "-t", "create-vnpu", "-i", "1", "-c", "0", "-f", "vir01"]
     held = "import ctypes, subprocess; a = ctypes.CDLL('libascendcl.so'); a.aclInit(None); a.aclrtSetDevice(1)\n"
     done = machine.run([sys.executable, "-c", held + f"subprocess.run({words!r})"])
     assert "the resource is busy" in done.stdout
@@ -177,7 +177,7 @@ def test_the_driver_tells_what_a_card_is_sold_as(tmp_path: Path) -> None:
     program = """
 import json
 from pumice.adapters.dcmi import DcmiCards
-from pumice.machine.native import library_dir
+from pumice_lab.machine.native import library_dir
 cards = DcmiCards(str(library_dir()))
 cards.facts()
 print(json.dumps(list(cards.products().values())))

@@ -11,7 +11,7 @@ import pytest
 from kit.machines import MachineMaker, Programs
 from kit.vgpu_kit import on_a_switch
 
-from pumice.machine import create
+from pumice_lab.machine import create
 
 
 def test_the_list_names_every_card_with_its_uuid(make_machine: MachineMaker) -> None:
@@ -115,7 +115,7 @@ def test_a_card_without_mig_says_so(make_machine: MachineMaker) -> None:
 @pytest.mark.parametrize("named", ["nothing", ""])
 def test_where_there_is_no_emulated_machine_it_refuses(tmp_path: Path, named: str) -> None:
     environment = {**os.environ, "PUMICE_MACHINE": str(tmp_path / named)}
-    words = (sys.executable, "-m", "pumice.machine.nvidia_smi")
+    words = (sys.executable, "-m", "pumice_lab.machine.nvidia_smi")
     done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 9
     assert "no emulated machine here" in done.stderr

@@ -12,7 +12,7 @@ from typing import Any
 import pynvml as nvml
 import pytest
 
-from pumice.machine import Machine, MachineError, create, load_model, nvml_library
+from pumice_lab.machine import Machine, MachineError, create, load_model, nvml_library
 
 MODEL = """\
 machine: n1

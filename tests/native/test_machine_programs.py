@@ -1,4 +1,4 @@
-"""The C programs that try the emulated machine against their own prototypes (native/machine/tests)."""
+"""The C programs that try the emulated machine against their own prototypes (lab/native/tests)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from kit.native_build import NATIVE, build
+from kit.native_build import MACHINE, NATIVE, build
 
-SOURCES = {path.stem for path in (NATIVE / "machine/tests").glob("test_*.c")}
+SOURCES = {path.stem for path in (MACHINE / "tests").glob("test_*.c")}
 PROGRAMS = sorted(SOURCES - {"test_runtime"} | {f"test_runtime_{name}" for name in ("11.0", "12", "13")})  # one source
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from kit.one_machine import OneMachine
 
-from pumice.machine import MachineError, library_dir
+from pumice_lab.machine import MachineError, library_dir
 
 RUNTIMES = ["libcudart.so.11.0", "libcudart.so.12", "libcudart.so.13"]
 CUPTI = "libcupti.so.13"

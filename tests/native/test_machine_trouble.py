@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kit.machines import MachineMaker, Programs
 
-from pumice.machine import FaultModel
+from pumice_lab.machine import FaultModel
 
 WAIT_FOR_XID = """
 import pynvml

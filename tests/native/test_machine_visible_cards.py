@@ -9,7 +9,7 @@ import sys
 import pytest
 from kit.machines import Programs
 
-from pumice.machine import Machine, MachineError, create, library_dir, machine_of
+from pumice_lab.machine import Machine, MachineError, create, library_dir, machine_of
 
 PROGRAM = """
 import ctypes, json, pynvml, uuid

@@ -20,13 +20,13 @@ from kit.machines import Programs, cards_of
 
 from pumice.adapters.mps import MOST_SERVERS, MpsPrograms
 from pumice.apps.node.control_daemons import ControlDaemons
-from pumice.machine import Machine
-from pumice.machine.native import library_dir
-from pumice.machine.tools import MPS_CONTROL
 from pumice.model.errors import Unavailable
 from pumice.node.mps.supervisor import Bounds
 from pumice.ports.clock import SystemClock
 from pumice.ports.mps import folder_of
+from pumice_lab.machine import Machine
+from pumice_lab.machine.native import library_dir
+from pumice_lab.machine.tools import MPS_CONTROL
 
 EXCLUSIVE, DEFAULT = 3, 0
 

@@ -12,8 +12,9 @@ import pytest
 
 from pumice.wire import variables
 
-NATIVE = Path(__file__).parents[2] / "native"
-VGPU = NATIVE / "vgpu"
+ROOT = Path(__file__).parents[2]
+VGPU = ROOT / "native" / "vgpu"
+MACHINE = ROOT / "lab" / "native"
 OPTION = re.compile(r'^OPTION\(\w+, \w+, (\w+), "([^"]*)", (.+?), "(.*)"\)$', re.MULTILINE)
 
 
@@ -48,18 +49,18 @@ def ring(graph: dict[str, set[str]]) -> list[str]:
 @pytest.mark.parametrize(
     ("room", "prefix"),
     [
-        ("vgpu/src/core", "core/"),
-        ("vgpu/src/policy", "policy/"),
-        ("vgpu/src/book", "book/"),
-        ("vgpu/src/driver", "driver/"),
-        ("machine/src/core", ""),
-        ("machine/src/cuda", ""),
-        ("machine/src/nvml", ""),
-        ("machine/src/runtime", ""),
+        ("native/vgpu/src/core", "core/"),
+        ("native/vgpu/src/policy", "policy/"),
+        ("native/vgpu/src/book", "book/"),
+        ("native/vgpu/src/driver", "driver/"),
+        ("lab/native/src/core", ""),
+        ("lab/native/src/cuda", ""),
+        ("lab/native/src/nvml", ""),
+        ("lab/native/src/runtime", ""),
     ],
 )
 def test_modules_of_a_room_do_not_include_each_other_in_a_ring(room: str, prefix: str) -> None:
-    graph = modules(NATIVE / room, prefix)
+    graph = modules(ROOT / room, prefix)
     assert graph
     assert ring(graph) == []
 
@@ -69,8 +70,8 @@ def test_what_the_machines_libraries_share_inside_has_a_prototype(room: str, ent
     """Only the entries have none: they are declared in somebody else's headers, which are not here."""
     if not (compiler := shutil.which("cc")):
         pytest.skip("no C compiler")
-    source = NATIVE / "machine/src"
-    folders = [f"-I{folder}" for folder in (NATIVE / "machine/include", source / "core", source / room)]
+    source = MACHINE / "src"
+    folders = [f"-I{folder}" for folder in (MACHINE / "include", source / "core", source / room)]
     done = subprocess.run([compiler, "-std=c11", "-fsyntax-only", "-Wmissing-prototypes", *folders, *(source / room).glob("*.c")],
                           capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"})  # fmt: skip
     told = re.findall(r"no previous prototype for (?:function )?'(\w+)'", done.stderr)

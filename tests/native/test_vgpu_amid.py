@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from kit.vgpu_kit import MIB, Container, build
 
-from pumice import machine
-from pumice.machine.model import FaultModel
+from pumice_lab import machine
+from pumice_lab.machine.model import FaultModel
 
 LIMIT = 2000 * MIB
 

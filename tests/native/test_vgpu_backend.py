@@ -11,7 +11,7 @@ import pytest
 from kit.vgpu_kit import MIB, PROGRAMS, Container, build, read_region
 from kit.vgpu_talk import Holder
 
-from pumice import machine
+from pumice_lab import machine
 
 HALVES = PROGRAMS / "halves.so"  # half of the memory limit, a quarter of the time
 OUT_OF_MEMORY, CONTEXT = 2, 414

@@ -16,7 +16,7 @@ from kit.vgpu_kit import LIBRARY, MIB, PROGRAMS, Container, build, hooks, patch_
 from kit.vgpu_kit import LIMIT as LIMIT_AT
 from kit.vgpu_talk import Holder
 
-from pumice import machine
+from pumice_lab import machine
 
 OUT_OF_MEMORY = 2
 BLOCK = 2 * MIB  # in which the driver takes memory from the card

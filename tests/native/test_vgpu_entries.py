@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from kit.vgpu_kit import MIB, Container, Hook, build, hooks, on_a_switch, read_region
 
-from pumice import machine
+from pumice_lab import machine
 
 LIMIT = {"CUDA_DEVICE_MEMORY_LIMIT": "3000m", "LIBCUDA_LOG_LEVEL": "0"}
 BLOCK, TOTAL, OUT_OF_MEMORY, UNINITIALIZED, NOT_SUPPORTED = 64 * MIB, 3000 * MIB, 2, 1, 801

@@ -17,8 +17,8 @@ from kit.vgpu_kit import MIB, Container, build, python
 from kit.vgpu_talk import Holder
 from kit.walled import Walled, page_of
 
-from pumice import machine
 from pumice.wire.limits_page import GrantedCard
+from pumice_lab import machine
 
 CARDS = "2xA100-SXM4-40GB"
 SHARES = (3000, 2500)

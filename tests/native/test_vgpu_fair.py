@@ -9,7 +9,7 @@ from kit.conducting import busy, conduct
 from kit.launch_waits import read_launches, worst_excess_ms
 from kit.vgpu_kit import build
 
-from pumice import machine
+from pumice_lab import machine
 
 ONE, MANY, SHORT, LONG = "kernel=1000000", "kernel=1000000,streams=8", "kernel=10000", "kernel=20000000"
 GRAPH, SYNCHRONOUS = "kernel=100000,shape=graph", "kernel=1000000,shape=sync"

@@ -13,8 +13,8 @@ import pytest
 from kit.vgpu_kit import MIB, Container, build, read_region
 from kit.vgpu_talk import Holder
 
-from pumice import machine
-from pumice.machine.model import FaultModel
+from pumice_lab import machine
+from pumice_lab.machine.model import FaultModel
 
 CONTEXT, CODE = 414, 6
 MALLOC_HEAP, DEFAULT_HEAP = 2, 8 * MIB

@@ -13,7 +13,7 @@ import pytest
 from kit.vgpu_kit import MIB, Container, build, on_a_switch, read_region
 from kit.vgpu_talk import Holder
 
-from pumice import machine
+from pumice_lab import machine
 
 LIMIT, CONTEXT, PIECE, OUT_OF_MEMORY = 4000 * MIB, 414 * MIB, 1000 * MIB, 2
 Start = Callable[[], Holder]

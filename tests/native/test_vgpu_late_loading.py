@@ -9,8 +9,8 @@ from kit.vgpu_kit import MIB, Container, build
 from kit.vgpu_modules import booked, unbooked, variable
 from kit.vgpu_talk import Holder
 
-from pumice import machine
-from pumice.machine.model import FaultModel
+from pumice_lab import machine
+from pumice_lab.machine.model import FaultModel
 
 CONTEXT = 414 * MIB
 BLOCK = 2 * MIB

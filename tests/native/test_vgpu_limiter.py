@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from kit.vgpu_kit import LIBRARY, PROGRAMS, build, read_region
 
-from pumice import machine
+from pumice_lab import machine
 
 US, MS = 1_000, 1_000_000
 

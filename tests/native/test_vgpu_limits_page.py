@@ -12,9 +12,9 @@ import pytest
 from kit.vgpu_kit import LIBRARY, MIB, build, python, read_region
 from kit.walled import REGION, Walled, page_of
 
-from pumice import machine
 from pumice.wire import limits_page
 from pumice.wire.limits_page import GrantedCard
+from pumice_lab import machine
 
 LIMIT = 3000 * MIB
 BLOCKS = 40

@@ -9,8 +9,8 @@ from kit.vgpu_kit import LIMIT as LIMIT_AT
 from kit.vgpu_kit import MIB, PROGRAMS, Container, build, hooks, patch_region, read_region
 from kit.vgpu_talk import Holder
 
-from pumice import machine
 from pumice.adapters.region.extension import live_slots
+from pumice_lab import machine
 
 CONTEXT = 414  # MiB, more than one context of an A100 takes
 LIMIT = 3000

@@ -17,7 +17,7 @@ from kit.vgpu_kit import MIB, Container, build, patch_region, read_region
 from kit.vgpu_modules import booked, seen_by_machine, silent_variable, variable
 from kit.vgpu_talk import Holder
 
-from pumice import machine
+from pumice_lab import machine
 
 LIMIT, CONTEXT = 3000, 414
 OUT_OF_MEMORY = 2

@@ -12,7 +12,7 @@ from kit.vgpu_kit import LIMIT as LIMIT_AT
 from kit.vgpu_kit import MIB, SM_LIMIT, Container, build, patch_region, python
 from kit.vgpu_talk import Holder
 
-from pumice import machine
+from pumice_lab import machine
 
 OUT_OF_MEMORY = 2
 

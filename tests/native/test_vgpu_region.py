@@ -11,7 +11,7 @@ import pytest
 from kit.vgpu_kit import LIBRARY, MIB, PROGRAMS, Container, build, read_region
 from kit.vgpu_talk import Holder
 
-from pumice import machine
+from pumice_lab import machine
 
 LIMIT = {"CUDA_DEVICE_MEMORY_LIMIT": "3000m", "CUDA_DEVICE_SM_LIMIT": "40", "CUDA_TASK_PRIORITY": "0"}
 OUT_OF_MEMORY = 2

@@ -21,8 +21,8 @@ from kit.vgpu_kit import MIB, MIXES, PROGRAMS, Mix, build, on_a_switch, python, 
 from kit.vgpu_talk import Holder
 from kit.walled import Walled, page_of
 
-from pumice import machine
 from pumice.wire.limits_page import GrantedCard
+from pumice_lab import machine
 
 LIMIT = 8000 * MIB
 BLOCK = 64 * MIB

@@ -15,8 +15,8 @@ import pytest
 from kit.vgpu_kit import LIBRARY, MIB, PROGRAMS, Container, build, python, read_region
 from kit.vgpu_talk import Holder
 
-from pumice import machine
 from pumice.adapters.region.extension import read_extension
+from pumice_lab import machine
 
 OUT_OF_MEMORY = 2
 LIMIT = {"CUDA_DEVICE_MEMORY_LIMIT": "3000m"}

@@ -14,7 +14,7 @@ from kit.vgpu_kit import MIB, Container, build, python, read_region
 from kit.vgpu_modules import booked, silent_variable, unbooked, variable
 from kit.vgpu_talk import Holder
 
-from pumice import machine
+from pumice_lab import machine
 
 LIMIT, CONTEXT = 3000, 414
 OUT_OF_MEMORY = 2

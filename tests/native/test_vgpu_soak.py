@@ -10,7 +10,7 @@ import pytest
 from kit.native_build import NATIVE, build
 from kit.vgpu_kit import PROGRAMS, Container
 
-from pumice import machine
+from pumice_lab import machine
 
 pytestmark = pytest.mark.soak
 TESTS = NATIVE / "build/vgpu/tests"

@@ -13,7 +13,7 @@ import pytest
 from kit.conducting import busy, conduct
 from kit.vgpu_kit import Container, build
 
-from pumice import machine
+from pumice_lab import machine
 
 US, MS = 1_000, 1_000_000
 

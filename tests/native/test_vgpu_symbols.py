@@ -12,7 +12,7 @@ import pytest
 from kit.native_build import NATIVE
 from kit.vgpu_kit import LIBRARY, PROGRAMS, Container, build, hooks
 
-from pumice import machine
+from pumice_lab import machine
 
 DRIVERS = ["", "driver-13000", "driver-12090", "driver-11080"]
 NAMES = {hook.name for hook in hooks()}

@@ -11,8 +11,8 @@ import pytest
 from kit.vgpu_kit import MIB, MIXES, PROGRAMS, Container, Mix, build, on_a_switch, python, read_region
 from kit.vgpu_talk import Holder
 
-from pumice import machine
-from pumice.machine.model import FaultModel
+from pumice_lab import machine
+from pumice_lab.machine.model import FaultModel
 
 LIMIT = 2000 * MIB
 OUT_OF_MEMORY = 2

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from kit.job_world import job, on, task
 
-from pumice.admission.jobs import mutate, read_job, validate
-from pumice.admission.review import CREATE, Request, Settings
-from pumice.controllers.job.defaults import completed
-from pumice.controllers.job.reconcile import problem_of
 from pumice.ports.cluster import Json
+from pumice_jobs.admission.jobs import mutate, read_job, validate
+from pumice_jobs.admission.review import CREATE, Request, Settings
+from pumice_jobs.controllers.job.defaults import completed
+from pumice_jobs.controllers.job.reconcile import problem_of
 
 SEEDS = int(os.environ.get("PUMICE_ADMITTED_JOBS", "8"))
 EACH = 200

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.node_objects import A, B, allocator, container, gives, pod
 
+from pumice.devices.nvidia_vgpu.node.sharing import Sharing
 from pumice.node.protocol import Refuse, Serve
-from pumice.node.vgpu.sharing import Sharing
 from pumice.wire import names
 
 WORDS = (A, B, ",", "NVIDIA", ":", ";", "3000", "-5", "[group1-0]", "[", "]", "", " ", "x", "9" * 30, "\x00", "é")

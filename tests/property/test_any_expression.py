@@ -6,8 +6,8 @@ from random import Random
 
 from kit.expressions import value
 
-from pumice.cluster.cel.running import Budget
-from pumice.cluster.cel.values import CelError
+from pumice.cel.running import Budget
+from pumice.cel.values import CelError
 
 WORDS = """
 self . size ? : ( ) [ ] { } , 1 2u 1.5 'a' b'a' && || ! - + * / % == < has( .all( x .map( .? [? null true

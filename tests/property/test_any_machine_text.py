@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pumice.machine import DocumentError, MachineError, MachineModel, layout, load_model, open_machine
+from pumice_lab.machine import DocumentError, MachineError, MachineModel, layout, load_model, open_machine
 
 _LINES = [
     "machine: n1",

@@ -11,17 +11,17 @@ import pytest
 from kit.npu_kills import KilledDriver, KilledJournal
 from kit.seeds import chosen_seed
 
-from pumice.cluster.clusterd import Gathered
+from pumice.devices.ascend_mindcluster.node.allocator import ChipAllocator
+from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper
+from pumice.devices.ascend_mindcluster.node.telling import realised, report
 from pumice.model.hardware.npu_slices import slice_kinds
-from pumice.node.mindcluster.allocator import ChipAllocator
-from pumice.node.mindcluster.keeper import ChipKeeper
-from pumice.node.mindcluster.telling import realised, report
 from pumice.node.pods import NodePod
 from pumice.node.protocol import Cut, Refuse
 from pumice.ports.cards import CardFacts
 from pumice.ports.slices import Entry, Phase, Place
 from pumice.wire.device_reports import device_info, node_info, render_own_devices, render_own_host
 from pumice.wire.objects import ConfigMap, convert
+from pumice_lab.clusterd import Gathered
 
 CORE = "huawei.com/npu-core"
 CARDS = tuple(CardFacts(at, card, "310P3", 24 << 30, minor=at) for at, card in enumerate("AB"))

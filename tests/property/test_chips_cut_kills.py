@@ -11,8 +11,8 @@ import pytest
 from kit.npu_kills import CARDS, TEMPLATES, Deed, Killed, KilledWorld
 from kit.seeds import chosen_seed
 
-from pumice.node.mindcluster.books import ids_text
-from pumice.node.mindcluster.keeper import ChipKeeper
+from pumice.devices.ascend_mindcluster.node.books import ids_text
+from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper
 from pumice.ports.slices import Place
 from pumice.ports.vnpus import UNOPENED, NpuRefused
 

@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pumice.families.convert import convert
+from pumice.devices.convert import convert
 from pumice.model.errors import BadInput
 from pumice.wire import elsewhere, names
 from pumice.wire.elsewhere import To

@@ -17,8 +17,8 @@ from kit.seeds import chosen_seed
 
 from pumice.adapters.journal import FileJournal
 from pumice.adapters.nvml.slices import NvmlSlices
-from pumice.machine import FaultModel
 from pumice.ports.slices import Phase, Place
+from pumice_lab.machine import FaultModel
 
 
 def histories(model: str, count: int, seed: int) -> dict[str, int]:
@@ -59,7 +59,7 @@ from pathlib import Path
 from pumice.adapters.journal import FileJournal
 from pumice.adapters.nvml import NvmlCards
 from pumice.adapters.nvml.slices import NvmlSlices
-from pumice.node.cutting.cutter import Cutter
+from pumice.devices.nvidia_vgpu.node.mig_slices import Cutter
 from pumice.ports.slices import Place
 cards, cutter = NvmlCards(), Cutter(NvmlSlices(), FileJournal(Path(sys.argv[1])))
 card = cards.facts()[0].uuid

@@ -14,7 +14,7 @@ from kit.doors import Doors
 from kit.seeds import chosen_seed
 from kit.virtual_time import VirtualClock, run_virtually
 
-from pumice.cluster.apiserver import ApiServer, Request, Response, open_storage
+from pumice_lab.apiserver import ApiServer, Request, Response, open_storage
 
 SEED = chosen_seed()
 

@@ -9,17 +9,17 @@ from typing import Any
 
 import msgspec
 import pytest
+from kit.device_settings import device_settings
 from kit.device_world import A100, V100, TinyLedger, card, limits, pod_of, vgpu_node
 from kit.scheduler_confs import conf, sharing
 from kit.seeds import chosen_seed
 
 from pumice.cli.casefile import Case, engine_of, trimmed
+from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
+from pumice.devices.offers import Change
+from pumice.devices.protocol import Fit
 from pumice.engine.effects import Bind
 from pumice.engine.explaining.explain import explain
-from pumice.families.nvidia_vgpu import NvidiaVgpu
-from pumice.families.offers import Change
-from pumice.families.protocol import Fit
-from pumice.families.settings import Settings
 from pumice.wire import names
 from pumice.wire.objects import Node, Pod
 
@@ -29,7 +29,7 @@ KINDS = ("memory", "cores", "cards", "mode", "constraint", "evict", "combined")
 
 def random_world(dice: random.Random) -> tuple[list[Node], list[Pod]]:
     """One to three nodes with bound pods on them, written as the API server has them."""
-    ledger = TinyLedger(NvidiaVgpu(None, Settings(vgpu=True, policy=dice.choice(("binpack", "spread")), mig_off_group=True)))
+    ledger = TinyLedger(NvidiaVgpu(None, device_settings(policy=dice.choice(("binpack", "spread")), mig_off_group=True)))
     nodes, bound = [], []
     for n in range(dice.randint(1, 3)):
         mig = dice.random() < 0.3

@@ -16,10 +16,10 @@ from kit.scheduler_confs import conf
 from kit.seeds import chosen_seed
 
 from pumice.cli.casefile import Case, engine_of, trimmed
+from pumice.devices.node_rules import REQUIRED
+from pumice.devices.offers import Change
 from pumice.engine.effects import Bind
 from pumice.engine.explaining.explain import explain
-from pumice.families.node_rules import REQUIRED
-from pumice.families.offers import Change
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.quantity import parse_quantity
 

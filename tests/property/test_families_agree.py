@@ -6,14 +6,14 @@ import random
 
 import numpy as np
 import pytest
+from kit.device_settings import device_settings
 from kit.device_world import A100, V100, TinyLedger, card, limits, pod_of, vgpu_node
 from kit.npu_core_world import chips, core_family, core_node, core_pod, slice_made
 from kit.npu_world import chip, npu_family, npu_limits, npu_node, npu_pod
 
-from pumice.families.nvidia_gpushare import NvidiaGpushare
-from pumice.families.nvidia_vgpu import NvidiaVgpu
-from pumice.families.protocol import Ask, Columns, Family, Fit
-from pumice.families.settings import Settings
+from pumice.devices.nvidia_gpushare.family import NvidiaGpushare
+from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
+from pumice.devices.protocol import Ask, Columns, Family, Fit
 from pumice.model.cards import Mode
 from pumice.wire import names
 from pumice.wire.device_reports import device_info
@@ -90,7 +90,7 @@ def test_the_vector_path_says_what_the_scalar_path_decides(policy: str, mig_poli
     ranked = 0
     for seed in range(25):
         dice = random.Random(f"{seed}{policy}{mig_policy}")
-        settings = Settings(vgpu=True, policy=policy, mig_policy=mig_policy, mig_off_group=off_group)
+        settings = device_settings(policy=policy, mig_policy=mig_policy, mig_off_group=off_group)
         ledger = TinyLedger(NvidiaVgpu(None, settings))
         nodes = [f"n{i}" for i in range(6)]
         for name in nodes:

@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pytest
 import yaml
+from kit.device_settings import device_settings
 from kit.device_world import A100, V100, card, limits, pod_of, vgpu_node
 from kit.seeds import chosen_seed
 
 from pumice.cli.fits import documents_of, pods_of
+from pumice.devices.lint import lint_files
+from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
+from pumice.devices.protocol import Ask, Inventory
+from pumice.devices.registry import settings_from
 from pumice.engine.state.device_table import NodeDevices
-from pumice.families.lint import lint_files
-from pumice.families.nvidia_vgpu import NvidiaVgpu
-from pumice.families.protocol import Ask, Inventory
-from pumice.families.settings import Settings, settings_from
 from pumice.model.cards import Grant
 from pumice.model.errors import BadInput
 from pumice.model.refusal import Refusal
@@ -67,7 +68,7 @@ def mutated(text: str, dice: random.Random) -> str:
 def run_annotations(count: int, seed: int) -> dict[str, int]:
     """Both grammars: parse, register, replay. Good cards beside a bad one stay usable."""
     dice = random.Random(seed)
-    family = NvidiaVgpu(None, Settings(vgpu=True, mig_off_group=seed % 2 == 0))
+    family = NvidiaVgpu(None, device_settings(mig_off_group=seed % 2 == 0))
     good_register = card("GPU-a", 40960, 10, A100, mode="mig", places=True) + card("GPU-b", 16384, 10, V100)
     good_ids = "GPU-a[group2-0],NVIDIA,3000,10:GPU-a[3g.20gb@4],NVIDIA,15000,10:;GPU-b,NVIDIA,4096,25:"
     inventory = family.inventory(vgpu_node("n1", good_register))

@@ -15,19 +15,19 @@ from kit.ruled_slices import RuledSlices
 from kit.scheduler_confs import conf
 from kit.seeds import chosen_seed
 
+from pumice.devices.nvidia_gpushare.node.allocator import ShareAllocator
+from pumice.devices.nvidia_gpushare.node.sharing import Legacy
+from pumice.devices.nvidia_vgpu.node.allocator import VgpuAllocator
+from pumice.devices.nvidia_vgpu.node.answer import ResponseOptions
+from pumice.devices.nvidia_vgpu.node.hollow import hollow_node
+from pumice.devices.nvidia_vgpu.node.inventory import share, share_list
+from pumice.devices.nvidia_vgpu.node.mig_slices import Cutter, Given
+from pumice.devices.nvidia_vgpu.node.sharing import Sharing
 from pumice.engine.effects import Bind
 from pumice.engine.engine import Engine
 from pumice.model.amount import MIB
-from pumice.node.cutting.cutter import Cutter, Given
-from pumice.node.gpushare.allocator import ShareAllocator
-from pumice.node.gpushare.sharing import Legacy
 from pumice.node.pods import NodePod
 from pumice.node.protocol import Cut, Serve
-from pumice.node.vgpu.allocator import VgpuAllocator
-from pumice.node.vgpu.answer import ResponseOptions
-from pumice.node.vgpu.hollow import hollow_node
-from pumice.node.vgpu.inventory import share, share_list
-from pumice.node.vgpu.sharing import Sharing
 from pumice.ports.cards import CardFacts
 from pumice.wire import names, volcano
 from pumice.wire.objects import Node, Pod, convert

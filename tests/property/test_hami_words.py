@@ -14,9 +14,9 @@ from kit.npu_world import chip, npu_family, npu_limits, npu_node_object, npu_pod
 from kit.seeds import chosen_seed
 from tests.property.test_npu_words import RUNNING, VALUES, mangled
 
-from pumice.families.ascend_hami import AscendHami
-from pumice.families.protocol import Fit
-from pumice.families.settings import Settings
+from pumice.devices.ascend_hami.family import AscendHami
+from pumice.devices.protocol import Fit
+from pumice.devices.settings import Settings
 from pumice.model.errors import BadInput
 from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.objects import Node, convert
@@ -94,7 +94,7 @@ def fuzz_configurations(seeds: Iterable[int]) -> int:
         assert len(words) == len(config.vnpus.chips), seed
         named = [value for value in spoilt.values() if isinstance(value, str)] if isinstance(spoilt, dict) else []
         assert B2.word in words or {B2.word, B2.name, B2.resource} & set(named), seed
-        for family in AscendHami.of_config(config, Settings(ascend_hami=True)):
+        for family in AscendHami.of_config(config, Settings()):
             assert isinstance(family, AscendHami)
             kind = family.chip
             assert 0 < kind.memory <= kind.capacity, seed

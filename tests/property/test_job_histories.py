@@ -19,11 +19,11 @@ from kit.faulty_cluster import NO_ANSWER, Fault
 from kit.job_world import JobWorld, job, job_world, on, task
 from kit.virtual_time import run_virtually
 
-from pumice.controllers.job.defaults import NEEDS
-from pumice.controllers.job.phases import ACTIONS, FINISHED, LIVING, MOVES, PHASES, STEPS
 from pumice.ports.cluster import ApiError, Json
 from pumice.wire import kinds, volcano
 from pumice.wire.kinds import NETWORK_POLICIES, SECRETS, SERVICES
+from pumice_jobs.controllers.job.defaults import NEEDS
+from pumice_jobs.controllers.job.phases import ACTIONS, FINISHED, LIVING, MOVES, PHASES, STEPS
 
 CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 HISTORIES = int(os.environ.get("PUMICE_JOB_HISTORIES", "40"))

@@ -15,9 +15,9 @@ from kit.slot_family import NODE_CARDS, RESOURCE, SlotFamily
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.statement import Mark, Statement
 from pumice.engine.plugins.contract import LimitsQueues
-from pumice.engine.state.holdings import Holding, Receipt
 from pumice.engine.state.jobs import Job, QueueState
-from pumice.engine.state.statuses import Status
+from pumice.engine.state.ledger import Holding, Receipt
+from pumice.engine.state.tasks import Status
 from pumice.wire.objects import Pod, convert
 
 VGPU_SHAPES: list[dict[str, Any]] = [

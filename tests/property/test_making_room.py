@@ -12,7 +12,7 @@ from kit.room_worlds import Everything, claimants, random_world, running_cycle
 from pumice.engine.cycle.room.making import Making, prices
 from pumice.engine.cycle.room.scope import between_jobs
 from pumice.engine.cycle.statement import Evict, Place, Promise
-from pumice.engine.state.statuses import Status
+from pumice.engine.state.tasks import Status
 
 CLUSTERS = int(os.environ.get("PUMICE_ROOM_CLUSTERS", "100"))
 PART = 25

@@ -6,14 +6,14 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
+from kit.device_settings import device_settings
 from kit.device_world import A100, card, limits, pod_of, vgpu_node
 from kit.mig_rules import RULES, Partitioned
 from kit.seeds import chosen_seed
 
+from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
+from pumice.devices.protocol import Ask, Fit
 from pumice.engine.state.cards import DeviceTable
-from pumice.families.nvidia_vgpu import NvidiaVgpu
-from pumice.families.protocol import Ask, Fit
-from pumice.families.settings import Settings
 from pumice.model.cards import Grant
 from pumice.wire import names
 from pumice.wire.nvidia_vgpu import parse_pod_devices
@@ -137,7 +137,7 @@ class Checker:
 def run(operations: int, seed: int, mig_policy: str, *, anywhere: bool = False) -> dict[str, int]:
     dice = random.Random(f"{seed}-{mig_policy}")
     policy = dice.choice(("binpack", "spread", ""))
-    family = NvidiaVgpu(None, Settings(vgpu=True, policy=policy, mig_policy=mig_policy, mig_off_group=anywhere))
+    family = NvidiaVgpu(None, device_settings(policy=policy, mig_policy=mig_policy, mig_off_group=anywhere))
     book = DeviceTable(family)
     checker = Checker({}, anywhere)
     for row, model in enumerate(MODELS):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 
 import pytest
+from kit.device_settings import device_settings
 from kit.device_world import A100, V100, card, limits, pod_of, vgpu_node
 
+from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
+from pumice.devices.protocol import Ask, Fit, Marks
 from pumice.engine.state.cards import DeviceTable
-from pumice.families.nvidia_vgpu import NvidiaVgpu
-from pumice.families.protocol import Ask, Fit, Marks
-from pumice.families.settings import Settings
 from pumice.model.cards import Grant
 from pumice.wire import names
 from pumice.wire.objects import Node, Pod
@@ -44,7 +44,7 @@ def test_the_books_rank_as_the_exact_look_decides_whatever_a_pod_names(policy: s
     compared = special = 0
     for seed in range(8):
         dice = random.Random(f"{seed}{policy}{mig_policy}")
-        family = NvidiaVgpu(None, Settings(vgpu=True, policy=policy, mig_policy=mig_policy, rules=RULES))
+        family = NvidiaVgpu(None, device_settings(policy=policy, mig_policy=mig_policy, rules=RULES))
         book = DeviceTable(family)
         for number in range(NODES):
             book.put(f"n{number}", number, family.inventory(random_node(dice, number)), NODES)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from kit.npu_machine import NpuMachine, npu_machine
 
-from pumice.machine.npus import NpuFaultModel, clear_npu_faults, end_containers, set_npu_fault
+from pumice_lab.machine.npus import NpuFaultModel, clear_npu_faults, end_containers, set_npu_fault
 
 CONTAINER = "ab" * 16
 KEEPER = """
@@ -16,8 +16,8 @@ import json, sys
 from pathlib import Path
 from pumice.adapters.dcmi import DcmiVnpus
 from pumice.adapters.journal import FileJournal
-from pumice.machine.native import library_dir
-from pumice.node.ascend.keeper import Keeper
+from pumice_lab.machine.native import library_dir
+from pumice.devices.ascend_hami.node.keeper import Keeper
 from pumice.ports.slices import Place
 vnpus = DcmiVnpus(str(library_dir()))
 chips = vnpus.chips()
@@ -79,8 +79,8 @@ import json
 from pathlib import Path
 from pumice.adapters.dcmi import DcmiVnpus
 from pumice.adapters.journal import FileJournal
-from pumice.machine.native import library_dir
-from pumice.node.mindcluster.keeper import ChipKeeper
+from pumice_lab.machine.native import library_dir
+from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper
 from pumice.ports.slices import Place
 vnpus = DcmiVnpus(str(library_dir()))
 chips = vnpus.chips()

@@ -15,9 +15,9 @@ from kit.npu_machine import npu_machine
 from kit.npu_world import chip, npu_limits, npu_node, npu_pod
 from kit.seeds import chosen_seed
 
-from pumice.families.ascend_hami import AscendHami
-from pumice.families.protocol import Fit
-from pumice.families.settings import Settings
+from pumice.devices.ascend_hami.family import AscendHami
+from pumice.devices.protocol import Fit
+from pumice.devices.settings import Settings
 from pumice.model.hardware.npu import NpuChip
 from pumice.model.refusal import Misfit
 from pumice.wire.npu_config import shipped
@@ -44,7 +44,7 @@ print(json.dumps(refused))
 
 
 def of_chip(kind: NpuChip, policy: str = "binpack") -> TinyLedger:
-    books = TinyLedger(AscendHami(kind, Settings(ascend_hami=True, policy=policy)))
+    books = TinyLedger(AscendHami(kind, Settings(policy=policy)))
     books.add_node(npu_node("n1", kind, CHIPS))
     return books
 

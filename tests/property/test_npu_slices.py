@@ -10,7 +10,7 @@ import pytest
 from kit.npu_kills import CARDS, TEMPLATES, Deed, Killed, KilledWorld
 from kit.seeds import chosen_seed
 
-from pumice.node.ascend.keeper import Keeper
+from pumice.devices.ascend_hami.node.keeper import Keeper
 from pumice.ports.slices import Place
 
 OPERATIONS = 1_000_000

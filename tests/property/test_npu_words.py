@@ -13,8 +13,8 @@ from kit.npu_core_world import chips, core_family, core_node, core_node_object, 
 from kit.seeds import chosen_seed
 from msgspec.structs import replace
 
-from pumice.engine.state.reports import Reports
-from pumice.families.protocol import Fit
+from pumice.devices.protocol import Fit
+from pumice.engine.state.bookings import Reports
 from pumice.model.cards import Grant
 from pumice.wire.device_reports import DEVICES, device_info, read_gathered, read_own, render_own_devices
 from pumice.wire.objects import ConfigMap, Node, convert

@@ -17,10 +17,10 @@ from kit.npu_world import chip, npu_family, npu_limits, npu_node, npu_node_objec
 from kit.objects import group, pod
 from kit.scheduler_confs import conf, sharing
 
-from pumice.families.ascend_mindcluster.chips import piece_of
-from pumice.families.ascend_mindcluster.fit import chips_of
-from pumice.families.ascend_mindcluster.node_board import Cut
-from pumice.families.protocol import Ask, Fit, Planned
+from pumice.devices.ascend_mindcluster.chips import piece_of
+from pumice.devices.ascend_mindcluster.fit import chips_of
+from pumice.devices.ascend_mindcluster.node_board import Cut
+from pumice.devices.protocol import Ask, Fit, Planned
 from pumice.model.cards import Grant
 from pumice.model.hardware.npu_slices import slice_kinds
 from pumice.wire.ascend_hami import use_key

@@ -8,12 +8,13 @@ from itertools import combinations, permutations
 from typing import Any
 
 import pytest
+from kit.device_settings import device_settings
 from kit.device_world import A100, V100, TinyLedger, card, limits, pod_of, vgpu_node
 from kit.seeds import chosen_seed
 
-from pumice.families.nvidia_vgpu import NvidiaVgpu
-from pumice.families.protocol import Fit
-from pumice.families.settings import Settings
+from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
+from pumice.devices.protocol import Fit
+from pumice.devices.settings import Settings
 from pumice.model.refusal import Misfit
 from pumice.wire.objects import Pod
 
@@ -96,7 +97,7 @@ def test_shares_for_several_containers_are_found_wherever_there_are_some(policy:
     fitted = refused = 0
     for number in range(250):
         limit = dice.choice((3, 10))
-        ledger = TinyLedger(NvidiaVgpu(None, Settings(vgpu=True, policy=policy)))
+        ledger = TinyLedger(NvidiaVgpu(None, Settings(policy=policy)))
         width = dice.randint(1, 4)
         ledger.add_node(vgpu_node("n", *(card(f"GPU-{i}", 16384, limit, V100) for i in range(width))))
         for filler in range(dice.randint(0, 4)):
@@ -118,7 +119,7 @@ def test_slots_for_several_containers_are_found_wherever_there_are_some(mig_poli
     fitted = refused = 0
     for number in range(150):
         policy = dice.choice(("", "binpack", "spread"))
-        ledger = TinyLedger(NvidiaVgpu(None, Settings(vgpu=True, policy=policy, mig_policy=mig_policy)))
+        ledger = TinyLedger(NvidiaVgpu(None, device_settings(policy=policy, mig_policy=mig_policy)))
         width = dice.randint(1, 2)
         ledger.add_node(vgpu_node("n", *(card(f"GPU-{i}", total, 10, kind, mode="mig") for i in range(width))))
         for filler in range(dice.randint(0, 3)):
@@ -138,11 +139,11 @@ def test_slots_for_several_containers_are_found_wherever_there_are_some(mig_poli
 @pytest.mark.parametrize("policy", ["", "binpack", "spread"])
 def test_the_order_of_the_containers_decides_nothing(policy: str) -> None:
     for parts in permutations((6000, 6000, 16384)):
-        ledger = TinyLedger(NvidiaVgpu(None, Settings(vgpu=True, policy=policy)))
+        ledger = TinyLedger(NvidiaVgpu(None, Settings(policy=policy)))
         ledger.add_node(vgpu_node("n", card("GPU-a"), card("GPU-b")))
         assert isinstance(ledger.try_pod(pod_of("p", *(limits(1, m) for m in parts)), "n"), Fit), parts
     for slots in ((3000, 10000), (10000, 3000)):
-        ledger = TinyLedger(NvidiaVgpu(None, Settings(vgpu=True, policy=policy, mig_policy="listed")))
+        ledger = TinyLedger(NvidiaVgpu(None, device_settings(policy=policy, mig_policy="listed")))
         ledger.add_node(vgpu_node("n", card("GPU-m", 40960, 10, A100, mode="mig")))
         assert isinstance(ledger.try_pod(pod_of("p", *(limits(1, m) for m in slots)), "n"), Fit), slots
 
@@ -151,7 +152,7 @@ def test_a_refusal_is_final_only_when_every_way_was_tried() -> None:
     parts: list[Any] = [limits(1, memory) for memory in (10000, 7000, 5000, 5000, 5000)]
     finals = {}
     for steps in (1, 200):
-        ledger = TinyLedger(NvidiaVgpu(None, Settings(vgpu=True), search_steps=steps))
+        ledger = TinyLedger(NvidiaVgpu(None, Settings(), search_steps=steps))
         ledger.add_node(vgpu_node("n", card("GPU-a"), card("GPU-b")))
         outcome = ledger.try_pod(pod_of("p", *parts), "n")
         assert isinstance(outcome, Misfit)

@@ -26,10 +26,10 @@ from pumice.engine.plugins import predicates
 from pumice.engine.plugins.capability import Capability
 from pumice.engine.plugins.priority import Priority
 from pumice.engine.state import pods
-from pumice.engine.state.agenda import Agenda
 from pumice.engine.state.ledger import Ledger
 from pumice.engine.state.nodes import NodeTable
 from pumice.engine.state.queue_tree import QueueTree
+from pumice.engine.state.scheduling_queue import Agenda
 
 Break = Callable[[pytest.MonkeyPatch], None]
 MOST = 400

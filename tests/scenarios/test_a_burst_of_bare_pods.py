@@ -11,9 +11,9 @@ from kit.objects import node, pod
 from kit.scheduler_daemon import create, daemon
 from kit.virtual_time import VirtualClock, run_virtually
 
-from pumice.apps.controller.daemon import Controller, Settings
 from pumice.apps.scheduler.daemon import Settings as SchedulerSettings
 from pumice.wire import kinds, volcano
+from pumice_jobs.apps.controller.daemon import Controller, Settings
 
 SETTINGS = Settings(listen="127.0.0.1:0", leader_elect=False)
 

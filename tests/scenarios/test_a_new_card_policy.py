@@ -9,12 +9,13 @@ from kit.device_world import card, limits, pod_of, vgpu_node
 from kit.engine_world import DEVICES_ONLY, World
 from kit.objects import node, pod
 
+from pumice.devices.card_policies import POLICIES, CardPolicy
+from pumice.devices.lint import lint_files
+from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
+from pumice.devices.protocol import Ask
+from pumice.devices.registry import settings_from
+from pumice.devices.settings import Settings
 from pumice.engine.state.cards import DeviceTable
-from pumice.families.card_policies import POLICIES, CardPolicy
-from pumice.families.lint import lint_files
-from pumice.families.nvidia_vgpu import NvidiaVgpu
-from pumice.families.protocol import Ask
-from pumice.families.settings import Settings, settings_from
 from pumice.wire import names
 
 CROWD = CardPolicy(
@@ -58,7 +59,7 @@ def test_lint_knows_it() -> None:
 
 @pytest.mark.parametrize("policy", [*POLICIES, "crowd"])
 def test_one_node_and_all_nodes_at_once_are_judged_alike(policy: str) -> None:
-    family = NvidiaVgpu(settings=Settings(vgpu=True, policy=policy))
+    family = NvidiaVgpu(settings=Settings(policy=policy))
     table, dice = DeviceTable(family), Random(1)
     for row in range(8):
         name = f"n{row}"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pumice.cluster import node_agent
+from pumice_lab import node_agent
 
 
 def test_an_agent_ends_with_the_cluster_that_was_killed(tmp_path: Path) -> None:
@@ -19,7 +19,7 @@ def test_an_agent_ends_with_the_cluster_that_was_killed(tmp_path: Path) -> None:
         "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}], "users": [{"name": "u", "user": {}}],
     }))  # fmt: skip
     settings = node_agent.AgentSettings("n1", "127.0.0.1", str(tmp_path), str(kubeconfig), str(tmp_path), nvml="missing.so")
-    command = [sys.executable, "-m", "pumice.cluster.node_agent", str(node_agent.settings_file(settings))]
+    command = [sys.executable, "-m", "pumice_lab.node_agent", str(node_agent.settings_file(settings))]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as agent:
         with pytest.raises(subprocess.TimeoutExpired):
             agent.wait(3)  # it waits for its API server

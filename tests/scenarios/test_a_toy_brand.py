@@ -23,9 +23,9 @@ from kit.toy_brand import ASSIGNED, CARDS, LOCK, NAME, RESOURCE, SERVED, render
 from kit.toy_brand_node import SLICE, ToyCards, toy
 from kit.virtual_time import VirtualClock, run_virtually
 
-from pumice.apps.node import vgpu_plugin
 from pumice.apps.node.brand import Brand, PluginSettings
 from pumice.apps.node.serving import run_plugins
+from pumice.devices.nvidia_vgpu.plugin import daemon as vgpu_plugin
 from pumice.wire import names
 
 GPU = "GPU-0"

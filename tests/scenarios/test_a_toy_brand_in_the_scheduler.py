@@ -14,9 +14,9 @@ from kit.toy_brand_family import ToyFamily
 from kit.toy_brand_node import SLICE, ToyAllocator, ToyCards
 
 import pumice
+from pumice.devices.lint import lint_files
+from pumice.devices.registry import every_family
 from pumice.engine.explaining.explain import explain
-from pumice.families.lint import lint_files
-from pumice.families.registry import every_family
 from pumice.metrics.devices import DeviceSeries
 from pumice.node.effects import PatchNode
 from pumice.node.pods import NodePod
@@ -133,7 +133,7 @@ def test_lint_knows_its_words() -> None:
     ]
 
 
-@pytest.mark.parametrize("room", ["engine", "metrics", "families/lint", "apps/scheduler"])
+@pytest.mark.parametrize("room", ["engine", "metrics", "devices/lint", "apps/scheduler"])
 def test_rooms_that_serve_every_brand_name_none(room: str) -> None:
     brands = {f'"{family.name}' for family in every_family()}
     brands |= {type(family).__module__.rsplit(".", 1)[0] for family in every_family()}

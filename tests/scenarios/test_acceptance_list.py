@@ -2,7 +2,7 @@
 
 | line | story here | more of it in |
 |---|---|---|
-| 1 bare pod | test_line_1 | test_pods_and_queues.py, unit/controllers/test_podgroups_and_queues.py |
+| 1 bare pod | test_line_1 | test_pods_and_queues.py, unit/jobs/controllers/test_podgroups_and_queues.py |
 | 2 too big | test_line_2 | unit/apps/scheduler/test_daemon.py |
 | 3 gang of three, as a PodGroup | test_line_3 | test_gangs.py |
 | 5 two queues 1:3 | test_line_5 | test_pods_and_queues.py, test_queue_rules.py |
@@ -11,7 +11,7 @@
 | 8 best effort | test_line_8 | test_pods_and_queues.py |
 | 9 preempt | test_line_9 | test_making_room.py, test_promised_places.py, property/test_making_room.py |
 | 10 reclaim | test_line_10 | test_claiming_back.py, test_queue_trees.py, property/test_queues_that_claim.py |
-| 11 queue closed and opened | test_line_11 | unit/controllers/test_podgroups_and_queues.py, contract/test_webhook.py |
+| 11 queue closed and opened | test_line_11 | unit/jobs/controllers/test_podgroups_and_queues.py, contract/test_webhook.py |
 | 13 restart amid Bindings | test_line_13 | test_gangs_over_the_binding.py |
 | 14 Binding refused | test_line_14 | unit/apps/scheduler/test_daemon.py |
 | 15 metrics | test_line_15 | unit/apps/scheduler/test_metrics_page.py |
@@ -41,11 +41,11 @@ from kit.scheduler_confs import conf, sharing
 from kit.scheduler_daemon import CONF, create, daemon, write_conf
 from kit.virtual_time import VirtualClock, run_virtually
 
-from pumice.admission.jobs import queue_problem
-from pumice.apps.controller import daemon as controller
 from pumice.apps.scheduler.daemon import Scheduler, Settings
 from pumice.ports.cluster import ApiError
 from pumice.wire import kinds, volcano
+from pumice_jobs.admission.jobs import queue_problem
+from pumice_jobs.apps.controller import daemon as controller
 
 
 class Queues:

@@ -11,10 +11,10 @@ from kit.job_world import job, task
 from kit.local_cluster import LocalCluster, local_cluster, vgpu_pod
 
 from pumice.adapters.kube import KubeClient
-from pumice.admission.registration import MUTATING, VALIDATING
 from pumice.ports.cluster import Json
 from pumice.wire.kinds import PODS
 from pumice.wire.volcano import JOBS
+from pumice_jobs.admission.registration import MUTATING, VALIDATING
 
 CHANGED = {
     "custom": {"scheduler_replicas": 2, "scheduler_extraArgs": ["--log-format=json"],

@@ -24,11 +24,13 @@ from kit.toy_brand_node import ToyCards
 from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.adapters.nvml.slices import NvmlSlices
-from pumice.apps.node import ascend_plugin, gpushare_plugin, mindcluster_plugin
-from pumice.machine import machine_of
-from pumice.node.ascend.inventory import NpuSharing
+from pumice.devices.ascend_hami.node.inventory import NpuSharing
+from pumice.devices.ascend_hami.plugin import daemon as ascend_plugin
+from pumice.devices.ascend_mindcluster.plugin import daemon as mindcluster_plugin
+from pumice.devices.nvidia_gpushare.plugin import daemon as gpushare_plugin
 from pumice.wire import names, variables
 from pumice.wire.ascend_hami import NpuDevice, RuntimeNpu, render_npu_binding
+from pumice_lab.machine import machine_of
 
 NPU, CORE = "huawei.com/Ascend310P", "huawei.com/npu-core"
 

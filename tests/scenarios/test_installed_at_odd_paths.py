@@ -12,6 +12,7 @@ import pytest
 from kit.one_machine import OneMachine
 
 import pumice
+import pumice_lab
 from pumice.adapters.native import loadable
 from pumice.model.errors import Unavailable
 
@@ -19,8 +20,9 @@ from pumice.model.errors import Unavailable
 @pytest.mark.parametrize("folder", ["my programs", "a:b", "two; words", "for $ORIGIN"])
 def test_a_program_is_held_to_its_share_from_an_installation_at_any_path(folder: str, here: OneMachine, tmp_path: Path) -> None:
     installed = tmp_path / folder
-    source = Path(pumice.__file__).parent
-    shutil.copytree(source, installed / "pumice", symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for package in (pumice, pumice_lab):
+        source = Path(package.__file__).parent
+        shutil.copytree(source, installed / source.name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     if ":" in folder:  # which PYTHONPATH cannot name
         begin = ["-c", f"import sys; sys.path.insert(0, {str(installed)!r}); from pumice.cli.main import main; main()"]
         burn = [sys.executable, "-m", "pumice", "burn"]

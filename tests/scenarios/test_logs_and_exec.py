@@ -11,10 +11,10 @@ import aiohttp
 import pytest
 from kit.real_node import V5, Cases, Cluster, outcome
 
-from pumice.cluster.kubelet.settings import KubeletSettings
-from pumice.cluster.kubelet.twin import KubeletTwin
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError, Json
+from pumice_lab.kubelet.settings import KubeletSettings
+from pumice_lab.kubelet.twin import KubeletTwin
 
 
 def test_logs_are_the_containers_output(on_cluster: Cases) -> None:
@@ -185,8 +185,8 @@ def test_a_pod_is_running_within_a_quarter_of_a_second_of_its_creation(on_cluste
 def test_the_server_lets_only_its_token_in(tmp_path: Path) -> None:
     from kit.direct_cluster import memory_cluster
 
-    from pumice.cluster.kubelet.server import NodeServer
-    from pumice.cluster.runtime.hollow import HollowRuntime
+    from pumice_lab.kubelet.server import NodeServer
+    from pumice_lab.runtime.hollow import HollowRuntime
 
     async def main() -> None:
         clock = SystemClock()

@@ -10,8 +10,8 @@ import pytest
 from kit.machines import Programs
 
 from pumice.adapters.journal import FileJournal
-from pumice.machine import Machine, MachineError, create, machine_of, nvml_library
 from pumice.ports.slices import Entry, Phase, Place
+from pumice_lab.machine import Machine, MachineError, create, machine_of, nvml_library
 
 
 class Run:

@@ -15,14 +15,14 @@ from kit.scheduler_daemon import CONF, create, daemon
 from kit.storage_objects import claim, limit, storage_class, volume
 from kit.virtual_time import VirtualClock, run_virtually
 
-from pumice.apps.controller.daemon import Controller
-from pumice.apps.controller.daemon import Settings as ControllerSettings
 from pumice.apps.scheduler.informers import Informers
 from pumice.engine.engine import Engine
 from pumice.engine.state.state import State
 from pumice.ports.cluster import ApiError, Resource, WatchEvent
 from pumice.wire import kinds, volcano
 from pumice.wire.objects import ConfigMap
+from pumice_jobs.apps.controller.daemon import Controller
+from pumice_jobs.apps.controller.daemon import Settings as ControllerSettings
 
 Json = dict[str, Any]
 Known = Callable[[State], bool]

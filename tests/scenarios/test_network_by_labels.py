@@ -10,6 +10,7 @@ from kit.job_world import JobWorld, job_world
 from kit.objects import node
 from kit.virtual_time import run_virtually
 
+from pumice.model.errors import BadInput
 from pumice.ports.cluster import ApiError, Json
 from pumice.wire import kinds, volcano
 from pumice.wire.controller_conf import parse_controller_conf
@@ -169,8 +170,8 @@ def test_a_configuration_that_cannot_be_read_is_told_and_the_last_one_goes_on() 
             await configure(world, RACKS)
             await configure(world, RACKS.replace("enabled: true", "enabled: maybe"))
             assert await world.events("ConfigurationRefused") == [
-                "volcano-controller.conf: networkTopologyDiscovery[0].enabled: 'maybe' is neither true nor false; the last good "
-                "one goes on"]  # fmt: skip
+                "volcano-controller.conf:4: networkTopologyDiscovery[0].enabled: 'maybe' is neither true nor false; the last "
+                "good one goes on"]  # fmt: skip
             await label(world, "n2", net__rack="a", net__spine="s")
             assert (await tree(world))["gpu-tier1-a"][2] == ["n1", "n2"]
             await configure(world, "")
@@ -205,9 +206,9 @@ def test_a_controller_that_dies_between_its_writes_is_followed_by_one_that_finis
 
 
 @pytest.mark.parametrize(("wrong", "words"), [
-    ("[]", "volcano-controller.conf: expected a mapping"), ("networkTopologyDiscovery: {}", "expected a list"),
+    ("[]", "volcano-controller.conf:1: expected a mapping"), ("networkTopologyDiscovery: {}", "expected a list"),
     ("networkTopologyDiscovery: [{source: lldp}]", r"networkTopologyDiscovery\[0\].source: 'lldp' is none of ufm, roce, label"),
-    ("networkTopologyDiscovery: [{source: label, interval: soon}]", "interval: 'soon' is no duration"), ("a: [", "no YAML"),
+    ("networkTopologyDiscovery: [{source: label, interval: soon}]", "interval: 'soon' is no duration"), ("a: [", "not YAML"),
     ("networkTopologyDiscovery: [{source: label, enabled: true}, {source: label, enabled: true}]", "one source label at most"),
     *((f"networkTopologyDiscovery: [{{source: label, enabled: true, config: {{networkTopologyTypes: {{t: {types}}}}}}}]", words)
       for types, words in (
@@ -216,7 +217,7 @@ def test_a_controller_that_dies_between_its_writes_is_followed_by_one_that_finis
           ("{levels: [{nodeLabel: a}, {nodeLabel: b}]}", "say by which labels its nodes are known"))),
 ])  # fmt: skip
 def test_a_configuration_that_means_nothing_says_where(wrong: str, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(BadInput, match=words):
         parse_controller_conf(textwrap.dedent(wrong))
 
 

@@ -11,7 +11,7 @@ from kit.engine_world import ALL_PLUGINS, World
 from kit.objects import group, hyper_node, node, pod, priority_class
 from kit.scheduler_confs import conf
 
-from pumice.families.lint import lint_files
+from pumice.devices.lint import lint_files
 
 PLUGINS = conf("gang", "predicates", "network-topology-aware")
 EXAMPLES = Path(__file__).parents[2] / "examples/topology"

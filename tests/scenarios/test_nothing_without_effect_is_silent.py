@@ -18,13 +18,12 @@ from kit.scheduler_confs import conf
 from kit.scheduler_daemon import daemon
 from kit.virtual_time import VirtualClock, run_virtually
 
-from pumice.apps.controller import daemon as controller
 from pumice.apps.scheduler.daemon import Settings
 from pumice.cli import main as cli
 from pumice.cli.upstream_flags import unkept
+from pumice.devices.lint import lint_files
 from pumice.engine.cycle.actions import ACTIONS
 from pumice.engine.plugins.registry import PLUGINS
-from pumice.families.lint import lint_files
 from pumice.model.errors import BadInput
 from pumice.wire import kinds, names, volcano
 from pumice.wire import scheduler_words as grammar
@@ -33,6 +32,7 @@ from pumice.wire.kinds import CRDS
 from pumice.wire.names import CONTROLLER_NAME
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice.wire.without_effect import ROWS, Row, Told, What, page
+from pumice_jobs.apps.controller import daemon as controller
 
 PAGE = Path(__file__).parents[2] / "docs/reference/without-effect.md"
 WANTED: Mapping[str, str] = {

@@ -9,7 +9,7 @@ from kit.npu_core_world import core_node_object, core_pod_object, gathered
 from kit.objects import node, pod
 from kit.scheduler_confs import conf, sharing
 
-from pumice.families.lint import lint_files
+from pumice.devices.lint import lint_files
 from pumice.metrics.devices import DeviceSeries
 from pumice.model.errors import BadInput
 

@@ -11,8 +11,8 @@ import yaml
 from kit.local_cluster import PUMICE, LocalCluster, local_cluster, phase, vgpu_pod
 from kit.npu_cluster import machine, ran, script_pod, until_slices
 
-from pumice.cluster.spec import load
 from pumice.wire.kinds import CONFIGMAPS, PODS
+from pumice_lab.spec import load
 
 ROOT = Path(__file__).parents[2]
 NODES = "nodes:\n- {name: n310p, npus: 2, npu: 310P3, cpu: 16}\n- {name: n910b4, npus: 2, npu: 910B4}\n- {name: gpu, cards: 1}\n"

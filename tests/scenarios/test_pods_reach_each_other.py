@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from kit.local_cluster import LocalCluster, local_cluster, pumice
 
-from pumice.cluster.network.pod_network import interface_of
-from pumice.cluster.runtime.isolation import probe
 from pumice.ports.cluster import Json
 from pumice.wire import volcano
 from pumice.wire.kinds import PODS
+from pumice_lab.network.pod_network import interface_of
+from pumice_lab.runtime.isolation import probe
 
 PORT, SSHD = 5000, "/usr/sbin/sshd"
 LISTEN = f"{sys.executable} -m http.server {PORT}"

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from pumice import machine as machines
-from pumice.machine import machine_of
+from pumice_lab import machine as machines
+from pumice_lab.machine import machine_of
 
 SPEAKER = """
 import os, select, signal, sys, termios, time

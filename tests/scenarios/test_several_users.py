@@ -15,15 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from pumice import machine as machines
 from pumice.adapters.bookings.book import living
-from pumice.machine import machine_of
+from pumice_lab import machine as machines
+from pumice_lab.machine import machine_of
 
 ALICE, BOB = 61001, 61002
 BECOME = """
 import os, pathlib, sys
 import shutil, socket, subprocess
-import pumice.adapters.nvml, pumice.cli.emulated, pumice.cli.reading, pumice.cli.run, pumice.machine.directory
+import pumice.adapters.nvml, pumice.cli.emulated, pumice.cli.reading, pumice.cli.run, pumice_lab.machine.directory
 from pumice.cli import main
 from pumice.local import arbiter, place, refusals, start
 user = int(sys.argv[1])

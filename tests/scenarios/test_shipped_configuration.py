@@ -8,8 +8,8 @@ from kit.full_worlds import full, gang, gone
 from kit.manifests import manifest
 from kit.objects import node, pod, priority_class
 
-from pumice.cluster.first_objects import SCHEDULER_CONF
 from pumice.wire.scheduler_conf import parse_scheduler_conf
+from pumice_lab.first_objects import SCHEDULER_CONF
 
 
 def of_the_manifests() -> str:

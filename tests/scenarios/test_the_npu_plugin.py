@@ -20,10 +20,11 @@ from kit.npu_node import Npus, U
 from kit.npu_world import chip
 from kit.virtual_time import VirtualClock, in_silence, run_virtually
 
-from pumice.apps.node import ascend_plugin, npu_configuration
+from pumice.devices.ascend_hami.node.inventory import NpuSharing
+from pumice.devices.ascend_hami.plugin import configuration as npu_configuration
+from pumice.devices.ascend_hami.plugin import daemon as ascend_plugin
 from pumice.model.errors import BadInput
 from pumice.model.hardware.npu import Template
-from pumice.node.ascend.inventory import NpuSharing
 from pumice.wire.ascend_hami import NpuDevice, RuntimeNpu, parse_npu_register, render_npu_binding
 from pumice.wire.kinds import NODES, PODS
 

@@ -17,10 +17,10 @@ from kit.plugin_world import in_a_world as in_any_world
 
 from pumice.adapters.journal import FileJournal
 from pumice.adapters.nvml.slices import NvmlSlices
-from pumice.machine import FaultModel, machine_of
 from pumice.ports.slices import Phase, Place
 from pumice.wire import names, variables
 from pumice.wire.nvidia_vgpu import parse_register
+from pumice_lab.machine import FaultModel, machine_of
 
 NUMBER = names.VGPU_NUMBER
 BASE = machine_of(["A100-SXM4-40GB", "Tesla-T4"], name=NODE)

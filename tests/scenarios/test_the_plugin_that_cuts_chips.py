@@ -19,7 +19,7 @@ from kit.node_world import FakeKubelet, node_cluster, plugin_served
 from kit.npu_node import Npus, U
 from kit.virtual_time import VirtualClock, in_silence, run_virtually
 
-from pumice.apps.node import mindcluster_plugin
+from pumice.devices.ascend_mindcluster.plugin import daemon as mindcluster_plugin
 from pumice.model.errors import BadInput
 from pumice.ports.cluster import ApiError
 from pumice.wire.device_reports import check_code

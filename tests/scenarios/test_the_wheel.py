@@ -1,4 +1,5 @@
-"""The wheel, as `make wheel` builds it: what it is for, what it holds, and what it serves where nothing else is installed."""
+"""The two wheels, as `make wheel` builds them: what they are for, what they hold, and what they serve where nothing else is
+installed."""
 
 from __future__ import annotations
 
@@ -24,18 +25,33 @@ from pumice.cli.extras import BROUGHT_BY
 from pumice.cli.main import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
-ALONE = {"burn", "completion", "limit", "lint", "machine", "mig", "ps", "run", "top", "vgpu"}
-"""The commands that `pumice` serves without an extra."""
+ALONE = {"burn", "completion", "limit", "lint", "mig", "ps", "run", "top", "vgpu"}
+"""The commands that `pumice` serves without an extra and without the laboratory."""
 NOT_FOR_A_SHARE = {
-    "asyncio", "hashlib", "logging", "numpy", "rich", "tomllib", "yaml",
-    "pumice.machine.model", "pumice.node.effects", "pumice.ports.slices", "pumice.wire.mindcluster", "pumice.wire.npu_config",
+    "asyncio", "hashlib", "importlib.metadata", "logging", "numpy", "rich", "tomllib", "yaml", "pumice.node.effects",
+    "pumice.ports.slices", "pumice.wire.mindcluster", "pumice.wire.npu_config", "pumice_lab.machine.model",
 }  # fmt: skip
 OF_PEP_599 = {"libc.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 
 
 @dataclass(frozen=True)
+class Wheels:
+    product: Path
+    laboratory: Path
+
+    @classmethod
+    def of(cls, folder: Path) -> Wheels:
+        (product,), (laboratory,) = folder.glob("pumice-*.whl"), folder.glob("pumice_lab-*.whl")
+        return cls(product, laboratory)
+
+    @property
+    def both(self) -> tuple[Path, Path]:
+        return self.product, self.laboratory
+
+
+@dataclass(frozen=True)
 class Installed:
-    wheel: Path
+    wheels: Wheels
     venv: Path
     home: Path
 
@@ -51,31 +67,43 @@ class Installed:
         return done.stdout
 
 
-def build(destination: Path, *more: str) -> Path:
+def build(destination: Path, *more: str) -> Wheels:
     make = ["make", "-s", "-o", "setup", "wheel", f"DIST={destination}", *more]
     done = subprocess.run(make, cwd=ROOT, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
-    (wheel,) = destination.glob("*.whl")
-    return wheel
+    return Wheels.of(destination)
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """The wheel in a new environment beside what it asks for, and nothing that only an extra asks for."""
-    directory = tmp_path_factory.mktemp("wheel")
-    wheel = build(directory)
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Wheels:
+    return build(tmp_path_factory.mktemp("wheels"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheels: Wheels, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """Both wheels in a new environment beside what the product asks for, and nothing that only an extra asks for."""
+    return install(wheels, tmp_path_factory.mktemp("both"), *wheels.both)
+
+
+@pytest.fixture(scope="module")
+def alone(wheels: Wheels, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The product without a laboratory."""
+    return install(wheels, tmp_path_factory.mktemp("alone"), wheels.product)
+
+
+def install(wheels: Wheels, directory: Path, *files: Path) -> Installed:
     venv, home = directory / "venv", directory / "home"
     home.mkdir()
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True, timeout=60)
     (packages,) = venv.glob("lib/python*/site-packages")
-    for name in _with_what_they_ask_for(_asked_for(wheel)):
+    for name in _with_what_they_ask_for(_asked_for(wheels.product)):
         for top in {Path(str(file)).parts[0] for file in metadata.files(name) or []} - {"..", "__pycache__"}:
             if not (packages / top).exists():
                 (packages / top).symlink_to(metadata.distribution(name).locate_file(top))
     pip = [sys.executable, "-m", "pip", f"--python={venv / 'bin/python'}", "install", "--quiet", "--no-index", "--no-deps"]
-    done = subprocess.run([*pip, str(wheel)], env={"PATH": str(venv / "bin")}, capture_output=True, text=True, timeout=100)
+    done = subprocess.run([*pip, *map(str, files)], env={"PATH": str(venv / "bin")}, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
-    return Installed(wheel, venv, home)
+    return Installed(wheels, venv, home)
 
 
 def _asked_for(wheel: Path) -> Iterator[Requirement]:
@@ -94,14 +122,21 @@ def _with_what_they_ask_for(asked: Iterable[Requirement], seen: frozenset[str] =
     return found
 
 
-def test_it_is_for_every_linux_since_glibc_2_17_and_its_libraries_ask_for_no_more(installed: Installed, tmp_path: Path) -> None:
-    arch = platform.machine()
-    assert installed.wheel.name.endswith(f"-py3-none-manylinux_2_17_{arch}.manylinux2014_{arch}.whl")
-    with zipfile.ZipFile(installed.wheel) as files:
+@pytest.mark.parametrize(("package", "carried"), [
+    ("product", {"libvgpu.so"}),
+    ("laboratory", {"libcuda.so.1", "libnvidia-ml.so.1", "libdcmi.so", "libcudart.so.13", "nvidia-cuda-mps-control"}),
+])  # fmt: skip
+def test_it_is_for_every_linux_since_glibc_2_17_and_its_libraries_ask_for_no_more(
+    wheels: Wheels, tmp_path: Path, package: str, carried: set[str]
+) -> None:
+    arch, wheel = platform.machine(), getattr(wheels, package)
+    assert wheel.name.endswith(f"-py3-none-manylinux_2_17_{arch}.manylinux2014_{arch}.whl")
+    with zipfile.ZipFile(wheel) as files:
         native = [name for name in files.namelist() if "/_native/" in name]
         files.extractall(tmp_path, native)
-    carried = {"libvgpu.so", "libcuda.so.1", "libnvidia-ml.so.1", "libdcmi.so", "libcudart.so.13"}
-    assert carried <= {Path(name).name for name in native}
+        assert not [name for name in files.namelist() if name.startswith(("tests/", "lab/", "kit/"))]
+    found = {Path(name).name for name in native}
+    assert (carried - found, "libvgpu.so" in found) == (set(), package == "product")
     for name in native:
         said = subprocess.run(["objdump", "-p", "-T", str(tmp_path / name)], capture_output=True, text=True, check=True).stdout
         versions = {tuple(map(int, found.split("."))) for found in re.findall(r"GLIBC_([0-9.]+)", said)}
@@ -111,8 +146,8 @@ def test_it_is_for_every_linux_since_glibc_2_17_and_its_libraries_ask_for_no_mor
 
 @pytest.mark.skipif(not shutil.which("aarch64-linux-gnu-gcc"), reason="no compiler for arm64 (gcc-aarch64-linux-gnu) is here")
 def test_a_compiler_for_arm64_makes_a_wheel_for_arm64(tmp_path: Path) -> None:
-    wheel = build(tmp_path, "CC=aarch64-linux-gnu-gcc")
-    assert wheel.name.endswith("-py3-none-manylinux_2_17_aarch64.manylinux2014_aarch64.whl")
+    for wheel in build(tmp_path, "CC=aarch64-linux-gnu-gcc").both:
+        assert wheel.name.endswith("-py3-none-manylinux_2_17_aarch64.manylinux2014_aarch64.whl")
 
 
 def test_man_finds_the_pages_of_every_command(installed: Installed) -> None:
@@ -125,7 +160,7 @@ def test_man_finds_the_pages_of_every_command(installed: Installed) -> None:
 
 
 def test_it_is_the_same_however_often_it_is_built(installed: Installed, tmp_path: Path) -> None:
-    assert build(tmp_path).read_bytes() == installed.wheel.read_bytes()
+    assert [wheel.read_bytes() for wheel in build(tmp_path).both] == [wheel.read_bytes() for wheel in installed.wheels.both]
 
 
 def test_without_a_compiler_and_without_extras_a_program_runs_with_its_share(installed: Installed) -> None:
@@ -162,11 +197,11 @@ def test_a_program_does_not_wait_for_what_its_share_needs_not(installed: Install
 
 
 def test_a_command_whose_extra_is_missing_says_in_a_line_what_brings_it(installed: Installed) -> None:
-    pip = rf"{re.escape(str(installed.venv))}/bin/python\d? -m pip install '{re.escape(str(installed.wheel))}"
+    pip = rf"{re.escape(str(installed.venv))}/bin/python\d? -m pip install '{re.escape(str(installed.wheels.product))}"
     one_line = r"\w+: `{}` needs the Python package \w+, which is not installed; " + pip + r"\[{}\]' brings it\n"
     for words, extra in {
         ("scheduler",): "kubernetes", ("device-plugin", "nvidia"): "kubernetes", ("explain", "pod", "p"): "kubernetes",
-        ("job", "list"): "kubernetes", ("up",): "local", ("doctor", "node"): "kubernetes",
+        ("job", "list"): "kubernetes", ("up",): "kubernetes", ("doctor", "node"): "kubernetes",
     }.items():  # fmt: skip
         done = installed.run(*words)
         assert done.returncode == 2
@@ -175,10 +210,38 @@ def test_a_command_whose_extra_is_missing_says_in_a_line_what_brings_it(installe
     assert re.fullmatch(one_line.format("vcctl queue", "kubernetes"), done.stderr), done.stderr
 
 
-def test_every_command_that_is_served_alone_explains_itself_without_extras(installed: Installed) -> None:
+def test_every_command_that_is_served_alone_explains_itself_without_extras(alone: Installed) -> None:
     for name in sorted(ALONE):
         assert COMMANDS[name]
-        assert "Usage" in installed.served(name, "--help") or "usage" in installed.served(name, "--help"), name
+        assert "usage" in alone.served(name, "--help").lower(), name
+
+
+def test_without_the_laboratory_a_line_says_which_file_brings_it(alone: Installed) -> None:
+    pip = rf"{re.escape(str(alone.venv))}/bin/python\d? -m pip install '{re.escape(str(alone.wheels.laboratory))}' brings it"
+    for words, who in {
+        ("up", "-d"): "`pumice up`", ("status",): "`pumice status`", ("machine", "show", "m"): "`pumice machine`",
+        ("down", "--help"): "`pumice down`", ("run", "--emulated", "--", "/bin/true"): "`--emulated`",
+    }.items():  # fmt: skip
+        done = alone.run(*words)
+        assert (done.returncode, done.stdout) == (2, "")
+        line = rf"pumice(?: run)?: {who} needs the laboratory of Pumice, which is not installed; {pip}\n"
+        assert re.fullmatch(line, done.stderr), done.stderr
+    told = alone.served("--help")
+    assert ("  run " in told, "  up " in told, "  machine " in told, "A cluster on this machine" in told) == (True, *[False] * 3)
+    burning = alone.run("burn", "--kernels", "1")
+    assert (burning.returncode, burning.stderr.count("\n")) == (2, 1)
+
+
+def test_a_laboratory_of_another_version_is_refused(installed: Installed, tmp_path: Path) -> None:
+    other = tmp_path / "pumice_lab"
+    other.mkdir()
+    (other / "__init__.py").write_text('__version__ = "0.0.9"\n')
+    for words in (("up",), ("run", "--emulated", "--", "/bin/true")):
+        program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from pumice.cli.main import main; main({list(words)!r})"
+        done = installed.run("-c", program, program="python")
+        assert done.returncode == 2
+        told = r"pumice.*: .* needs the laboratory of Pumice of version 0\.1\.0, and 0\.0\.9 is installed; .*\n"
+        assert re.fullmatch(told, done.stderr), done.stderr
 
 
 def test_what_the_sentence_names_is_what_the_extra_brings() -> None:

@@ -115,7 +115,7 @@ def _processes(rig: Rig, report: Report) -> None:
 def _nvml_used(rig: Rig) -> int:
     """The card's used bytes as somebody outside every container sees them."""
     if rig.emulated:
-        from pumice.machine import open_machine
+        from pumice_lab.machine import open_machine
 
         with open_machine(rig.folder / "machine") as machine:
             return int(machine.card(0).lanes[0].used_bytes)

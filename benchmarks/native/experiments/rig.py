@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.goals import goal_of
 from benchmarks.native.harness import CARD, LIBRARY, PROGRAMS, ROOT
-from pumice import machine
+from pumice_lab import machine
 
 SM_LIMIT_AT, SWITCH_AT, RECENT_AT, MEMORY_LIMIT_AT = 1728, 2008900, 2008904, 1600
 WORKER = (sys.executable, "-m", "benchmarks.native.experiments.worker")

@@ -9,7 +9,7 @@ from kit.vgpu_kit import python
 
 from benchmarks.native.experiments.rig import Container, Report, Rig
 from benchmarks.native.experiments.roles import MIB
-from pumice import machine
+from pumice_lab import machine
 
 LIMIT_BYTES = 8 << 30  # or half of what is free
 HOGS = (("linear", MIB + 1), ("managed", 33 * MIB), ("pitched", 2 * MIB + 512), ("array", 5 * MIB), ("physical", 2 * MIB),

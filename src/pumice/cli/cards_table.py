@@ -79,10 +79,11 @@ def _slices(node: Node, pod: Pod) -> dict[str, int]:
     """By slice, as the pod's annotation names it, what it holds: the pod has all of it, whatever it asked for."""
     if "[" not in pod.metadata.annotations.get(names.VGPU_IDS, ""):
         return {}
-    from pumice.families.nvidia_vgpu import NvidiaVgpu  # only here: most clusters have no slices
-    from pumice.families.settings import Settings
+    from pumice.devices.nvidia_vgpu.arguments import VgpuArguments
+    from pumice.devices.nvidia_vgpu.family import NvidiaVgpu  # only here: most clusters have no slices
+    from pumice.devices.settings import Settings
 
-    family = NvidiaVgpu(None, Settings(vgpu=True, mig_off_group=True))
+    family = NvidiaVgpu(None, Settings(sections=(VgpuArguments(mig_off_group=True),)))
     known = family.inventory(node)
     grant = family.replay(pod, node.metadata.name, known) if known is not None else None
     pieces = grant.pieces if isinstance(grant, Grant) else ()

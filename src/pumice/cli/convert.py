@@ -18,7 +18,7 @@ from pumice.model.errors import BadInput
 from pumice.wire.elsewhere import To
 
 if TYPE_CHECKING:
-    from pumice.families.convert import Converted
+    from pumice.devices.convert import Converted
 
 app = flags.App()
 
@@ -46,7 +46,7 @@ def command(
     What has no name on the other side stays as it is, and is told with what comes of that.
 
     Exit code 0, 1 where something could not be converted, 2 when a file cannot be read or mixes names of both sides."""
-    from pumice.families.convert import convert  # only here: help needs no YAML
+    from pumice.devices.convert import convert  # only here: help needs no YAML
 
     texts = {str(path): _exactly(path) for given in files for path in expanded(given)}
     if write and "-" in texts:

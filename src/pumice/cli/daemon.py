@@ -78,9 +78,9 @@ def find_access(kubeconfig: Path | None) -> Access:
 
 def access_to_ask(kubeconfig: Path | None) -> Access:
     """The same for a command that asks: where no kubeconfig is named, nor lies in its usual place, this machine's own cluster."""
-    from pumice.cluster.datadir import DataDir, default_data_dir
+    from pumice.cli.data_dir import default_data_dir, kubeconfig_of
 
-    own = DataDir(default_data_dir()).kubeconfig
+    own = kubeconfig_of(default_data_dir())
     named = kubeconfig is not None or os.environ.get("KUBECONFIG") or "KUBERNETES_SERVICE_HOST" in os.environ
     if not named and own.exists() and not (Path.home() / ".kube" / "config").exists():
         return find_access(own)

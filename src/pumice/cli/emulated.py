@@ -8,7 +8,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from pumice.machine.native import MachineError, library_dir
+from pumice.cli import laboratory
+from pumice.model.errors import BadInput
 from pumice.wire import variables
 
 DEFAULT = "2xGeForce-GTX-1080-Ti"
@@ -19,6 +20,7 @@ def the_machine(emulated: str | None, present: Mapping[str, str]) -> Path:
 
     Raises PumiceError when it cannot be had.
     """
+    laboratory.machine("`--emulated`" if emulated is not None else "an emulated machine")
     if not emulated and present.get(variables.MACHINE):
         directory = Path(present[variables.MACHINE])
     elif emulated and _is_machine(Path(emulated)):
@@ -26,7 +28,7 @@ def the_machine(emulated: str | None, present: Mapping[str, str]) -> Path:
     else:
         directory = _own(emulated or DEFAULT, present)
     if not _is_machine(directory):
-        raise MachineError(f"{directory}: no emulated machine here; make one with `pumice machine create`")
+        raise BadInput(f"{directory}: no emulated machine here; make one with `pumice machine create`")
     return directory.resolve()
 
 
@@ -46,14 +48,12 @@ def made_machines(emulated: str, present: Mapping[str, str]) -> list[Path]:
         if _is_machine(directory):
             return [directory.resolve()]
     made = ", ".join(path.name for path in machines(present)) or "none"
-    raise MachineError(f"--emulated {emulated}: no emulated machine of yours; there are {made}")
+    raise BadInput(f"--emulated {emulated}: no emulated machine of yours; there are {made}")
 
 
 def machine_environment(directory: Path, present: Mapping[str, str]) -> dict[str, str]:
     """The environment of a program that meets this machine's driver instead of a real one."""
-    from pumice.machine import open_machine
-
-    with open_machine(directory) as machine:
+    with laboratory.machine().open_machine(directory) as machine:
         front = machine.environment()
     joined = {
         name: ":".join(filter(None, (front[name], present.get(name, ""))))
@@ -67,7 +67,7 @@ def driver(name: str, present: Mapping[str, str]) -> str:
     already, else whichever the loader finds."""
     folders = present.get("LD_LIBRARY_PATH", "").split(":")
     if present.get(variables.MACHINE) and not any(os.path.exists(f"{folder}/{name}") for folder in folders):
-        return str(library_dir() / name)
+        return str(laboratory.machine().library_dir() / name)
     return name
 
 
@@ -75,15 +75,15 @@ def driver_of_machines() -> Path:
     """The folder with their NVML. In front of it in a program's path there may be one with an older CUDA alone."""
     from pumice.adapters.native import loadable
 
-    return loadable(library_dir())
+    return loadable(laboratory.machine().library_dir())
 
 
 def _is_machine(directory: Path) -> bool:
-    """Whether a machine lies here. Raises MachineError when this user may not look."""
+    """Whether a machine lies here. Raises BadInput when this user may not look."""
     try:
         return (directory / "state").is_file()
     except PermissionError as error:
-        raise MachineError(f"{directory}: {error.strerror}") from error
+        raise BadInput(f"{directory}: {error.strerror}") from error
 
 
 def _home(present: Mapping[str, str]) -> Path:
@@ -108,22 +108,21 @@ def _own(model: str, present: Mapping[str, str]) -> Path:
     """The user's machine of this model, made under a lock when it is not there: two programs may start at once."""
     is_file = _is_file(model)
     if Path(model).is_dir() or ("/" in model and not is_file):
-        raise MachineError(f"{model}: no emulated machine here; make one with `pumice machine create {model}`")
+        raise BadInput(f"{model}: no emulated machine here; make one with `pumice machine create {model}`")
     directory = _home(present) / _own_name(model)
     if _is_machine(directory):
         return directory
-    from pumice.machine import create, load_model, machine_of
-
-    described = load_model(Path(model)) if is_file else machine_of(model)
+    machines = laboratory.machine()
+    described = machines.load_model(Path(model)) if is_file else machines.machine_of(model)
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
         lock = os.open(directory.parent / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise MachineError(f"{directory}: the emulated machine cannot be made: {error.strerror}") from None
+        raise BadInput(f"{directory}: the emulated machine cannot be made: {error.strerror}") from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (directory / "state").exists():
-            create(described, directory).close()
+            machines.create(described, directory).close()
     finally:
         os.close(lock)
     return directory

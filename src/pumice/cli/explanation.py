@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.markup import escape
 
 from pumice.cli.output import document
+from pumice.devices.offers import Change
+from pumice.devices.protocol import Family
 from pumice.engine.explaining.explain import OVERTAKEN, Explanation, as_json
 from pumice.engine.explaining.payer import NO_ROOM
-from pumice.families.offers import Change
-from pumice.families.protocol import Family
 from pumice.model.cards import Grant
 from pumice.model.errors import BadInput
 from pumice.model.refusal import Misfit

@@ -15,11 +15,9 @@ from urllib.parse import unquote, urlsplit
 from pumice.model.errors import Unavailable
 
 BROUGHT_BY: Final = {
-    "kubernetes": ("aiohttp", "cryptography", "google", "grpc", "httptools", "numpy"),
-    "local": ("lark", "re2"),
+    "kubernetes": ("aiohttp", "cryptography", "google", "grpc", "httptools", "lark", "numpy", "re2"),
 }
 """By the name it is imported by; pyproject.toml has them by the name they are installed by."""
-LEFT_OUT_OF_IMAGES: Final = ("pumice.cluster", "pumice.machine")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +32,14 @@ class Installation:
     pipx: bool = False
 
 
-def missing(command: str, error: ModuleNotFoundError, *, all_of_local: bool = False) -> Unavailable:
+def missing(command: str, error: ModuleNotFoundError) -> Unavailable:
     """The sentence for a command that does not find a package. Raises the error itself where our own module is missing."""
     package = (error.name or "pumice").partition(".")[0]
-    if (error.name or "").startswith(LEFT_OUT_OF_IMAGES):
-        return Unavailable(f"{command} is not part of this image, which holds the daemons alone; it is where Pumice is installed")
-    if package == "pumice":
+    if package.startswith("pumice"):
         raise error
     extra = next((extra for extra, brought in BROUGHT_BY.items() if package in brought), "")
-    wanted = "local" if all_of_local else extra
     lacking = f"{command} needs the Python package {package}, which is not installed"
-    return Unavailable(f"{lacking}; {brings(wanted, this_installation())}")
+    return Unavailable(f"{lacking}; {brings(extra, this_installation())}")
 
 
 def brings(extra: str, of: Installation) -> str:
@@ -59,13 +54,27 @@ def brings(extra: str, of: Installation) -> str:
     return f"{pip} {shlex.join(named)} brings it" if named else "install Pumice again from its wheel or source tree"
 
 
+def brings_laboratory(of: Installation, version: str) -> str:
+    """Return the command that installs the laboratory beside this: from a file or a folder, for in an index anybody could hold
+    its name."""
+    wheel = f"pumice_lab-{version}-*.whl"
+    found: list[Path] = []
+    if of.source:
+        source = Path(of.source)
+        found = [path for path in ([source / "lab"] if source.is_dir() else sorted(source.parent.glob(wheel))) if path.exists()]
+    if not found:
+        return f"install the file {wheel}, which `make wheel` writes beside this one's"
+    if of.pipx:
+        return f"pipx inject pumice '{found[0]}' brings it"
+    return f"{shlex.quote(of.python)} -m pip install {'-e ' if of.editable else ''}'{found[0]}' brings it"
+
+
 def _of_extra(extra: str, requires: Sequence[str]) -> set[str]:
     found: set[str] = set()
     for line in requires:
         wanted, _, marker = line.partition(";")
         if f'extra == "{extra}"' in marker.replace("'", '"'):
-            inner = wanted.strip().removeprefix("pumice[")
-            found |= _of_extra(inner.rstrip("]"), requires) if inner != wanted.strip() else {inner}
+            found.add(wanted.strip())
     return found
 
 

@@ -14,8 +14,8 @@ from pumice.cli import flags
 from pumice.cli.streams import read
 from pumice.model.errors import BadInput
 from pumice.wire import names
+from pumice.wire.document import Document, read_documents
 from pumice.wire.objects import Pod, convert
-from pumice.wire.yaml_lines import Lined, load_all_lined
 
 app = flags.App()
 
@@ -38,8 +38,8 @@ def fits(
     from pumice.cli.casefile import engine_of
     from pumice.cli.explanation import show, units_of
     from pumice.cli.picture import Source, picture
+    from pumice.devices.lint import lint_files
     from pumice.engine.explaining.explain import OVERTAKEN, explain
-    from pumice.families.lint import lint_files
 
     text = read(pod_file)
     documents = documents_of(pod_file, text)
@@ -72,15 +72,12 @@ def scheduled_by(pod: Pod, ours: Collection[str]) -> Pod:
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, scheduler_name=name))
 
 
-def documents_of(path: Path, text: str) -> list[Lined]:
-    """The documents of a manifest. Raises BadInput where it is no YAML."""
-    try:
-        return list(load_all_lined(text))
-    except BadInput as error:
-        raise BadInput(f"{path}: {error}") from None
+def documents_of(path: Path, text: str) -> list[Document]:
+    """Return the documents of a manifest. Raises BadInput where it is not YAML."""
+    return read_documents(text, file=str(path))
 
 
-def pods_of(path: Path, documents: Iterable[Lined]) -> list[Pod]:
+def pods_of(path: Path, documents: Iterable[Document]) -> list[Pod]:
     """The pods that a manifest makes. Raises BadInput when it makes none."""
     found = []
     for document in documents:

@@ -12,8 +12,7 @@ from typing import Annotated, Any
 from pumice.cli import flags
 from pumice.cli.cards_table import CardRow, card_rows
 from pumice.cli.offered import names_of
-from pumice.cli.question import ask
-from pumice.cli.volcano_api import Kubeconfig, Master
+from pumice.cli.question import Kubeconfig, Master, ask
 from pumice.model.errors import BadInput
 from pumice.ports.cluster import Cluster, Json
 from pumice.wire import kinds

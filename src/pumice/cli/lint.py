@@ -22,7 +22,7 @@ def lint(
 
     Exit code 0 without findings, 1 with findings, 2 when a file cannot be read.
     """
-    from pumice.families.lint import lint_files
+    from pumice.devices.lint import lint_files
 
     texts = {str(path): read(path) for given in files for path in expanded(given)}
     findings = lint_files(texts)

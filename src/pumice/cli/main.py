@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pumice.cli.flags import App
 
 GROUPS: dict[str, dict[str, tuple[str, str]]] = {
-    # name: (module, one line for the overview)
+    # name: (module, empty for the laboratory's; one line for the overview)
     "One machine, no cluster": {
         "run": ("pumice.cli.run", "Run a program with a share of a card"),
         "ps": ("pumice.cli.ps", "List the programs that share this machine's cards"),
@@ -23,12 +23,12 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "vgpu": ("pumice.cli.vgpu", "Look into the shared region of a program or container"),
         "burn": ("pumice.cli.burn", "Load a card: allocate memory, launch kernels"),
         "mig": ("pumice.cli.mig", "Cut cards into MIG slices as a file says"),
-        "machine": ("pumice.cli.machine", "Make and change an emulated machine"),
+        "machine": ("", "Make and change an emulated machine"),
     },
     "A cluster on this machine": {
-        "up": ("pumice.cli.up", "Bring up a cluster, with real or emulated cards"),
-        "status": ("pumice.cli.status", "Say what runs, and who is on which card"),
-        "down": ("pumice.cli.down", "Stop the cluster of a data dir"),
+        "up": ("", "Bring up a cluster, with real or emulated cards"),
+        "status": ("", "Say what runs, and who is on which card"),
+        "down": ("", "Stop the cluster of a data dir"),
     },
     "Pods, before and while they wait": {
         "explain": ("pumice.cli.explain", "Say why a pod waits and what would let it in"),
@@ -39,11 +39,11 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "replay": ("pumice.cli.replay", "Repeat the decisions of a dump"),
     },
     "Jobs and queues (as vcctl, too)": {
-        "job": ("pumice.cli.job", "Run, list, view, suspend, resume, delete Jobs"),
-        "queue": ("pumice.cli.queue", "Create, list, open, close, delete queues"),
-        "jobflow": ("pumice.cli.jobflow", "Create, list, show, delete JobFlows"),
-        "jobtemplate": ("pumice.cli.jobtemplate", "Create, list, show, delete JobTemplates"),
-        "pod": ("pumice.cli.pod", "List the pods of Jobs and queues"),
+        "job": ("pumice_jobs.cli.job", "Run, list, view, suspend, resume, delete Jobs"),
+        "queue": ("pumice_jobs.cli.queue", "Create, list, open, close, delete queues"),
+        "jobflow": ("pumice_jobs.cli.jobflow", "Create, list, show, delete JobFlows"),
+        "jobtemplate": ("pumice_jobs.cli.jobtemplate", "Create, list, show, delete JobTemplates"),
+        "pod": ("pumice_jobs.cli.pod", "List the pods of Jobs and queues"),
     },
     "Nodes of a Kubernetes cluster": {
         "doctor": ("pumice.cli.doctor", "Say what is wrong with a node or a cluster"),
@@ -51,8 +51,8 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Daemons of a Kubernetes cluster": {
         "scheduler": ("pumice.cli.scheduler", "The batch scheduler"),
-        "controller": ("pumice.cli.controller", "Jobs, PodGroups and queues"),
-        "webhook": ("pumice.cli.webhook", "Admission of Volcano's kinds, and of pods"),
+        "controller": ("pumice_jobs.cli.controller", "Jobs, PodGroups and queues"),
+        "webhook": ("pumice_jobs.cli.webhook", "Admission of Volcano's kinds, and of pods"),
         "device-plugin": ("pumice.cli.device_plugin", "The node's device plugins"),
         "monitor": ("pumice.cli.monitor", "Metrics of cards and containers"),
     },
@@ -69,7 +69,6 @@ EXAMPLES = (
     ("pumice up -d", "a cluster, here"),
     ("pumice explain pod my-pod", "why it waits"),
 )
-NEED_ALL_OF_LOCAL = ("bench", "down", "status", "up")
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -116,7 +115,7 @@ def _main(arguments: list[str]) -> None:
     if name == ASK_FOR_WORDS:
         from pumice.cli.completion import answer
 
-        answer(rest, COMMANDS)
+        answer(rest, _completed(rest[0] if rest else ""))
         return
     if name == "help" and rest:
         name, rest = rest[0], ["--help"]
@@ -141,7 +140,7 @@ def run_command(name: str, rest: list[str], program: str = "pumice") -> None:
     def run() -> None:
         _read(load(name), f"{program} {name}", rest)
 
-    _told_in_a_line(program, run, f"{program} {name}", all_of_local=name in NEED_ALL_OF_LOCAL)
+    _told_in_a_line(program, run, f"{program} {name}")
 
 
 def run_app(app: App, program: str, arguments: list[str]) -> None:
@@ -149,7 +148,7 @@ def run_app(app: App, program: str, arguments: list[str]) -> None:
     _told_in_a_line(program, lambda: _read(app, program, arguments), program)
 
 
-def _told_in_a_line(program: str, run: Callable[[], None], command: str, *, all_of_local: bool = False) -> None:
+def _told_in_a_line(program: str, run: Callable[[], None], command: str) -> None:
     from pumice.model.errors import PumiceError
 
     try:
@@ -158,7 +157,7 @@ def _told_in_a_line(program: str, run: Callable[[], None], command: str, *, all_
         except ModuleNotFoundError as error:
             from pumice.cli.extras import missing
 
-            raise missing(f"`{command}`", error, all_of_local=all_of_local) from error
+            raise missing(f"`{command}`", error) from error
     except PumiceError as error:
         print(f"{program}: {error}", file=sys.stderr)
         raise SystemExit(2) from error
@@ -191,16 +190,43 @@ def load(name: str) -> App:
         from pumice.wire.nearest import nearest
 
         raise BadInput(f"there is no command {name!r}{nearest(name, COMMANDS) or '; see `pumice --help`'}")
-    app: App = importlib.import_module(COMMANDS[name][0]).app
+    module, _, attribute = _place_of(name).partition(":")
+    app: App = getattr(importlib.import_module(module), attribute or "app")
     return app
 
 
+def _place_of(name: str) -> str:
+    """Return the module of a command, or ``module:app``. Raises Unavailable where it is the laboratory's, which is not here."""
+    if not COMMANDS[name][0]:
+        from pumice.cli import laboratory
+
+        return laboratory.command(name)
+    return COMMANDS[name][0]
+
+
+def _installed() -> dict[str, tuple[str, str]]:
+    """Return the commands without the laboratory's where there is none."""
+    from pumice.cli import laboratory
+
+    return COMMANDS if laboratory.is_here() else {name: row for name, row in COMMANDS.items() if row[0]}
+
+
+def _completed(first: str) -> dict[str, tuple[str, str]]:
+    """Return the commands whose words can be completed, and where ``first`` is."""
+    from pumice.model.errors import Unavailable
+
+    commands = _installed()
+    try:
+        return {**commands, first: (_place_of(first), commands[first][1])} if first in commands else commands
+    except Unavailable:  # a laboratory of another version: no error is told in the middle of somebody's line
+        return {name: row for name, row in commands.items() if row[0]}
+
+
 def overview() -> str:
-    width = max(map(len, COMMANDS))
-    groups = "\n\n".join(
-        f"{title}:\n" + "\n".join(f"  {name:<{width}}  {text}" for name, (_, text) in group.items())
-        for title, group in GROUPS.items()
-    )
+    width, here = max(map(len, COMMANDS)), _installed()
+    lines = {title: [f"  {name:<{width}}  {text}" for name, (_, text) in group.items() if name in here]
+             for title, group in GROUPS.items()}  # fmt: skip
+    groups = "\n\n".join("\n".join([f"{title}:", *rows]) for title, rows in lines.items() if rows)
     longest = max(len(line) for line, _ in EXAMPLES)
     examples = "\n".join(f"  {line:<{longest}}   {text}" for line, text in EXAMPLES)
     return (

@@ -12,8 +12,8 @@ from typing import Any
 from pumice.adapters.kube import KubeClient
 from pumice.cli.casefile import SLICES, Case, engine_of, load, trimmed
 from pumice.cli.daemon import access_to_ask
+from pumice.devices.settings import Settings
 from pumice.engine.engine import Engine
-from pumice.families.settings import Settings
 from pumice.model.errors import BadInput, Unavailable
 from pumice.ports.cluster import ApiError, Cluster, Resource
 from pumice.wire import kinds, names

@@ -6,10 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
+from pumice.cli import flags
 from pumice.model.errors import BadInput
 from pumice.ports.cluster import ApiError, Cluster
+
+Kubeconfig = Annotated[Path | None, flags.Option("-k", "--kubeconfig", envvar="KUBECONFIG", help="Kubeconfig file.")]
+Master = Annotated[str, flags.Option("-s", "--master", help="Address of the API server, instead of the kubeconfig's.")]
 
 T = TypeVar("T")
 

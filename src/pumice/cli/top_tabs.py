@@ -14,10 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from pumice.cli.cards_table import CardRow, bar, cards_table
+from pumice.cli.data_dir import default_data_dir, is_held, kubeconfig_of
+from pumice.cli.emulated import driver_of_machines
 from pumice.cli.local_view import FILLS, Fill, as_json, places, shares_table
 from pumice.cli.npu_rows import all_rows
 from pumice.cli.tables import GAP, width_of
-from pumice.cluster.datadir import DataDir, default_data_dir
 from pumice.local.place import Place
 from pumice.local.shares import Share, shares
 from pumice.model.amount import MIB
@@ -89,11 +90,9 @@ def _cards(where: list[Place]) -> tuple[Cards, Place] | None:
             return NvmlCards(), real[0]
     busy = [place for place in emulated if shares([place])]
     for place in (*busy, *emulated):
-        from pumice.machine.native import library_dir
-
         os.environ[variables.MACHINE] = str(place.machine)
-        with contextlib.suppress(CardsUnavailable):
-            return NvmlCards(library_dir()), place
+        with contextlib.suppress(Unavailable):  # by its driver, or for want of the laboratory
+            return NvmlCards(driver_of_machines()), place
     return None
 
 
@@ -165,8 +164,8 @@ def _processes_page(where: list[Place], width: int) -> RenderableType:
 
 def _cluster(data_dir: Path | None) -> Path | None:
     """The kubeconfig of the cluster of ``pumice up`` that runs; None when none does."""
-    data = DataDir((data_dir or default_data_dir()).expanduser().absolute())
-    return data.kubeconfig if data.running() and data.kubeconfig.exists() else None
+    where = (data_dir or default_data_dir()).expanduser().absolute()
+    return kubeconfig_of(where) if is_held(where) and kubeconfig_of(where).exists() else None
 
 
 def _ask(kubeconfig: Path, question: Callable[[KubeClient], Awaitable[Answer]]) -> Answer:

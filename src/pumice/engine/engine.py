@@ -10,6 +10,10 @@ from random import Random
 from time import perf_counter
 from uuid import UUID
 
+from pumice.devices.protocol import Family
+from pumice.devices.registry import families_from, settings_from
+from pumice.devices.settings import Settings
+from pumice.effects.backoff import Backoff
 from pumice.engine.cycle.actions import ACTIONS
 from pumice.engine.cycle.cycle import LEAST_JOBS, Cycle, Plan
 from pumice.engine.cycle.run import run
@@ -19,22 +23,18 @@ from pumice.engine.plugins.deviceshare import device_arguments
 from pumice.engine.plugins.nodeorder import NodeOrder
 from pumice.engine.plugins.predicates import VOLUME_PATIENCE, Predicates
 from pumice.engine.plugins.registry import always, make
-from pumice.engine.state.holdings import Hold
 from pumice.engine.state.jobs import Job, Status, Task
-from pumice.engine.state.patience import patience_of
+from pumice.engine.state.ledger import Hold
+from pumice.engine.state.scheduling_queue import patience_of
 from pumice.engine.state.state import State
-from pumice.families.protocol import Family
-from pumice.families.registry import families_from
-from pumice.families.settings import Settings, settings_from
 from pumice.model.errors import BadInput
 from pumice.model.refusal import Refusal
 from pumice.wire.device_config import DeviceConfig
 from pumice.wire.scheduler_conf import DEFAULT_CONF, SchedulerConf, parse_scheduler_conf
 from pumice.wire.volcano import INQUEUE, PENDING
 
-RETRY_FIRST = 0.1
-RETRY_LONGEST = 60.0
-GANG_RETRY_FIRST = 1.0
+RETRY, GANG_RETRY = Backoff(0.1, 60.0), Backoff(1.0, 60.0)
+"""Of a pod whose Binding was refused, and of a gang of which one was."""
 
 
 class Engine:
@@ -156,7 +156,7 @@ class Engine:
 
     def hold_back(self, job: Job, cause: str, now: float) -> float:
         """The gang could not be bound as a whole: it is tried again after a pause, which grows each time. Returns its seconds."""
-        pause = min(RETRY_LONGEST, GANG_RETRY_FIRST * 2.0 ** min(job.refusals, 12))
+        pause = GANG_RETRY.pause(job.refusals)
         job.refusals += 1
         job.held_until, job.held_because = now + pause, cause
         self.state.agenda.wait(job, job.held_until)
@@ -189,7 +189,7 @@ class Engine:
         job.move(task, Status.PENDING)
         task.node = ""
         task.failures += 1
-        task.retry_at = now + min(RETRY_LONGEST, RETRY_FIRST * 2 ** min(task.failures - 1, 12))
+        task.retry_at = now + RETRY.pause(task.failures - 1)
         job.retry_at = task.retry_at
         self.state.agenda.look_at(job)
         self.state.agenda.activate(job)

@@ -12,16 +12,16 @@ from dataclasses import replace
 from msgspec import structs
 
 from pumice.adapters.bookings.book import Booking
+from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
+from pumice.devices.nvidia_vgpu.node.hollow import hollow_node
+from pumice.devices.nvidia_vgpu.node.sharing import Sharing
+from pumice.devices.protocol import Ask, Fit
 from pumice.engine.state.device_table import NodeDevices
-from pumice.families.nvidia_vgpu import NvidiaVgpu
-from pumice.families.protocol import Ask, Fit
 from pumice.local.refusals import Room, why
 from pumice.local.request import Request
 from pumice.model.cards import Card, Grant, Mode, Piece, Usage
 from pumice.model.errors import BadInput
 from pumice.model.refusal import Refusal
-from pumice.node.vgpu.hollow import hollow_node
-from pumice.node.vgpu.sharing import Sharing
 from pumice.ports.cards import CardFacts
 from pumice.wire import names
 from pumice.wire.objects import Container, Meta, Node, Pod, PodSpec, Resources, convert

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from operator import add
 
+from pumice.devices.protocol import Series
 from pumice.engine.engine import Engine
 from pumice.engine.state.device_table import NodeDevices
 from pumice.engine.state.jobs import Task
-from pumice.families.protocol import Series
 from pumice.metrics.text import alike, also, escape, head, labels_text, last, line
 from pumice.model.cards import Usage
 

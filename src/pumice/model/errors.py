@@ -7,8 +7,8 @@
     ├── Unavailable             something outside did not answer; later may help
     │   ├── CardsUnavailable        the cards' driver (ports)
     │   ├── CutRefused              the driver cuts no slices now (ports)
-    │   │   └── NoRights                it never will for this process (ports)
-    │   └── NpuRefused              the NPU's driver neither makes nor destroys a slice now (ports)
+    │   │   ├── NoRights                it never will for this process (ports)
+    │   │   └── NpuRefused              the NPU's driver, with its code (ports)
     ├── ApiError                the API server refused, or did not answer (ports)
     │   └── NotTaken                and will not by waiting alone (apps)
     │       └── GroupNotTaken           the PodGroup of a Job

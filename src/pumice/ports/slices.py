@@ -92,7 +92,7 @@ class Entry:
 
 class Journal(Protocol):
     """What one cutter intends and has done, on disk. It is written before the driver is called; what it says after a crash is
-    compared with what is there (``node.cutting``)."""
+    compared with what is there (``node.slices``)."""
 
     def alone(self) -> AbstractContextManager[None]:
         """Nobody else on this machine who asks for it cuts meanwhile. Raises Unavailable when that takes too long."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from pumice.model.errors import Unavailable
+from pumice.ports.slices import CutRefused
 
 UNOPENED: Final = 0xFFFFFFFFFFFF
 """The container of a slice that none has opened yet; 0 says that it has ended (spec ascend, appendix B)."""
 
 
-class NpuRefused(Unavailable):
+class NpuRefused(CutRefused):
     """The driver refused a call, or did not answer; ``code`` is DCMI's."""
 
     def __init__(self, text: str, code: int = 0) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-import yaml
 
 from pumice.model.errors import BadInput
 from pumice.wire import names
-from pumice.wire.yaml_text import safe_load
+from pumice.wire.document import read_document
 
 VENDOR: Final = "k8s.device-plugin.nvidia.com"
 GPU: Final = "gpu"
@@ -127,9 +126,6 @@ def render(spec: Specification) -> bytes:
 def parse(text: str | bytes) -> Specification:
     """JSON or YAML. Raises BadInput."""
     try:
-        document: Any = safe_load(text)
-        return msgspec.convert(document, Specification)
-    except yaml.YAMLError as error:
-        raise BadInput(f"not YAML: {' '.join(str(error).split())}") from error
-    except (ValueError, RecursionError) as error:  # msgspec's, and what YAML's own numbers and dates may raise
+        return msgspec.convert(read_document(text).value, Specification)
+    except msgspec.ValidationError as error:
         raise BadInput(str(error)) from error

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
+from pumice.wire.document import Field, read_document
 from pumice.wire.duration import parse_duration
 
 CONFIG_MAP: Final = "volcano-controller-configmap"
@@ -45,82 +46,68 @@ class Discovery:
 
 
 def parse_controller_conf(text: str) -> Discovery:
-    """Raises ValueError with the path of what is wrong."""
-    import yaml
-
-    from pumice.wire.yaml_text import safe_load
-
-    try:
-        document = safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(f"no YAML: {error}") from error
-    listed = _mapping({} if document is None else document, CONFIG_KEY).get("networkTopologyDiscovery")
+    """Raises BadInput with line and path of what is wrong."""
+    document = read_document(text, file=CONFIG_KEY)
+    listed = document.root["networkTopologyDiscovery"] if document.root.given and document.root.mapping() else None
     profiles: tuple[Profile, ...] | None = None
     others = []
-    for number, entry in enumerate(_list([] if listed is None else listed, "networkTopologyDiscovery")):
-        path = f"networkTopologyDiscovery[{number}]"
-        source = _mapping(entry, path).get("source")
-        if source not in SOURCES:
-            raise ValueError(f"{path}.source: {source!r} is none of {', '.join(SOURCES)}")
-        if not isinstance(entry.get("enabled", False), bool):
-            raise ValueError(f"{path}.enabled: {entry['enabled']!r} is neither true nor false")
-        if entry.get("interval") is not None:
-            _duration(entry["interval"], f"{path}.interval")
-        if not entry.get("enabled"):
+    for entry in listed.items() if listed is not None and listed.given else ():
+        entry.mapping()
+        source, enabled = entry["source"], entry["enabled"]
+        if source.value not in SOURCES:
+            raise source.error(f"{source.value!r} is none of {', '.join(SOURCES)}")
+        if not isinstance(entry.value.get("enabled", False), bool):
+            raise enabled.error(f"{enabled.value!r} is neither true nor false")
+        if entry["interval"].given:
+            _duration(entry["interval"])
+        if not enabled.value:
             continue
-        if source != LABEL:
-            others.append(source)
+        if source.value != LABEL:
+            others.append(source.value)
         elif profiles is not None:
-            raise ValueError(f"{path}: there is one source {LABEL} at most")
+            raise entry.error(f"there is one source {LABEL} at most")
         else:
-            types = _mapping(entry.get("config") or {}, f"{path}.config").get("networkTopologyTypes") or {}
-            where = f"{path}.config.networkTopologyTypes"
-            profiles = tuple(_profile(str(name), found, f"{where}.{name}") for name, found in _mapping(types, where).items())
+            types = _or_none(_or_none(entry["config"]).get("networkTopologyTypes"))
+            profiles = tuple(_profile(name, found) for name, found in types.items())
     return Discovery(profiles, tuple(others))
 
 
-def _profile(name: str, found: Any, path: str) -> Profile:
-    """A list of labels, or a mapping that says which nodes it is about."""
-    if isinstance(found, list):
-        return Profile(name, _levels(found, path))
-    said = _mapping(found, path)
-    selector = _mapping(said.get("nodeSelector") or {}, f"{path}.nodeSelector").get("matchLabels") or {}
-    labels = {str(key): str(value) for key, value in _mapping(selector, f"{path}.nodeSelector.matchLabels").items()}
+def _or_none(field: Field | None) -> dict[str, Field]:
+    """Return the fields of a mapping that may be left out, or be empty in any way."""
+    return field.mapping() if field is not None and field.value else {}
+
+
+def _profile(name: str, found: Field) -> Profile:
+    """Read a list of labels, or a mapping that says which nodes it is about."""
+    if isinstance(found.value, list):
+        return Profile(name, _levels(found))
+    found.mapping()
+    selector = found["nodeSelector"]
+    labels = {key: str(value.value) for key, value in _or_none(_or_none(selector).get("matchLabels")).items()}
     if not labels:
-        raise ValueError(f"{path}.nodeSelector.matchLabels: say by which labels its nodes are known")
-    return Profile(name, _levels(_list(said.get("levels") or [], f"{path}.levels"), f"{path}.levels"), labels)
+        raise found.error("nodeSelector.matchLabels: say by which labels its nodes are known")
+    return Profile(name, _levels(found["levels"]), labels)
 
 
-def _levels(found: list[Any], path: str) -> tuple[Level, ...]:
-    levels = tuple(_level(entry, f"{path}[{number}]") for number, entry in enumerate(found))
+def _levels(found: Field) -> tuple[Level, ...]:
+    levels = tuple(_level(entry) for entry in (found.items() if found.value else ()))
     if len(levels) < 2:
-        raise ValueError(f"{path}: name a level of the network at least, and below it the label of the nodes themselves")
+        raise found.error("name a level of the network at least, and below it the label of the nodes themselves")
     if double := next((level.label for level in levels if sum(other.label == level.label for other in levels) > 1), ""):
-        raise ValueError(f"{path}: {double} is named twice")
+        raise found.error(f"{double} is named twice")
     return levels[:-1]
 
 
-def _level(entry: Any, path: str) -> Level:
-    label = _mapping(entry, path).get("nodeLabel")
-    if not isinstance(label, str) or not label:
-        raise ValueError(f"{path}.nodeLabel: {label!r} is no label")
-    return Level(label, str(entry.get("tierName") or label))
+def _level(entry: Field) -> Level:
+    entry.mapping()
+    label = entry["nodeLabel"]
+    if not isinstance(label.value, str) or not label.value:
+        raise label.error(f"{label.value!r} is no label")
+    return Level(label.value, str(entry["tierName"].value or label.value))
 
 
-def _duration(value: Any, path: str) -> None:
+def _duration(field: Field) -> None:
     try:
-        parse_duration(str(value))
+        parse_duration(str(field.value))
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
-
-
-def _mapping(value: Any, path: str) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError(f"{path}: expected a mapping, not {value!r}")
-    return value
-
-
-def _list(value: Any, path: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise ValueError(f"{path}: expected a list, not {value!r}")
-    return value
+        raise field.error(str(error)) from error

@@ -15,11 +15,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from pumice.model.errors import BadInput
-from pumice.wire.nearest import nearest
-from pumice.wire.yaml_lines import Lined, Path, load_lined
+from pumice.wire.document import Field, read_document
 
 _KEYS = ("devices", "device-filter", "mig-enabled", "mig-devices", "mig-places")
 _PLACE = re.compile(r"(?P<profile>[^@\s]+)@(?P<start>[0-9]{1,2})")
@@ -43,86 +41,79 @@ class Rule:
 
 def parse_mig_configs(text: str) -> dict[str, tuple[Rule, ...]]:
     """The configurations of a file by name. Raises BadInput with the line."""
-    lined = load_lined(text)
-    value = lined.value
-    if not isinstance(value, dict) or value.get("version") != "v1":
+    root = read_document(text).root
+    if not isinstance(root.value, dict) or root.value.get("version") != "v1":
         raise BadInput("line 1: expected a mapping with `version: v1`")
-    configs = value.get("mig-configs")
-    if not isinstance(configs, dict) or not configs:
-        raise BadInput(f"line {lined.line('mig-configs')}: expected configurations by name under mig-configs")
-    return {str(name): _rules(rules, lined, ("mig-configs", name)) for name, rules in configs.items()}
+    configs = root["mig-configs"]
+    if not isinstance(configs.value, dict) or not configs.value:
+        raise BadInput(f"line {configs.document.line(*configs.path)}: expected configurations by name under mig-configs")
+    return {name: _rules(rules) for name, rules in configs.mapping().items()}
 
 
-def _rules(value: Any, lined: Lined, path: Path) -> tuple[Rule, ...]:
-    if not isinstance(value, list) or not value:
-        raise BadInput(f"{_at(lined, path)}: expected a list of entries with devices and mig-devices")
-    return tuple(_rule(entry, lined, (*path, at)) for at, entry in enumerate(value))
+def _rules(listed: Field) -> tuple[Rule, ...]:
+    if not isinstance(listed.value, list) or not listed.value:
+        raise listed.error("expected a list of entries with devices and mig-devices")
+    return tuple(_rule(entry) for entry in listed.items())
 
 
-def _rule(value: Any, lined: Lined, path: Path) -> Rule:
-    if not isinstance(value, dict):
-        raise BadInput(f"{_at(lined, path)}: expected a mapping with {', '.join(_KEYS)}")
-    for key in value:
-        if key not in _KEYS:
-            raise BadInput(f"{_at(lined, (*path, key))}: unknown key{nearest(str(key), _KEYS)}")
-    enabled = value.get("mig-enabled")
-    if not isinstance(enabled, bool):
-        raise BadInput(f"{_at(lined, (*path, 'mig-enabled'))}: expected true or false, not {enabled!r}")
-    rule = Rule(
-        _devices(value.get("devices"), lined, (*path, "devices")),
-        enabled,
-        _counts(value.get("mig-devices") or {}, lined, (*path, "mig-devices")),
-        _places(value.get("mig-places") or [], lined, (*path, "mig-places")),
-        _filter(value.get("device-filter") or [], lined, (*path, "device-filter")),
-    )
+def _rule(entry: Field) -> Rule:
+    if not isinstance(entry.value, dict):
+        raise entry.error(f"expected a mapping with {', '.join(_KEYS)}")
+    entry.mapping(_KEYS)
+    enabled = entry["mig-enabled"].flag()
+    rule = Rule(_devices(entry["devices"]), enabled, _counts(entry["mig-devices"]), _places(entry["mig-places"]),
+                _filter(entry["device-filter"]))  # fmt: skip
     if not enabled and (rule.counts or rule.places):
-        raise BadInput(f"{_at(lined, path)}: cards out of MIG mode have no slices")
+        raise entry.error("cards out of MIG mode have no slices")
     return rule
 
 
-def _devices(value: Any, lined: Lined, path: Path) -> tuple[int, ...] | None:
+def _devices(field: Field) -> tuple[int, ...] | None:
+    value = field.value
     if value == "all":
         return None
     if not isinstance(value, list) or not all(isinstance(index, int) and 0 <= index < _MOST for index in value):
-        raise BadInput(f"{_at(lined, path)}: expected all or a list of card numbers, not {value!r}")
+        raise field.error(f"expected all or a list of card numbers, not {value!r}")
     return tuple(value)
 
 
-def _counts(value: Any, lined: Lined, path: Path) -> dict[str, int]:
-    if not isinstance(value, dict):
-        raise BadInput(f"{_at(lined, path)}: expected a number for each profile, as in 1g.5gb: 7")
-    for profile, count in value.items():
-        if not isinstance(profile, str) or not isinstance(count, int) or not 0 <= count < _MOST:
-            raise BadInput(f"{_at(lined, (*path, profile))}: expected a number of slices, not {count!r}")
-        _whole(profile, lined, (*path, profile))
-    return {profile: count for profile, count in value.items() if count}
+def _counts(field: Field) -> dict[str, int]:
+    if not field.value:
+        return {}
+    if not isinstance(field.value, dict):
+        raise field.error("expected a number for each profile, as in 1g.5gb: 7")
+    for profile, count in field.mapping().items():
+        if not isinstance(count.value, int) or not 0 <= count.value < _MOST:
+            raise count.error(f"expected a number of slices, not {count.value!r}")
+        _whole(profile, count)
+    return {profile: count for profile, count in field.value.items() if count}
 
 
-def _places(value: Any, lined: Lined, path: Path) -> tuple[tuple[str, int], ...]:
+def _places(field: Field) -> tuple[tuple[str, int], ...]:
     found = []
-    for at, text in enumerate(value if isinstance(value, list) else [value]):
-        match = _PLACE.fullmatch(str(text))
+    for place in _one_or_many(field):
+        match = _PLACE.fullmatch(str(place.value))
         if match is None:
-            raise BadInput(f"{_at(lined, (*path, at))}: expected a place such as 2g.10gb@4, not {text!r}")
-        _whole(match["profile"], lined, (*path, at))
+            raise place.error(f"expected a place such as 2g.10gb@4, not {place.value!r}")
+        _whole(match["profile"], place)
         found.append((match["profile"], int(match["start"])))
     return tuple(found)
 
 
-def _whole(profile: str, lined: Lined, path: Path) -> None:
+def _whole(profile: str, field: Field) -> None:
     if "c." in profile:
-        raise BadInput(f"{_at(lined, path)}: {profile}: parts of a slice are not made; name the slice itself")
+        raise field.error(f"{profile}: parts of a slice are not made; name the slice itself")
 
 
-def _filter(value: Any, lined: Lined, path: Path) -> tuple[int, ...]:
+def _filter(field: Field) -> tuple[int, ...]:
     try:
-        return tuple(int(str(word), 0) for word in (value if isinstance(value, list) else [value]))
+        return tuple(int(str(word.value), 0) for word in _one_or_many(field))
     except ValueError:
-        raise BadInput(f"{_at(lined, path)}: expected PCI ids such as 0x20B010DE, not {value!r}") from None
+        raise field.error(f"expected PCI ids such as 0x20B010DE, not {field.value!r}") from None
 
 
-def _at(lined: Lined, path: Path) -> str:
-    return f"line {lined.line(*path)}: {'.'.join(map(str, path))}"
+def _one_or_many(field: Field) -> list[Field]:
+    return field.items() if isinstance(field.value, list) else [field] if field.value else []
 
 
 def render_mig_configs(name: str, rules: Sequence[Rule]) -> str:

@@ -6,7 +6,7 @@ An entry that cannot be meant is left out with a warning that names line and key
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pumice.model.hardware.npu import NpuChip, Template, shipped_chips
@@ -15,7 +15,7 @@ from pumice.wire import names
 from pumice.wire.nearest import nearest
 
 if TYPE_CHECKING:
-    from pumice.wire.yaml_lines import Lined, Path
+    from pumice.wire.document import Field
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,30 +44,27 @@ def shipped() -> VnpuConfig:
     return VnpuConfig(shipped_chips(names.HUAWEI))
 
 
-def read_vnpus(section: Any, lined: Lined, warnings: list[str]) -> VnpuConfig:
-    """The section's entries that can be used; everything else is one of ``warnings``."""
-    path: Path = (names.CHIPS_SECTION,)
+def read_vnpus(section: Field, warnings: list[str]) -> VnpuConfig:
+    """Return the section's entries that can be used; everything else is one of ``warnings``."""
     soft = False
-    if isinstance(section, dict):
-        for key in section:
-            if key not in ("configs", "hamiVnpuCore"):
-                warnings.append(f"{_at(lined, (*path, key))}: unknown key{nearest(key, ('configs', 'hamiVnpuCore'))}")
-        given = section.get("hamiVnpuCore", False)
+    if isinstance(section.value, dict):
+        keys = ("configs", "hamiVnpuCore")
+        warnings += [f"{key}: unknown key{nearest(str(key.path[-1]), keys)}" for key in section.unknown(keys)]
+        given = section.value.get("hamiVnpuCore", False)
         soft = given is True
         if not isinstance(given, bool):
-            warnings.append(f"{_at(lined, (*path, 'hamiVnpuCore'))}: expected true or false, not {given!r}; it counts as false")
-        section, path = section.get("configs", []), (*path, "configs")
-    if not isinstance(section, list):
-        warnings.append(f"{_at(lined, path)}: expected a list of chips, not {section!r}; no NPU is shared")
+            warnings.append(f"{section['hamiVnpuCore']}: expected true or false, not {given!r}; it counts as false")
+        section = section["configs"] if "configs" in section.value else replace(section["configs"], value=[])
+    if not isinstance(section.value, list):
+        warnings.append(f"{section}: expected a list of chips, not {section.value!r}; no NPU is shared")
         return VnpuConfig((), soft)
     chips: list[NpuChip] = []
-    for number, entry in enumerate(section):
-        here = (*path, number)
-        found = _chip(entry, lined, here, warnings)
+    for entry in section.items():
+        found = _chip(entry, warnings)
         if isinstance(found, NpuChip):
             found = next(_twice(found, chips), found)
         if isinstance(found, str):
-            warnings.append(f"{_at(lined, here)}: {found}; this chip is left out")
+            warnings.append(f"{entry}: {found}; this chip is left out")
         else:
             chips.append(found)
     return VnpuConfig(tuple(chips), soft)
@@ -83,14 +80,14 @@ def _twice(chip: NpuChip, others: list[NpuChip]) -> Iterator[str]:
             yield f"resourceName {chip.resource!r} is there twice"
 
 
-def _chip(entry: Any, lined: Lined, path: Path, warnings: list[str]) -> NpuChip | str:
-    """The chip, or why there is none."""
-    if not isinstance(entry, dict):
-        return f"expected a mapping, not {entry!r}"
+def _chip(entry: Field, warnings: list[str]) -> NpuChip | str:
+    """Return the chip, or why there is none."""
+    if not isinstance(entry.value, dict):
+        return f"expected a mapping, not {entry.value!r}"
     values: dict[str, Any] = {}
-    for key, value in entry.items():
+    for key, value in entry.value.items():
         if key not in _KEYS:
-            warnings.append(f"{_at(lined, (*path, key))}: unknown key{nearest(key, _KEYS)}")
+            warnings.append(f"{entry[key]}: unknown key{nearest(key, _KEYS)}")
         elif value is None or key == "templates":
             continue
         elif key in _TEXTS and isinstance(value, str):
@@ -111,7 +108,7 @@ def _chip(entry: Any, lined: Lined, path: Path, warnings: list[str]) -> NpuChip 
     values["factor"] = max(1, values.get("factor", 1))
     if values["memory"] > values["capacity"]:
         return f"memoryAllocatable {values['memory']} is above memoryCapacity {values['capacity']}"
-    templates = _templates(entry.get("templates") or [], values)
+    templates = _templates(entry.value.get("templates") or [], values)
     return templates if isinstance(templates, str) else NpuChip(**values, templates=templates)
 
 
@@ -139,7 +136,3 @@ def _templates(listed: Any, chip: Mapping[str, Any]) -> tuple[Template, ...] | s
 
 def _whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= INT32_MAX
-
-
-def _at(lined: Lined, path: Path) -> str:
-    return f"line {lined.line(*path)}: {'.'.join(map(str, path))}"

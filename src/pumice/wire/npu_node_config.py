@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pumice.model.errors import BadInput
 from pumice.wire.nearest import nearest
+
+if TYPE_CHECKING:
+    from pumice.wire.document import Field
 
 _KEYS = ("name", "hami-vnpu-core", "vDeviceCount", "filterDevices")
 
@@ -25,39 +28,41 @@ def parse_npu_node_config(text: str, node: str) -> tuple[NpuNodeEntry | None, tu
     """The node's entry, None where there is none, and a sentence for each thing that is wrong in it.
 
     Raises BadInput where it is no such document."""
-    from pumice.wire.yaml_lines import load_lined
+    from pumice.wire.document import read_document
 
-    document = load_lined(text).value
-    listed = (document or {}).get("nodes", []) if isinstance(document or {}, dict) else None
-    if not isinstance(listed, list):
+    root = read_document(text).root
+    listed = root["nodes"] if isinstance(root.value, dict) else root
+    if root.value and not (isinstance(root.value, dict) and isinstance(root.value.get("nodes", []), list)):
         raise BadInput("expected a mapping with a list under nodes")
-    for entry in listed:
-        if isinstance(entry, dict) and entry.get("name") == node:
+    for entry in listed.items() if listed.value else ():
+        if isinstance(entry.value, dict) and entry.value.get("name") == node:
             problems: list[str] = []
             return _entry(entry, problems), tuple(problems)
     return None, ()
 
 
-def _entry(entry: dict[str, Any], problems: list[str]) -> NpuNodeEntry:
-    problems += [f"unknown key {key!r}{nearest(str(key), _KEYS)}" for key in entry if key not in _KEYS]
-    soft, shares = entry.get("hami-vnpu-core", False), entry.get("vDeviceCount", 0)
-    left_out = entry.get("filterDevices") or {}
+def _entry(entry: Field, problems: list[str]) -> NpuNodeEntry:
+    problems += [f"{key}: unknown key{nearest(str(key.path[-1]), _KEYS)}" for key in entry.unknown(_KEYS)]
+    soft, shares = entry.value.get("hami-vnpu-core", False), entry.value.get("vDeviceCount", 0)
+    left_out = entry["filterDevices"]
     if not isinstance(soft, bool):
-        problems.append(f"hami-vnpu-core: {soft!r} is neither true nor false; it counts as false")
+        problems.append(f"{entry['hami-vnpu-core']}: {soft!r} is neither true nor false; it counts as false")
     if type(shares) is not int or not 0 <= shares <= 1000:
-        problems.append(f"vDeviceCount: {shares!r} is no number from 0 to 1000; it does not count")
+        problems.append(f"{entry['vDeviceCount']}: {shares!r} is no number from 0 to 1000; it does not count")
         shares = 0
-    if not isinstance(left_out, dict):
-        problems.append(f"filterDevices: {left_out!r} is no mapping; nothing is left out")
-        left_out = {}
-    indices = [value for value in _listed(left_out, "index", problems) if type(value) is int]
-    uuids = [value for value in _listed(left_out, "uuid", problems) if isinstance(value, str)]
+    if left_out.value and not isinstance(left_out.value, dict):
+        problems.append(f"{left_out}: {left_out.value!r} is no mapping; nothing is left out")
+    parts = left_out.mapping() if isinstance(left_out.value, dict) else {}
+    indices = [value for value in _listed(parts.get("index"), int, problems) if type(value) is int]
+    uuids = [value for value in _listed(parts.get("uuid"), str, problems) if isinstance(value, str)]
     return NpuNodeEntry(soft is True, shares, frozenset(indices), frozenset(uuids))
 
 
-def _listed(left_out: dict[str, Any], key: str, problems: list[str]) -> list[Any]:
-    values = left_out.get(key) or []
-    if isinstance(values, list) and all(type(value) is {"index": int, "uuid": str}[key] for value in values):
+def _listed(field: Field | None, kind: type, problems: list[str]) -> list[Any]:
+    if field is None or not field.value:
+        return []
+    values = field.value
+    if isinstance(values, list) and all(type(value) is kind for value in values):
         return values
-    problems.append(f"filterDevices.{key}: {values!r} is no list of {'numbers' if key == 'index' else 'texts'}")
+    problems.append(f"{field}: {values!r} is no list of {'numbers' if kind is int else 'texts'}")
     return values if isinstance(values, list) else []

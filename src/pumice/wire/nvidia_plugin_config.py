@@ -3,15 +3,12 @@ what it asks for that is not served."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import yaml
-
-from pumice.model.errors import BadInput
+from pumice.wire.document import Document, Field
 from pumice.wire.nearest import nearest
-from pumice.wire.yaml_text import safe_load
 
 FLAGS: Final[Mapping[str, str]] = {
     "migStrategy": "mig_strategy", "failOnInitError": "fail_on_init_error", "nvidiaDriverRoot": "driver_root",
@@ -38,53 +35,51 @@ class NvidiaPluginConfig:
     warnings: tuple[str, ...] = ()
 
 
-def parse_nvidia_plugin_config(text: str) -> NvidiaPluginConfig:
+def nvidia_plugin_config(document: Document) -> NvidiaPluginConfig:
     """Raises BadInput on what cannot be meant, and on what would share cards in ways that are not served."""
-    try:
-        document: Any = safe_load(text)
-    except yaml.YAMLError as error:
-        raise BadInput(f"not YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(document, dict) or document.get("version") != "v1":
-        raise BadInput("expected `version: v1`")
-    warnings = [f"unknown key {key!r}{nearest(str(key), TOP)}" for key in document if key not in TOP]
-    if document.get("resources"):
-        warnings.append("resources: has no effect: shares go by the names of the device ConfigMap")
-    if document.get("health"):
-        warnings.append("health: has no effect: DP_DISABLE_HEALTHCHECKS says which errors are left out")
+    root = document.root
+    if not isinstance(root.value, dict) or root.value.get("version") != "v1":
+        raise root.error("expected `version: v1`")
+    warnings = [_unknown(key, TOP) for key in root.unknown(TOP)]
+    if root["resources"].value:
+        warnings.append(f"{root['resources']}: has no effect: shares go by the names of the device ConfigMap")
+    if root["health"].value:
+        warnings.append(f"{root['health']}: has no effect: DP_DISABLE_HEALTHCHECKS says which errors are left out")
     instead_of = {"timeSlicing": "deviceSplitCount of the device ConfigMap", "mps": "operatingmode mps of the node ConfigMap"}
+    sharing, flags, imex = (_section(root, name) for name in ("sharing", "flags", "imex"))
     for way, instead in instead_of.items():
-        if _section(document, "sharing").get(way):
-            raise BadInput(f"sharing.{way} is not served: replicas have no memory of their own; cards are shared by {instead}")
-    flags = dict(_section(document, "flags"))
-    plugin = flags.pop("plugin", None) or {}
-    options = _options(flags, FLAGS, "flags", warnings) | _options(plugin, PLUGIN, "flags.plugin", warnings)
-    imex = _section(document, "imex")
+        if way in sharing and sharing[way].value:
+            raise root["sharing"].error(
+                f"sharing.{way} is not served: replicas have no memory of their own; cards are shared by {instead}")
+    plugin = flags.pop("plugin", None)
+    options = _options(flags, FLAGS, warnings)
+    options |= _options(plugin.mapping() if plugin is not None and plugin.value else {}, PLUGIN, warnings)
     if "channelIDs" in imex:
-        options["imex_channel_ids"] = ",".join(str(channel) for channel in imex["channelIDs"] or ())
+        options["imex_channel_ids"] = ",".join(str(channel) for channel in imex["channelIDs"].value or ())
     if "required" in imex:
-        options["imex_required"] = bool(imex["required"])
+        options["imex_required"] = bool(imex["required"].value)
     return NvidiaPluginConfig(options, tuple(warnings))
 
 
-def _section(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = document.get(name) or {}
-    if not isinstance(found, dict):
-        raise BadInput(f"{name}: expected a mapping, not {found!r}")
-    return found
+def _section(root: Field, name: str) -> dict[str, Field]:
+    return root[name].mapping() if root[name].value else {}
 
 
-def _options(given: Any, known: Mapping[str, str], where: str, warnings: list[str]) -> dict[str, Any]:
-    if not isinstance(given, dict):
-        raise BadInput(f"{where}: expected a mapping, not {given!r}")
+def _options(given: Mapping[str, Field], known: Mapping[str, str], warnings: list[str]) -> dict[str, Any]:
     options: dict[str, Any] = {}
-    for key, value in given.items():
+    for key, one in given.items():
+        value = one.value
         if key in known:
             if value is None:
                 continue
             if isinstance(value, dict) or (isinstance(value, list) and known[key] != "device_list_strategy"):
-                raise BadInput(f"{where}.{key}: expected one value, not {value!r}")
+                raise one.error(f"expected one value, not {value!r}")
             several = known[key] == "device_list_strategy" and not isinstance(value, list)
             options[known[key]] = [value] if several else value
         elif key not in OF_OTHERS:
-            warnings.append(f"{where}: unknown key {key!r}{nearest(str(key), known)}")
+            warnings.append(_unknown(one, known))
     return options
+
+
+def _unknown(field: Field, known: Collection[str]) -> str:
+    return f"{field}: unknown key{nearest(str(field.path[-1]), known)}"

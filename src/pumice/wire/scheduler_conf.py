@@ -14,10 +14,10 @@ from typing import Any, Final
 import yaml
 
 from pumice.model.errors import BadInput
+from pumice.wire.document import Document, read_document
 from pumice.wire.nearest import nearest
 from pumice.wire.scheduler_words import ACTIONS, OFF_BY_DEFAULT, PLUGIN_ARGUMENTS, SWITCHES, TOP
 from pumice.wire.without_effect import What, rows
-from pumice.wire.yaml_lines import Lined, load_lined
 
 DEFAULT_CONF: Final = """\
 actions: "enqueue, allocate, backfill"
@@ -152,7 +152,7 @@ def parse_scheduler_conf(text: str, *, source: str = "volcano-scheduler.conf", s
 def read_scheduler_conf(text: str, *, source: str) -> tuple[SchedulerConf, tuple[str, ...]]:
     """What can be read of it, and every reason to refuse the whole. Raises BadInput where it is no such file at all."""
     try:
-        lined = load_lined(text)
+        lined = read_document(text)
     except BadInput as error:
         raise BadInput(f"{source}: not YAML: {error}") from None
     data = lined.value
@@ -191,7 +191,7 @@ def render_scheduler_conf(conf: SchedulerConf) -> str:
 
 
 class _Reader:
-    def __init__(self, source: str, lined: Lined) -> None:
+    def __init__(self, source: str, lined: Document) -> None:
         self._source, self._lined = source, lined
         self.warnings: list[str] = []
         self.errors: list[str] = []

@@ -16,8 +16,8 @@ from kit.kubelet_nodes import PATIENCE, Node, On, box
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
 from pumice.adapters.kubelet.proto import podresources_pb2 as prpb
 from pumice.adapters.kubelet.proto import podresources_pb2_grpc as prrpc
-from pumice.cluster.kubelet.devices.sockets import ShortPath
 from pumice.ports.cluster import Json
+from pumice_lab.kubelet.devices.sockets import ShortPath
 
 
 def _rejected(status: Json, cause: str) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from pumice.adapters.kube.config import Access
-from pumice.cli import daemon, offered, vcctl
+from pumice.cli import daemon, offered
 from pumice.cli.main import main
+from pumice_jobs.cli import vcctl
 
 
 @pytest.mark.parametrize(("words", "offered"), [

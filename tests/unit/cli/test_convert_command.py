@@ -56,7 +56,7 @@ def test_a_file_keeps_its_ends_of_lines(folder):
 
 
 @pytest.mark.parametrize(("text", "words", "said"), [
-    ("a: [", ["pod.yaml"], "pod.yaml:1: no YAML"), ("", ["none.yaml"], "none.yaml: No such file"),
+    ("a: [", ["pod.yaml"], "pod.yaml:1: not YAML"), ("", ["none.yaml"], "none.yaml: No such file"),
     ("x: {nvidia.com/gpumem: 1, volcano.sh/vgpu-memory: 1}", ["pod.yaml"], "pod.yaml: names of HAMi's and of Volcano's"),
     ("", ["-", "--write"], "--write wants files"), ("", ["pod.yaml", "--to", "slurm"], "'slurm' is not one of"),
 ])  # fmt: skip

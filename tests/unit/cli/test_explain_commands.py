@@ -144,7 +144,7 @@ def test_a_file_that_is_no_manifest_is_one_error(tmp_path: Path, case_file: Path
     code, text = run(capsys, "fits", "-f", tmp_path / "README.md", "--from", case_file)
     assert code == 2
     assert text.count("\n") == 1
-    assert text.startswith(f"pumice: {tmp_path}/README.md: line 3: ")
+    assert text.startswith(f"pumice: {tmp_path}/README.md:3: ")
 
 
 def asked(

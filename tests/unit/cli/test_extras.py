@@ -9,19 +9,19 @@ import pytest
 from pumice.cli.extras import BROUGHT_BY, Installation, brings, this_installation
 
 REQUIRES = ("msgspec>=0.19", 'aiohttp>=3.10; extra == "kubernetes"', "grpcio>=1.49; extra == 'kubernetes'",
-            'pumice[kubernetes]; extra == "local"', 'lark>=1.2; extra == "local"', 'pytest>=8; extra == "dev"')  # fmt: skip
+            'pytest>=8; extra == "dev"')  # fmt: skip
 WHEEL = "/home/a b/dist/pumice-0.1.0-py3-none-any.whl"
 
 
 @pytest.mark.parametrize(("of", "extra", "command"), [
     (Installation("/v/bin/python", WHEEL), "kubernetes", f"/v/bin/python -m pip install '{WHEEL}[kubernetes]'"),
-    (Installation("/v/bin/python", "/src/pumice", editable=True), "local",
-     "/v/bin/python -m pip install -e '/src/pumice[local]'"),
+    (Installation("/v/bin/python", "/src/pumice", editable=True), "kubernetes",
+     "/v/bin/python -m pip install -e '/src/pumice[kubernetes]'"),
     (Installation("/v/bin/python", WHEEL), "", f"/v/bin/python -m pip install --force-reinstall '{WHEEL}'"),
     (Installation("/v/bin/python", requires=REQUIRES), "kubernetes",
      "/v/bin/python -m pip install 'aiohttp>=3.10' 'grpcio>=1.49'"),
-    (Installation("/p/bin/python", WHEEL, requires=REQUIRES, pipx=True), "local",
-     "pipx inject pumice 'aiohttp>=3.10' 'grpcio>=1.49' 'lark>=1.2'"),
+    (Installation("/p/bin/python", WHEEL, requires=REQUIRES, pipx=True), "kubernetes",
+     "pipx inject pumice 'aiohttp>=3.10' 'grpcio>=1.49'"),
     (Installation("/v/bin/python"), "kubernetes", ""), (Installation("/v/bin/python", requires=REQUIRES), "", ""),
 ])  # fmt: skip
 def test_a_missing_package_is_brought_by_the_wheel_that_is_here_or_by_its_own_name(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pumice.apps.node.cdi_files import CdiPlaces
 from pumice.cli.main import main
+from pumice.devices.nvidia_vgpu.plugin.cdi_files import CdiPlaces
 
 NVIDIA = ["device-plugin", "nvidia", "--node-name", "n1"]
 SHARE = ["device-plugin", "gpushare", "--node-name", "n1"]
@@ -78,8 +78,9 @@ def test_every_flag_of_upstreams_plugins_is_understood_as_a_manifest_writes_it(f
 def started(monkeypatch):
     """The settings of the plugins that would have been started."""
     found = []
-    for brand in ("nvidia", "gpushare", "ascend"):
-        monkeypatch.setattr(f"pumice.cli.{brand}_plugin.run_daemon", lambda run, settings, *rest: found.append(settings))
+    for kind in ("nvidia_vgpu", "nvidia_gpushare", "ascend_mindcluster"):
+        command = f"pumice.devices.{kind}.plugin.command"
+        monkeypatch.setattr(f"{command}.run_daemon", lambda run, settings, *rest: found.append(settings))
     return found
 
 

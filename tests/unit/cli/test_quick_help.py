@@ -5,13 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from pumice.admission.rules import DEFAULT_PATHS
 from pumice.cli.main import COMMANDS
-from pumice.cli.webhook import ENABLED
+from pumice_jobs.admission.rules import DEFAULT_PATHS
+from pumice_jobs.cli.webhook import ENABLED
 
 HEAVY = (
     "aiohttp", "cryptography", "google.protobuf", "grpc", "lark", "numpy", "pynvml", "re2", "urllib.request",
-    "pumice.adapters.kube", "pumice.admission", "pumice.apps", "pumice.engine", "pumice.families", "pumice.metrics",
+    "pumice.adapters.kube", "pumice.apps", "pumice.devices.protocol",
+    "pumice.engine", "pumice.metrics", "pumice_jobs.admission", "pumice_jobs.apps", "pumice_jobs.metrics",
 )  # fmt: skip
 GROUPS = ("device-plugin nvidia", "device-plugin gpushare", "device-plugin ascend", "job run", "machine create")
 CODE = """

@@ -4,21 +4,50 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pumice
+import pumice_lab
 
 ROOT = Path(__file__).resolve().parents[3]
-PACKAGE = ROOT / "src" / "pumice"
+PROJECTS = (ROOT, ROOT / "lab")
+PACKAGES = {"pumice": ROOT, "pumice_jobs": ROOT, "pumice_lab": ROOT / "lab"}
+"""And the project that each is a part of."""
 
 
-def installed() -> set[Path]:
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    patterns = settings["tool"]["setuptools"]["package-data"]["pumice"]
-    return {path for pattern in patterns for path in PACKAGE.glob(pattern) if path.is_file()}
+def project(home: Path) -> dict[str, Any]:
+    found: dict[str, Any] = tomllib.loads((home / "pyproject.toml").read_text("utf-8"))
+    return found
 
 
-def test_every_data_file_is_installed() -> None:
+def installed(name: str) -> set[Path]:
+    home = PACKAGES[name]
+    patterns = project(home)["tool"]["setuptools"]["package-data"][name]
+    return {path for pattern in patterns for path in (home / "src" / name).glob(pattern) if path.is_file()}
+
+
+@pytest.mark.parametrize(("name", "some"), [
+    ("pumice", {"volcano.yml", "py.typed"}), ("pumice_jobs", {"py.typed"}), ("pumice_lab", {"kinds.toml", "py.typed"}),
+])  # fmt: skip
+def test_every_data_file_is_installed(name: str, some: set[str]) -> None:
     """The native libraries are built into the wheel (tests/scenarios/test_the_wheel.py)."""
-    kept = installed()
-    beside = {path for path in PACKAGE.rglob("*") if path.is_file() and "_native" not in path.parts}
+    kept = installed(name)
+    beside = {path for path in (PACKAGES[name] / "src" / name).rglob("*") if path.is_file() and "_native" not in path.parts}
     data = {path for path in beside if path.suffix not in (".py", ".pyc", ".pyi", ".proto")}
     assert data - kept == set()
-    assert {"volcano.yml", "py.typed"} <= {path.name for path in kept}
+    assert some <= {path.name for path in kept}
+
+
+def test_product_and_laboratory_are_of_one_version() -> None:
+    versions = {project(home)["project"]["version"] for home in PROJECTS}
+    assert versions == {pumice.__version__} == {pumice_lab.__version__}
+
+
+def test_neither_wheel_asks_an_index_for_a_name_of_ours() -> None:
+    for home in PROJECTS:
+        said = project(home)["project"]
+        extras = said.get("optional-dependencies", {})
+        asked = [*said["dependencies"], *(line for lines in extras.values() for line in lines)]
+        assert [line for line in asked if line.lower().startswith("pumice")] == []

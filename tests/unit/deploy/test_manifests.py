@@ -11,7 +11,7 @@ import pytest
 from kit.manifests import manifest
 
 from pumice.cli.main import load
-from pumice.families.nvidia_vgpu.mig_catalogue import Catalogue, builtin_geometries
+from pumice.devices.nvidia_vgpu.mig_catalogue import Catalogue, builtin_geometries
 from pumice.model.hardware import preset, preset_names
 from pumice.wire import names
 from pumice.wire.device_config import NvidiaConfig

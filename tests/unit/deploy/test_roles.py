@@ -16,16 +16,16 @@ from typing import Any
 import pytest
 from kit.manifests import manifest
 
-from pumice.apps.controller.daemon import Controller
-from pumice.apps.controller.discovery import Topology
 from pumice.apps.scheduler.informers import Informers
-from pumice.controllers import podgroup
 from pumice.ports.cluster import Resource
 from pumice.wire import kinds, names, volcano
 from pumice.wire.batch import CRON_JOBS, JOB_TEMPLATES
 from pumice.wire.controller_conf import CONFIG_MAP
 from pumice.wire.device_reports import GATHERED_NAMESPACE
 from pumice.wire.without_effect import What, rows
+from pumice_jobs.apps.controller.daemon import Controller
+from pumice_jobs.apps.controller.discovery import Topology
+from pumice_jobs.controllers import podgroup
 
 Right = tuple[str, str, str]
 """API group, resource (with its subresource), verb."""
@@ -48,40 +48,41 @@ def kinds_named_in(function: Callable[..., Any]) -> list[Resource]:
 
 
 MADE_BY_JOBS = (kinds.CONFIGMAPS, kinds.SERVICES, kinds.SECRETS, kinds.NETWORK_POLICIES, kinds.PERSISTENT_VOLUME_CLAIMS)
+REMOVED_BY_JOBS = MADE_BY_JOBS[:-1]
 
 HELD_IN_VARIABLES = {
-    ("apps.service.watches", "watch", "volcano-scheduler"):
+    ("pumice.apps.service.watches", "watch", "volcano-scheduler"):
         kinds_named_in(Informers.watches) + kinds_named_in(Informers.watch_configmap)
         + kinds_named_in(Informers.watch_reports),
-    ("apps.service.watches", "watch", "volcano-controllers"):
+    ("pumice.apps.service.watches", "watch", "volcano-controllers"):
         kinds_named_in(Controller.watches) + kinds_named_in(Topology.watches) + list(podgroup.SCALED_KINDS)
         + [CRON_JOBS, JOB_TEMPLATES]
         + [row.resource for row in rows(What.KIND).values() if row.resource],
-    ("apps.service.watches", "watch", "volcano-device-plugin"): [kinds.NODES, kinds.PODS],
-    ("apps.service.watches", "watch", "volcano-device-plugin-mig"): [kinds.NODES, kinds.PODS],
-    ("apps.service.watches", "watch", "hami-ascend"): [kinds.NODES, kinds.PODS],
-    ("apps.service.watches", "watch", "ascend-mindcluster"): [kinds.NODES, kinds.PODS],
-    ("apps.service.watches", "watch", "volcano-vgpu-monitor"): [kinds.NODES, kinds.PODS],
-    ("apps.controller.bare_pods", "_owner_annotations"): list(podgroup.OWNER_KINDS.values()),
-    ("apps.controller.bare_pods", "_reconcile_owner"): list(podgroup.SCALED_KINDS),
-    ("apps.controller.job_effects", "_ensure"): list(MADE_BY_JOBS),
-    ("apps.controller.job_effects", "_is_there"): [kinds.PODS, volcano.POD_GROUPS],
-    ("apps.controller.job_effects", "_check_owner"): list(MADE_BY_JOBS),
-    ("apps.controller.job_effects", "_remove"): [kind for kind in MADE_BY_JOBS if kind != kinds.PERSISTENT_VOLUME_CLAIMS],
-    ("apps.controller.job_effects", "_follow"): [kinds.CONFIGMAPS],
-    ("apps.controller.job_effects", "_require"): [kinds.PERSISTENT_VOLUME_CLAIMS],
+    ("pumice.apps.service.watches", "watch", "volcano-device-plugin"): [kinds.NODES, kinds.PODS],
+    ("pumice.apps.service.watches", "watch", "volcano-device-plugin-mig"): [kinds.NODES, kinds.PODS],
+    ("pumice.apps.service.watches", "watch", "hami-ascend"): [kinds.NODES, kinds.PODS],
+    ("pumice.apps.service.watches", "watch", "ascend-mindcluster"): [kinds.NODES, kinds.PODS],
+    ("pumice.apps.service.watches", "watch", "volcano-vgpu-monitor"): [kinds.NODES, kinds.PODS],
+    ("pumice_jobs.apps.controller.bare_pods", "_owner_annotations"): list(podgroup.OWNER_KINDS.values()),
+    ("pumice_jobs.apps.controller.bare_pods", "_reconcile_owner"): list(podgroup.SCALED_KINDS),
+    ("pumice_jobs.apps.controller.job_effects", "_ensure"): list(MADE_BY_JOBS),
+    ("pumice_jobs.apps.controller.job_effects", "_is_there"): [kinds.PODS, volcano.POD_GROUPS],
+    ("pumice_jobs.apps.controller.job_effects", "_check_owner"): list(MADE_BY_JOBS),
+    ("pumice_jobs.apps.controller.job_effects", "_remove"): list(REMOVED_BY_JOBS),
+    ("pumice_jobs.apps.controller.job_effects", "_follow"): [kinds.CONFIGMAPS],
+    ("pumice_jobs.apps.controller.job_effects", "_require"): [kinds.PERSISTENT_VOLUME_CLAIMS],
 }  # fmt: skip
 """The kinds behind a call whose first argument is a variable: by module and function, and by account where daemons share it."""
 
 DAEMONS = [
-    ("volcano.yml", "volcano-scheduler", ["apps.scheduler.daemon"]),
-    ("volcano.yml", "volcano-controllers", ["apps.controller.daemon", "apps.controller.commands"]),
-    ("volcano-vgpu-device-plugin.yml", "volcano-device-plugin", ["apps.node.vgpu_plugin"]),
-    ("volcano-vgpu-device-plugin.yml", "volcano-vgpu-monitor", ["apps.monitor.daemon"]),
-    ("volcano-vgpu-device-plugin-mig.yml", "volcano-device-plugin-mig", ["apps.node.vgpu_plugin"]),
-    ("volcano-device-plugin.yml", "volcano-device-plugin", ["apps.node.gpushare_plugin"]),
-    ("ascend-device-plugin.yml", "hami-ascend", ["apps.node.ascend_plugin"]),
-    ("ascend-mindcluster-plugin.yml", "ascend-mindcluster", ["apps.node.mindcluster_plugin"]),
+    ("volcano.yml", "volcano-scheduler", ["pumice.apps.scheduler.daemon"]),
+    ("volcano.yml", "volcano-controllers", ["pumice_jobs.apps.controller.daemon", "pumice_jobs.apps.controller.commands"]),
+    ("volcano-vgpu-device-plugin.yml", "volcano-device-plugin", ["pumice.devices.nvidia_vgpu.plugin.daemon"]),
+    ("volcano-vgpu-device-plugin.yml", "volcano-vgpu-monitor", ["pumice.apps.monitor.daemon"]),
+    ("volcano-vgpu-device-plugin-mig.yml", "volcano-device-plugin-mig", ["pumice.devices.nvidia_vgpu.plugin.daemon"]),
+    ("volcano-device-plugin.yml", "volcano-device-plugin", ["pumice.devices.nvidia_gpushare.plugin.daemon"]),
+    ("ascend-device-plugin.yml", "hami-ascend", ["pumice.devices.ascend_hami.plugin.daemon"]),
+    ("ascend-mindcluster-plugin.yml", "ascend-mindcluster", ["pumice.devices.ascend_mindcluster.plugin.daemon"]),
 ]
 """Manifest, service account, modules."""
 
@@ -89,14 +90,14 @@ DAEMONS = [
 def modules_of(daemons: list[str]) -> list[ModuleType]:
     """The daemons' modules, with all that they import from ``apps``."""
     found: dict[str, ModuleType] = {}
-    waiting = [f"pumice.{name}" for name in daemons]
+    waiting = list(daemons)
     while waiting:
         name = waiting.pop()
         if name not in found:
             found[name] = importlib.import_module(name)
             nodes = ast.walk(ast.parse(inspect.getsource(found[name])))
             imported = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
-            waiting += [module for module in imported if module.startswith("pumice.apps.")]
+            waiting += [module for module in imported if ".apps." in module or ".plugin." in module]
     return list(found.values())
 
 
@@ -128,7 +129,7 @@ def rights_of(module: ModuleType, function: str, call: ast.Call, account: str) -
 def kinds_of(module: ModuleType, function: str, argument: ast.expr, account: str) -> list[Resource]:
     words = ast.unparse(argument).split(".")
     if not words[-1].isupper():
-        called = module.__name__.removeprefix("pumice."), function
+        called = module.__name__, function
         return HELD_IN_VARIABLES[called if called in HELD_IN_VARIABLES else (*called, account)]
     value: object = module
     for word in words:

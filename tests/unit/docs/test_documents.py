@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from pumice.admission.rules import RULES
-from pumice.families.card_policies import POLICIES
+from pumice.devices.card_policies import POLICIES
+from pumice_jobs.admission.rules import RULES
 
 ROOT = Path(__file__).parents[3]
-PACKAGE = ROOT / "src" / "pumice"
+PACKAGE, JOBS = ROOT / "src" / "pumice", ROOT / "src" / "pumice_jobs"
+LABORATORY = ROOT / "lab" / "src" / "pumice_lab"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/*/README.md"), *ROOT.glob("*/README.md")])
 MODULES = {"grpcio": "grpc", "protobuf": "google.protobuf", "pyyaml": "yaml", "nvidia-ml-py": "pynvml", "google-re2": "re2"}
 """Where a dependency's module has another name."""
@@ -27,27 +28,31 @@ ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
 def test_every_room_has_a_row_and_every_row_a_room():
     rows = set(re.findall(r"^\| `([\w/]+)` \|", ARCHITECTURE, re.M))
     rooms = {entry.name for entry in PACKAGE.iterdir() if entry.is_dir() and not entry.name.startswith("_")}
-    native = {f"native/{entry.name}" for entry in (ROOT / "native").iterdir() if (entry / "src").is_dir()}
-    assert rows == rooms | native
+    assert rows == rooms | {JOBS.name, "native/vgpu", "lab", "lab/native"}
 
 
 def test_the_flow_of_imports_is_the_one_that_is_enforced():
     contract = PROJECT["tool"]["importlinter"]["contracts"][0]
-    enforced = [sorted(re.findall(r"pumice\.(\w+)", layer)) for layer in contract["layers"]]
-    (line,) = re.findall(r"^`cli` > .*$", ARCHITECTURE, re.M)
+    enforced = [sorted(re.findall(r"pumice[._](\w+)", layer)) for layer in contract["layers"]]
+    (line,) = re.findall(r"^`lab` > .*$", ARCHITECTURE, re.M)
     assert [sorted(re.findall(r"`(\w+)`", layer)) for layer in line.split(" > ")] == enforced
 
 
 def test_every_dependency_is_used_and_has_its_reason():
     extras = PROJECT["project"]["optional-dependencies"]
-    lines = [*PROJECT["project"]["dependencies"], *extras["kubernetes"], *extras["local"]]
-    named = [name for line in lines if not (name := re.split(r"[<>=]", line)[0]).startswith("pumice[")]
+    lines = [*PROJECT["project"]["dependencies"], *extras["kubernetes"]]
+    named = [re.split(r"[<>=]", line)[0] for line in lines]
     modules = {MODULES.get(n.lower(), n).partition(".")[0] for n in named} | set(COME_ALONG)
-    imported = {word for path in PACKAGE.rglob("*.py") for word in roots(path)}
-    foreign = imported - set(sys.stdlib_module_names) - {"pumice"}
+    imported = {word for package in (PACKAGE, JOBS) for path in package.rglob("*.py") for word in roots(path)}
+    of_laboratory = {word for path in LABORATORY.rglob("*.py") for word in roots(path)}
+    of_laboratory -= {PACKAGE.name, JOBS.name, LABORATORY.name}
+    foreign = imported - set(sys.stdlib_module_names) - {PACKAGE.name, JOBS.name}
     reasons = (ROOT / "docs" / "adr" / "0001-dependencies.md").read_text("utf-8").lower()
     assert (foreign - modules, modules - foreign) == (set(), set()), "imported and not declared; declared and not imported"
     assert [n for n in named if n.lower() not in reasons] == []
+    assert of_laboratory - set(sys.stdlib_module_names) <= modules
+    laboratory = tomllib.loads((ROOT / "lab" / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
+    assert sorted(laboratory) == sorted(lines), "the laboratory brings what it needs, and all that a product without extras lacks"
 
 
 def roots(path: Path) -> set[str]:
@@ -80,7 +85,7 @@ def test_every_file_and_link_that_a_page_names_is_there(page):
     text = page.read_text("utf-8")
     links = [target for target in re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", text) if not (page.parent / target).exists()]
     named = re.findall(r"`((?:[\w.-]+/)+[\w.-]+\.(?:py|md|toml|yaml|yml|json|gz|def|h|c|sh))`", text)
-    homes = (ROOT, PACKAGE, page.parent, page.parent / "src", ROOT / "tests" / "native")
+    homes = (ROOT, PACKAGE, JOBS, LABORATORY, page.parent, page.parent / "src", ROOT / "tests" / "native")
     files = [name for name in named if not any((home / name).exists() for home in homes)]
     assert (links, files) == ([], [])
 

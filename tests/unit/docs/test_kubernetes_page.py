@@ -27,7 +27,7 @@ SHOWN = {
         "test_where_there_are_no_debian_packages_none_is_made": ("On Debian or Ubuntu, without Docker",),
         "test_a_wheel_for_another_kind_of_machine_is_refused": ("It leaves `dist/pumice-image.tar`",),
         "test_who_built_it_and_when_leaves_no_trace": ("It leaves `dist/pumice-image.tar`",),
-        "test_daemons_and_licences_are_in_it_and_the_embedded_cluster_is_not": (
+        "test_daemons_and_licences_are_in_it_and_tests_are_not": (
             "`deploy/image/contents.toml` says what is in it",),
         "test_the_dockerfile_says_what_the_image_is_made_of": ("`deploy/image/Dockerfile` is made of the same list",),
     },
@@ -118,11 +118,11 @@ SHOWN = {
         "test_a_typo_before_the_start_leaves_every_pod_waiting_until_it_is_mended_and_is_told_everywhere": (
             "with none yet the scheduler is unready",),
     },
-    "unit/apps/node/test_vgpu_plugin.py": {
+    "unit/devices/nvidia_vgpu/plugin/test_vgpu_plugin.py": {
         "test_the_device_configmap_is_made_where_it_is_missing_and_left_as_people_wrote_it": (
             "the plugin makes it where it is missing",),
     },
-    "unit/families/lint/test_lint.py": {
+    "unit/devices/lint/test_lint.py": {
         "test_the_command_exits_with_1_on_findings_and_2_on_unreadable_files": ("Check both before applying",),
     },
     "unit/apps/monitor/test_page.py": {

@@ -10,9 +10,10 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 FORBIDDEN = [
-    ("kit", {"tests", "benchmarks"}, "the kit serves both"),
+    ("kit", {"tests", "benchmarks", "lab"}, "the kit serves all"),
     ("benchmarks", {"tests"}, "what both need is in the kit"),
-    ("tests", {"benchmarks"}, "the benchmarks' own tests are in benchmarks/tests"),
+    ("tests", {"benchmarks", "lab"}, "the benchmarks' own tests are in benchmarks/tests, the laboratory's in lab/tests"),
+    ("lab", {"tests", "benchmarks"}, "what both need is in the kit"),
 ]
 
 
@@ -32,9 +33,15 @@ def imported(path: Path) -> list[str]:
     return named + [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
 
 
-def test_unit_tests_are_filed_by_the_room_that_they_test():
-    beside = {"docs", "deploy", "kit"}
+@pytest.mark.parametrize(("unit", "sources"), [("tests/unit", "src"), ("lab/tests/unit", "lab/src")])
+def test_unit_tests_are_filed_by_the_room_that_they_test(unit: str, sources: str) -> None:
+    beside = {"docs", "deploy", "kit", "."}
     """What stands beside the package: its documents, its manifests, and the tests' own kit."""
-    unit, package = ROOT / "tests" / "unit", ROOT / "src" / "pumice"
-    rooms = {file.parent.relative_to(unit) for file in unit.rglob("*.py")}
-    assert [str(room) for room in sorted(rooms) if str(room) not in beside and not (package / room).is_dir()] == []
+    rooms = {file.parent.relative_to(ROOT / unit).as_posix() for file in (ROOT / unit).rglob("*.py")} - beside
+    package = package_of if sources == "src" else "pumice_lab/{}".format
+    assert [room for room in sorted(rooms) if not (ROOT / sources / package(room)).is_dir()] == []
+
+
+def package_of(room: str) -> str:
+    """The folder of the sources that a folder of unit tests is for."""
+    return f"pumice_{room}" if room.partition("/")[0] == "jobs" else f"pumice/{room}"

@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from pumice import machine
+from pumice.adapters.native import vgpu_library
 from pumice.adapters.region import read_region
 from pumice.adapters.region.extension import FILE_BYTES, OFFSET, live_slots, read_extension
 from pumice.adapters.region.writer import create_region, set_limits
 from pumice.local.region_story import gate, idle, stories
-from pumice.machine import machine_of
 from pumice.model.errors import Unavailable
 from pumice.ports.region import BadRegion, DeviceUse, RegionDevice, RegionProcess, RegionSnapshot
+from pumice_lab import machine
+from pumice_lab.machine import machine_of
 
 MIB = 1 << 20
-PACKAGE = Path(machine.__file__).parents[1]
-LIBRARY = PACKAGE / "_native" / "vgpu" / "libvgpu.so"
+LIBRARY = vgpu_library()
 UUID = "GPU-0a0a0a0a-0000-4000-8000-000000000000"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from pumice.families.nvidia_vgpu.mig_catalogue import PUBLISHED
+from pumice.devices.nvidia_vgpu.mig_catalogue import PUBLISHED
 from pumice.model.errors import BadInput
 from pumice.wire.device_config import DeviceConfig, NvidiaConfig
 from pumice.wire.device_config_text import parse_device_config, render_geometries

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[3] / "src" / "pumice"
-ROOMS = ("adapters", "apps", "cli", "controllers", "engine", "families", "local", "metrics", "model", "node", "ports")
-"""The embedded cluster and the emulated machine stand apart: what they say is theirs to know."""
+SOURCES = Path(__file__).parents[3] / "src"
+ROOMS = ("adapters", "apps", "cel", "cli", "devices", "effects", "engine", "local", "metrics", "model", "node", "ports")
+FOLDERS = [f"pumice/{room}" for room in ROOMS] + [f"pumice_jobs/{room}" for room in ("apps", "cli", "controllers", "metrics")]
+"""The laboratory stands apart: what it says is its to know."""
 DOMAINS = r"(?:[\w.-]*\.)?(?:volcano\.sh|nvidia\.com|huawei\.com|kubernetes\.io|k8s\.io|hami\.io|pumice\.io|ascend\.com)"
 VARIABLES = r"(?:CUDA(?!_ERROR)|NVIDIA|LIBCUDA|ASCEND|HAMI|NPU|PUMICE|VOLCANO|GPU)_[A-Z0-9_]+"
 FOREIGN = re.compile(rf"^{DOMAINS}(?:/[\w./-]*)?$|^{VARIABLES}$")
@@ -30,16 +31,16 @@ def strays(source: str) -> Iterator[str]:
             yield node.value
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_a_foreign_string_stands_in_wire_and_nowhere_else(room: str) -> None:
-    found = [f"{path.relative_to(PACKAGE)}: {stray}" for path in sorted((PACKAGE / room).rglob("*.py"))
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_foreign_string_stands_in_wire_and_nowhere_else(folder: str) -> None:
+    found = [f"{path.relative_to(SOURCES)}: {stray}" for path in sorted((SOURCES / folder).rglob("*.py"))
              if "_pb2" not in path.name for stray in strays(path.read_text("utf-8"))]  # fmt: skip
     assert found == []
 
 
 def test_no_foreign_string_stands_twice_in_wire() -> None:
     found: dict[str, list[str]] = {}
-    for path in sorted((PACKAGE / "wire").rglob("*.py")):
+    for path in sorted((SOURCES / "pumice" / "wire").rglob("*.py")):
         for stray in strays(path.read_text("utf-8")):
             found.setdefault(stray, []).append(path.name)
     assert {name: files for name, files in found.items() if len(files) > 1} == {}

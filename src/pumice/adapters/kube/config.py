@@ -20,10 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from pumice.model.errors import BadInput
-from pumice.wire.yaml_text import safe_load
+from pumice.wire.document import read_document
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TOKEN_KEPT = 10.0
@@ -65,11 +63,10 @@ def load_kubeconfig(path: str | os.PathLike[str] = "", context: str = "") -> Acc
     """
     file = Path(path or os.environ.get("KUBECONFIG", "").split(os.pathsep)[0] or Path.home() / ".kube" / "config")
     try:
-        config = safe_load(file.read_text())
+        text = file.read_bytes()
     except OSError as error:
         raise BadInput(f"kubeconfig {file}: {error.strerror}; name another with --kubeconfig") from error
-    except yaml.YAMLError as error:
-        raise BadInput(f"kubeconfig {file}: not YAML: {' '.join(str(error).split())}") from error
+    config = read_document(text, file=f"kubeconfig {file}").value
     if not isinstance(config, dict):
         raise BadInput(f"kubeconfig {file}: expected a mapping with clusters, users and contexts")
     chosen = context or str(config.get("current-context") or "")

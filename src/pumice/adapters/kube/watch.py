@@ -19,6 +19,7 @@ import aiohttp
 import msgspec
 
 from pumice.adapters.kube.decoder import Form, Meta, Page, decode_status, form_of
+from pumice.effects.backoff import Backoff
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, WatchEvent
 
@@ -29,7 +30,7 @@ TURN = 100  # objects told before others on the loop, the next page among them, 
 GONE_AT_LEAST = 5000
 WATCH_SECONDS = 290  # the server ends a watch after this long; we resume
 SHORT_WATCH_SECONDS = 1.0
-BACKOFF_FIRST, BACKOFF_LAST = 0.05, 5.0
+BACKOFF = Backoff(0.05, 5.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +92,13 @@ async def list_and_watch(client: Transport, path: str, selectors: Mapping[str, s
                 for event in told.watched(*line):
                     yield event
             if clock.monotonic() - began < SHORT_WATCH_SECONDS:  # do not flood a server that ends watches at once
-                await clock.sleep(BACKOFF_FIRST * (1 + dice.random()))
+                await clock.sleep(BACKOFF.first * (1 + dice.random()))
         except _Expired:
             log.info("relisting path=%s", path)
             version = ""
             failures += 1
             if failures > 1:  # a server that forgets every version at once must not be listed in a circle
-                await clock.sleep(_backoff(failures, dice))
+                await clock.sleep(BACKOFF.pause(failures, dice))
         except ApiError as error:
             if error.code == 404:
                 for event in told.all_gone():
@@ -105,7 +106,7 @@ async def list_and_watch(client: Transport, path: str, selectors: Mapping[str, s
             if error.code == 404 or (error.code in (401, 403, 405) and not synced):
                 raise
             failures += 1
-            wait = max(_backoff(failures, dice), error.retry_after)
+            wait = BACKOFF.pause(failures, dice, least=error.retry_after)
             rarely = logging.DEBUG if failures & (failures - 1) else logging.WARNING  # an hour's outage is 11 lines, not 1,000
             log.log(rarely, "watch interrupted path=%s times=%d cause=%s retry_in=%.2fs", path, failures, error, wait)
             await clock.sleep(wait)
@@ -167,10 +168,6 @@ class _Told:
             yield WatchEvent(type_, raw, obj)  # type: ignore[arg-type]
         elif type_ == "BOOKMARK":
             yield WatchEvent("BOOKMARK", raw, obj)
-
-
-def _backoff(failures: int, dice: random.Random) -> float:
-    return min(BACKOFF_LAST, BACKOFF_FIRST * 2.0 ** min(failures, 10)) * (0.5 + dice.random())
 
 
 def _gone(key: str, told: str) -> WatchEvent:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from pumice.node.vgpu.doctor import Runtime
+from pumice.devices.nvidia_vgpu.node.doctor import Runtime
 
 DOCKER: Final = Path("etc/docker/daemon.json")
 CONTAINERD: Final = (Path("etc/containerd/config.toml"), Path("etc/containerd/conf.d"))

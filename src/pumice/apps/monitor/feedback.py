@@ -18,10 +18,10 @@ from pumice.adapters.region.reader import header_of
 from pumice.adapters.region.writer import write_feedback, write_pulse
 from pumice.apps.monitor.reader import NodeReader, Seat, Snapshot
 from pumice.apps.service.own_node import OwnNode
+from pumice.devices.nvidia_vgpu.node.grants import goes_first
 from pumice.model.errors import Unavailable
 from pumice.node.accounts import Key
 from pumice.node.feedback import Tenant, feedback
-from pumice.node.vgpu.grants import goes_first
 from pumice.ports.clock import Clock
 from pumice.ports.region import BadRegion
 

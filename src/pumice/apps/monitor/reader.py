@@ -14,10 +14,10 @@ from pumice.adapters.region.claims import ClaimsReader
 from pumice.adapters.region.pages import held_by_mps, region_named
 from pumice.apps.service.own_node import OwnNode
 from pumice.apps.service.worker import Worker
+from pumice.devices.nvidia_vgpu.node.grants import granted
 from pumice.model.amount import MIB
 from pumice.node.accounts import Key
 from pumice.node.pods import Container, NodePod
-from pumice.node.vgpu.grants import granted
 from pumice.ports.region import BadRegion, RegionClaims
 from pumice.wire import names
 from pumice.wire.device_config import NvidiaConfig

@@ -8,11 +8,11 @@ from types import MappingProxyType
 from pumice.apps.monitor.accounts import suspects
 from pumice.apps.monitor.driver import Look
 from pumice.apps.monitor.reader import Seat, Snapshot
+from pumice.devices.nvidia_vgpu.node.inventory import type_of
+from pumice.devices.nvidia_vgpu.node.slots import place_of
 from pumice.metrics.monitor import CardView, ContainerView, MonitorView, Trouble, UnaccountedView
 from pumice.node.accounts import Key, Unaccounted
 from pumice.node.pods import NodePod
-from pumice.node.vgpu.inventory import type_of
-from pumice.node.vgpu.slots import place_of
 from pumice.ports.cards import InstanceReading
 from pumice.ports.region import DeviceUse
 from pumice.ports.slices import Place

@@ -7,7 +7,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from pumice.adapters.region.npu_share import read_npu_share
-from pumice.apps.node.npu_slices import short_id
 from pumice.apps.service.own_node import OwnNode
 from pumice.apps.service.worker import once
 from pumice.metrics.npu import Holder, SliceView, SoftView, npu_families
@@ -16,6 +15,9 @@ from pumice.node.pods import NodePod
 from pumice.ports.cards import CardReading, Cards
 from pumice.ports.vnpus import NpuRefused, Vnpus
 from pumice.wire.ascend_hami import parse_runtime, runtime_key
+
+SHORT_ID = 12
+"""Hexadecimal digits of a container's id that the driver knows it by (spec ascend, appendix B)."""
 
 
 async def npu_page(cards: Cards, vnpus: Vnpus, hook: Path, word: str, own: OwnNode) -> list[Family]:
@@ -57,3 +59,9 @@ def _softs(readings: Iterable[CardReading], hook: Path, word: str, pods: Iterabl
                 if share and card.uuid in by_uuid and position < len(share.used):
                     holder = Holder(pod.metadata.namespace, pod.metadata.name, container.name)
                     yield SoftView(holder, by_uuid[card.uuid], position, share.limit, share.used[position])
+
+
+def short_id(container: str) -> int:
+    """What the driver knows a container by, of an id as the kubelet tells it (``containerd://…``); 0 where it is none."""
+    digits = container.rpartition("/")[2][:SHORT_ID]
+    return int(digits, 16) if len(digits) == SHORT_ID and set(digits) <= set("0123456789abcdef") else 0

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from pumice.apps.service.own_node import OwnNode
+from pumice.effects.backoff import Backoff
 from pumice.node.effects import Effect, EndPod, InstallFile, MakeDirectory, PatchNode, PatchPod, PatchStatus, Tell
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError
@@ -22,6 +23,8 @@ log = logging.getLogger("pumice.node")
 T = TypeVar("T")
 ANSWER = 4.0
 """Seconds for which the API server's answer is waited for while the kubelet waits for ours: it admits no other pod meanwhile."""
+TRIES, AGAIN = 5, Backoff(0.25, 2.0)
+"""Of a write whose refusal may pass."""
 _PASSING = {0, 408, 429, 500, 502, 503, 504}
 
 
@@ -79,18 +82,16 @@ async def answered(call: Awaitable[T], seconds: float | None = ANSWER) -> T:
         raise ApiError(0, "Timeout", f"the API server has not answered for {seconds} s") from error
 
 
-async def persist(
-    act: Callable[[], Awaitable[None]], clock: Clock, tries: int = 5, pause: float = 0.25
-) -> ApiError | None:
+async def persist(act: Callable[[], Awaitable[None]], clock: Clock) -> ApiError | None:
     """Try again while the refusal may pass, after pauses that grow: for four seconds, unless the server asks for other ones, or
     does not answer at all. The last refusal, or None when it was done."""
     began = clock.monotonic()
-    for attempt in range(tries):
+    for attempt in range(TRIES):
         try:
             await answered(act())
             return None
         except ApiError as error:
-            if error.code not in _PASSING or attempt == tries - 1 or clock.monotonic() - began >= 2 * ANSWER:
+            if error.code not in _PASSING or attempt == TRIES - 1 or clock.monotonic() - began >= 2 * ANSWER:
                 return error
-            await clock.sleep(min(error.retry_after or pause * 2**attempt, 2.0))
+            await clock.sleep(min(error.retry_after or AGAIN.pause(attempt), AGAIN.longest))
     return None

@@ -20,6 +20,7 @@ import msgspec
 from pumice.apps.scheduler.node_locks import NodeLocks
 from pumice.apps.scheduler.volume_wait import POD_WENT, VolumeWait
 from pumice.apps.service.lease import without_election
+from pumice.effects.backoff import Backoff
 from pumice.engine.effects import Bind
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json
@@ -32,8 +33,9 @@ GANG_PATIENCE = 5.0
 COUNTED_SILENCE = 1.0
 """Of a Binding that is not answered by an API server that answers otherwise, so many seconds count at most: the server may have
 been away for the rest of them."""
-LONGEST_PAUSE = 5.0
-"""Seconds between two looks at a pod of which nobody knows whether it is bound."""
+BIND_AGAIN = Backoff(0.1, 1.0)
+LOOK_AGAIN = Backoff(0.1, 5.0)
+"""At a pod of which nobody knows whether it is bound."""
 UNTIL_ALLOWED = 0.5
 CAUTIOUS = frozenset({0, 401, 404, 408, 409, 410, 429, 500, 502, 503, 504})
 """Answers after which the pod is looked at: it may be bound, or still there, in spite of them. Others are refusals for good."""
@@ -148,7 +150,7 @@ class Binder:
     async def _bind(self, effect: Bind) -> tuple[Outcome, str]:
         """Send it; a gang's again and again until its patience ends."""
         assert self._room is not None
-        spent, pause = 0.0, 0.1
+        spent, tries = 0.0, 0
         while True:
             async with self._room:
                 while not await self.allowed():
@@ -158,11 +160,11 @@ class Binder:
                 began = self.clock.monotonic()
                 answer = await self._once(effect)
                 self.took("Bind", self.clock.monotonic() - began)
-            spent += answer.spent + pause
+            spent += answer.spent + BIND_AGAIN.pause(tries)
             if answer.final or not effect.gang or spent > GANG_PATIENCE:
                 return answer.outcome, answer.error
-            await self.clock.sleep(pause * (0.5 + self.dice.random()))
-            pause = min(pause * 2, 1.0)
+            await self.clock.sleep(BIND_AGAIN.pause(tries, self.dice))
+            tries += 1
 
     async def _once(self, effect: Bind) -> Answer:
         began = self.clock.monotonic()
@@ -204,15 +206,15 @@ class Binder:
 
     async def find(self, namespace: str, name: str) -> Json | None:
         """The pod as the API server holds it, None when it holds none. Asked for until there is an answer."""
-        pause = 0.1
+        tries = 0
         while True:
             try:
                 return await self.cluster.get(PODS, name, namespace)
             except ApiError as error:
                 if error.code == 404:
                     return None
-                await self.clock.sleep(pause * (0.5 + self.dice.random()))
-                pause = min(pause * 2, LONGEST_PAUSE)
+                await self.clock.sleep(LOOK_AGAIN.pause(tries, self.dice))
+                tries += 1
 
 
 def binding_body(effect: Bind) -> bytes:

@@ -18,10 +18,10 @@ from typing import Any
 from pumice.apps.scheduler.informers import REPORTS, Informers
 from pumice.apps.scheduler.last_good import LastGood
 from pumice.apps.service.tasks import run_until
+from pumice.devices.protocol import ReportSource
+from pumice.devices.registry import remarks_on
 from pumice.engine.effects import Effect, Event
 from pumice.engine.engine import Engine
-from pumice.families.protocol import ReportSource
-from pumice.families.registry import remarks_on
 from pumice.model.errors import BadInput
 from pumice.wire.device_config import DeviceConfig
 from pumice.wire.device_config_text import parse_device_config

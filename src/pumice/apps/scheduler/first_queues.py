@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from pumice.effects.backoff import Backoff
 from pumice.engine.state.groups import Groups
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
@@ -17,8 +18,7 @@ from pumice.wire.volcano import Queue, default_queue
 
 log = logging.getLogger("pumice.scheduler")
 
-QUEUE_RETRY = 30.0
-"""Longest pause between two attempts, in seconds."""
+AGAIN = Backoff(1.0, 30.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +52,12 @@ class FirstQueues:
 
     async def make_later(self, refused: dict[str, str]) -> None:
         """Until the queues are there, however long that takes."""
-        times, pause = 0, 1.0
+        times = 0
         while refused:
+            pause = AGAIN.pause(times)
             times += 1
             rarely = logging.DEBUG if times & (times - 1) else logging.WARNING
             for name, cause in refused.items():
                 log.log(rarely, "cannot create queue=%s times=%d cause=%s retry_in=%.0fs", name, times, cause, pause)
             await self.clock.sleep(pause)
-            pause = min(pause * 2, QUEUE_RETRY)
             refused = await self.ensure()

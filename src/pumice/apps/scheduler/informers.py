@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from pumice.apps.service.watches import Handler, Watcher, object_of
+from pumice.devices.protocol import ReportSource
 from pumice.engine.engine import Engine
 from pumice.engine.state.jobs import Task
-from pumice.families.protocol import ReportSource
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster, Json, Resource, WatchEvent
 from pumice.wire import kinds, volcano

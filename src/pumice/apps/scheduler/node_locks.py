@@ -13,6 +13,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from random import Random
 
+from pumice.effects.backoff import Backoff
 from pumice.engine.effects import Bind
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
@@ -21,6 +22,7 @@ from pumice.wire.node_lock import OWNED, LockView, may_release, may_take, refusa
 
 log = logging.getLogger("pumice.scheduler.lock")
 
+AGAIN = Backoff(0.05, 2.0)
 PATIENCE = 60.0
 """Seconds for which a Binding waits for a lock that somebody else holds."""
 
@@ -49,7 +51,7 @@ class NodeLocks:
         key = effect.lock
         if not key:
             return None, ""
-        deadline, pause = self.clock.monotonic() + PATIENCE, 0.05
+        deadline, tries = self.clock.monotonic() + PATIENCE, 0
         async with self._turns[effect.node]:  # ours wait in line, not against each other
             while True:
                 try:
@@ -60,11 +62,11 @@ class NodeLocks:
                     lock = None
                 if lock is not None:
                     return lock, ""
-                if self.clock.monotonic() + pause > deadline:
+                if self.clock.monotonic() + AGAIN.pause(tries) > deadline:
                     who = f"{effect.namespace}/{effect.name}"
                     return None, f"node {effect.node} locked for {who} {key} lockname {refusal(effect.node)}"
-                await self.clock.sleep(pause * (0.5 + self.dice.random()))
-                pause = min(pause * 2, 2.0)
+                await self.clock.sleep(AGAIN.pause(tries, self.dice))
+                tries += 1
 
     async def release(self, lock: Lock) -> None:
         """Give it back, if it is still the one that we wrote."""

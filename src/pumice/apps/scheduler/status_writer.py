@@ -14,6 +14,7 @@ from pumice.apps.scheduler.event_rate import EventRate
 from pumice.apps.scheduler.status_requests import StatusRequests
 from pumice.apps.service.lease import without_election
 from pumice.apps.service.tasks import Bell
+from pumice.effects.backoff import Backoff
 from pumice.engine.effects import (
     Effect,
     Event,
@@ -31,7 +32,7 @@ from pumice.wire.volcano import COMPLETED, INQUEUE, RUNNING
 
 log = logging.getLogger("pumice.scheduler.status")
 
-ATTEMPTS = 6
+ATTEMPTS, AGAIN = 6, Backoff(0.1, 6.4)
 OVERTAKEN = 2.0
 """Seconds for which a Binding waits at most for a condition of its pod that is on its way."""
 REFUSED = frozenset({400, 403, 405, 422})
@@ -277,8 +278,7 @@ class StatusWriter:
                     return
                 if self._waits(key):
                     return  # a newer value is waiting
-                pause = 0.1 * 2 ** min(attempt, ATTEMPTS) * (0.5 + self.dice.random())
-                await self.clock.sleep(max(pause, error.retry_after))
+                await self.clock.sleep(AGAIN.pause(attempt, self.dice, least=error.retry_after))
                 attempt += 1
         if self._writing[key]:
             log.warning("given up after %d attempts: %s", ATTEMPTS, effect)

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from pumice.effects.backoff import Backoff
 from pumice.engine.effects import Bind
 from pumice.engine.state.state import State
 from pumice.engine.state.volumes import BY_CONTROLLER, SELECTED_NODE
@@ -22,7 +23,7 @@ log = logging.getLogger("pumice.scheduler.bind")
 
 POD_WENT = "the pod went while its volumes were waited for"
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
+LOOK_AGAIN = Backoff(0.05, 1.0)
 """Seconds between two looks at what the watch has shown of the claims."""
 
 
@@ -88,7 +89,7 @@ class VolumeWait:
         except ApiError as error:
             return f"its volumes could not be asked for: {error.message}"
         limit = self.limit()
-        deadline, pause = self.clock.monotonic() + limit, FIRST_PAUSE
+        deadline, looks = self.clock.monotonic() + limit, 0
         named: set[str] = set()
         while True:
             bound, trouble = self._look(effect, named)
@@ -96,8 +97,8 @@ class VolumeWait:
                 return trouble
             if self.clock.monotonic() >= deadline:
                 return f"its volumes were not there within {limit:g} s"
-            await self.clock.sleep(pause)
-            pause = min(pause * 2, LONGEST_PAUSE)
+            await self.clock.sleep(LOOK_AGAIN.pause(looks))
+            looks += 1
 
     async def _ask(self, effect: Bind, claim: str, volume: str) -> None:
         """Name the node on the claim, so that its volume is made there, or the claim on the volume that was chosen. The volume

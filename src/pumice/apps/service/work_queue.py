@@ -12,12 +12,13 @@ from math import inf
 from random import Random
 
 from pumice.apps.service.tasks import Bell, first
+from pumice.effects.backoff import Backoff
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError
 
 log = logging.getLogger("pumice.controller")
 
-RETRY_FIRST, RETRY_LAST = 0.05, 30.0
+AGAIN = Backoff(0.05, 30.0)
 BESIDE = 4
 """So few must be at work for what may be put off to be done: the others wait for the same API server."""
 TICK = 0.02
@@ -145,6 +146,6 @@ class WorkQueue:
         return next((i for i in self._todo if i not in self._busy), None)
 
     def _again(self, item: Key, failures: int, cause: str, least: float) -> None:
-        pause = max(least, min(RETRY_LAST, RETRY_FIRST * 2.0 ** min(failures, 12)) * (0.5 + self.dice.random()))
+        pause = AGAIN.pause(failures, self.dice, least=least)
         log.warning("retrying %s %s in %.2fs: %s", *item, pause, cause)
         self.add_later(*item, pause, failures + 1)

@@ -6,8 +6,8 @@ from pumice.engine import effects
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.statement import Evict, Place, Promise, Statement, Step
 from pumice.engine.state.jobs import Job
-from pumice.engine.state.statuses import Status
-from pumice.engine.state.volume_options import volumes_for
+from pumice.engine.state.tasks import Status
+from pumice.engine.state.volumes import volumes_for
 from pumice.wire.names import GROUP_NAME
 from pumice.wire.volcano import MADE_FOR_PODS
 

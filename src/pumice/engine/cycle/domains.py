@@ -17,19 +17,19 @@ from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.statement import Place, Statement
 from pumice.engine.cycle.trust import affordable
 from pumice.engine.cycle.trying import CHUNK, Outcome
-from pumice.engine.state.domains import Domain, Tree
-from pumice.engine.state.jobs import Job, Task
-from pumice.engine.state.reason import by_nodes
-from pumice.engine.state.statuses import READY_STATUSES, Status
-from pumice.engine.state.topologies import (
+from pumice.engine.state.domains import (
     HELD,
+    Domain,
     GroupKey,
+    Tree,
     bound_together,
     group_of,
     highest_tier,
     policies_of,
     topology_of,
 )
+from pumice.engine.state.jobs import Job, Task
+from pumice.engine.state.tasks import READY_STATUSES, Status, by_nodes
 from pumice.wire.topology import NetworkTopology, SubGroupPolicy
 
 Trial = Callable[[Domain], bool]

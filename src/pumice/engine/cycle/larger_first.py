@@ -14,7 +14,7 @@ from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.statement import Mark, Statement
 from pumice.engine.state.jobs import Job, Task
 from pumice.engine.state.nodes import Rows
-from pumice.engine.state.statuses import Status
+from pumice.engine.state.tasks import Status
 
 MOST = 64
 """Pods of a gang that is tried in two orders; a larger one would take a whole cycle."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.effects import OpenGate
 from pumice.engine.state.jobs import Job, Task
-from pumice.engine.state.reason import by_queue
 from pumice.engine.state.resources import Vector
+from pumice.engine.state.tasks import by_queue
 
 
 def open_gates(cycle: Cycle, job: Job, *, beyond: bool = False) -> None:

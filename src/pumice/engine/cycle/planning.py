@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pumice.devices.protocol import Planned, Planner
+from pumice.devices.settings import FULLEST, NONE
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.price import price_of
 from pumice.engine.cycle.statement import Place
@@ -19,8 +21,6 @@ from pumice.engine.placing.evaluation import Choice
 from pumice.engine.state.jobs import Job, QueueState, Task
 from pumice.engine.state.line import Line
 from pumice.engine.state.nodes import Rows
-from pumice.families.protocol import Planned, Planner
-from pumice.families.settings import FULLEST, NONE
 
 MOST = 16
 """Single pods that are laid out together: they are played twice."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from pumice.engine.cycle.cycle import RETRY, Cycle
 from pumice.engine.state.jobs import Job, QueueState
-from pumice.engine.state.reason import Reason, by_gang, by_queue
+from pumice.engine.state.tasks import Reason, by_gang, by_queue
 
 
 def queues(cycle: Cycle) -> list[QueueState]:

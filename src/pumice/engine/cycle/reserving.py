@@ -20,11 +20,11 @@ from pumice.engine.cycle.statement import Statement
 from pumice.engine.effects import Event
 from pumice.engine.plugins.gang_reservation import GangReservation
 from pumice.engine.state.classes import PodClass
+from pumice.engine.state.domains import policies_of
 from pumice.engine.state.jobs import Job, QueueState, Task
 from pumice.engine.state.nodes import Rows
-from pumice.engine.state.reservations import Reservation
-from pumice.engine.state.statuses import Status
-from pumice.engine.state.topologies import policies_of
+from pumice.engine.state.nominations import Reservation
+from pumice.engine.state.tasks import Status
 from pumice.wire import reservation as words
 from pumice.wire.volcano import SCHEDULING_API, PodGroupCondition
 

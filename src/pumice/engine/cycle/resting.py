@@ -5,8 +5,8 @@ from __future__ import annotations
 from pumice.engine.cycle.cycle import RETRY, Cycle
 from pumice.engine.cycle.queueing import queues
 from pumice.engine.cycle.statement import Place, Step
+from pumice.engine.state.domains import bound_together
 from pumice.engine.state.jobs import Job
-from pumice.engine.state.topologies import bound_together
 from pumice.engine.state.waiting import never
 from pumice.wire.volcano import INQUEUE
 

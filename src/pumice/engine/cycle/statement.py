@@ -15,11 +15,11 @@ from msgspec import Struct
 
 from pumice.engine.framework import Framework
 from pumice.engine.placing.evaluation import Choice
-from pumice.engine.state.holdings import Holding, Receipt
 from pumice.engine.state.jobs import Task
+from pumice.engine.state.ledger import Holding, Receipt
 from pumice.engine.state.resources import Vector
 from pumice.engine.state.state import State
-from pumice.engine.state.statuses import Status
+from pumice.engine.state.tasks import Status
 
 Mark = NewType("Mark", int)
 START = Mark(0)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.effects import Effect, Event, Evict, GroupStatus, HyperNodeStatus, PodCondition, QueueAllocated
 from pumice.engine.state.jobs import DONE_STATUSES, SCHEDULED_STATUSES, Job, Status
-from pumice.engine.state.reason import by_nodes
 from pumice.engine.state.resources import render
+from pumice.engine.state.tasks import by_nodes
 from pumice.engine.state.waiting import Waiting, never, pod_word
 from pumice.wire.topology import TOPOLOGY_API
 from pumice.wire.volcano import (

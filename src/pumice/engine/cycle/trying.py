@@ -13,9 +13,8 @@ from pumice.engine.cycle.trust import affordable
 from pumice.engine.cycle.unplaced import refused
 from pumice.engine.state.jobs import Job, Task
 from pumice.engine.state.nodes import Rows
-from pumice.engine.state.reason import by_nodes, by_queue
 from pumice.engine.state.resources import Vector
-from pumice.engine.state.statuses import Status
+from pumice.engine.state.tasks import Status, by_nodes, by_queue
 
 CHUNK = 64
 """Pods of one ready job that are placed before the orders are looked at again (spec 10.2 allows several per pass)."""

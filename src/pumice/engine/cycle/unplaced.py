@@ -5,8 +5,7 @@ from __future__ import annotations
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.placing.among import Among
 from pumice.engine.state.jobs import Task
-from pumice.engine.state.reason import by_nodes
-from pumice.engine.state.statuses import Status
+from pumice.engine.state.tasks import Status, by_nodes
 
 
 def refused(cycle: Cycle, task: Task, *, amid_gang: bool = False, among: Among | None = None) -> None:

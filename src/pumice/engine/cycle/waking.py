@@ -7,7 +7,7 @@ from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.queueing import admit, queues
 from pumice.engine.cycle.room.redeeming import redeem
 from pumice.engine.effects import Event
-from pumice.engine.state.statuses import Status
+from pumice.engine.state.tasks import Status
 from pumice.wire.volcano import SCHEDULING_API
 
 

@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from pumice.devices.explain import changes
+from pumice.devices.offers import Change
 from pumice.engine.effects import Bind
 from pumice.engine.engine import Engine
 from pumice.engine.explaining.payer import Payer
 from pumice.engine.explaining.what_if import EngineWhatIf
 from pumice.engine.placing.among import among
 from pumice.engine.state.classes import PodClass
-from pumice.engine.state.holdings import Hold, Holding
-from pumice.engine.state.statuses import Status
+from pumice.engine.state.ledger import Hold, Holding
+from pumice.engine.state.tasks import Status
 from pumice.engine.state.waiting import Waiting
-from pumice.families.explain import changes
-from pumice.families.offers import Change
 from pumice.model.cards import Grant
 from pumice.model.refusal import CardMisfit, Misfit, Refusal
 from pumice.wire import names

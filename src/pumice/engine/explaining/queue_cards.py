@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from pumice.devices.protocol import Ask, NodeCards
 from pumice.engine.state.device_table import NodeDevices
 from pumice.engine.state.jobs import ALLOCATED_STATUSES, QueueState, Status, Task
 from pumice.engine.state.state import State
-from pumice.families.protocol import Ask, NodeCards
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pumice.engine.engine import Engine
 from pumice.engine.state.jobs import Job
-from pumice.engine.state.reason import Cause
+from pumice.engine.state.tasks import Cause
 from pumice.engine.state.waiting import Waiting
 
 

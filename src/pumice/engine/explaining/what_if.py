@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from pumice.devices.offers import Holder
 from pumice.engine.cycle.statement import Statement
 from pumice.engine.engine import Engine
 from pumice.engine.explaining.payer import Payer
 from pumice.engine.placing.among import Among
 from pumice.engine.placing.evaluation import Choice
 from pumice.engine.plugins.taints import tolerates
-from pumice.families.offers import Holder
 from pumice.model.refusal import Misfit
 from pumice.wire.objects import Pod, Taint
 

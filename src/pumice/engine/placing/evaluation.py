@@ -13,6 +13,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from pumice.devices.protocol import Ask, Fit
 from pumice.engine.framework import Framework
 from pumice.engine.plugins.contract import Part, Scorer
 from pumice.engine.state.cards import DeviceTable
@@ -20,7 +21,6 @@ from pumice.engine.state.classes import PodClass
 from pumice.engine.state.ledger import Amounts
 from pumice.engine.state.nodes import Rows
 from pumice.engine.state.state import State
-from pumice.families.protocol import Ask, Fit
 from pumice.model.cards import Grant
 from pumice.model.refusal import Misfit
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.engine.state.holdings import Hold
 from pumice.engine.state.jobs import QueueState, Task
+from pumice.engine.state.ledger import Hold
 from pumice.engine.state.resources import PODS
 from pumice.engine.state.state import State
 

@@ -24,8 +24,8 @@ from pumice.engine.placing.occupants import Occupants
 from pumice.engine.placing.reasons import Why, why_not
 from pumice.engine.plugins.contract import Part
 from pumice.engine.state.classes import PodClass
-from pumice.engine.state.holdings import LEAVING
 from pumice.engine.state.jobs import Job
+from pumice.engine.state.ledger import LEAVING
 from pumice.engine.state.nodes import Rows
 from pumice.engine.state.state import State
 from pumice.model.cards import Grant

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.devices.protocol import Ask, Fit
 from pumice.engine.framework import Framework
 from pumice.engine.plugins.contract import Verdict
 from pumice.engine.state.classes import PodClass
 from pumice.engine.state.nodes import Rows
 from pumice.engine.state.resources import amount_text, unit
 from pumice.engine.state.state import State
-from pumice.families.protocol import Ask, Fit
 from pumice.model.refusal import Misfit, Short
 
 Exact = Callable[[Ask, str], Fit | Misfit]

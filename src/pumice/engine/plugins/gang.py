@@ -18,8 +18,8 @@ from pumice.engine.plugins.contract import (
     SparesFromReclaim,
     VotesToWait,
 )
+from pumice.engine.state.domains import PROMISED, VALID, enough_groups
 from pumice.engine.state.jobs import READY_STATUSES, Job, Status, Task
-from pumice.engine.state.topologies import PROMISED, VALID, enough_groups
 
 
 class Gang(OrdersJobs, ChecksJobs, SaysReady, VotesToWait, SaysStarving, SparesFromPreempt, SparesFromReclaim):

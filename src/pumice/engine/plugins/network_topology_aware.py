@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 
 from pumice.engine.plugins.contract import LeansTasks, ScoresDomains
 from pumice.engine.state.classes import PodClass
-from pumice.engine.state.domains import Domain, Level, Tree
+from pumice.engine.state.domains import HELD, Domain, Level, Tree, topology_of
 from pumice.engine.state.jobs import Job, Task
 from pumice.engine.state.resources import CPU, MEMORY, Vector, add
 from pumice.engine.state.state import State
-from pumice.engine.state.topologies import HELD, topology_of
 from pumice.wire.scheduler_conf import Arguments
 
 Floats = NDArray[np.float64]

@@ -6,8 +6,8 @@ import numpy as np
 
 from pumice.engine.plugins.contract import PERMIT, REJECT, Session, VotesToStart
 from pumice.engine.state.jobs import Job
-from pumice.engine.state.reason import by_queue
 from pumice.engine.state.resources import Vector, add, lacking
+from pumice.engine.state.tasks import by_queue
 from pumice.wire.scheduler_conf import Arguments
 
 

@@ -29,7 +29,6 @@ from pumice.engine.plugins.reclaiming import admitted, spared
 from pumice.engine.plugins.shares import Shares
 from pumice.engine.state.jobs import Job, QueueState, Task
 from pumice.engine.state.queue_tree import together
-from pumice.engine.state.reason import by_queue
 from pumice.engine.state.resources import (
     PODS,
     Vector,
@@ -40,6 +39,7 @@ from pumice.engine.state.resources import (
     raise_to,
     subtract,
 )
+from pumice.engine.state.tasks import by_queue
 from pumice.wire.scheduler_conf import Arguments
 
 WAITERS_ASKED = 300

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from pumice.devices.protocol import Family
 from pumice.engine.plugins.binpack import Binpack
 from pumice.engine.plugins.capability import Capability
 from pumice.engine.plugins.capacity import Capacity
@@ -28,7 +29,6 @@ from pumice.engine.plugins.sla import Sla
 from pumice.engine.plugins.task_topology import TaskTopology
 from pumice.engine.plugins.tdm import Tdm
 from pumice.engine.plugins.unserved import Unserved
-from pumice.families.protocol import Family
 from pumice.wire.device_config import DeviceConfig
 from pumice.wire.scheduler_conf import PluginConf, SchedulerConf
 

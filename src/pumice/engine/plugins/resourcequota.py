@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from pumice.engine.plugins.contract import ABSTAIN, PERMIT, REJECT, Session, VotesToStart
 from pumice.engine.state.jobs import Job
-from pumice.engine.state.reason import by_queue
 from pumice.engine.state.resources import PODS, Vector, add, exceeded, render
 from pumice.engine.state.state import State
+from pumice.engine.state.tasks import by_queue
 from pumice.wire.scheduler_conf import Arguments
 from pumice.wire.volcano import INQUEUE
 

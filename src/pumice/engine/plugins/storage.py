@@ -13,8 +13,7 @@ from pumice.engine.plugins.contract import Verdict
 from pumice.engine.state.classes import PodClass
 from pumice.engine.state.selectors import Requirement
 from pumice.engine.state.state import State
-from pumice.engine.state.volume_options import VolumeOptions
-from pumice.engine.state.volumes import ZONE_LABELS, Claim
+from pumice.engine.state.volumes import ZONE_LABELS, Claim, VolumeOptions
 
 Mask = NDArray[np.bool_]
 Take = Callable[[Mask], Mask]

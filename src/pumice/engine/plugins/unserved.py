@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.devices.unowned import shared_by_register
 from pumice.engine.plugins.contract import Filters, Part, Session, Verdict
 from pumice.engine.state.classes import PodClass
 from pumice.engine.state.nodes import Rows
 from pumice.engine.state.state import State
-from pumice.families.unowned import shared_by_register
 from pumice.wire.device_config import DeviceConfig
 from pumice.wire.scheduler_conf import Arguments
 

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from pumice.engine.state.classes import PodClass
 from pumice.engine.state.state import State
-from pumice.engine.state.volume_options import VolumeOptions
-from pumice.engine.state.volumes import Claim
+from pumice.engine.state.volumes import Claim, VolumeOptions
 from pumice.wire.scheduler_conf import Arguments
 
 WEIGHT: Final = "volumebinding.weight"

@@ -1,30 +1,222 @@
-"""What placed pods hold, and of which nodes: the ledger brought in line with what the API server shows."""
+"""Nodes, and what the pods placed there hold: the ledger brought in line with what the API server shows.
+
+What pods' objects say of their cards is cached, because cards may be registered late and device types may change. What
+ConfigMaps of others say of a node is read as if the node said it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from sys import intern
 
-from pumice.engine.state.agenda import Agenda
-from pumice.engine.state.assignment_cache import AssignmentCache
+from pumice.devices.protocol import NO_MARKS, Family
 from pumice.engine.state.bearers import Bearers
-from pumice.engine.state.charges import Charges
 from pumice.engine.state.classes import Classes, Kind
-from pumice.engine.state.holdings import GOING, Hold, Holding
 from pumice.engine.state.jobs import Task
-from pumice.engine.state.ledger import Ledger
+from pumice.engine.state.ledger import GOING, Hold, Holding, Ledger
 from pumice.engine.state.nodes import node_bytes
-from pumice.engine.state.promises import Promises
-from pumice.engine.state.reports import Reports
-from pumice.engine.state.statuses import DONE_STATUSES, Status
-from pumice.families.protocol import NO_MARKS, Family
+from pumice.engine.state.nominations import Promises
+from pumice.engine.state.queues import Charges
+from pumice.engine.state.scheduling_queue import Agenda
+from pumice.engine.state.tasks import DONE_STATUSES, Status
+from pumice.engine.state.terms import Features
 from pumice.model.cards import Grant
 from pumice.model.refusal import Refusal
-from pumice.wire import names
-from pumice.wire.device_reports import Reported
-from pumice.wire.objects import Node, Pod
+from pumice.wire import kubernetes, names
+from pumice.wire.device_reports import DOUBT, Reported
+from pumice.wire.handed_out import handed_to
+from pumice.wire.objects import Container, Meta, Node, Pod, PodSpec, PodStatus, is_admitted, is_mirror
+
+# -- what annotations say of the cards of placed pods ------------------------------------------------------------------
+
+
+NAMES_KEPT = 4096
+"""Sets of annotation names, and containers, that are recognised; what is in use lives on with its pods."""
+
+UNREAD = frozenset((
+    names.DEVICES_TO_ALLOCATE, names.VGPU_TIME, names.BIND_PHASE, names.BIND_TIME, names.PREDICATE_TIME,
+))  # fmt: skip
+"""Annotations of ours that repeat others or tell the time."""
+FOREIGN = (kubernetes.DOMAIN, "cncf.io", "projectcalico.org", "prometheus.io", "istio.io", "linkerd.io")
+"""Domains (and all below them) that say nothing of cards; some of their annotations are long."""
+
+Kept = tuple[PodSpec, Features, str, tuple[str, ...], tuple[str, ...], bool]
+_ADMITTED, _AWAITED = PodStatus("Running"), PodStatus("Pending")
+
+
+class AssignmentCache:
+    """Per pod its containers and labels (shared with pods that have the same), its name, the names and values of its
+    annotations, and whether the kubelet has admitted it; per node what its plugin has handed out, as it wrote it."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Kept] = {}
+        self._specs: dict[Hashable, PodSpec] = {}
+        self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
+        """Names of all annotations of a pod to those that are read."""
+        self._handed: dict[str, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def keep(self, uid: str, name: str, pod: Pod, kind: Kind) -> bool:
+        """Keep what the pod tells; False when it says nothing of cards: that it was admitted, and asks, is something."""
+        notes, node, admitted = pod.metadata.annotations, pod.spec.node_name, is_admitted(pod)
+        if not kind.asks_cards or is_mirror(pod) or not (notes or admitted):
+            return False
+        every = tuple(notes)
+        read = self._names.get(every)
+        if read is None:
+            if len(self._names) > NAMES_KEPT:
+                self._names.clear()
+            read = self._names[every] = tuple([key for key in every if _is_read(key)])
+        if not (read or admitted):
+            return False
+        values = tuple([value if (value := notes[key]) != node else node for key in read])
+        self._kept[uid] = self._spec(pod.spec, kind), kind.features, name, read, values, admitted
+        return True
+
+    def drop(self, uid: str) -> None:
+        self._kept.pop(uid, None)
+
+    def tidy(self) -> None:
+        """Give back the room of what was dropped."""
+        self._kept = dict(self._kept)
+
+    def pod(self, uid: str, node: str) -> Pod | None:
+        """The pod as far as it tells which cards of that node it holds; None when it holds none."""
+        found = self._kept.get(uid)
+        if found is None:
+            return None
+        spec, features, name, keys, values, admitted = found
+        notes = dict(zip(keys, values, strict=True))
+        return Pod(
+            Meta(name, features.namespace, uid, labels=dict(features.labels), annotations=notes),
+            PodSpec(node, containers=spec.containers, init_containers=spec.init_containers),
+            _ADMITTED if admitted else _AWAITED,
+        )
+
+    def hand_out(self, node: str, text: str) -> bool:
+        """What the node's plugin says now; True when that is something else than before."""
+        if self._handed.get(node, "") == text:
+            return False
+        self._handed[node] = text
+        if not text:
+            del self._handed[node]
+        return True
+
+    def handed(self, uid: str, node: str) -> str:
+        """What that node's plugin says that it has handed to the pod; empty: it says nothing."""
+        text = self._handed.get(node)
+        return handed_to(text, uid) if text else ""
+
+    def _spec(self, spec: PodSpec, kind: Kind) -> PodSpec:
+        found = self._specs.get(kind.containers)
+        if found is None:
+            if len(self._specs) > NAMES_KEPT:
+                self._specs.clear()
+            found = self._specs[kind.containers] = PodSpec(
+                containers=[Container(resources=c.resources) for c in spec.containers],
+                init_containers=[
+                    Container(resources=c.resources, restart_policy=c.restart_policy) for c in spec.init_containers
+                ],
+            )
+        return found
+
+
+def _is_read(key: str) -> bool:
+    """Device decisions are annotations with a domain."""
+    domain, slash, _ = key.partition("/")
+    foreign = any(domain == known or domain.endswith(f".{known}") for known in FOREIGN)
+    return bool(slash) and not foreign and key not in UNREAD
+
+
+# -- what ConfigMaps of others say of nodes; a bad entry for one node reaches no other node ----------------------------
+
+
+_NOTHING: Mapping[str, str] = {}
+
+
+@dataclass(slots=True)
+class Reports:
+    """``problems`` is told what is wrong, by ConfigMap."""
+
+    problems: dict[str, str]
+    _said: dict[str, Reported] = field(default_factory=dict)
+    """By ConfigMap (namespace/name)."""
+    _of: dict[str, dict[str, str]] = field(default_factory=dict)
+    """By node, what its reports say."""
+    _sources: dict[str, set[str]] = field(default_factory=dict)
+    """By node, the ConfigMaps that speak of it."""
+
+    def of(self, node: str) -> dict[str, str]:
+        return dict(self._of.get(node, _NOTHING))
+
+    def put(self, where: str, found: Reported | None) -> set[str]:
+        """Take over what a ConfigMap says now (None: it is gone); the nodes of which something else is known than before."""
+        before = self._said.pop(where, None) or Reported()
+        after = None if found is None else _keeping(found, before)
+        if after is not None and (after.said or after.doubts):
+            self._said[where] = after
+        touched = {node for node in (*before.said, *before.doubts) if node}
+        touched |= {node for node in (*(after.said if after else ()), *(after.doubts if after else ())) if node}
+        changed = set()
+        for node in touched:
+            sources = self._sources.setdefault(node, set())
+            if after is not None and (node in after.said or node in after.doubts):
+                sources.add(where)
+            else:
+                sources.discard(where)
+            if self._merge(node):
+                changed.add(node)
+        self._note(where, after)
+        return changed
+
+    def forget(self) -> set[str]:
+        """Nobody is listened to any more; the nodes of which something was known."""
+        known = set(self._of)
+        for where in list(self._said):
+            self.put(where, None)
+        return known
+
+    def _merge(self, node: str) -> bool:
+        sources = sorted(self._sources.get(node, ()))
+        merged: dict[str, str] = {}
+        for where in sources:  # the first by name counts where two say the same sort of thing
+            said = self._said.get(where, Reported())
+            if node in said.said:
+                merged.setdefault(said.about, said.said[node])
+            if node in said.doubts:
+                merged.setdefault(DOUBT, f"ConfigMap {where}: {said.doubts[node]}")
+        if not sources:
+            self._sources.pop(node, None)
+        if merged == self._of.get(node, _NOTHING):
+            return False
+        self._of[node] = merged
+        if not merged:
+            del self._of[node]
+        return True
+
+    def _note(self, where: str, after: Reported | None) -> None:
+        doubts = [f"{node}: {text}" if node else text for node, text in (after.doubts.items() if after else ())]
+        if doubts:
+            more = f" (and {len(doubts) - 1} more)" if len(doubts) > 1 else ""
+            self.problems[f"ConfigMap {where}"] = f"{doubts[0]}; what was said before counts{more}"
+        else:
+            self.problems.pop(f"ConfigMap {where}", None)
+
+
+def _keeping(found: Reported, before: Reported) -> Reported:
+    """What counts now: of nodes in doubt what was said before."""
+    if "" in found.doubts:
+        return Reported(found.about or before.about, before.said, found.doubts)
+    kept = {node: before.said[node] for node in found.doubts if node in before.said}
+    return Reported(found.about, {**kept, **found.said}, found.doubts)
+
+
+# -- nodes and placed pods ---------------------------------------------------------------------------------------------
+
 
 _pieces = attrgetter("pieces")
 

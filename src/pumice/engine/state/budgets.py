@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets: how many pods each lets go now, as their controller last reckoned it."""
+"""ResourceQuotas and PodDisruptionBudgets: what a namespace may still ask for, and how many of its pods may be evicted now."""
 
 from __future__ import annotations
 
@@ -6,9 +6,66 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pumice.engine.state.features import Features
 from pumice.engine.state.jobs import Task
+from pumice.engine.state.resources import PODS, Vector, amount
+from pumice.engine.state.scheduling_queue import Agenda
 from pumice.engine.state.selectors import Requirements, match_all, parse_label_selector
+from pumice.engine.state.terms import Features
+from pumice.wire.objects import Quantities
+from pumice.wire.resource_quota import ResourceQuota, asked_for
+
+# -- ResourceQuotas ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """One of them, by resources instead of the names in it."""
+
+    name: str
+    hard: Vector
+    used: Vector
+
+
+@dataclass(slots=True)
+class Quotas:
+    """Those that hold for all pods of a namespace."""
+
+    agenda: Agenda
+    _of: dict[str, dict[str, Quota]] = field(default_factory=dict)
+
+    def put(self, quota: ResourceQuota) -> None:
+        meta = quota.metadata
+        if quota.scoped:
+            self.drop(meta.namespace, meta.name)
+            return
+        found = Quota(meta.name, _amounts({**quota.spec.hard, **quota.status.hard}), _amounts(quota.status.used))
+        known = self._of.setdefault(meta.namespace, {})
+        if known.get(meta.name) != found:
+            known[meta.name] = found
+            self.agenda.wake_waiting()
+
+    def drop(self, namespace: str, name: str) -> None:
+        if self._of.get(namespace, {}).pop(name, None) is not None:
+            self.agenda.wake_waiting()
+
+    def of(self, namespace: str) -> Mapping[str, Quota]:
+        return self._of.get(namespace, {})
+
+
+def _amounts(quantities: Quantities) -> Vector:
+    """Only of what a group says beforehand: requests, and how many pods. Of two names for one resource the last one counts."""
+    found: Vector = {}
+    for name, quantity in quantities.items():
+        resource = PODS if name == f"count/{PODS}" else asked_for(name)
+        if not resource.startswith(("limits.", "count/")):
+            try:
+                found[resource] = amount(resource, quantity)
+            except ValueError:
+                continue
+    return found
+
+
+# -- PodDisruptionBudgets, as their controller last counted them -------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.engine.state.card_states import CardStates, State
+from pumice.devices.protocol import NO_MARKS, Ask, Family, Fit, Inventory, Marks, NodeCards, Ranking
+from pumice.engine.state.card_states import CardStates, NamedNodes, State
 from pumice.engine.state.device_table import CardUse, NodeDevices
-from pumice.engine.state.named_nodes import NamedNodes
-from pumice.families.protocol import NO_MARKS, Ask, Family, Fit, Inventory, Marks, NodeCards, Ranking
 from pumice.model.cards import Grant, Mode
 from pumice.model.refusal import CardMisfit, Misfit
 

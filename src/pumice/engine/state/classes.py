@@ -12,14 +12,12 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from pumice.engine.state.constraints import Constraints, host_ports, pod_claims, read_constraints
-from pumice.engine.state.features import Features, WeightedTerm
-from pumice.engine.state.images import Images, images_of
-from pumice.engine.state.resizing import while_resized
-from pumice.engine.state.resources import Request, Vector, pod_request, shared
-from pumice.engine.state.workloads import Workloads
-from pumice.families.protocol import NO_MARKS, Ask, Family, Marks
-from pumice.families.unowned import unowned
+from pumice.devices.protocol import NO_MARKS, Ask, Family, Marks
+from pumice.devices.unowned import unowned
+from pumice.engine.state.constraints import Constraints, Workloads, host_ports, pod_claims, read_constraints
+from pumice.engine.state.nodes import Images, images_of
+from pumice.engine.state.resources import Request, Vector, pod_request, shared, while_resized
+from pumice.engine.state.terms import Features, WeightedTerm
 from pumice.model.refusal import Refusal
 from pumice.wire.objects import Pod, PodSpec
 from pumice.wire.without_effect import asked_by_pod

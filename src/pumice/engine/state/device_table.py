@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from pumice.families.protocol import NO_MARKS, Inventory, Marks, NodeCards
+from pumice.devices.protocol import NO_MARKS, Inventory, Marks, NodeCards
 from pumice.model.cards import Grant, Piece, Slot, Usage
 from pumice.model.refusal import Refusal
 

@@ -7,17 +7,31 @@ loses the one member that does, the younger of two the member that both name; wh
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.engine.state.jobs import Job, Task
+from pumice.engine.state.ledger import Ledger
 from pumice.engine.state.nodes import Rows
-from pumice.engine.state.selectors import LabelTable, parse_label_selector
-from pumice.wire.topology import HYPER_NODE, NODE, HyperNode, Member
+from pumice.engine.state.scheduling_queue import Agenda
+from pumice.engine.state.selectors import LabelTable, match_all, parse_label_selector
+from pumice.engine.state.tasks import ALLOCATED_STATUSES, READY_STATUSES, Status
+from pumice.wire.topology import (
+    HYPER_NODE,
+    NODE,
+    Condition,
+    HyperNode,
+    HyperNodeStatus,
+    Member,
+    NetworkTopology,
+    SubGroupPolicy,
+    annotated,
+)
 from pumice.wire.volcano import seconds
 
 UNBOUNDED_REPEATS = 3
@@ -135,7 +149,7 @@ def _rows(rows: Iterable[int]) -> Rows:
     return np.array(sorted(rows), np.intp)
 
 
-# -- members ------------------------------------------------------------------------------------------------------------
+# -- members -----------------------------------------------------------------------------------------------------------
 
 
 def _read(claim: Claim, claims: Mapping[str, Claim], row_of: Mapping[str, int], labels: LabelTable) -> None:
@@ -236,7 +250,7 @@ def _repeats(parsed: Any, *, inside: bool) -> Iterator[bool]:
             yield True
 
 
-# -- where two claim one node ---------------------------------------------------------------------------------------------
+# -- where two HyperNodes claim one node -------------------------------------------------------------------------------
 
 
 def _settle(claims: Mapping[str, Claim], names: Mapping[int, str]) -> None:
@@ -280,3 +294,159 @@ def _tier_names(claims: Iterable[Claim]) -> dict[str, int]:
                 claim.remarks.append(f"tierName {name} stands for tier {found[name]}, too; the lowest counts")
             found[name] = min(found.get(name, claim.tier), claim.tier)
     return found
+
+
+# -- HyperNodes as the watch shows them --------------------------------------------------------------------------------
+
+
+ACCEPTED = "Accepted"
+MOST_WORDS = 1024
+
+
+@dataclass(slots=True)
+class HyperNodes:
+    agenda: Agenda
+    ledger: Ledger
+    problems: dict[str, str]
+    known: dict[str, HyperNode] = field(default_factory=dict)
+    untold: bool = False
+    """Something changed since the objects' statuses were last compared with the tree."""
+    _tree: Tree | None = None
+
+    def put(self, hyper_node: HyperNode) -> None:
+        name = hyper_node.metadata.name
+        before = self.known.get(name)
+        self.known[name] = hyper_node
+        self.untold = True
+        if before is None or before.spec != hyper_node.spec or before.metadata.uid != hyper_node.metadata.uid:
+            self._changed()
+
+    def drop(self, name: str) -> None:
+        if self.known.pop(name, None) is not None:
+            self.problems.pop(f"HyperNode {name}", None)
+            self._changed()
+
+    def nodes_changed(self) -> None:
+        """A node came or went, or has other labels."""
+        self._tree = None
+        self.untold = self.untold or bool(self.known)
+
+    def _changed(self) -> None:
+        self.nodes_changed()
+        self.agenda.wake_waiting()  # who waits for room behind one switch is looked at anew
+
+    @property
+    def tree(self) -> Tree:
+        if self._tree is None:
+            terms, table = self.ledger.terms, self.ledger.table
+            self._tree = grow(self.known.values(), table.row_of, terms.labels, table.capacity)
+        return self._tree
+
+    def news(self, now: str) -> Iterator[HyperNode]:
+        """HyperNodes whose status does not say what became of them, with one that does: how many nodes they have, and whether
+        all of their members count. What is told is taken for written."""
+        if not self.untold:
+            return
+        self.untold = False
+        for name, claim in self.tree.claims.items():
+            known, number, condition = self.known[name], len(self.tree.domains[name].members), _condition(claim)
+            mine = next((mine for mine in known.status.conditions if mine.type == ACCEPTED), None)
+            if claim.refused:
+                self.problems[f"HyperNode {name}"] = "; ".join(claim.refused)
+            else:
+                self.problems.pop(f"HyperNode {name}", None)
+            if known.status.node_count == number and mine is not None and mine.same(condition):
+                continue
+            if mine is None or mine.status != condition.status:
+                condition.last_transition_time = now
+            else:
+                condition.last_transition_time = mine.last_transition_time or now
+            others = [other for other in known.status.conditions if other is not mine]
+            known.status = HyperNodeStatus(number, [*others, condition])
+            yield known
+
+
+def _condition(claim: Claim) -> Condition:
+    text = "; ".join([*claim.refused, *claim.remarks])[:MOST_WORDS]
+    if claim.refused:
+        return Condition(ACCEPTED, "False", "MembersRefused", text)
+    return Condition(ACCEPTED, "True", "MembersMissing" if claim.remarks else ACCEPTED, text)
+
+
+# -- what a job asks of the network, as a whole and for its sub-groups (docs/reference/topology.md) --------------------
+
+
+HELD: Final = frozenset({*ALLOCATED_STATUSES, Status.PIPELINED})
+PROMISED: Final = frozenset({*READY_STATUSES, Status.PIPELINED})
+VALID: Final = frozenset({*PROMISED, Status.PENDING})
+
+
+@dataclass(frozen=True, slots=True)
+class GroupKey:
+    """Which sub-group: the policy's place among the PodGroup's, and what the labels say."""
+
+    policy: int
+    values: tuple[str, ...] = ()
+
+    @property
+    def order(self) -> tuple[int, int, tuple[str, ...]]:
+        first = self.values[0] if self.values else ""
+        return (int(first) if first.isdecimal() else 0, self.policy, self.values)
+
+
+def topology_of(job: Job) -> NetworkTopology | None:
+    """By the PodGroup, by its annotations, or by those of the pod that comes first."""
+    if job.group is not None:
+        asked = job.group.spec.network_topology or annotated(job.group.metadata.annotations)
+        if asked is not None:
+            return asked
+    first = next(iter(job.pending.values()), None)
+    return annotated(first.pod.metadata.annotations) if first is not None and first.pod is not None else None
+
+
+def bound_together(job: Job) -> bool:
+    """Whether where one of its pods goes decides where others may."""
+    return topology_of(job) is not None or bool(policies_of(job))
+
+
+def policies_of(job: Job) -> list[SubGroupPolicy]:
+    return job.group.spec.sub_group_policy if job.group is not None else []
+
+
+def group_of(policies: list[SubGroupPolicy], task: Task) -> GroupKey | None:
+    """The sub-group of a pod, by the first policy that takes it; None where none does."""
+    labels = dict(task.features.labels) if task.features is not None else {}
+    for place, policy in enumerate(policies):
+        chosen = policy.label_selector
+        values = tuple(labels.get(key, "") for key in policy.match_label_keys)
+        if all(values) and (chosen is None or match_all(parse_label_selector(chosen.written), labels)):
+            return GroupKey(place, values)
+    return None
+
+
+def enough_groups(job: Job, statuses: frozenset[Status], without: Collection[Task] = ()) -> bool:
+    """Whether as many sub-groups as each policy wants have all of their pods in one of these statuses, ``without`` some."""
+    policies = policies_of(job)
+    if not any(policy.min_sub_groups for policy in policies):
+        return True
+    members: dict[GroupKey, int] = {}
+    for task in job.tasks.values():
+        if task.status in statuses and task not in without and (key := group_of(policies, task)) is not None:
+            members[key] = members.get(key, 0) + 1
+    whole = [0] * len(policies)
+    for key, number in members.items():
+        whole[key.policy] += number >= policies[key.policy].sub_group_size
+    return all(found >= policy.min_sub_groups for found, policy in zip(whole, policies, strict=True))
+
+
+def highest_tier(asked: NetworkTopology, tree: Tree) -> int | str:
+    """The highest tier that is allowed, or why there is none. A wish, and a demand that names no tier, end at the whole
+    cluster."""
+    if asked.problem:
+        return asked.problem
+    if not asked.hard:
+        return tree.root.tier
+    if asked.highest_tier_name:
+        found = tree.tier_names.get(asked.highest_tier_name)
+        return f"no HyperNode has the tierName {asked.highest_tier_name!r}" if found is None else found
+    return tree.root.tier if asked.highest_tier_allowed is None else asked.highest_tier_allowed

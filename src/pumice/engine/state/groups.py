@@ -5,16 +5,51 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pumice.engine.state.agenda import Agenda
 from pumice.engine.state.bearers import Bearers, Versions
-from pumice.engine.state.interning import repack
 from pumice.engine.state.jobs import Job, QueueState
-from pumice.engine.state.podgroups import drop_group, read_group
 from pumice.engine.state.queue_tree import QueueTree
+from pumice.engine.state.resources import NOTHING, repack, vector
+from pumice.engine.state.scheduling_queue import Agenda
 from pumice.wire.names import DEFAULT_QUEUE, GROUP_NAME, GROUP_NAME_VOLCANO, QUEUE_NAME, ROOT_QUEUE
 from pumice.wire.objects import Pod
-from pumice.wire.volcano import PodGroup, PriorityClass, Queue, group_name_for, seconds
+from pumice.wire.volcano import PENDING, PodGroup, PriorityClass, Queue, group_name_for, seconds
 from pumice.wire.without_effect import Row
+
+# -- a PodGroup's fields in its job ------------------------------------------------------------------------------------
+
+
+def read_group(job: Job, group: PodGroup, priority: int) -> None:
+    """Take over what a PodGroup object says; the phase in memory may be ahead of the object."""
+    spec = group.spec
+    job.group = group
+    job.sort_key = None
+    job.uid = group.metadata.uid
+    created = seconds(group.metadata.creation_timestamp)
+    if created != job.created:
+        job.created, job.waits_since = created, None
+    job.min_available = max(0, spec.min_member)
+    job.role_minimum = dict(spec.min_task_member)
+    job.min_resources = None if spec.min_resources is None else vector(spec.min_resources)
+    job.priority = priority
+    job.conditions = {c.type: c for c in group.status.conditions}
+    ahead = job.phase not in ("", PENDING) and group.status.phase in ("", PENDING)
+    if not ahead:
+        job.phase = group.status.phase
+    job.weigh()
+
+
+def drop_group(job: Job) -> None:
+    """Its PodGroup is gone: nothing is promised to the pods that are left, and none of them is started."""
+    job.group = None
+    job.sort_key = None
+    job.min_resources, job.phase, job.conditions, job.announced = None, "", NOTHING, ("", "")
+    job.whole, job.waits_since = False, None
+    job.settle()
+    job.weigh()
+
+
+# -- PodGroups, queues and priority classes ----------------------------------------------------------------------------
+
 
 OWNED_WAIT = 1.0
 """Seconds that a bare pod with an owner waits for the PodGroup that its owner's annotations may shape."""

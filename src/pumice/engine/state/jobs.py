@@ -1,7 +1,7 @@
 """Pods, jobs (PodGroups) and queues as they know each other, with counts and sums kept up to date.
 
-A queue owns its jobs, a job its tasks; each knows its owner again. What is to be said of a pod or a queue alone stands in
-``tasks`` and ``queues``, which know nothing of jobs; whether a job's pods are enough, in ``gang``.
+A queue owns its jobs, a job its tasks; each knows its owner again. What concerns a pod or a queue alone stands in ``tasks`` and
+``queues``, which know nothing of jobs.
 
 ``Job.move`` and ``Job.join``/``leave`` are the only places where a task's status and the sums of job and queue change. Most of
 tens of thousands of jobs are one running pod, alike: what jobs hold is therefore shared between equal ones, replaced and
@@ -10,30 +10,118 @@ never changed in place (``allocated``, ``inqueue``, ``elastic``, ``counts``, and
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from pumice.engine.state.classes import PodClass
-from pumice.engine.state.gang import Gang
-from pumice.engine.state.interning import NOTHING, changed, counted, nothing, spare
 from pumice.engine.state.line import ActiveJobs
 from pumice.engine.state.queues import QueueRecord
-from pumice.engine.state.reason import Reason
-from pumice.engine.state.resources import Vector, add, exceeded, shared, subtract
-from pumice.engine.state.statuses import (
+from pumice.engine.state.resources import NOTHING, Vector, add, changed, exceeded, nothing, shared, spare, subtract
+from pumice.engine.state.tasks import (
     ALLOCATED_STATUSES,
     DONE_STATUSES,
     MOVES,
     READY_STATUSES,
     SCHEDULED_STATUSES,
+    IllegalMove,
+    Reason,
     Status,
+    TaskRecord,
+    name_index,
     task_status,
 )
-from pumice.engine.state.tasks import IllegalMove, TaskRecord, name_index
 from pumice.wire.names import SCHEDULER_NAME
 from pumice.wire.volcano import INQUEUE, OPEN, PENDING, RUNNING, UNKNOWN, PodGroup, PodGroupCondition
+
+# -- how many pods of a job stand, and whether its minimum and those of its roles are met ------------------------------
+
+
+NO_COUNTS = (0,) * len(Status)
+_COUNTS_KEPT = 4096
+_counts: dict[tuple[tuple[int, ...], Status, int], tuple[int, ...]] = {}
+
+
+def counted(counts: tuple[int, ...], status: Status, sign: int) -> tuple[int, ...]:
+    """``counts`` with one more or less of a status; equal ones are one object."""
+    key = counts, status, sign
+    found = _counts.get(key)
+    if found is None:
+        if len(_counts) >= _COUNTS_KEPT:
+            _counts.clear()
+        found = _counts[key] = (*counts[:status], counts[status] + sign, *counts[status + 1 :])
+    return found
+
+
+T = TypeVar("T", bound=TaskRecord)
+
+_ROLE_VALID = READY_STATUSES | {Status.PIPELINED, Status.PENDING}
+
+
+class Gang(Struct, Generic[T], eq=False, kw_only=True):
+    """The counts of a job. As spec 4.4 has them, but a best-effort member counts when it has a place, like any other: upstream
+    counts it while it is pending, and so binds a gang by halves where no node has room for one pod more."""
+
+    min_available: int = 1
+    role_minimum: dict[str, int] = msgspec.field(default_factory=nothing)
+    tasks: dict[str, T] = msgspec.field(default_factory=dict)
+    counts: tuple[int, ...] = NO_COUNTS
+    """Tasks by status."""
+    ready_count: int = 0
+    """Tasks that are bound, on their way, or have succeeded."""
+
+    def count(self, *statuses: Status) -> int:
+        return sum(self.counts[s] for s in statuses)
+
+    @property
+    def allocated_count(self) -> int:
+        return self.count(*ALLOCATED_STATUSES)
+
+    @property
+    def firm_count(self) -> int:
+        """Those of its ready tasks that no refused Binding takes away any more."""
+        return self.ready_count - self.counts[Status.BINDING] - self.counts[Status.ALLOCATED]
+
+    @property
+    def valid_count(self) -> int:
+        return self.ready_count + self.counts[Status.PIPELINED] + self.counts[Status.PENDING]
+
+    def is_ready(self) -> bool:
+        return self.ready_count >= self.min_available
+
+    def is_pipelined(self) -> bool:
+        return self.counts[Status.PIPELINED] + self.ready_count >= self.min_available
+
+    # -- roles -------------------------------------------------------------------------------------------------------
+
+    def role_counts(self, statuses: Iterable[Status], without: Collection[T] = ()) -> dict[str, int]:
+        wanted = frozenset(statuses)
+        found: dict[str, int] = {}
+        for task in self.tasks.values():
+            if task.status in wanted and task not in without:
+                found[task.role] = found.get(task.role, 0) + 1
+        return found
+
+    def _roles_hold(self, statuses: Iterable[Status], without: Collection[T] = ()) -> bool:
+        if not self.role_minimum or self.min_available < sum(self.role_minimum.values()):
+            return True
+        have = self.role_counts(statuses, without)
+        return all(have.get(role, 0) >= least for role, least in self.role_minimum.items())
+
+    def role_valid(self) -> bool:
+        return self._roles_hold(_ROLE_VALID)
+
+    def role_ready(self, without: Collection[T] = ()) -> bool:
+        return self._roles_hold(READY_STATUSES, without)
+
+    def role_pipelined(self) -> bool:
+        return self._roles_hold(READY_STATUSES | {Status.PIPELINED})
+
+
+# -- tasks, queues and jobs --------------------------------------------------------------------------------------------
 
 
 class Task(TaskRecord):

@@ -1,7 +1,7 @@
-"""The one ledger: which pod holds what on which node, from the decision until the pod is gone (decision 1).
+r"""The one ledger: which pod holds what on which node, from the decision until the pod is gone (decision 1).
 
     reserve --> assume (Binding sent) --> confirm (seen on the watch) --> terminate --> release
-       \\______________ undo(receipt) gives back exactly what was taken
+       \______________ undo(receipt) gives back exactly what was taken
 
 Releasing pods stay charged until they are gone (D-28). Undo takes the receipt, never the pod (D-31). A node that vanishes
 keeps its holdings here, so that they are charged again when it returns.
@@ -13,20 +13,64 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
+from enum import IntEnum
 
+from msgspec import Struct
 from msgspec.structs import replace
 
+from pumice.devices.protocol import NO_MARKS, Family, Marks
 from pumice.engine.state.cards import DeviceTable
-from pumice.engine.state.features import Features
-from pumice.engine.state.holdings import GOING, LEAVING, Hold, Holding, Receipt
-from pumice.engine.state.interning import repack
 from pumice.engine.state.nodes import NodeTable
-from pumice.engine.state.resources import Request
-from pumice.engine.state.terms import TermIndex
-from pumice.families.protocol import Family, Marks
+from pumice.engine.state.resources import Request, repack
+from pumice.engine.state.terms import Features, TermIndex
 from pumice.model.cards import Grant
 from pumice.model.refusal import Refusal
 from pumice.wire.objects import Node
+
+# -- what one pod holds on a node, how firmly, and the receipt of an operation on it -----------------------------------
+
+
+class Hold(IntEnum):
+    """How firmly a pod holds its place."""
+
+    RESERVED = 1
+    ASSUMED = 2
+    CONFIRMED = 3
+    TOLD = 4
+    """We told it to go, and the API server may refuse: those who decide on what it shows count it as one that stays."""
+    TERMINATING = 5
+    STUCK = 6
+    """Terminating for so long that nobody waits for its place any more."""
+
+
+LEAVING = (Hold.TOLD, Hold.TERMINATING)
+"""Their places are waited for."""
+GOING = (*LEAVING, Hold.STUCK)
+
+
+class Holding(Struct):
+    """What one pod holds. ``features`` are the parts that other pods' predicates look at (ports, labels, terms)."""
+
+    uid: str
+    node: str
+    request: Request
+    grants: tuple[Grant, ...] = ()
+    state: Hold = Hold.CONFIRMED
+    marks: Marks = NO_MARKS
+    features: Features | None = None
+
+
+class Receipt(Struct, frozen=True):
+    """Proof of one operation. ``before`` is the holding as it was (None: there was none)."""
+
+    serial: int
+    uid: str
+    operation: str
+    before: Holding | None
+
+
+# -- the ledger --------------------------------------------------------------------------------------------------------
+
 
 Move = tuple[int, Features, int, int]
 """A row, pods of that kind there, how many more and how many more of them that are going."""

@@ -1,4 +1,4 @@
-"""Pods as the watch shows them: our tasks, their classes and jobs, and those of others that hold a place."""
+"""Pods as the watch shows them: our tasks, their classes and jobs, and pods of other schedulers that hold a place."""
 
 from __future__ import annotations
 
@@ -8,27 +8,74 @@ from sys import intern
 
 from msgspec.structs import replace
 
-from pumice.engine.state.agenda import Agenda
+from pumice.devices.protocol import NO_MARKS
 from pumice.engine.state.bearers import Versions
 from pumice.engine.state.bookings import Bookings
-from pumice.engine.state.charges import Charges
 from pumice.engine.state.classes import Classes, Kind, PodClass
-from pumice.engine.state.departures import Departures
-from pumice.engine.state.elsewhere import Elsewhere
 from pumice.engine.state.groups import Groups
-from pumice.engine.state.images import images_of
-from pumice.engine.state.interning import repack
 from pumice.engine.state.jobs import Task
 from pumice.engine.state.ledger import Ledger
-from pumice.engine.state.promises import Promises
-from pumice.engine.state.statuses import DONE_STATUSES, Status, task_status
-from pumice.engine.state.tasks import name_index
-from pumice.engine.state.yielding import yielding
-from pumice.families.protocol import NO_MARKS
+from pumice.engine.state.nodes import NodeTable, images_of
+from pumice.engine.state.nominations import Departures, Promises
+from pumice.engine.state.queues import Charges
+from pumice.engine.state.resources import Request, Vector, add, exceeded, repack, subtract
+from pumice.engine.state.scheduling_queue import Agenda
+from pumice.engine.state.tasks import DONE_STATUSES, Status, name_index, task_status, yielding
 from pumice.wire.kubernetes import DEVICES_REFUSED
 from pumice.wire.names import QUEUE_GATE, QUEUE_NAME, TASK_PRIORITY, TASK_SPEC
 from pumice.wire.objects import Pod
 from pumice.wire.volcano import seconds
+
+# -- usage by pods that no queue of ours pays for: of other schedulers, or bound by hand -------------------------------
+
+
+@dataclass(slots=True)
+class Elsewhere:
+    """By node and in all, kept up as such pods come and go."""
+
+    table: NodeTable
+    _by_uid: dict[str, tuple[str, Request]] = field(default_factory=dict)
+    _by_node: dict[str, Vector] = field(default_factory=dict)
+    _held: Vector = field(default_factory=dict)
+    """By those on nodes that are known."""
+    _nodes: int = -1
+    """Version of the nodes of which that is true."""
+
+    def hold(self, uid: str, node: str, request: Request) -> None:
+        """Such a pod has a place, or asks for another amount there."""
+        if self._by_uid.get(uid) == (node, request):
+            return
+        self.release(uid)
+        self._by_uid[uid] = node, request
+        add(self._by_node.setdefault(node, {}), request.items)
+        if node in self.table.row_of:
+            add(self._held, request.items)
+
+    def release(self, uid: str) -> None:
+        """It has ended, or is gone."""
+        found = self._by_uid.pop(uid, None)
+        if found is None:
+            return
+        node, request = found
+        subtract(self._by_node[node], request.items)
+        if not any(self._by_node[node].values()):
+            del self._by_node[node]
+        if node in self.table.row_of:
+            subtract(self._held, request.items)
+
+    def left(self) -> Vector:
+        """Return what of the nodes queues can have; a resource of which nothing is left is named still."""
+        if self._nodes != self.table.version:
+            self._nodes, self._held = self.table.version, {}
+            for node in self._by_node.keys() & self.table.row_of.keys():
+                add(self._held, self._by_node[node].items())
+        if not self._held:
+            return self.table.total
+        return {**dict.fromkeys(self.table.total, 0), **exceeded(self.table.total, self._held)}
+
+
+# -- all pods ----------------------------------------------------------------------------------------------------------
+
 
 SHUT = 10.0
 """Seconds after which a gate is tried again that could not be taken off."""

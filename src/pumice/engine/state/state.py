@@ -9,25 +9,21 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
-from pumice.engine.state.agenda import Agenda
+from pumice.devices.protocol import Family
+from pumice.devices.settings import Settings
 from pumice.engine.state.bearers import Bearers, Versions
 from pumice.engine.state.bookings import Bookings
-from pumice.engine.state.budgets import Budgets
-from pumice.engine.state.charges import Charges
+from pumice.engine.state.budgets import Budgets, Quotas
 from pumice.engine.state.classes import Classes, PodClass
-from pumice.engine.state.departures import Departures
-from pumice.engine.state.elsewhere import Elsewhere
+from pumice.engine.state.domains import HyperNodes
 from pumice.engine.state.groups import Groups
-from pumice.engine.state.hypernodes import HyperNodes
 from pumice.engine.state.jobs import Job, QueueState, Task
 from pumice.engine.state.ledger import Ledger
-from pumice.engine.state.pods import Pods
-from pumice.engine.state.promises import Promises
-from pumice.engine.state.quotas import Quotas
-from pumice.engine.state.reservations import Reservations
+from pumice.engine.state.nominations import Departures, Promises, Reservations
+from pumice.engine.state.pods import Elsewhere, Pods
+from pumice.engine.state.queues import Charges
+from pumice.engine.state.scheduling_queue import Agenda
 from pumice.engine.state.volumes import Volumes
-from pumice.families.protocol import Family
-from pumice.families.settings import Settings
 from pumice.wire.names import DEFAULT_QUEUE, SCHEDULER_NAME
 
 

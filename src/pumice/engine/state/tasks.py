@@ -1,17 +1,183 @@
-"""One pod as the scheduler sees it, but for the job that it belongs to (``jobs.Task``)."""
+"""One pod as the scheduler sees it, but for the job that it belongs to (``jobs.Task``): status, reason, how it yields."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from enum import IntEnum, StrEnum
+from functools import lru_cache
+from typing import Final
+
 from msgspec import Struct
 
+from pumice.devices.protocol import NO_MARKS, Marks
 from pumice.engine.state.classes import PodClass
-from pumice.engine.state.features import Features
-from pumice.engine.state.reason import Reason
 from pumice.engine.state.resources import Request, Vector
-from pumice.engine.state.statuses import Status
-from pumice.engine.state.yielding import USUAL, Yielding
-from pumice.families.protocol import NO_MARKS, Marks
+from pumice.engine.state.terms import Features
+from pumice.wire.duration import parse_duration
+from pumice.wire.names import COOLDOWN_TIME, PREEMPTABLE, REVOCABLE_ZONE
 from pumice.wire.objects import Pod
+from pumice.wire.volcano import seconds
+
+# -- statuses, and where each may lead ---------------------------------------------------------------------------------
+
+
+class Status(IntEnum):
+    """Printed names are used in messages (spec volcano-core 4.3)."""
+
+    PENDING = 0
+    ALLOCATED = 1
+    PIPELINED = 2
+    BINDING = 3
+    BOUND = 4
+    RUNNING = 5
+    RELEASING = 6
+    SUCCEEDED = 7
+    FAILED = 8
+    UNKNOWN = 9
+
+    __hash__ = int.__hash__  # Enum's own is a Python function, and every pod is looked up by its status
+
+    @property
+    def label(self) -> str:
+        return self.name.capitalize()
+
+
+ALLOCATED_STATUSES = frozenset({Status.BOUND, Status.BINDING, Status.RUNNING, Status.ALLOCATED})
+READY_STATUSES = ALLOCATED_STATUSES | {Status.SUCCEEDED}
+SCHEDULED_STATUSES = frozenset({Status.RUNNING, Status.BOUND, Status.SUCCEEDED, Status.FAILED})
+DONE_STATUSES = frozenset({Status.SUCCEEDED, Status.FAILED})
+
+_SHOWN = frozenset({Status.BOUND, Status.RUNNING, Status.RELEASING, Status.SUCCEEDED, Status.FAILED, Status.UNKNOWN})
+"""What the API server may show of a pod whatever it was before: others write that."""
+MOVES: Mapping[Status, frozenset[Status]] = {
+    Status.PENDING: _SHOWN | {Status.ALLOCATED, Status.PIPELINED},
+    Status.ALLOCATED: frozenset({Status.BINDING, Status.PENDING}),  # no event comes between a trial and its end
+    Status.PIPELINED: _SHOWN | {Status.PENDING},  # a promise outlives the cycle
+    Status.BINDING: _SHOWN | {Status.PENDING},
+    Status.BOUND: _SHOWN,  # an event that shows it without a node is older
+    Status.RUNNING: _SHOWN | {Status.PENDING},
+    Status.RELEASING: _SHOWN | {Status.PENDING, Status.BINDING},  # an eviction was refused while its Binding was on its way
+    Status.SUCCEEDED: _SHOWN | {Status.PENDING},
+    Status.FAILED: _SHOWN | {Status.PENDING},
+    Status.UNKNOWN: _SHOWN | {Status.PENDING},
+}
+"""From each status those that may come next."""
+
+
+def task_status(pod: Pod) -> Status:
+    """Status of a pod by its object alone (spec 4.3)."""
+    phase = pod.status.phase
+    if phase == "Succeeded":
+        return Status.SUCCEEDED
+    if phase == "Failed":
+        return Status.FAILED
+    if pod.metadata.deletion_timestamp:
+        return Status.RELEASING
+    if phase == "Running":
+        return Status.RUNNING
+    if phase == "Unknown":
+        return Status.UNKNOWN
+    return Status.BOUND if pod.spec.node_name else Status.PENDING
+
+
+# -- the reason why a pod waits, of which condition, event, metric and ``pumice explain`` are rendered -----------------
+
+
+class Cause(StrEnum):
+    """Why a pod waits, in one word: the label ``reason`` of ``pumice_pending_pods``."""
+
+    NEW = "new"
+    GATED = "gated"
+    QUEUE = "queue"
+    GANG = "gang"
+    RELEASING = "releasing"
+    UNSCHEDULABLE = "unschedulable"
+
+
+class Reason(Struct, frozen=True, gc=False):
+    """Shared by all pods of which the same is to be said."""
+
+    cause: Cause
+    text: str
+
+
+def by_nodes(text: str) -> Reason:
+    """No node may or can take it."""
+    return Reason(Cause.UNSCHEDULABLE, text)
+
+
+def by_queue(text: str) -> Reason:
+    """Its queue, or what has to be asked before its pods are tried, keeps it back."""
+    return Reason(Cause.QUEUE, text)
+
+
+def by_gang(text: str) -> Reason:
+    """Its gang lacks members, or could not be bound."""
+    return Reason(Cause.GANG, text)
+
+
+# -- what a pod says of eviction: which pods it may evict, and what protects it ----------------------------------------
+
+
+SYSTEM_CLASSES: Final = frozenset({"system-cluster-critical", "system-node-critical"})
+EVERY_ZONE: Final = "*"
+"""The only value of the annotation that means something."""
+SYSTEM_NAMESPACE: Final = "kube-system"
+_TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
+
+
+class Yielding(Struct, frozen=True, cache_hash=True):
+    """Equal ones are one object: nearly all pods are alike in this."""
+
+    preemptable: bool = True
+    """Its annotation or label lets it go; what cannot be read does not."""
+    preempts: bool = True
+    """Its preemptionPolicy lets others go for it."""
+    revocable: bool = False
+    """It may run on nodes that are lent for some hours (plugin tdm): it says so, or says that it may be evicted."""
+    system: bool = False
+    cooldown: float = 0.0
+    """It is not evicted within so many seconds after it started (plugin cdp)."""
+    started: float = 0.0
+    """When that was; known only of pods that have a cooldown time."""
+
+
+USUAL: Final = Yielding()
+_SAID: Final = frozenset({PREEMPTABLE, COOLDOWN_TIME, REVOCABLE_ZONE})
+"""Annotations and labels without one of which a pod is as it is usual."""
+
+
+def yielding(pod: Pod) -> Yielding:
+    meta, spec = pod.metadata, pod.spec
+    system = spec.priority_class_name in SYSTEM_CLASSES or meta.namespace == SYSTEM_NAMESPACE
+    preempts = spec.preemption_policy != "Never"
+    if _SAID.isdisjoint(meta.annotations) and _SAID.isdisjoint(meta.labels):
+        return USUAL if preempts and not system else _shared(True, preempts, False, system, 0.0, 0.0)
+    said = meta.annotations.get(PREEMPTABLE, meta.labels.get(PREEMPTABLE, "true"))
+    cooldown = meta.annotations.get(COOLDOWN_TIME) or meta.labels.get(COOLDOWN_TIME, "")
+    pause = _seconds(cooldown)
+    started = seconds(pod.status.start_time) if pause and pod.status.start_time else 0.0
+    zone = meta.annotations.get(REVOCABLE_ZONE)
+    revocable = zone == EVERY_ZONE if zone is not None else meta.annotations.get(PREEMPTABLE) in _TRUE
+    return _shared(said in _TRUE, preempts, revocable, system, pause, started)
+
+
+@lru_cache(maxsize=4096)
+def _shared(
+    preemptable: bool, preempts: bool, revocable: bool, system: bool, cooldown: float, started: float
+) -> Yielding:
+    found = Yielding(preemptable, preempts, revocable, system, cooldown, started)
+    return USUAL if found == USUAL else found
+
+
+def _seconds(text: str) -> float:
+    try:
+        return parse_duration(text) if text else 0.0
+    except ValueError:
+        return 0.0
+
+
+# -- tasks -------------------------------------------------------------------------------------------------------------
 
 
 class IllegalMove(AssertionError):

@@ -9,12 +9,161 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from typing import Generic, TypeVar
+from itertools import chain
+from typing import Any, Generic, TypeVar
 
-from pumice.engine.state.domain_counts import DomainCounts
-from pumice.engine.state.features import Features, PodTerm, WeightedTerm
-from pumice.engine.state.selector_index import Label, SelectorIndex, labels_wanted
-from pumice.engine.state.selectors import LabelTable, Requirements
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from pumice.engine.state.selectors import LabelTable, Requirements, match_all
+
+# -- selectors that match a pod, and pods that a selector matches, by label pairs --------------------------------------
+
+
+Label = tuple[str, str]
+Thing = TypeVar("Thing", bound=Hashable)
+
+
+class SelectorIndex(Generic[Thing]):
+    """Things with a selector of pods each. One that asks for a label by value is found by that label only."""
+
+    def __init__(self) -> None:
+        self._by_label: dict[Label, dict[Thing, None]] = {}
+        self._others: dict[Thing, None] = {}
+
+    def put(self, thing: Thing, selector: Requirements | None) -> None:
+        for place in self._places(selector):
+            place[thing] = None
+
+    def remove(self, thing: Thing, selector: Requirements | None) -> None:
+        for place in self._places(selector):
+            place.pop(thing, None)
+        for label in labels_wanted(selector) or ():
+            if not self._by_label[label]:
+                del self._by_label[label]
+
+    def candidates(self, labels: Iterable[Label]) -> Iterator[Thing]:
+        """What may select a pod with these labels, each once; whether it does is still to be asked."""
+        found = [self._by_label[label] for label in labels if label in self._by_label]
+        return chain(self._others, *found)
+
+    def _places(self, selector: Requirements | None) -> list[dict[Thing, None]]:
+        if selector is None:
+            return []  # it selects nothing
+        wanted = labels_wanted(selector)
+        if wanted is None:
+            return [self._others]
+        return [self._by_label.setdefault(label, {}) for label in wanted]
+
+
+def labels_wanted(selector: Requirements | None) -> tuple[Label, ...] | None:
+    """Labels of which a selected pod must have one; None where the selector names none by value. All have one key, so that a
+    pod has one of them at most."""
+    for requirement in selector or ():
+        if requirement.operator == "In":
+            return tuple((requirement.key, value) for value in dict.fromkeys(requirement.values))
+    return None
+
+
+# -- numbers of pods per topology domain: a few domains in a dict, many in an array ------------------------------------
+
+
+FEW = 64
+"""Domains kept in a dict; an application has pods in a handful, a whole cluster's agents in thousands."""
+
+
+class DomainCounts:
+    """Pods per domain. Domains are the codes of one node label; -1 stands for nodes without it, and counts in ``total`` only."""
+
+    __slots__ = ("_few", "_many", "placed", "total")
+
+    def __init__(self) -> None:
+        self._few: dict[int, int] = {}
+        self._many: NDArray[np.int64] | None = None
+        self.total = 0
+        """Pods in all."""
+        self.placed = 0
+        """Pods on nodes that have the label."""
+
+    def add(self, domain: int, number: int) -> None:
+        self.total += number
+        if domain < 0:
+            return
+        self.placed += number
+        if self._many is not None:
+            if domain >= len(self._many) - 1:
+                self._many = self.table(2 * domain + 1)
+            self._many[domain] += number
+            return
+        count = self._few.get(domain, 0) + number
+        if count:
+            self._few[domain] = count
+        else:
+            self._few.pop(domain, None)
+        if len(self._few) > FEW:
+            self._many = self.table(max(self._few) + 1)
+            self._few.clear()
+
+    def table(self, domains: int) -> NDArray[np.int64]:
+        """Counts by domain, and a last 0 that code -1 finds."""
+        if self._many is not None and len(self._many) > domains:
+            return self._many
+        found = np.zeros(domains + 1, np.int64)
+        if self._many is not None:
+            found[: len(self._many)] = self._many
+        elif self._few:
+            found[list(self._few)] = list(self._few.values())
+        return found
+
+    def at(self, codes: NDArray[Any], domains: int) -> NDArray[np.int64]:
+        """Per row the count of its domain; ``domains``: how many there are."""
+        return self.table(domains).take(codes, mode="wrap")
+
+
+# -- what of a placed pod matters to the placing of others -------------------------------------------------------------
+
+
+Namespaces = Mapping[str, Mapping[str, str]]
+"""Labels of the namespaces that are known, by name."""
+
+
+class PodTerm(Struct, frozen=True, cache_hash=True):
+    """Which pods, seen over which topology: those in ``namespaces`` or in a namespace whose labels meet ``spaces``
+    (None: no such selector; empty: every namespace)."""
+
+    selector: Requirements | None
+    namespaces: frozenset[str]
+    topology: str = ""
+    spaces: Requirements | None = None
+
+    def selects(self, namespace: str, labels: Mapping[str, str], known: Namespaces) -> bool:
+        inside = namespace in self.namespaces or match_all(self.spaces, known.get(namespace, {}))
+        return inside and match_all(self.selector, labels)
+
+
+class WeightedTerm(Struct, frozen=True, cache_hash=True):
+    """A preferred term of pod affinity (positive weight) or anti-affinity (negative); or, of a placed pod, a required term of
+    affinity, which speaks for its neighbourhood too (``hard``)."""
+
+    term: PodTerm
+    weight: int
+    hard: bool = False
+
+
+class Features(Struct, frozen=True, cache_hash=True):
+    """What of a placed pod matters to the placing of others. Interned: equal pods share one object."""
+
+    namespace: str
+    labels: tuple[tuple[str, str], ...] = ()
+    ports: tuple[tuple[str, str, int], ...] = ()
+    anti: tuple[PodTerm, ...] = ()
+    preferred: tuple[WeightedTerm, ...] = ()
+    volumes: tuple[str, ...] = ()
+
+
+# -- the index of terms ------------------------------------------------------------------------------------------------
+
 
 ASKED_KEPT = 50_000
 """Counts remembered for terms that were asked for."""

@@ -1,5 +1,6 @@
-"""PersistentVolumeClaims, volumes, storage classes and what a node may attach, as far as placing pods needs them (spec
-volcano-core 11.8). Rules: kubernetes.io docs "Persistent Volumes", "Storage Classes" and "Node-specific Volume Limits".
+"""PersistentVolumeClaims, volumes, storage classes and what a node may attach, as far as placing pods needs them.
+
+Rules: kubernetes.io docs "Persistent Volumes", "Storage Classes" and "Node-specific Volume Limits".
 """
 
 from __future__ import annotations
@@ -8,6 +9,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.engine.state.classes import PodClass
+from pumice.engine.state.ledger import Ledger
 from pumice.engine.state.selectors import Requirement, Requirements, match_all, parse_label_selector, parse_node_term
 from pumice.ports.cluster import Json
 from pumice.wire import kubernetes
@@ -275,3 +281,66 @@ def _size(amounts: Any) -> int:
 def _topology(term: Any) -> Requirements:
     found = (term or {}).get("matchLabelExpressions") or ()
     return tuple(Requirement(str(e.get("key", "")), "In", tuple(str(v) for v in e.get("values") or ())) for e in found)
+
+
+# -- volumes that the claims of a pod would get on a node --------------------------------------------------------------
+
+
+Mask = NDArray[np.bool_]
+
+
+class VolumeOptions:
+    """For some unbound claims, the free volumes (smallest first) with the rows they may be used on, and the rows on which one
+    can be made."""
+
+    def __init__(self, ledger: Ledger, volumes: Volumes, claims: list[Claim], *, by_room: bool) -> None:
+        labels, capacity = ledger.terms.labels, ledger.table.capacity
+        self.claims = sorted(claims, key=lambda claim: claim.size)
+        self.made = {claim.key: _provisioned(ledger, volumes, claim, by_room=by_room) for claim in claims}
+        self.free = {
+            claim.key: [
+                (v.name, np.ones(capacity, bool) if v.affinity is None else labels.match_any(v.affinity)[:capacity])
+                for v in volumes.candidates(claim)
+            ]
+            for claim in claims
+        }  # fmt: skip
+
+    def at(self, row: int) -> dict[str, str] | None:
+        """Claim to volume on one row; None where some claim finds nothing."""
+        taken: dict[str, str] = {}
+        for claim in self.claims:
+            mine = next((name for name, fits in self.free[claim.key] if fits[row] and name not in taken.values()), "")
+            if not mine and not self.made[claim.key][row]:
+                return None
+            taken[claim.key] = mine
+        return taken
+
+
+def _provisioned(ledger: Ledger, volumes: Volumes, claim: Claim, *, by_room: bool) -> Mask:
+    """Rows for which the claim's class makes volumes; ``by_room``: of that size."""
+    labels, capacity = ledger.terms.labels, ledger.table.capacity
+    made_by = volumes.classes.get(claim.storage_class)
+    if made_by is None or not made_by.provisions:
+        return np.zeros(capacity, bool)
+    rows = np.ones(capacity, bool)
+    if made_by.topologies is not None:
+        rows &= labels.match_any(made_by.topologies)[:capacity]
+    if claim.selected_node:  # its volume is being made for that node
+        at = np.zeros(capacity, bool)
+        row = ledger.table.row_of.get(claim.selected_node)
+        if row is not None:
+            at[row] = True
+        rows &= at
+    if by_room and (room := volumes.room(claim)) is not None:
+        rows &= labels.match_any(room)[:capacity]
+    return rows
+
+
+def volumes_for(ledger: Ledger, volumes: Volumes, cls: PodClass, node: str) -> dict[str, str]:
+    """Which volume each unbound claim of the pod gets on that node; empty: one is made there."""
+    known = [volumes.claims.get(key) for key in cls.constraints.claim_keys]
+    claims = [claim for claim in known if claim is not None and not claim.bound]
+    row = ledger.table.row_of.get(node)
+    if not claims or row is None:
+        return {}
+    return VolumeOptions(ledger, volumes, claims, by_room=True).at(row) or {}

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from pumice.engine.state.jobs import Job, Task
-from pumice.engine.state.reason import Cause, Reason, by_gang
-from pumice.engine.state.statuses import Status
+from pumice.engine.state.tasks import Cause, Reason, Status, by_gang
 
 UNTRIED = Reason(Cause.NEW, "not tried yet")
 HELD = Reason(Cause.GATED, "held by its scheduling gates")

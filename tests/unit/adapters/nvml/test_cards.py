@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from kit.machines import Programs
 
-from pumice.machine import Machine, MachineError, create, library_dir, machine_of
-from pumice.node.vgpu.hollow import facts
+from pumice.devices.nvidia_vgpu.node.hollow import facts
 from pumice.ports.cards import LOST
+from pumice_lab.machine import Machine, MachineError, create, library_dir, machine_of
 
 PROGRAM = """
 import json, sys

@@ -10,8 +10,8 @@ import pytest
 from kit.machines import Programs, cards_of
 
 from pumice.adapters.nvml.slices import NvmlSlices
-from pumice.machine import Machine, machine_of
 from pumice.ports.slices import CutRefused, NoRights, Place
+from pumice_lab.machine import Machine, machine_of
 
 
 @pytest.fixture

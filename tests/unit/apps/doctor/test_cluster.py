@@ -25,13 +25,13 @@ from pumice.apps.doctor.cluster.look import look
 from pumice.apps.doctor.cluster.rights import review
 from pumice.cli.diagnosis import report_cluster
 from pumice.cli.output import Output
-from pumice.cluster.apiserver import User
-from pumice.cluster.first_objects import volcano_kinds
-from pumice.node.vgpu.doctor import State
+from pumice.devices.nvidia_vgpu.node.doctor import State
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError, Json, Resource
 from pumice.wire import names
 from pumice.wire.kinds import CONFIGMAPS, CRDS, DAEMON_SETS, DEPLOYMENTS, NODES, PODS
+from pumice_lab.apiserver import User
+from pumice_lab.first_objects import volcano_kinds
 
 Fault = Callable[[DirectCluster], Awaitable[Any]]
 POLICIES = Resource("admissionregistration.k8s.io", "v1", "validatingadmissionpolicies", namespaced=False)

@@ -24,15 +24,15 @@ from pumice.apps.monitor import daemon as monitor
 from pumice.apps.node.files import install_files
 from pumice.cli.diagnosis import report
 from pumice.cli.output import Output
-from pumice.cluster.free_ports import free_port
-from pumice.machine import Machine
-from pumice.node.vgpu.advertise import register_annotation
-from pumice.node.vgpu.doctor import NodeFacts, State, examine
-from pumice.node.vgpu.inventory import share
-from pumice.node.vgpu.library import install
-from pumice.node.vgpu.sharing import Sharing
+from pumice.devices.nvidia_vgpu.node.advertise import register_annotation
+from pumice.devices.nvidia_vgpu.node.doctor import NodeFacts, State, examine
+from pumice.devices.nvidia_vgpu.node.inventory import share
+from pumice.devices.nvidia_vgpu.node.library import install
+from pumice.devices.nvidia_vgpu.node.sharing import Sharing
 from pumice.ports.clock import SystemClock
 from pumice.wire import cdi, names
+from pumice_lab.free_ports import free_port
+from pumice_lab.machine import Machine
 
 MIB = 1 << 20
 DAEMON = "etc/docker/daemon.json"

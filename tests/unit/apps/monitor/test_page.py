@@ -19,9 +19,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pumice.adapters.region import read_region
 from pumice.apps.monitor import daemon as monitor
+from pumice.devices.nvidia_vgpu.node.answer import ResponseOptions
 from pumice.metrics.text import Family, render
 from pumice.model.errors import BadInput
-from pumice.node.vgpu.answer import ResponseOptions
 from pumice.ports.clock import SystemClock
 from pumice.wire import limits_page
 from pumice.wire.limits_page import GrantedCard, LimitsPage

@@ -11,7 +11,7 @@ from pathlib import Path
 import grpc
 import pytest
 from kit.node_objects import NODE, A, B, gives, pod_object
-from tests.unit.apps.node.test_vgpu_plugin import NUMBER, in_a_world
+from tests.unit.devices.nvidia_vgpu.plugin.test_vgpu_plugin import NUMBER, in_a_world
 
 from pumice.adapters.bookings.book import BookedCard, Booking, lasts, opened
 from pumice.adapters.bookings.foreign import ForeignPrograms, booking_dirs

@@ -14,9 +14,9 @@ from kit.plugin_world import in_a_world
 
 from pumice.apps.node.directories import make_directory
 from pumice.apps.node.files import digests, install_files
+from pumice.devices.nvidia_vgpu.node.library import NAMES, install
 from pumice.model.errors import BadInput
 from pumice.node.effects import MakeDirectory
-from pumice.node.vgpu.library import NAMES, install
 from pumice.wire import names
 
 
@@ -77,7 +77,7 @@ import resource, sys
 from pathlib import Path
 from pumice.apps.node.files import digests, install_files
 from pumice.model.errors import BadInput
-from pumice.node.vgpu.library import NAMES, install
+from pumice.devices.nvidia_vgpu.node.library import NAMES, install
 from pumice.wire import names
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 try:

@@ -18,12 +18,13 @@ from kit.node_objects import NODE, two_cards
 from kit.node_world import FakeKubelet, node_cluster
 from kit.virtual_time import VirtualClock, run_virtually
 
-from pumice.apps.node import gpushare_plugin, vgpu_plugin
 from pumice.apps.node.card_watch import open_cards
-from pumice.apps.node.cdi_files import CdiPlaces
 from pumice.apps.node.plugin_pages import STUCK, PluginHealth, plugin_pages
-from pumice.cluster.free_ports import free_port
-from pumice.node.vgpu.answer import ResponseOptions
+from pumice.devices.nvidia_gpushare.plugin import daemon as gpushare_plugin
+from pumice.devices.nvidia_vgpu.node.answer import ResponseOptions
+from pumice.devices.nvidia_vgpu.plugin import daemon as vgpu_plugin
+from pumice.devices.nvidia_vgpu.plugin.cdi_files import CdiPlaces
+from pumice_lab.free_ports import free_port
 
 Settings = Callable[..., Any]
 

@@ -8,9 +8,9 @@ from kit.objects import group, hyper_node, node, pod
 from kit.scheduler_daemon import create, daemon
 from kit.virtual_time import run_virtually
 
-from pumice.controllers.podgroup import group_body
 from pumice.wire import volcano
 from pumice.wire.objects import Pod, convert
+from pumice_jobs.controllers.podgroup import group_body
 
 
 async def put(running: Any, *hyper_nodes: dict[str, Any]) -> None:

@@ -15,10 +15,10 @@ from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.scheduler.daemon import Settings
 from pumice.cli.picture import collect
-from pumice.cli.scheduler_page import scheduler_problem
 from pumice.model.errors import BadInput
 from pumice.wire import kinds
 from pumice.wire.names import DEVICE_CONFIGMAP, LAST_GOOD, SCHEDULER_CONFIGMAP, SYSTEM_NAMESPACE
+from pumice_lab.cli.scheduler_page import scheduler_problem
 
 MAP = f"{SYSTEM_NAMESPACE}/{SCHEDULER_CONFIGMAP}"
 TYPO = CONF.replace("allocate", "alocate")

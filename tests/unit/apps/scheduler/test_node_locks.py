@@ -13,9 +13,9 @@ from kit.virtual_time import VirtualClock, run_virtually
 from pumice.apps.scheduler.binder import Binder, Outcome
 from pumice.apps.scheduler.node_locks import NodeLocks
 from pumice.apps.scheduler.volume_wait import VolumeWait
+from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
 from pumice.engine.effects import Bind
 from pumice.engine.state.state import State
-from pumice.families.nvidia_vgpu import NvidiaVgpu
 from pumice.model.cards import Grant
 from pumice.wire import names
 from pumice.wire.kinds import NODES, PODS

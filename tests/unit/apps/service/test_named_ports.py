@@ -11,13 +11,13 @@ import pytest
 from kit.faulty_cluster import faulty_cluster
 from kit.virtual_time import VirtualClock, run_virtually
 
-from pumice.apps.controller import daemon as controller
 from pumice.apps.scheduler import daemon as scheduler
 from pumice.apps.service.http import host_and_port, served
 from pumice.cli.daemon import bind_address
-from pumice.cluster.kubelet.command import base_environment
-from pumice.cluster.kubelet.settings import KubeletSettings
 from pumice.model.errors import BadInput
+from pumice_jobs.apps.controller import daemon as controller
+from pumice_lab.kubelet.command import base_environment
+from pumice_lab.kubelet.settings import KubeletSettings
 
 
 @contextlib.contextmanager

@@ -12,11 +12,11 @@ from kit.objects import node, pod
 from kit.scheduler_daemon import create, daemon
 from kit.virtual_time import VirtualClock, run_virtually
 
-from pumice.apps.controller.daemon import Controller
-from pumice.apps.controller.daemon import Settings as ControllerSettings
 from pumice.apps.scheduler.daemon import Settings
 from pumice.apps.service.tasks import first
 from pumice.engine.effects import Bind
+from pumice_jobs.apps.controller.daemon import Controller
+from pumice_jobs.apps.controller.daemon import Settings as ControllerSettings
 
 
 def own_tasks() -> set[str]:

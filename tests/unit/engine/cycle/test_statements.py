@@ -10,7 +10,7 @@ from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.statement import Statement
 from pumice.engine.effects import Bind, Evict
 from pumice.engine.state.jobs import Task
-from pumice.engine.state.statuses import Status
+from pumice.engine.state.tasks import Status
 
 
 def full_world() -> tuple[World, Cycle, Task, Task]:

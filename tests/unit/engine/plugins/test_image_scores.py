@@ -11,7 +11,7 @@ from kit.objects import node, pod
 from kit.scheduler_confs import conf
 from tests.unit.engine.plugins.test_node_scores import ONLY, engine_with, scores
 
-from pumice.engine.state.images import Images
+from pumice.engine.state.nodes import Images
 from pumice.wire.objects import NodeImage, Pod, convert
 
 MIB = 2**20

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import pumice
-from pumice.engine.state.agenda import Agenda
+from pumice.engine.state.scheduling_queue import Agenda
 
 SOURCE = Path(pumice.__file__).parent
 KEPT = {field.name for field in fields(Agenda)}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from pumice.devices.protocol import Inventory
 from pumice.engine.state.device_table import NodeDevices
-from pumice.families.protocol import Inventory
 from pumice.model.cards import Card, Grant, Piece, Slot
 
 

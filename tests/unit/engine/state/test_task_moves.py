@@ -7,9 +7,7 @@ from kit.engine_world import World
 from kit.objects import group, node, pod
 
 from pumice.engine.state.jobs import Job, Status, Task
-from pumice.engine.state.reason import by_nodes
-from pumice.engine.state.statuses import MOVES
-from pumice.engine.state.tasks import IllegalMove
+from pumice.engine.state.tasks import MOVES, IllegalMove, by_nodes
 
 
 def task_in(status: Status) -> tuple[Job, Task]:

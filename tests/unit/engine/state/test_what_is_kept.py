@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from kit.engine_world import World
 from kit.objects import node, pod
 
+from pumice.devices.protocol import Inventory, Marks, WithoutConstraints
 from pumice.engine.effects import QueueAllocated
+from pumice.engine.state.card_states import NamedNodes
 from pumice.engine.state.classes import KINDS_KEPT
 from pumice.engine.state.device_table import NodeDevices
-from pumice.engine.state.named_nodes import NamedNodes
 from pumice.engine.state.nodes import NodeFacts, node_bytes
-from pumice.families.protocol import Inventory, Marks, WithoutConstraints
 from pumice.model.cards import Card, Grant, Piece
 from pumice.wire.objects import Node, convert
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pumice.apps.doctor.cluster.facts import ClusterFacts, unread
+from pumice.devices.lint import EMPTY_DEVICES, is_empty, lint_files
+from pumice.devices.nvidia_vgpu.node.doctor import ConfigText, Finding, State
+from pumice.devices.registry import SWITCHES, settings_from
+from pumice.devices.settings import Settings
 from pumice.engine.plugins.deviceshare import device_arguments
-from pumice.families.lint import EMPTY_DEVICES, is_empty, lint_files
-from pumice.families.settings import Settings, settings_from
 from pumice.model.errors import BadInput
 from pumice.model.refusal import Refusal
-from pumice.node.vgpu.doctor import ConfigText, Finding, State
 from pumice.wire import names
 from pumice.wire.node_config import parse_node_config
 from pumice.wire.npu_node_config import parse_npu_node_config
@@ -18,15 +19,6 @@ from pumice.wire.programs import Maker, Role
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 
 BAD, WARNING = State.BAD, State.WARNING
-
-SWITCHES = {
-    # what a plugin serves: the switch of the scheduler, and the setting behind it
-    names.VGPU_NUMBER: ("deviceshare.VGPUEnable", "vgpu"),
-    names.GPU_MEMORY: ("deviceshare.GPUSharingEnable", "gpu_sharing"),
-    names.GPU_NUMBER: ("deviceshare.GPUNumberEnable", "gpu_number"),
-    f"{names.HUAWEI}Ascend*": ("deviceshare.AscendHAMiVNPUEnable", "ascend_hami"),
-    f"{names.HUAWEI}npu-core": ("deviceshare.AscendMindClusterVNPUEnable", "ascend_mindcluster"),
-}
 
 
 def scheduler_config(facts: ClusterFacts) -> Iterator[Finding]:
@@ -85,8 +77,8 @@ def modes(facts: ClusterFacts) -> Iterator[Finding]:
     if settings is None or not facts.of(Role.SCHEDULER):
         return
     served = {plugin.program.resource for plugin in facts.plugins}
-    for resource, (switch, setting) in SWITCHES.items():
-        on = getattr(settings, setting)
+    for resource, switch in ((switch.resource, switch.key) for switch in SWITCHES):
+        on = switch in settings.on
         if resource in served and not on:
             yield Finding(BAD, f"plugins serve {resource}, and the scheduler's {switch} is not true: no pod gets any",
                           f"set {switch}: true under the arguments of deviceshare in ConfigMap {_where(facts)}")  # fmt: skip

@@ -10,7 +10,7 @@ from pumice.engine.cycle.queueing import call_up, hold_up, newcomers, queues, re
 from pumice.engine.cycle.turns import Turns
 from pumice.engine.cycle.unplaced import refused
 from pumice.engine.state.jobs import Job, QueueState, Task
-from pumice.engine.state.reason import by_gang, by_queue
+from pumice.engine.state.tasks import by_gang, by_queue
 
 
 def allocate(cycle: Cycle) -> None:

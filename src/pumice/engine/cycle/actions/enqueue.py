@@ -6,7 +6,7 @@ from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.queueing import hold_up, in_turn, newcomers, queues, refuse
 from pumice.engine.effects import Event
 from pumice.engine.state.jobs import Job, QueueState
-from pumice.engine.state.reason import by_queue
+from pumice.engine.state.tasks import by_queue
 from pumice.wire.volcano import SCHEDULING_API
 
 

@@ -6,7 +6,7 @@ from pumice.engine.cycle.actions.starving import claimants, settle, starving
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.room.making import Making, Trial
 from pumice.engine.cycle.room.scope import between_jobs, inside_a_job
-from pumice.engine.state.topologies import bound_together
+from pumice.engine.state.domains import bound_together
 
 
 def preempt(cycle: Cycle) -> None:

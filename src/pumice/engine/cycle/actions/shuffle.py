@@ -6,7 +6,7 @@ from pumice.engine.cycle.concluding import evict
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.room.committing import tell_groups
 from pumice.engine.cycle.statement import Evict
-from pumice.engine.state.statuses import Status
+from pumice.engine.state.tasks import Status
 
 
 def shuffle(cycle: Cycle) -> None:

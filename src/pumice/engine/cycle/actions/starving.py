@@ -9,8 +9,8 @@ from pumice.engine.cycle.queueing import queues
 from pumice.engine.cycle.room.committing import carry_out, hold
 from pumice.engine.cycle.room.making import Making, Trial
 from pumice.engine.cycle.statement import Evict, Place
+from pumice.engine.state.domains import policies_of
 from pumice.engine.state.jobs import Job, QueueState, Task
-from pumice.engine.state.topologies import policies_of
 
 
 def starving(cycle: Cycle, action: str, admitted: Callable[[QueueState], bool] = lambda queue: True) -> Iterator[Job]:

@@ -9,9 +9,9 @@ from pumice.engine.cycle.concluding import expect
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.room.making import Trial
 from pumice.engine.cycle.statement import Evict, Place, Promise, Statement
-from pumice.engine.state.departures import Search
 from pumice.engine.state.jobs import Job, Task
-from pumice.engine.state.statuses import Status
+from pumice.engine.state.nominations import Search
+from pumice.engine.state.tasks import Status
 from pumice.wire.volcano import SCHEDULING_API
 
 

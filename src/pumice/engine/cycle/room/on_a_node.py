@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from pumice.devices.protocol import NodeCards
 from pumice.engine.cycle.letting_in import beside_others
 from pumice.engine.cycle.room.cheaper import cheapest
 from pumice.engine.cycle.room.reprieve import everybody_of, minimal
@@ -20,9 +21,8 @@ from pumice.engine.cycle.statement import Statement
 from pumice.engine.placing.among import Among
 from pumice.engine.placing.evaluation import Choice
 from pumice.engine.placing.placer import Placer
-from pumice.engine.state.holdings import LEAVING
 from pumice.engine.state.jobs import Task
-from pumice.families.protocol import NodeCards
+from pumice.engine.state.ledger import LEAVING
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from pumice.engine.cycle.letting_in import beside_others
 from pumice.engine.cycle.price import agreed
 from pumice.engine.cycle.room.committing import withdraw_broken
 from pumice.engine.cycle.trust import rests_on_trust
+from pumice.engine.state.domains import bound_together
 from pumice.engine.state.jobs import Job, Task
-from pumice.engine.state.statuses import Status
-from pumice.engine.state.topologies import bound_together
+from pumice.engine.state.tasks import Status
 
 
 def redeem(cycle: Cycle) -> None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from pumice.engine.framework import Framework
 from pumice.engine.plugins.contract import Spared
+from pumice.engine.state.domains import enough_groups
 from pumice.engine.state.jobs import Job, Task
-from pumice.engine.state.statuses import READY_STATUSES, Status
-from pumice.engine.state.topologies import enough_groups
+from pumice.engine.state.tasks import READY_STATUSES, Status
 
 HELD = (Status.BOUND, Status.RUNNING)
 

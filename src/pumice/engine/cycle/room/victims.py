@@ -10,7 +10,7 @@ from pumice.engine.cycle.room.scope import HELD, Scope, importance, stands_witho
 from pumice.engine.placing.occupants import freed, rank
 from pumice.engine.state.jobs import Job, Task
 from pumice.engine.state.state import State
-from pumice.engine.state.statuses import ALLOCATED_STATUSES
+from pumice.engine.state.tasks import ALLOCATED_STATUSES
 
 BASE = 2**31
 """Added to each priority of a sum, so that more pods never cost less (as upstream and kube-scheduler sum them)."""

@@ -1,0 +1,165 @@
+"""Rules of a write that look at other objects: the namespace must be there, a priority class gives a priority, and so on.
+
+The policies and webhooks of the cluster's users come after these (``policies``, ``webhooks``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pumice_lab.apiserver.addresses import give_addresses
+from pumice_lab.apiserver.backend import Backend
+from pumice_lab.apiserver.errors import forbidden, invalid, not_found
+from pumice_lab.apiserver.limits import limit
+from pumice_lab.apiserver.quotas import count
+from pumice_lab.apiserver.registry import Kind
+from pumice_lab.apiserver.service_accounts import give_account
+
+Json = dict[str, Any]
+
+_CLASSES = "scheduling.k8s.io/priorityclasses"
+_FOREVER = ("default", "kube-system", "kube-public", "kube-node-lease")
+_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+_UNREADY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+
+
+def on_create(backend: Backend, kind: Kind, value: Json) -> None:
+    """Raises Forbidden or NotFound, or completes the object."""
+    if kind.namespaced:
+        _namespace(backend, kind, value)
+    if kind.id == ("", "Pod"):
+        _priority(backend, value)
+        _tolerations(value["spec"])
+        give_account(backend, value)
+        _runtime_class(backend, value)
+        limit(backend, kind.plural, value)
+    elif kind.id == ("", "PersistentVolumeClaim"):
+        limit(backend, kind.plural, value)
+        _default_class(backend, value["spec"])
+        _protect(value, "kubernetes.io/pvc-protection")
+    elif kind.id == ("", "PersistentVolume"):
+        _protect(value, "kubernetes.io/pv-protection")
+    elif kind.id == ("", "Service"):
+        if problems := give_addresses(backend.storage, value):
+            raise invalid("", "Service", value["metadata"].get("name", ""), problems)
+    elif kind.id == ("scheduling.k8s.io", "PriorityClass"):
+        _one_default(backend, value)
+    elif kind.id == ("", "ResourceQuota"):
+        count(backend.storage, value)
+
+
+def on_update(backend: Backend, kind: Kind, value: Json, subresource: str) -> None:
+    """Completes what is about to replace an object."""
+    if kind.id == ("", "ResourceQuota"):
+        count(backend.storage, value, (value.get("status") or {}).get("hard") or None if subresource == "status" else None)
+
+
+def on_delete(kind: Kind, name: str) -> None:
+    if kind.id == ("", "Namespace") and name in _FOREVER:
+        raise forbidden(kind.group, kind.plural, name, "this namespace may not be deleted")
+
+
+def _namespace(backend: Backend, kind: Kind, value: Json) -> None:
+    name = value["metadata"]["namespace"]
+    namespace = backend.storage.get("v1/namespaces", "", name)
+    if namespace is None:
+        raise not_found("", "namespaces", name)
+    if b'"phase":"Terminating"' in namespace.data and namespace.value()["status"].get("phase") == "Terminating":
+        why = f"unable to create new content in namespace {name} because it is being terminated"
+        problem = forbidden(kind.group, kind.plural, value["metadata"].get("name", ""), why)
+        problem.details["causes"] = [
+            {
+                "reason": "NamespaceTerminating",
+                "message": f"namespace {name} is being terminated",
+                "field": "metadata.namespace",
+            }
+        ]
+        raise problem
+
+
+def _priority(backend: Backend, value: Json) -> None:
+    """spec.priority and preemptionPolicy from the class named, or from the default class ("Pod Priority and Preemption")."""
+    spec, name = value["spec"], value["spec"].get("priorityClassName", "")
+    found: Json | None = None
+    if name:
+        found = backend.read(_CLASSES, "", name)
+        if found is None:
+            raise forbidden("", "pods", value["metadata"].get("name", ""), f"no PriorityClass with name {name} was found")
+    else:
+        defaults = [c.value() for c in backend.storage.objects(_CLASSES) if b'"globalDefault":true' in c.data]
+        found = min(defaults, key=lambda c: c.get("value", 0), default=None)
+        if found is not None:
+            spec["priorityClassName"] = found["metadata"]["name"]
+    priority = found.get("value", 0) if found else 0
+    if spec.get("priority", priority) != priority:
+        why = (
+            f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; priority admission "
+            f"controller computed {priority} from the given PriorityClass name"
+        )
+        raise forbidden("", "pods", value["metadata"].get("name", ""), why)
+    spec["priority"] = priority
+    policy = (found or {}).get("preemptionPolicy", "PreemptLowerPriority")
+    spec.setdefault("preemptionPolicy", policy)
+
+
+def _tolerations(spec: Json) -> None:
+    """Five minutes of grace on a node that is not ready or not reachable (DefaultTolerationSeconds)."""
+    have = spec.get("tolerations") or []
+    for key in _UNREADY:
+        if not any(t.get("key", key) in (key, "") and t.get("effect", "NoExecute") in ("NoExecute", "") for t in have):
+            have.append({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300})
+    spec["tolerations"] = have
+
+
+def _runtime_class(backend: Backend, value: Json) -> None:
+    """The class that a pod names has to be there; what it costs and where it runs becomes the pod's ("Runtime Class")."""
+    spec, name = value["spec"], value["spec"].get("runtimeClassName")
+    own: Json = {}
+    if name:
+        found = backend.read("node.k8s.io/runtimeclasses", "", name)
+        if found is None:
+            raise forbidden("", "pods", value["metadata"].get("name", ""), f'pod rejected: RuntimeClass "{name}" not found')
+        own = found
+    overhead = (own.get("overhead") or {}).get("podFixed")
+    if spec.get("overhead") and spec["overhead"] != overhead:
+        why = "Pod's Overhead doesn't match RuntimeClass's defined Overhead" if overhead else \
+              "Pod Overhead set without corresponding RuntimeClass defined Overhead"  # fmt: skip
+        raise forbidden("", "pods", value["metadata"].get("name", ""), f"pod rejected: {why}")
+    if overhead:
+        spec["overhead"] = overhead
+    scheduling = own.get("scheduling") or {}
+    labels, wanted = scheduling.get("nodeSelector") or {}, spec.get("nodeSelector") or {}
+    for key, label in labels.items():
+        if wanted.get(key, label) != label:
+            why = (f"conflict: runtimeClass.scheduling.nodeSelector[{key}] = {label}; "
+                   f"pod.spec.nodeSelector[{key}] = {wanted[key]}")  # fmt: skip
+            raise forbidden("", "pods", value["metadata"].get("name", ""), why)
+    if labels:
+        spec["nodeSelector"] = wanted | labels
+    spec["tolerations"] += [t for t in scheduling.get("tolerations") or () if t not in spec["tolerations"]]
+
+
+def _default_class(backend: Backend, spec: Json) -> None:
+    """The newest of those that are marked so (DefaultStorageClass)."""
+    if "storageClassName" not in spec:
+        classes = [c.value()["metadata"] for c in backend.storage.objects("storage.k8s.io/storageclasses")]
+        marked = [meta for meta in classes if (meta.get("annotations") or {}).get(_DEFAULT_CLASS) == "true"]
+        by_name = sorted(marked, key=lambda meta: str(meta["name"]))
+        if newest := max(by_name, key=lambda meta: str(meta["creationTimestamp"]), default=None):
+            spec["storageClassName"] = newest["name"]
+
+
+def _protect(value: Json, finalizer: str) -> None:
+    """Who is still used does not go (StorageObjectInUseProtection)."""
+    have = value["metadata"].get("finalizers") or []
+    if finalizer not in have:
+        value["metadata"]["finalizers"] = [*have, finalizer]
+
+
+def _one_default(backend: Backend, value: Json) -> None:
+    if not value.get("globalDefault"):
+        return
+    for other in backend.storage.objects(_CLASSES):
+        if other.value().get("globalDefault"):
+            why = f"PriorityClass {other.name} is already marked as default. Only one default can exist"
+            raise forbidden("scheduling.k8s.io", "priorityclasses", value["metadata"].get("name", ""), why)

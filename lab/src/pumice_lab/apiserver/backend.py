@@ -1,0 +1,60 @@
+"""What every verb works with: storage, kinds, rules, time and dice, bundled once."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from random import Random
+from typing import Any
+
+from pumice.ports.clock import Clock
+from pumice_lab.apiserver.registry import Kind, Registry
+from pumice_lab.apiserver.resource_store import Index, Stored
+from pumice_lab.apiserver.storage import Storage
+from pumice_lab.apiserver.strategies import DEFAULT, builtin_strategies
+from pumice_lab.apiserver.strategies.base import Strategy
+
+Json = dict[str, Any]
+LONGEST = (1 << 63) / 1e9
+_SUFFIX = "bcdfghjklmnpqrstvwxz2456789"  # no vowels: generated names spell nothing
+
+
+class Backend:
+    """Storage and registry with the rules between them. All look-ups are synchronous and see staged writes."""
+
+    def __init__(self, storage: Storage, registry: Registry, clock: Clock, dice: Random, *, mounts_tokens: bool) -> None:
+        self.storage, self.registry, self.clock, self.dice = storage, registry, clock, dice
+        self.mounts_tokens = mounts_tokens
+        self.strategies: dict[tuple[str, str], Strategy] = dict(builtin_strategies())
+        self._by_store: dict[str, Strategy] = {
+            kind.storage: self.strategy(kind) for kind in registry if kind.group != "events.k8s.io"
+        }
+        storage.indexer = self.index
+
+    def strategy(self, kind: Kind) -> Strategy:
+        return kind.custom.strategy if kind.custom else self.strategies.get(kind.id, DEFAULT)
+
+    def use(self, kind: Kind, strategy: Strategy) -> None:
+        """Rules of a custom kind, for its index of selectable fields."""
+        self._by_store[kind.storage] = strategy
+
+    def index(self, store: str, value: Json) -> Index:
+        metadata = value.get("metadata") or {}
+        fields: Mapping[str, str] = self._by_store.get(store, DEFAULT).fields(value)
+        own = {"metadata.name": metadata.get("name", ""), "metadata.namespace": metadata.get("namespace", "")}
+        return metadata.get("labels") or {}, {**own, **fields}
+
+    def read(self, store: str, namespace: str, name: str) -> Json | None:
+        stored: Stored | None = self.storage.get(store, namespace, name)
+        return stored.value() if stored else None
+
+    def now(self, after: float = 0.0) -> str:
+        """The time as metav1.Time, ``after`` seconds from now; at most the 292 years that a duration of Go's can be."""
+        return datetime.fromtimestamp(int(self.clock.now() + min(after, LONGEST)), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def uid(self) -> str:
+        return str(uuid.UUID(int=self.dice.getrandbits(128), version=4))
+
+    def name_from(self, prefix: str) -> str:
+        return prefix[:58] + "".join(self.dice.choice(_SUFFIX) for _ in range(5))

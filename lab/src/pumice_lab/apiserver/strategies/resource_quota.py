@@ -1,0 +1,102 @@
+"""Rules of ResourceQuotas (ValidateResourceQuota of pkg/apis/core/validation, and the names of pkg/apis/core/helper)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pumice.wire.quantity import parse_quantity
+from pumice_lab.apiserver.errors import FieldProblem, invalid_value, required
+from pumice_lab.apiserver.names import bad_qualified
+from pumice_lab.apiserver.strategies.base import Strategy, at
+
+Json = dict[str, Any]
+Problems = list[FieldProblem]
+_COMPUTE: Final = frozenset(("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"))
+_WHOLE: Final = frozenset(("pods", "services", "replicationcontrollers", "resourcequotas", "secrets", "configmaps",
+                           "persistentvolumeclaims", "services.nodeports", "services.loadbalancers"))  # fmt: skip
+_STANDARD: Final = _COMPUTE | _WHOLE | {"ephemeral-storage", "requests.ephemeral-storage", "limits.ephemeral-storage",
+                                        "requests.storage"}  # fmt: skip
+_OF_SCOPE: Final = {
+    **dict.fromkeys(("Terminating", "NotTerminating", "NotBestEffort", "PriorityClass", "CrossNamespacePodAffinity"),
+                    _COMPUTE | {"pods"}),
+    "BestEffort": frozenset(("pods",)),
+}  # fmt: skip
+"""What a scope can bound."""
+_OPPOSITE: Final = (("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating"))
+
+
+class ResourceQuotaStrategy(Strategy):
+    returns_deleted = True
+
+    def default(self, value: Json) -> None:
+        value.setdefault("spec", {})
+
+    def validate(self, value: Json) -> Problems:
+        spec, problems = value["spec"], Problems()
+        hard = spec.get("hard") or {}
+        for name, amount in hard.items():
+            problems += _amount_problems(name, amount, f"spec.hard[{name}]")
+        scopes = spec.get("scopes") or []
+        problems += _scope_problems(scopes, hard, "spec.scopes", scopes)
+        selected = at(spec, "scopeSelector.matchExpressions") or []
+        for scope in selected:
+            problems += _operator_problems(scope)
+        names = [scope.get("scopeName", "") for scope in selected]
+        return problems + _scope_problems(names, hard, "spec.scopeSelector.matchExpressions", spec.get("scopeSelector"))
+
+    def validate_status(self, value: Json) -> Problems:
+        status = value.get("status") or {}
+        return [problem for part in ("hard", "used") for name, amount in (status.get(part) or {}).items()
+                for problem in _amount_problems(name, amount, f"status.{part}[{name}]")]  # fmt: skip
+
+    def validate_update(self, value: Json, old: Json) -> Problems:
+        scopes = at(value, "spec.scopes") or []
+        if set(scopes) == set(at(old, "spec.scopes") or []):
+            return []
+        return [invalid_value("spec.scopes", scopes, "field is immutable")]
+
+
+def _amount_problems(name: str, amount: str, path: str) -> Problems:
+    if why := bad_qualified(name):
+        return [invalid_value(path, name, why)]
+    if "/" not in name and name not in _STANDARD and not name.removeprefix("requests.").startswith("hugepages-"):
+        return [invalid_value(path, name, "must be a standard resource for quota")]
+    found = parse_quantity(amount)
+    if found < 0:
+        return [invalid_value(path, amount, "must be greater than or equal to 0")]
+    if name in _WHOLE and found.denominator != 1:
+        return [invalid_value(path, amount, "must be an integer")]
+    return []
+
+
+def _scope_problems(scopes: list[str], hard: Json, path: str, said: Any) -> Problems:
+    problems: Problems = []
+    for scope in scopes:
+        if scope not in _OF_SCOPE:
+            problems.append(invalid_value(path, said, "unsupported scope"))
+            continue
+        for name in sorted(hard):
+            if name in _STANDARD and name not in _OF_SCOPE[scope]:
+                problems.append(invalid_value(path, said, "unsupported scope applied to resource"))
+    for pair in _OPPOSITE:
+        if set(pair) <= set(scopes):
+            problems.append(invalid_value(path, said, "conflicting scopes"))
+    return problems
+
+
+def _operator_problems(scope: Json) -> Problems:
+    operator, path = scope.get("operator", ""), "spec.scopeSelector.matchExpressions"
+    if operator in ("In", "NotIn"):
+        if not scope.get("values"):
+            why = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
+            return [required(f"{path}.values", why)]
+    elif operator not in ("Exists", "DoesNotExist"):
+        return [invalid_value(f"{path}.operator", operator, "not a valid selector operator")]
+    elif scope.get("values"):
+        why = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
+        return [invalid_value(f"{path}.values", scope["values"], why)]
+    if scope.get("scopeName") != "PriorityClass" and operator != "Exists":
+        why = "must be 'Exist' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, " \
+              "ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity"
+        return [invalid_value(f"{path}.operator", operator, why)]
+    return []

@@ -1,0 +1,112 @@
+"""Tables: what kubectl prints, made by the server (Kubernetes "API concepts", "Receiving resources as Tables")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pumice.ports.clock import Clock
+from pumice.wire.kubectl_columns import age, duration_since
+from pumice_lab.apiserver.bodies import encode
+from pumice_lab.apiserver.registry import Kind
+from pumice_lab.apiserver.tables.column import Column
+from pumice_lab.apiserver.tables.kinds import PRINTERS
+from pumice_lab.apiserver.tables.paths import find_first
+from pumice_lab.apiserver.tables.printer import Printer
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TableView:
+    """``include`` says how much of each object comes along: None, Metadata or Object."""
+
+    version: str
+    include: str = "Metadata"
+
+
+class Tables:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def head(self, kind: Kind, metadata: Json, view: TableView, columns: bool = True) -> Json:
+        """A Table without its rows."""
+        shown = [_definition(c) for c in _printer(kind).columns] if columns else None
+        return {"kind": "Table", "apiVersion": f"meta.k8s.io/{view.version}", "metadata": metadata, "columnDefinitions": shown}
+
+    def row(self, kind: Kind, value: Json, view: TableView) -> bytes:
+        return encode(_row(_printer(kind).cells(value, self._clock.now()), value, view))
+
+    def single(self, kind: Kind, value: Json, view: TableView, columns: bool = True) -> bytes:
+        revision = value.get("metadata", {}).get("resourceVersion", "")
+        head = encode(self.head(kind, {"resourceVersion": revision}, view, columns))
+        return head[:-1] + b',"rows":[' + self.row(kind, value, view) + b"]}"
+
+    def bookmark(self, metadata: Json, view: TableView) -> bytes:
+        """A bookmark inside a watch of Tables: one row whose object carries nothing but the revision."""
+        value = {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{view.version}", "metadata": metadata}
+        return encode({"kind": "Table", "apiVersion": f"meta.k8s.io/{view.version}",
+                       "metadata": {"resourceVersion": metadata["resourceVersion"]},
+                       "columnDefinitions": None, "rows": [{"cells": [], "object": value}]})  # fmt: skip
+
+
+def _definition(column: Column) -> Json:
+    return {"name": column.name, "type": column.type, "format": column.format or ("name" if column.name == "Name" else ""),
+            "description": column.description, "priority": column.priority}  # fmt: skip
+
+
+def _row(cells: list[Any], value: Json, view: TableView) -> Json:
+    row: Json = {"cells": cells}
+    if view.include == "Object":
+        row["object"] = value
+    elif view.include != "None":
+        row["object"] = {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{view.version}",
+                         "metadata": value.get("metadata", {})}  # fmt: skip
+    return row
+
+
+def _printer(kind: Kind) -> Printer:
+    if kind.custom is not None:
+        return _custom_printer(kind.custom.columns)
+    return PRINTERS.get(kind.id) or _DEFAULT
+
+
+_NAME = Column("Name", "string", "", format="name", description="Name of the object within its namespace")
+_AGE = Column("Age", "string", "", description="Time since the object was created")
+
+
+def _default_cells(value: Json, now: float) -> list[Any]:
+    metadata = value.get("metadata", {})
+    return [metadata.get("name", ""), age(metadata, now)]
+
+
+_DEFAULT = Printer((_NAME, _AGE), _default_cells)
+
+
+def _custom_printer(columns: Sequence[Column]) -> Printer:
+    """Columns of a CRD; without any, name and age."""
+    if not columns:
+        return _DEFAULT
+    cells: list[Callable[[Json, float], Any]] = [_custom_cell(column) for column in columns]
+
+    def row(value: Json, now: float) -> list[Any]:
+        return [value.get("metadata", {}).get("name", ""), *(cell(value, now) for cell in cells)]
+
+    return Printer((_NAME, *columns), row)
+
+
+def _custom_cell(column: Column) -> Callable[[Json, float], Any]:
+    def cell(value: Json, now: float) -> Any:
+        found = find_first(value, column.path)
+        if column.type == "date":
+            return duration_since(found, now) if isinstance(found, str) else "<unknown>"
+        if column.type == "integer":
+            return found if isinstance(found, int) and not isinstance(found, bool) else None
+        if column.type == "boolean" or column.type == "number":
+            return found
+        if found is None:
+            return ""
+        return found if isinstance(found, str) else encode(found).decode()
+
+    return cell

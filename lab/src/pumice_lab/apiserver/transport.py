@@ -1,0 +1,192 @@
+"""The socket: aiohttp with TLS and bearer tokens, a thin shell around ``ApiServer.handle``."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import ssl
+from asyncio import sslproto
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from pumice_lab.apiserver.errors import ApiFailure, too_large, unauthorized, unsupported_media_type
+from pumice_lab.apiserver.http_types import SLICE, Request, Response, User, failure, slices
+from pumice_lab.apiserver.patience import Patience, PatientServer
+from pumice_lab.apiserver.server import ApiServer
+from pumice_lab.apiserver.tunnel import Tunnels
+from pumice_lab.apiserver.turns import Turns
+
+log = logging.getLogger("pumice.cluster.apiserver.transport")
+BODY_LIMIT = 3 * 1024 * 1024  # of kube-apiserver
+TLS_RECORD = 16 * 1024
+"""Bytes that a connection reads at once: what TLS sends at once (RFC 8446, 5.1). asyncio keeps 256 KiB for each, idle or not."""
+
+
+@dataclass(slots=True)
+class Served:
+    """A listening server. ``url`` is where it listens; ``close`` ends all connections."""
+
+    url: str
+    port: int
+    _runner: web.AppRunner
+    _shell: _Shell
+
+    async def close(self) -> None:
+        await self._shell.close()
+        await self._runner.cleanup()
+
+
+async def serve(
+    api: ApiServer,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    tls: ssl.SSLContext | None = None,
+    tokens: Mapping[str, User] | None = None,
+    kubelet_identity: tuple[Path, Path] | None = None,
+    patience: Patience | None = None,
+) -> Served:
+    """Listens until closed. ``kubelet_identity``: certificate and key for calls to kubelets (logs, exec). From then on every TLS
+    connection of the process reads a record at a time.
+
+    Port 0 takes a free one. Raises OSError when the port is taken."""
+    sslproto.SSLProtocol.max_size = TLS_RECORD
+    api.tokens.add(tokens or {})
+    await api.start()
+    patience = patience or Patience()
+    shell = _Shell(api, kubelet_identity, patience)
+    server = PatientServer(
+        shell.serve, patience, request_factory=_request, handler_cancellation=True, access_log=None, keepalive_timeout=600,
+        auto_decompress=False,
+    )
+    app_runner = web.ServerRunner(server, shutdown_timeout=1)
+    await app_runner.setup()
+    site = web.TCPSite(app_runner, host, port, ssl_context=tls, backlog=512)
+    await site.start()
+    actual = app_runner.addresses[0][1]
+    scheme = "https" if tls else "http"
+    return Served(f"{scheme}://{host}:{actual}", actual, app_runner, shell)  # type: ignore[arg-type]
+
+
+def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
+    return web.BaseRequest(
+        message, payload, protocol, writer, task, asyncio.get_running_loop(), client_max_size=BODY_LIMIT
+    )
+
+
+class _Shell:
+    def __init__(self, api: ApiServer, kubelet_identity: tuple[Path, Path] | None, patience: Patience) -> None:
+        self.api, self.tunnels, self.patience, self.turns = api, Tunnels(kubelet_identity), patience, Turns()
+        self._streams: set[asyncio.Task[Any]] = set()  # watches and tunnels, which would otherwise outlive the server
+
+    async def close(self) -> None:
+        streams = list(self._streams)
+        for stream in streams:
+            stream.cancel()
+        await asyncio.gather(*streams, return_exceptions=True)
+        await self.tunnels.close()
+
+    async def serve(self, http: web.BaseRequest) -> web.StreamResponse:
+        user = self.api.tokens.user(_authorization(http))
+        if user is None:
+            return _plain(failure(unauthorized()))
+        request = await _read(http, user, self.patience.body)
+        if isinstance(request, web.Response):
+            return request
+        response = await self.api.handle(request)
+        if response.gathered is not None:
+            response = await self.tunnels.gather(*response.gathered)
+        if response.tunnel is None and response.stream is None and response.parts is None:
+            return _plain(response)
+        task = asyncio.current_task()
+        assert task is not None
+        self._streams.add(task)
+        try:
+            if response.tunnel is not None:
+                return await self.tunnels.carry(http, response.tunnel)
+            return await self._stream(http, response, user.name)
+        finally:
+            self._streams.discard(task)
+
+    async def _stream(self, http: web.BaseRequest, response: Response, user: str) -> web.StreamResponse:
+        result = web.StreamResponse(status=response.code, headers=_headers(response))
+        result.enable_chunked_encoding()
+        stream = response.stream if response.parts is None else _sliced(response.parts)
+        assert stream is not None
+        try:
+            await result.prepare(http)
+            await self.turns.mine(user)
+            async for chunk in stream:
+                async with asyncio.timeout(self.patience.stall):
+                    await result.write(chunk)
+                # A turn for everybody else: a client that takes all at once would never pause us.
+                long = response.parts is not None or len(chunk) >= SLICE
+                await (self.turns.mine(user) if long else asyncio.sleep(0))
+            await result.write_eof()
+        except TimeoutError:
+            if http.transport is not None:
+                http.transport.abort()  # what it did not take is given back
+        except (ConnectionError, asyncio.CancelledError):
+            pass  # the client went away, or the server stops
+        finally:
+            await stream.aclose()  # type: ignore[attr-defined]
+        return result
+
+
+def _authorization(http: web.BaseRequest) -> str:
+    header = http.headers.get("Authorization", "")
+    if header:
+        return header
+    # A browser cannot set headers on a WebSocket; Kubernetes lets it send the token as a subprotocol.
+    for protocol in http.headers.get("Sec-WebSocket-Protocol", "").split(","):
+        if protocol.strip().startswith("base64url.bearer.authorization.k8s.io."):
+            encoded = protocol.strip().rpartition(".")[2]
+            try:
+                return "Bearer " + base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).decode()
+            except ValueError:
+                return "Bearer"  # a token that nobody has
+    return ""
+
+
+async def _read(http: web.BaseRequest, user: User, seconds: float) -> Request | web.Response:
+    body = b""
+    if http.body_exists:
+        if http.headers.get("Content-Encoding", "identity").lower() != "identity":
+            return _plain(failure(unsupported_media_type("bodies are read as they are, without a Content-Encoding")))
+        try:
+            async with asyncio.timeout(seconds):
+                body = await http.read()
+        except TimeoutError:
+            message = f"the body did not arrive within {seconds:.0f} seconds"
+            return _plain(failure(ApiFailure(408, "Timeout", message)))
+        except web.HTTPRequestEntityTooLarge:
+            return _plain(failure(too_large(f"limit is {BODY_LIMIT}")))
+    query: dict[str, list[str]] = {}
+    for key, value in http.query.items():
+        query.setdefault(key, []).append(value)
+    headers = {key.lower(): value for key, value in http.headers.items()}
+    for key in headers:
+        if key.startswith("impersonate-"):
+            headers[key] = "\n".join(http.headers.getall(key))
+    return Request(http.method, http.path, query, headers, body, user)
+
+
+def _headers(response: Response) -> dict[str, str]:
+    return {"Content-Type": response.content_type, "Cache-Control": "no-cache, private", **response.headers}
+
+
+def _plain(response: Response) -> web.Response:
+    result = web.Response(status=response.code, body=response.body, headers=_headers(response))
+    for warning in response.warnings:
+        text = warning.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+        result.headers.add("Warning", f'299 - "{text}"')
+    return result
+
+
+async def _sliced(parts: Iterable[bytes]) -> AsyncIterator[bytes]:
+    for chunk in slices(parts):
+        yield chunk

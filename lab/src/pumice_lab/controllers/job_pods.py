@@ -1,0 +1,192 @@
+"""The pods of a Job: what they tell together with its status, which are made and which let go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from pumice.wire.kinds import PODS
+from pumice_lab.controllers.actions import Action, Create, Delete, Json, LookAgain, View
+from pumice_lab.controllers.common import (
+    BURST,
+    by_deletion_order,
+    is_active,
+    is_deleting,
+    owner_reference,
+    phase,
+    pod_from,
+    seconds_of,
+)
+from pumice_lab.controllers.job_indexes import (
+    Indexes,
+    all_failures,
+    count_failures,
+    failures,
+    index_of,
+    with_index,
+)
+from pumice_lab.controllers.job_policies import counts, failure_rule, replaces_failed_only
+
+FIRST_BACKOFF, LAST_BACKOFF = 10.0, 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a Job's pods and its status tell together."""
+
+    own: Sequence[View]
+    active: Sequence[View]
+    ending: Sequence[View]  # asked to end, and still at it
+    failed_pods: Sequence[View]
+    succeeded: int
+    failed: int
+    done: Indexes
+    lost: Indexes  # given up (backoffLimitPerIndex)
+
+
+def observe(job: View, own: Sequence[View]) -> Seen:
+    spec, status = job["spec"], job.get("status") or {}
+    failed_pods = [pod for pod in own if phase(pod) == "Failed"]
+    failed = max(sum(counts(spec, pod) for pod in failed_pods), int(status.get("failed") or 0))
+    done = lost = Indexes()
+    if indexed(spec):
+        wanted = completions_of(spec)
+        lost = Indexes.parse(status.get("failedIndexes"), wanted)
+        done = Indexes.parse(status.get("completedIndexes"), wanted) | Indexes.of(
+            i for pod in own if phase(pod) == "Succeeded" and (i := index_of(pod, wanted)) is not None and i not in lost)
+        if per_index(spec):
+            lost |= Indexes.of(i for pod in failed_pods if _gives_up(spec, pod)
+                               and (i := index_of(pod, wanted)) is not None and i not in done)
+        succeeded = done.total
+    else:
+        succeeded = max(sum(phase(pod) == "Succeeded" for pod in own), int(status.get("succeeded") or 0))
+    ending = [pod for pod in own if is_deleting(pod) and phase(pod) not in ("Succeeded", "Failed")]
+    return Seen(own, [pod for pod in own if is_active(pod)], ending, failed_pods, succeeded, failed, done, lost)
+
+
+def _gives_up(spec: View, pod: View) -> bool:
+    """Whether a failed pod is the last of its index."""
+    rule = failure_rule(spec, pod)
+    if rule and rule.action == "FailIndex":
+        return True
+    return (rule is None or rule.action != "Ignore") and failures(pod) >= int(spec["backoffLimitPerIndex"])
+
+
+def manage(job: View, seen: Seen, now: float) -> list[Action]:
+    """Pods made or let go."""
+    spec = job["spec"]
+    wanted = _wanted(spec, seen)
+    if surplus := _surplus(spec, seen.active, len(seen.active) - wanted):
+        return [delete(pod) for pod in surplus[:BURST]]
+    missing = min(BURST, wanted - len(seen.active) - (len(seen.ending) if replaces_failed_only(spec) else 0))
+    if missing <= 0:
+        return []
+    if per_index(spec):
+        return _create_by_index(job, seen, missing, now)
+    if (pause := _back_off(seen, now)) > 0:
+        return [LookAgain(pause)]
+    return _create(job, seen, missing)
+
+
+def _wanted(spec: View, seen: Seen) -> int:
+    """How many are to be active."""
+    parallelism, completions = int(spec.get("parallelism", 1)), spec.get("completions")
+    if completions is None:
+        return len(seen.active) if seen.succeeded else parallelism
+    return max(0, min(parallelism, int(completions) - seen.succeeded))
+
+
+def _surplus(spec: View, active: Sequence[View], count: int) -> list[View]:
+    """At least ``count`` of the active; of an Indexed Job every one whose index another has or nobody needs."""
+    if count <= 0 and not indexed(spec):
+        return []
+    kept = by_deletion_order(active)
+    surplus: list[View] = []
+    if indexed(spec):
+        last: dict[int, View] = {}
+        for pod in kept:
+            index = index_of(pod, completions_of(spec))
+            spare = pod if index is None else last.get(index)
+            if spare is not None:
+                surplus.append(spare)
+            if index is not None:
+                last[index] = pod
+        kept = list(last.values())
+    return [*surplus, *kept[:max(0, count - len(surplus))]]
+
+
+def _create(job: View, seen: Seen, count: int) -> list[Action]:
+    if not indexed(job["spec"]):
+        return [Create(PODS, _pod(job)) for _ in range(count)]
+    name = job["metadata"]["name"]
+    return [Create(PODS, with_index(_pod(job), index, name)) for index in _free(job["spec"], seen, count)]
+
+
+def _create_by_index(job: View, seen: Seen, count: int, now: float) -> list[Action]:
+    """Each index waits for itself after its own failures."""
+    spec = job["spec"]
+    last: dict[int, View] = {}
+    for pod in sorted(seen.failed_pods, key=lambda pod: (all_failures(pod), _finished_at(pod))):
+        if (index := index_of(pod, completions_of(spec))) is not None:
+            last[index] = pod
+    actions: list[Action] = []
+    pauses = []
+    for index in _free(spec, seen, count):
+        replaced = last.get(index)
+        if replaced and (left := _finished_at(replaced) + _pause(all_failures(replaced) + 1) - now) > 0:
+            pauses.append(left)
+            continue
+        pod = with_index(_pod(job), index, job["metadata"]["name"])
+        count_failures(pod, replaced, counted=replaced is not None and counts(spec, replaced))
+        actions.append(Create(PODS, pod))
+    return [*actions, *([LookAgain(min(pauses))] if pauses else [])]
+
+
+def _free(spec: View, seen: Seen, count: int) -> list[int]:
+    """The first indexes that nobody works on or has settled."""
+    completions = completions_of(spec)
+    busy = [*seen.active, *(seen.ending if replaces_failed_only(spec) else ())]
+    taken = seen.done | seen.lost | Indexes.of(i for pod in busy if (i := index_of(pod, completions)) is not None)
+    return list(islice(taken.others(completions), count))
+
+
+def _pod(job: View) -> Json:
+    meta = job["metadata"]
+    owner = owner_reference(job, "batch/v1", "Job")
+    return pod_from(job["spec"]["template"], owner, meta["namespace"], f"{meta['name']}-")
+
+
+def _back_off(seen: Seen, now: float) -> float:
+    """Seconds until the next pod may be made after failures that no success followed."""
+    success = max((_finished_at(pod) for pod in seen.own if phase(pod) == "Succeeded"), default=0.0)
+    failed = [end for pod in seen.failed_pods if (end := _finished_at(pod)) > success]
+    return max(0.0, max(failed) + _pause(len(failed)) - now) if failed else 0.0
+
+
+def _pause(failed: int) -> float:
+    pause: float = min(LAST_BACKOFF, FIRST_BACKOFF * 2 ** min(failed - 1, 20))
+    return pause
+
+
+def _finished_at(pod: View) -> float:
+    times = [seconds_of(((s.get("state") or {}).get("terminated") or {}).get("finishedAt"))
+             for s in (pod.get("status") or {}).get("containerStatuses") or ()]
+    return max([t for t in times if t] or [seconds_of(pod["metadata"].get("creationTimestamp"))])
+
+
+def indexed(spec: View) -> bool:
+    return bool(spec.get("completionMode") == "Indexed")
+
+
+def completions_of(spec: View) -> int:
+    return int(spec.get("completions") or 0)
+
+
+def per_index(spec: View) -> bool:
+    return indexed(spec) and spec.get("backoffLimitPerIndex") is not None
+
+
+def delete(pod: View) -> Delete:
+    meta = pod["metadata"]
+    return Delete(PODS, meta["namespace"], meta["name"], meta["uid"])

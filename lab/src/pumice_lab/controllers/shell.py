@@ -1,0 +1,371 @@
+"""The shell around the controllers: what is marked is looked at, and what is decided then is written."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pumice.ports.clock import Clock
+from pumice.ports.cluster import ApiError, Cluster, Resource
+from pumice.wire import kinds
+from pumice_lab.controllers import (
+    cronjob,
+    daemonset,
+    deployment,
+    disruption,
+    endpoints,
+    garbage,
+    job,
+    namespaces,
+    nodes,
+    policies,
+    replicaset,
+    resource_quotas,
+    revisions,
+    roles,
+    statefulset,
+    storage,
+    unserved,
+)
+from pumice_lab.controllers.actions import (
+    Action,
+    Create,
+    Delete,
+    Finalize,
+    LookAgain,
+    Patch,
+    RemoveFolder,
+    Tell,
+)
+from pumice_lab.controllers.common import controller_of
+from pumice_lab.controllers.marking import GARBAGE, ORPHANS, PUBLISHED, Marking
+from pumice_lab.controllers.selecting import Key
+from pumice_lab.controllers.watched import COLLECTED, FULL
+from pumice_lab.kubelet.events import EventRecorder
+
+log = logging.getLogger("pumice.kube-controllers")
+_WRITES = 16  # at a time
+_RETRY, _LONGEST_RETRY = 1.0, 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class ControllersSettings:
+    """``ca_certificate``: published to every namespace as ConfigMap kube-root-ca.crt. ``roots``: for each node, where
+    lies what its pods make at paths that the machine does not have."""
+
+    ca_certificate: Path | None = None
+    roots: tuple[Path, ...] = ()
+
+
+class Controllers:
+    def __init__(self, settings: ControllersSettings, cluster: Cluster, clock: Clock, dice: random.Random) -> None:
+        self.cluster, self.clock, self.roots = cluster, clock, settings.roots
+        self.root_ca = settings.ca_certificate.read_text() if settings.ca_certificate else ""
+        self.marking = Marking(cluster, clock, self._mark, self._later)
+        self.caches = self.marking.caches
+        self.events = EventRecorder(cluster, clock, dice, "kube-controllers")
+        self._dirty: dict[Key, None] = {}
+        self._wake = asyncio.Event()
+        self._timers: dict[Key, tuple[float, asyncio.Task[None]]] = {}
+        self._slots = asyncio.Semaphore(_WRITES)
+        self._busy: dict[Key, asyncio.Task[None]] = {}
+        self._absent: dict[str, bool] = {}
+        self._refused: dict[Key, tuple[str, float]] = {}
+        """Why the last pods of a controller were not made, and the seconds until it is tried again."""
+
+    async def run(self, stop: asyncio.Event, ready: asyncio.Event | None) -> None:
+        for resource in (*FULL, *COLLECTED):
+            self.caches.watch(resource)
+        tasks: list[asyncio.Task[Any]] = [asyncio.create_task(self._work(ready)), asyncio.create_task(self.events.run())]
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            work: list[asyncio.Future[Any]] = [self.caches.broken, *tasks]
+            await asyncio.wait([stopping, *work], return_when=asyncio.FIRST_COMPLETED)
+            for part in work:
+                if part.done():
+                    part.result()
+        finally:
+            timers = [task for _, task in self._timers.values()]
+            everything = [stopping, *tasks, *timers, *self._busy.values()]
+            for task in everything:
+                task.cancel()
+            await asyncio.gather(*everything, return_exceptions=True)
+            await self.caches.close()
+
+    async def _work(self, ready: asyncio.Event | None) -> None:
+        await self.caches.all_synced.wait()
+        self.marking.find_orphans()
+        if ready is not None:
+            ready.set()
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            for key in [k for k in self._dirty if k not in self._busy]:
+                del self._dirty[key]
+                task = asyncio.create_task(self._reconcile(key))
+                self._busy[key] = task
+                task.add_done_callback(lambda _, key=key: self._done(key))  # type: ignore[misc]
+            # What became dirty in the meantime is looked at together, a moment later.
+            await self.clock.sleep(0.005)
+
+    def _done(self, key: Key) -> None:
+        self._busy.pop(key, None)
+        if key in self._dirty:
+            self._wake.set()
+
+    async def _reconcile(self, key: Key) -> None:
+        controller, uid = key
+        try:
+            actions = await self._decide(controller, uid)
+            again = [a.seconds for a in actions if isinstance(a, LookAgain)]
+            if again:
+                self._later(key, min(again))
+            pods = [action for action in actions if isinstance(action, Create) and action.resource == kinds.PODS]
+            others = [action for action in actions if not (isinstance(action, Create) and action.resource == kinds.PODS)]
+            await asyncio.gather(self._make_pods(key, pods), *(self._carry_out(action) for action in others))
+        except ApiError as error:
+            if error.code == 409:
+                self._later(key, 0.05)
+            elif error.code != 404:
+                log.warning("not done kind=%s uid=%s cause=%s", controller.plural, uid, error)
+                self._later(key, self._refused.get(key, ("", _RETRY))[1])
+        except Exception:  # an object that nobody can act on harms only itself
+            log.exception("cannot reconcile kind=%s uid=%s", controller.plural, uid)
+
+    async def _decide(self, controller: Resource, uid: str) -> Sequence[Action]:
+        caches, now = self.caches, self.clock.now()
+        if controller == GARBAGE:
+            return await self._collect(uid)
+        if controller == ORPHANS:
+            return nodes.orphans(self.caches.pods_on(uid)) if (kinds.NODES, "", uid) not in caches.names else []
+        if controller == PUBLISHED:
+            return namespaces.published(uid, self.root_ca)
+        obj = caches.get(controller, uid)
+        if obj is None:
+            return []
+        if controller == storage.VOLUMES:
+            return storage.reconcile_volume(obj, await self._claim_of(obj), now)
+        table: dict[Resource, Callable[[], list[Action]]] = {
+            kinds.REPLICA_SETS: lambda: replicaset.reconcile(
+                obj, self._claimed(controller, uid), now, refused=self._why_refused(controller, uid)),
+            kinds.REPLICATION_CONTROLLERS: lambda: replicaset.reconcile(
+                obj, self._claimed(controller, uid), now, controller, self._why_refused(controller, uid)),
+            kinds.DEPLOYMENTS: lambda: deployment.reconcile(obj, self._sets_for(obj), now),
+            kinds.DAEMON_SETS: lambda: daemonset.reconcile(obj, caches.every(kinds.NODES), caches.owned(kinds.PODS, uid), now),
+            kinds.STATEFUL_SETS: lambda: statefulset.reconcile(
+                obj, self._claimed(controller, uid), caches.owned(revisions.REVISIONS, uid),
+                self._claims_in(obj["metadata"]["namespace"]), now),
+            kinds.CLUSTER_ROLES: lambda: roles.reconcile(obj, caches.every(kinds.CLUSTER_ROLES)),
+            kinds.RESOURCE_QUOTAS: lambda: resource_quotas.reconcile(obj),
+            policies.POLICIES: lambda: policies.reconcile(obj),
+            kinds.CRON_JOBS: lambda: cronjob.reconcile(obj, caches.owned(kinds.JOBS, uid), now),
+            kinds.JOBS: lambda: job.reconcile(obj, self._claimed(controller, uid), now),
+            kinds.SERVICES: lambda: endpoints.reconcile(
+                obj, self._selected(controller, uid), caches.owned(kinds.ENDPOINT_SLICES, uid),
+                caches.named(kinds.ENDPOINTS, obj["metadata"])),
+            kinds.DISRUPTION_BUDGETS: lambda: disruption.reconcile(obj, self._selected(controller, uid), self._scale, now),
+            storage.CLAIMS: lambda: storage.reconcile_claim(obj, caches.every(storage.VOLUMES), caches.every(storage.CLASSES), (
+                pod for pod in caches.every(kinds.PODS) if pod["metadata"]["namespace"] == obj["metadata"]["namespace"]), now),
+            kinds.NODES: lambda: self._look_at_node(obj, now),
+            kinds.NAMESPACES: lambda: namespaces.reconcile(obj, caches.in_namespace(obj["metadata"]["name"]), self.root_ca, now),
+        }
+        return table[controller]() if controller in table else unserved.reconcile(controller, obj)
+
+    def _look_at_node(self, node: dict[str, Any], now: float) -> list[Action]:
+        """A node that never had a lease has no kubelet to wait for (hollow nodes)."""
+        name = node["metadata"]["name"]
+        silent = self.marking.silence(name)
+        if not nodes.sends_away(node) and (silent is None or silent < nodes.GRACE):
+            return nodes.reconcile(node, silent, [], now) if silent is not None else []
+        pods = self.caches.pods_on(name)
+        actions = nodes.reconcile(node, silent, pods, now) if silent is not None else []
+        changed = any(isinstance(action, Patch) and action.resource == kinds.NODES for action in actions)
+        return actions if changed else [*actions, *nodes.evict(node, pods, now)]
+
+    def _selected(self, resource: Resource, uid: str) -> list[dict[str, Any]]:
+        return [pod for member in self.marking.selecting.members((resource, uid)) if (pod := self.caches.get(kinds.PODS, member))]
+
+    def _claimed(self, resource: Resource, uid: str) -> list[dict[str, Any]]:
+        """Its pods, and others that it selects."""
+        found = [*self.caches.owned(kinds.PODS, uid), *self._selected(resource, uid)]
+        return list({pod["metadata"]["uid"]: pod for pod in found}.values())
+
+    def _why_refused(self, controller: Resource, uid: str) -> str:
+        return self._refused.get((controller, uid), ("", 0.0))[0]
+
+    def _sets_for(self, deployment: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Its ReplicaSets, and those of its namespace that nobody owns."""
+        meta = deployment["metadata"]
+        free = [rs for rs in self.caches.every(kinds.REPLICA_SETS)
+                if rs["metadata"]["namespace"] == meta["namespace"] and controller_of(rs) is None]  # fmt: skip
+        return [*self.caches.owned(kinds.REPLICA_SETS, meta["uid"]), *free]
+
+    def _claims_in(self, namespace: str) -> dict[str, dict[str, Any]]:
+        every = self.caches.every(storage.CLAIMS)
+        return {claim["metadata"]["name"]: claim for claim in every if claim["metadata"]["namespace"] == namespace}
+
+    def _scale(self, pod: Mapping[str, Any]) -> tuple[str, int] | None:
+        """How many pods the Deployment wants that made this one, or the ReplicaSet or -Controller where none did."""
+        found, owner = None, controller_of(pod)
+        for kind in (kinds.REPLICA_SETS, kinds.REPLICATION_CONTROLLERS, kinds.STATEFUL_SETS, kinds.DEPLOYMENTS):
+            above = self.caches.get(kind, owner["uid"]) if owner else None
+            if above is not None:
+                found, owner = (above["metadata"]["uid"], int(above["spec"].get("replicas", 1))), controller_of(above)
+        return found
+
+    async def _collect(self, uid: str) -> Sequence[Action]:
+        vertex = self.caches.graph.vertices.get(uid)
+        if vertex is None:
+            return []
+        for owner in vertex.meta.owner_references:
+            if owner.uid not in self.caches.graph.vertices and owner.uid not in self._absent:
+                await self._ask_for_owner(owner, vertex.meta.namespace)
+        return garbage.collect(vertex, self.caches.graph, self._absent)
+
+    async def _claim_of(self, volume: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The claim that the volume is bound to. What has lost its claim may be deleted, with what is in it."""
+        reference = volume["spec"].get("claimRef") or {}
+        uid, name = reference.get("uid"), reference.get("name")
+        if not uid or not name:
+            return None
+        known = self.caches.get(storage.CLAIMS, uid)
+        return known or await self._seen(storage.CLAIMS, name, reference.get("namespace", ""), uid)
+
+    async def _seen(self, resource: Resource, name: str, namespace: str, uid: str) -> Mapping[str, Any] | None:
+        """That very object, by the API server: a cache may be behind, and who is not there is gone only when that says so."""
+        try:
+            found = await self.cluster.get(resource, name, namespace)
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            return None
+        return found if found["metadata"]["uid"] == uid else None
+
+    async def _ask_for_owner(self, owner: garbage.Owner, namespace: str) -> None:
+        resource = self._resource_of(owner)
+        if resource is None:
+            return  # a kind that we do not know: nothing is concluded
+        if await self._seen(resource, owner.name, namespace if resource.namespaced else "", owner.uid) is not None:
+            return
+        self._absent[owner.uid] = True
+        while len(self._absent) > 10_000:
+            self._absent.pop(next(iter(self._absent)))
+
+    def _resource_of(self, owner: garbage.Owner) -> Resource | None:
+        group, _, version = owner.api_version.rpartition("/")
+        for crd in self.caches.every(kinds.CRDS):
+            spec = crd["spec"]
+            if spec["names"]["kind"] == owner.kind and spec["group"] == group:
+                return Resource(group, version, spec["names"]["plural"], spec["scope"] == "Namespaced")
+        plural = owner.kind.lower() + ("es" if owner.kind.endswith("s") else "s")
+        for resource in self.caches.watched():
+            if resource.group == group and resource.plural in (plural, plural.replace("ys", "ies")):
+                return resource
+        return None
+
+    async def _make_pods(self, key: Key, made: Sequence[Create]) -> None:
+        """One, then two, four, eight: where the first is refused (a quota, a policy) the rest is not tried, as by Kubernetes."""
+        size = 1
+        while made:
+            batch, made = made[:size], made[size:]
+            try:
+                await asyncio.gather(*(self._carry_out(action) for action in batch))
+            except ApiError as error:
+                if error.code not in (404, 409):
+                    self._refused[key] = (error.message, min(_LONGEST_RETRY, 2 * self._refused.get(key, ("", _RETRY / 2))[1]))
+                    self._tell_refusal(batch[0].obj["metadata"], error)
+                raise
+            size *= 2
+        self._refused.pop(key, None)
+
+    def _tell_refusal(self, meta: dict[str, Any], error: ApiError) -> None:
+        if (owner := controller_of({"metadata": meta})) is not None:
+            about = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "metadata": {
+                "name": owner["name"], "uid": owner["uid"], "namespace": meta["namespace"]}}
+            self.events.record(about, "Warning", "FailedCreate", f"Error creating: {error.message}")
+
+    async def _carry_out(self, action: Action) -> None:
+        async with self._slots:
+            match action:
+                case Create(resource, obj):
+                    made = await self.cluster.create(resource, obj)
+                    self.caches.put(resource, made)
+                    self._tell_owner(resource, made["metadata"], "SuccessfulCreate", "Created pod")
+                case Patch(resource, namespace, name, body, uid, subresource):
+                    if uid:
+                        body = {**body, "metadata": {**body.get("metadata", {}), "uid": uid}}
+                    self.caches.put(resource, await self.cluster.patch(resource, name, body, namespace,
+                                                                       subresource=subresource))
+                case Delete():
+                    await self._delete(action)
+                case Finalize(namespace):
+                    await self.cluster.update(kinds.NAMESPACES, namespace, subresource="finalize")
+                case RemoveFolder(path):
+                    await asyncio.to_thread(_remove, self.roots, path)
+                case Tell(about, kind, reason, message):
+                    self.events.record(about, kind, reason, message)  # type: ignore[arg-type]
+
+    async def _delete(self, action: Delete) -> None:
+        try:
+            answer = await self.cluster.delete(action.resource, action.name, action.namespace, grace=action.grace,
+                                               uid=action.uid, propagation=action.propagation)
+        except ApiError as error:
+            if error.code not in (404, 409):
+                raise
+            return
+        if (answer.get("metadata") or {}).get("deletionTimestamp"):
+            self.caches.put(action.resource, answer)
+            if not action.propagation:  # a controller's decision, not the collector's
+                self._tell_owner(action.resource, answer["metadata"], "SuccessfulDelete", "Deleted pod")
+
+    def _tell_owner(self, resource: Resource, meta: dict[str, Any], reason: str, text: str) -> None:
+        owner = controller_of({"metadata": meta})
+        if resource == kinds.PODS and owner is not None:
+            about = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "metadata": {
+                "name": owner["name"], "uid": owner["uid"], "namespace": meta["namespace"]}}
+            self.events.record(about, "Normal", reason, f"{text}: {meta['name']}")
+
+    def _mark(self, key: Key) -> None:
+        self._dirty[key] = None
+        self._wake.set()
+
+    def _later(self, key: Key, seconds: float) -> None:
+        due = self.clock.monotonic() + seconds
+        before = self._timers.get(key)
+        if before is not None:
+            if before[0] <= due:
+                return
+            before[1].cancel()
+        self._timers[key] = (due, asyncio.create_task(self._ring(key, seconds)))
+
+    async def _ring(self, key: Key, seconds: float) -> None:
+        await self.clock.sleep(seconds)
+        self._timers.pop(key, None)
+        self._mark(key)
+
+
+def _remove(roots: Sequence[Path], path: str) -> None:
+    """Below each of the roots; what the machine itself has at that path stays. Pods write there, so no link is followed, and each
+    folder is opened in the one before it: what is looked at is what is removed."""
+    *above, last = (part for part in path.split("/") if part)
+    for root in roots:
+        with suppress(OSError), ExitStack() as opened:
+            folder = None
+            for part in (str(root), *above):
+                folder = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+                opened.callback(os.close, folder)
+            shutil.rmtree(last, ignore_errors=True, dir_fd=folder)
+
+
+async def run(settings: ControllersSettings, *, cluster: Cluster, clock: Clock, dice: random.Random, stop: asyncio.Event,
+              ready: asyncio.Event | None = None) -> None:
+    """Run all controllers until ``stop``. ``ready``: every cache has seen its kind once."""
+    await Controllers(settings, cluster, clock, dice).run(stop, ready)

@@ -1,0 +1,239 @@
+"""StatefulSet: pods with a number, a name and claims of their own, made one after the other.
+
+Sources: Kubernetes "StatefulSets" (sections "Pod Identity", "Deployment and Scaling Guarantees", "Update strategies",
+"PersistentVolumeClaim retention") and pkg/controller/statefulset of its source, for the order of the steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pumice.wire.conditions import is_ready
+from pumice.wire.kinds import PERSISTENT_VOLUME_CLAIMS, PODS, STATEFUL_SETS
+from pumice_lab.controllers.actions import Action, Create, Delete, Json, LookAgain, Patch, View
+from pumice_lab.controllers.common import (
+    BURST,
+    available_in,
+    controller_of,
+    is_deleting,
+    owned_by,
+    owner_reference,
+    phase,
+    pod_from,
+    share_of,
+    status_patch,
+)
+from pumice_lab.controllers.revisions import HASH, Revisions, revisions_of
+from pumice_lab.requirements import matches_selector
+
+_NAME, _INDEX = "statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index"
+
+
+@dataclass(frozen=True, slots=True)
+class _Set:
+    """What its spec says, with what is meant where it is silent."""
+
+    obj: View
+    first: int
+    replicas: int
+    ordered: bool
+    partition: int | None
+    """The number from which on pods are replaced by new ones; None: their owner replaces them (OnDelete)."""
+    unavailable: int
+    patience: float
+
+    @property
+    def numbers(self) -> range:
+        return range(self.first, self.first + self.replicas)
+
+    @property
+    def name(self) -> str:
+        return str(self.obj["metadata"]["name"])
+
+
+def selector_of(sts: View) -> Json | None:
+    selector: Json | None = sts["spec"].get("selector")
+    return selector
+
+
+def reconcile(sts: View, pods: Sequence[View], revisions: Sequence[View], claims: Mapping[str, View],
+              now: float) -> list[Action]:  # fmt: skip
+    """``pods``: its own, and those that it selects; ``claims``: those of its namespace, by name."""
+    asked = _read(sts)
+    known = revisions_of(sts, revisions, "StatefulSet")
+    adopted, mine = _adopted(asked, pods)
+    if is_deleting(sts):
+        return []
+    if known.made:
+        return [*known.actions, *adopted]  # the next pass finds it, and whoever is first
+    steps = [*adopted, *_steps(asked, mine, known, claims, now)]
+    return [*known.actions, *steps, *status_patch(STATEFUL_SETS, sts, _status(asked, mine, known, now))]
+
+
+def _read(sts: View) -> _Set:
+    spec = sts["spec"]
+    update = spec.get("updateStrategy") or {}
+    rolling, replicas = update.get("rollingUpdate") or {}, int(spec.get("replicas", 1))
+    first = int((spec.get("ordinals") or {}).get("start") or 0)
+    partition = None if update.get("type") == "OnDelete" else first + int(rolling.get("partition") or 0)
+    return _Set(sts, first, replicas, spec.get("podManagementPolicy") != "Parallel", partition,
+                max(1, share_of(rolling.get("maxUnavailable"), replicas, "1", up=True)),
+                float(spec.get("minReadySeconds") or 0))  # fmt: skip
+
+
+def _number(asked: _Set, pod: View) -> int | None:
+    stem, _, tail = str(pod["metadata"]["name"]).rpartition("-")
+    return int(tail) if stem == asked.name and tail.isdigit() and str(int(tail)) == tail else None
+
+
+def _adopted(asked: _Set, pods: Sequence[View]) -> tuple[list[Action], dict[int, View]]:
+    """Its pods by number. Who bears one of its names and is nobody's becomes its own; whom it does not select is let go."""
+    meta, actions = asked.obj["metadata"], list[Action]()
+    mine: dict[int, View] = {}
+    for pod in pods:
+        number, matches = _number(asked, pod), matches_selector(selector_of(asked.obj) or {}, pod["metadata"].get("labels") or {})
+        owners = pod["metadata"].get("ownerReferences") or []
+        if owned_by(pod, meta["uid"]):
+            if matches and number is not None:
+                mine[number] = pod
+            elif not matches:
+                actions.append(_owned(pod, [owner for owner in owners if owner["uid"] != meta["uid"]]))
+        elif number is not None and matches and controller_of(pod) is None and not is_deleting(pod):
+            actions.append(_owned(pod, [*owners, _reference(asked)]))
+            mine[number] = pod
+    return actions, mine
+
+
+def _owned(pod: View, owners: list[Json]) -> Patch:
+    meta = pod["metadata"]
+    return Patch(PODS, meta["namespace"], meta["name"], {"metadata": {"ownerReferences": owners or None}}, meta["uid"])
+
+
+def _reference(asked: _Set) -> Json:
+    return owner_reference(asked.obj, "apps/v1", "StatefulSet")
+
+
+def _steps(asked: _Set, mine: Mapping[int, View], known: Revisions, claims: Mapping[str, View], now: float) -> Iterator[Action]:
+    """What is to be done next: in order, each waits until the one before it is done."""
+    wait, made = False, 0
+    for number in asked.numbers:
+        pod = mine.get(number)
+        if pod is None:
+            yield from _made(asked, number, known, claims)
+            made += 1
+            wait = asked.ordered or made == BURST
+        elif phase(pod) in ("Failed", "Succeeded"):
+            yield from _delete(pod)
+            wait = asked.ordered
+        else:
+            left = None if is_deleting(pod) else available_in(pod, asked.patience, now)
+            if left:
+                yield LookAgain(left)
+            wait = asked.ordered and left != 0.0
+        if wait:
+            return
+    beyond = sorted((number for number in mine if number not in asked.numbers), reverse=True)
+    ill = [number for number in beyond if not is_ready(mine[number])]
+    for number in beyond:
+        pod = mine[number]
+        if not is_deleting(pod):
+            if asked.ordered and ill and number != ill[-1] and not is_ready(pod):
+                return  # the first of those that are not well may go first, the rest wait for it
+            yield from _kept_or_not(asked, pod, claims)
+            yield from _delete(pod)
+        if asked.ordered:
+            return
+    yield from _replaced(asked, mine, known, now)
+
+
+def _replaced(asked: _Set, mine: Mapping[int, View], known: Revisions, now: float) -> Iterator[Action]:
+    """From the last number down, as many at once as may be unavailable."""
+    if asked.partition is None:
+        return
+    away = sum(number not in mine or is_deleting(mine[number]) or available_in(mine[number], asked.patience, now) != 0.0
+               for number in asked.numbers)  # fmt: skip
+    for number in reversed(asked.numbers):
+        if number < asked.partition or number not in mine:
+            continue
+        pod = mine[number]
+        well = not is_deleting(pod) and available_in(pod, asked.patience, now) == 0.0
+        if _revision(pod) != known.update and not is_deleting(pod) and (away < asked.unavailable or not well):
+            away += well
+            yield from _delete(pod)
+        if away >= asked.unavailable:
+            return
+
+
+def _made(asked: _Set, number: int, known: Revisions, claims: Mapping[str, View]) -> Iterator[Action]:
+    """A pod, after the claims that it lacks."""
+    old = asked.partition is not None and number < asked.partition
+    template, revision = known.template(known.current if old else known.update)
+    meta, name = asked.obj["metadata"], f"{asked.name}-{number}"
+    for claim in asked.obj["spec"].get("volumeClaimTemplates") or ():
+        if _claim_name(claim, name) not in claims:
+            yield Create(PERSISTENT_VOLUME_CLAIMS, _claim(asked, claim, name))
+    pod = pod_from(template, _reference(asked), meta["namespace"], "", {HASH: revision, _NAME: name, _INDEX: str(number)})
+    del pod["metadata"]["generateName"]
+    pod["metadata"]["name"] = pod["spec"]["hostname"] = name
+    pod["spec"]["subdomain"] = asked.obj["spec"].get("serviceName") or None
+    own = {claim["metadata"]["name"]: _claim_name(claim, name) for claim in asked.obj["spec"].get("volumeClaimTemplates") or ()}
+    others = [volume for volume in pod["spec"].get("volumes") or () if volume["name"] not in own]
+    pod["spec"]["volumes"] = [*others, *({"name": title, "persistentVolumeClaim": {"claimName": claim}}
+                                         for title, claim in own.items())]  # fmt: skip
+    yield Create(PODS, pod)
+
+
+def _claim_name(claim: View, pod: str) -> str:
+    return f"{claim['metadata']['name']}-{pod}"
+
+
+def _claim(asked: _Set, claim: View, pod: str) -> Json:
+    labels = {**(claim["metadata"].get("labels") or {}), **((selector_of(asked.obj) or {}).get("matchLabels") or {})}
+    owners = {"ownerReferences": [_reference(asked)]} if _policy(asked, "whenDeleted") == "Delete" else {}
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "spec": dict(claim["spec"]), "metadata": {
+        "name": _claim_name(claim, pod), "namespace": asked.obj["metadata"]["namespace"], "labels": labels,
+        "annotations": dict(claim["metadata"].get("annotations") or {}), **owners}}  # fmt: skip
+
+
+def _kept_or_not(asked: _Set, pod: View, claims: Mapping[str, View]) -> Iterator[Action]:
+    """Where claims go with the pod that scaling down takes away, they are its own from then on."""
+    if _policy(asked, "whenScaled") != "Delete":
+        return
+    owner = owner_reference(pod, "v1", "Pod")
+    for template in asked.obj["spec"].get("volumeClaimTemplates") or ():
+        claim = claims.get(_claim_name(template, pod["metadata"]["name"]))
+        if claim is not None and not owned_by(claim, pod["metadata"]["uid"]):
+            meta = claim["metadata"]
+            others = [each for each in meta.get("ownerReferences") or () if not each.get("controller")]
+            body: Json = {"metadata": {"ownerReferences": [*others, owner]}}
+            yield Patch(PERSISTENT_VOLUME_CLAIMS, meta["namespace"], meta["name"], body, meta["uid"])
+
+
+def _policy(asked: _Set, when: str) -> str:
+    return str((asked.obj["spec"].get("persistentVolumeClaimRetentionPolicy") or {}).get(when, "Retain"))
+
+
+def _delete(pod: View) -> Iterator[Action]:
+    meta = pod["metadata"]
+    if not is_deleting(pod):
+        yield Delete(PODS, meta["namespace"], meta["name"], meta["uid"])
+
+
+def _revision(pod: View) -> str:
+    return str((pod["metadata"].get("labels") or {}).get(HASH, ""))
+
+
+def _status(asked: _Set, mine: Mapping[int, View], known: Revisions, now: float) -> Json:
+    there: Collection[View] = mine.values()
+    ready = [pod for pod in there if is_ready(pod)]
+    updated = sum(_revision(pod) == known.update and not is_deleting(pod) for pod in there)
+    current = sum(_revision(pod) == known.current and not is_deleting(pod) for pod in there)
+    over = asked.partition is not None and updated == len(there) == len(ready) == asked.replicas
+    return {
+        "replicas": len(there), "readyReplicas": len(ready) or None,
+        "availableReplicas": sum(available_in(pod, asked.patience, now) == 0.0 for pod in ready) or None,
+        "currentReplicas": (updated if over else current) or None, "updatedReplicas": updated or None,
+        "currentRevision": known.update if over else known.current, "updateRevision": known.update, "collisionCount": 0,
+        "observedGeneration": asked.obj["metadata"].get("generation", 0),
+    }  # fmt: skip

@@ -1,0 +1,69 @@
+"""``kubelet_internal_checkpoint``: what the device manager remembers over a restart (spec real-kubelet 2, Restarts).
+
+The layout is the kubelet's; the checksum is ours (FNV-1a of the canonical JSON of Data), because the kubelet's is a hash of a
+Go memory dump. A file with a wrong checksum is ignored: the twin goes on with empty books, as the kubelet does.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+from pumice_lab.kubelet.devices.books import Books, Held
+from pumice_lab.kubelet.devices.plugin import Allocation
+
+log = logging.getLogger("pumice.kubelet")
+NAME = "kubelet_internal_checkpoint"
+
+
+def save(directory: Path, books: Books, registered: dict[str, list[str]]) -> None:
+    entries = [
+        {"PodUID": uid, "ContainerName": container, "ResourceName": resource,
+         "DeviceIDs": {numa: list(ids) for numa, ids in held.by_numa} or {"-1": sorted(held.ids)},
+         "AllocResp": base64.b64encode(held.answer.raw).decode()}
+        for uid, container, resource, held in books
+    ]  # fmt: skip
+    data = {"PodDeviceEntries": entries, "RegisteredDevices": registered}
+    draft = directory / f".{NAME}.new"
+    draft.write_text(json.dumps({"Data": data, "Checksum": checksum(data)}))
+    os.replace(draft, directory / NAME)
+
+
+def load(directory: Path) -> tuple[Books, list[str]]:
+    """Books and the resources once registered; both empty when there is no readable checkpoint."""
+    path = directory / NAME
+    try:
+        content = json.loads(path.read_text())
+        data = content["Data"]
+        if content["Checksum"] != checksum(data):
+            raise ValueError("the checksum does not match")
+        books = Books()
+        for entry in data["PodDeviceEntries"] or ():
+            books.insert(entry["PodUID"], entry["ContainerName"], entry["ResourceName"], _held(entry))
+        return books, list(data["RegisteredDevices"] or ())
+    except FileNotFoundError:
+        return Books(), []
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        log.error("the device checkpoint is unreadable, going on without it path=%s cause=%s", path, error)
+        return Books(), []
+
+
+def _held(entry: dict[str, Any]) -> Held:
+    from pumice_lab.kubelet.devices.messages import allocation_from_bytes  # protobuf only where it is needed
+
+    raw = base64.b64decode(entry["AllocResp"] or "")
+    by_numa = tuple((str(numa), tuple(ids)) for numa, ids in entry["DeviceIDs"].items())
+    ids = frozenset(ident for _, group in by_numa for ident in group)
+    return Held(ids, allocation_from_bytes(raw) if raw else Allocation(), by_numa)
+
+
+def checksum(data: dict[str, Any]) -> int:
+    """32-bit FNV-1a."""
+    value = 0x811C9DC5
+    for byte in json.dumps(data, sort_keys=True, separators=(",", ":")).encode():
+        value = ((value ^ byte) * 0x01000193) & 0xFFFFFFFF
+    return value

@@ -1,0 +1,267 @@
+"""The device manager: what the kubelet does with device plugins, step by step as spec real-kubelet 2 observed it.
+
+Nothing here knows gRPC or a clock: plugins are given by the port ``Plugin``, the time is an argument, and the
+order that the kubelet leaves to Go's maps is left to the dice.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pumice_lab.kubelet.devices.books import Books, Held
+from pumice_lab.kubelet.devices.names import device_limits
+from pumice_lab.kubelet.devices.plugin import HEALTHY, Allocation, Device, Options, Plugin, PluginError
+
+GRACE_SECONDS = 300.0  # a resource without a plugin keeps its capacity for this long
+Container = Mapping[str, Any]
+
+
+class AllocationRefused(Exception):
+    """Devices could not be given to a pod; the text is the kubelet's CAUSE."""
+
+
+@dataclass(slots=True)
+class Endpoint:
+    """The plugin that serves a resource. ``plugin`` is None for one remembered from the checkpoint only."""
+
+    plugin: Plugin | None
+    options: Options = field(default_factory=Options)
+    stopped_at: float | None = None
+
+
+@dataclass(slots=True)
+class DeviceManager:
+    dice: random.Random
+    save: Callable[[Books, dict[str, list[str]]], None] = lambda books, registered: None
+    changed: Callable[[], None] = lambda: None
+    books: Books = field(default_factory=Books)
+    endpoints: dict[str, Endpoint] = field(default_factory=dict)
+    healthy: dict[str, set[str]] = field(default_factory=dict)
+    unhealthy: dict[str, set[str]] = field(default_factory=dict)
+    known: dict[str, dict[str, Device]] = field(default_factory=dict)
+    in_use: dict[str, set[str]] = field(default_factory=dict)
+    _reusable: dict[str, dict[str, set[str]]] = field(default_factory=dict)  # pod uid -> resource -> ids
+    _returning: set[str] = field(default_factory=set)  # remembered from before a restart, not listed since
+    _shown: dict[str, dict[str, str]] = field(default_factory=dict)  # an id that vanishes keeps its last health
+
+    def remember(self, books: Books, registered: Iterable[str], now: float) -> None:
+        """Take over a checkpoint: every resource in it counts nothing until its plugin is back."""
+        self.books, self.in_use = books, books.devices()
+        for resource in registered:
+            self.healthy[resource], self.unhealthy[resource] = set(), set()
+            self.endpoints[resource] = Endpoint(None, stopped_at=now)
+            self._returning.add(resource)
+
+    # -- plugins --------------------------------------------------------------------------------------------------
+
+    def connected(self, resource: str, plugin: Plugin, options: Options) -> None:
+        """The later registration wins Allocate; an earlier plugin's stream goes on and may still send lists."""
+        self.endpoints[resource] = Endpoint(plugin, options)
+        self.changed()
+
+    def listed(self, resource: str, devices: Sequence[Device]) -> None:
+        """A list replaces the former one. An id listed twice with different health counts in both sets."""
+        self.healthy[resource] = {d.id for d in devices if d.health == HEALTHY}
+        self.unhealthy[resource] = {d.id for d in devices if d.health != HEALTHY}
+        self.known[resource] = {d.id: d for d in devices}
+        self._returning.discard(resource)
+        self._write()
+        self.changed()
+
+    def disconnected(self, resource: str, now: float) -> None:
+        """Any stream of the resource ended. Even an old plugin's end disconnects the newest one (observed)."""
+        endpoint = self.endpoints.get(resource)
+        if endpoint is None:
+            return
+        lost = self.healthy.get(resource, set())
+        self.healthy[resource] = set()
+        self.unhealthy[resource] = self.unhealthy.get(resource, set()) | lost
+        endpoint.stopped_at = now
+        if endpoint.plugin is not None:
+            endpoint.plugin.close()
+        self.changed()
+
+    def counts(self, now: float) -> dict[str, tuple[int, int]]:
+        """(capacity, allocatable) per resource; forgotten resources are reported once more with (0, 0)."""
+        out: dict[str, tuple[int, int]] = {}
+        for resource in sorted(set(self.healthy) | set(self.unhealthy)):
+            endpoint = self.endpoints.get(resource)
+            gone = endpoint is None or (endpoint.stopped_at is not None and now - endpoint.stopped_at > GRACE_SECONDS)
+            if gone:
+                self.endpoints.pop(resource, None)
+                self.healthy.pop(resource, None)
+                self.unhealthy.pop(resource, None)
+                self._write()
+                out[resource] = (0, 0)
+            else:
+                free = len(self.healthy.get(resource, ()))
+                out[resource] = (free + len(self.unhealthy.get(resource, ())), free)
+        return out
+
+    def registered(self, resource: str) -> bool:
+        endpoint = self.endpoints.get(resource)
+        return endpoint is not None and endpoint.plugin is not None and endpoint.stopped_at is None
+
+    def returning(self, resource: str) -> bool:
+        """Was the resource known before this manager's restart, and its plugin has not listed devices since?"""
+        return resource in self._returning
+
+    # -- admission ------------------------------------------------------------------------------------------------
+
+    async def admit(self, pod: Mapping[str, Any], active: Callable[[], Iterable[str]]) -> None:
+        """Allocate for every container of a pod, init containers first. Raises AllocationRefused.
+
+        ``active`` gives the uids of pods whose devices are not free; it is asked at most once, and only when some
+        device is wanted: devices of ended pods are freed lazily.
+        """
+        uid = pod["metadata"]["uid"]
+        self._reusable = {uid: self._reusable.get(uid, {})}
+        freed = False
+        spec = pod["spec"]
+        inits = spec.get("initContainers") or []
+        for container in [*inits, *spec["containers"]]:
+            resources = sorted(device_limits(container).items())
+            self.dice.shuffle(resources)
+            for resource, count in resources:
+                if not self._managed(resource):
+                    continue  # never heard of: the pod runs, without devices
+                if not freed:
+                    self._free_inactive({uid, *active()})
+                    freed = True
+                await self._allocate(uid, container["name"], resource, count)
+            ordinary_init = any(container is init for init in inits) and container.get("restartPolicy") != "Always"
+            self._offer_for_reuse(uid, container["name"], keep=ordinary_init)
+
+    def _managed(self, resource: str) -> bool:
+        return resource in self.healthy or resource in self.in_use
+
+    def _free_inactive(self, active: set[str]) -> None:
+        gone = [uid for uid in self.books.pods if uid not in active]
+        if gone:
+            self.books.remove(gone)
+            self.in_use = self.books.devices()
+
+    def _offer_for_reuse(self, uid: str, container: str, *, keep: bool) -> None:
+        """What an ordinary init container got is free for the next ones; what the others got is not."""
+        reusable = self._reusable[uid]
+        for resource, held in self.books.of_container(uid, container).items():
+            ids = reusable.setdefault(resource, set())
+            if keep:
+                ids |= held.ids
+            else:
+                ids -= held.ids
+
+    async def _allocate(self, uid: str, container: str, resource: str, count: int) -> None:
+        ids = await self._choose(uid, container, resource, count)
+        if not ids:
+            return
+        endpoint = self.endpoints.get(resource)
+        if endpoint is None or endpoint.plugin is None:
+            self.in_use = self.books.devices()
+            raise AllocationRefused(f"unknown Device Plugin {resource}")
+        order = self._shuffled(ids)
+        try:
+            answer = await endpoint.plugin.allocate(order)
+        except PluginError as error:
+            self.in_use = self.books.devices()
+            raise AllocationRefused(str(error)) from error
+        if answer is None:  # the ids stay taken until the next allocation error or clean-up
+            raise AllocationRefused("no containers return in allocation response ")
+        self.books.insert(uid, container, resource, Held(frozenset(ids), answer, self._by_numa(resource, ids)))
+        self._write()
+
+    async def _choose(self, uid: str, container: str, resource: str, count: int) -> set[str]:
+        """The ids for one container and resource; empty when it holds them already."""
+        held = self.books.get(uid, container, resource)
+        needed = count - (len(held.ids) if held else 0)
+        if held and needed:
+            raise AllocationRefused(f'pod "{uid}" container "{container}" changed request for resource "{resource}" '
+                                    f"from {len(held.ids)} to {count}")
+        if resource not in self.healthy:
+            raise AllocationRefused(f"cannot allocate unregistered device {resource}")
+        if not self.healthy[resource]:
+            raise AllocationRefused(f"no healthy devices present; cannot allocate unhealthy devices {resource}")
+        if held and not held.ids <= self.healthy[resource]:
+            raise AllocationRefused(f"previously allocated devices are no longer healthy; "
+                                    f"cannot allocate unhealthy devices {resource}")
+        if not needed:
+            return set()
+        in_use = self.in_use.setdefault(resource, set())
+        chosen: set[str] = set()
+
+        def take(candidates: Iterable[str]) -> bool:
+            for ident in self._shuffled(set(candidates) - chosen):
+                if len(chosen) == count:
+                    break
+                chosen.add(ident)
+                in_use.add(ident)
+            return len(chosen) == count
+
+        if take(self._reusable[uid].get(resource, ())):
+            return chosen
+        available = self.healthy[resource] - in_use
+        if len(available) < count - len(chosen):
+            raise AllocationRefused(f"requested number of devices unavailable for {resource}. "
+                                    f"Requested: {count - len(chosen)}, Available: {len(available)}")
+        liked = await self._preferred(resource, available | chosen, set(chosen), count)
+        if liked is not None and take(set(liked) & available):
+            return chosen
+        take(available)
+        return chosen
+
+    async def _preferred(self, resource: str, available: set[str], must: set[str], size: int) -> list[str] | None:
+        endpoint = self.endpoints.get(resource)
+        if endpoint is None or endpoint.plugin is None or not endpoint.options.preferred:
+            return None
+        try:
+            return await endpoint.plugin.preferred(self._shuffled(available), self._shuffled(must), size)
+        except PluginError as error:
+            raise AllocationRefused(f"device plugin GetPreferredAllocation rpc failed with err: {error}") from error
+
+    # -- after admission --------------------------------------------------------------------------------------------
+
+    async def pre_start(self, uid: str, container: str) -> None:
+        """Before each start of a container. A plugin that went keeps its options, and so its containers from starting; one from
+        before a restart of the kubelet has none until it registers anew. Raises PluginError."""
+        for resource, held in self.books.of_container(uid, container).items():
+            endpoint = self.endpoints.get(resource)
+            if endpoint is None or not endpoint.options.pre_start:
+                continue
+            if endpoint.plugin is None or endpoint.stopped_at is not None:
+                raise PluginError(f"endpoint {resource} has been stopped")
+            await endpoint.plugin.pre_start(self._shuffled(held.ids))
+
+    def answers(self, uid: str, container: str) -> list[Allocation]:
+        """The cached answers for a container, in the order in which they are applied (random, as in the kubelet)."""
+        held = sorted(self.books.of_container(uid, container).items())
+        self.dice.shuffle(held)
+        return [entry.answer for _, entry in held]
+
+    def health(self, uid: str, container: str) -> list[tuple[str, list[tuple[str, str]]]]:
+        """For allocatedResourcesStatus: resource -> (id, Healthy | Unhealthy | Unknown)."""
+        out = []
+        for resource, held in sorted(self.books.of_container(uid, container).items()):
+            shown = self._shown.setdefault(resource, {})
+            shown.update(dict.fromkeys(held.ids & self.healthy.get(resource, set()), HEALTHY))
+            shown.update(dict.fromkeys(held.ids & self.unhealthy.get(resource, set()), "Unhealthy"))
+            out.append((resource, [(i, shown.get(i, "Unknown")) for i in sorted(held.ids)]))
+        return out
+
+    def _by_numa(self, resource: str, ids: Iterable[str]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        groups: dict[str, list[str]] = {}
+        for ident in sorted(ids):
+            device = self.known.get(resource, {}).get(ident)
+            for numa in (device.numa if device else ()) or (-1,):
+                groups.setdefault(str(numa), []).append(ident)
+        return tuple((numa, tuple(group)) for numa, group in sorted(groups.items()))
+
+    def _shuffled(self, ids: Iterable[str]) -> list[str]:
+        out = sorted(ids)
+        self.dice.shuffle(out)
+        return out
+
+    def _write(self) -> None:
+        self.save(self.books, {resource: sorted(ids) for resource, ids in self.healthy.items()})

@@ -1,0 +1,123 @@
+"""``nvidia-smi -q``: the common sections of the long report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+import pynvml
+
+from pumice_lab.machine.nvidia_smi.cards import MIB, Card, ask, cuda_version, process_name, text
+from pumice_lab.machine.nvidia_smi.table import NOTICE
+
+_Section = tuple[str, list[tuple[str, object | None]]]
+_ARCHITECTURES = {4: "Pascal", 5: "Volta", 6: "Turing", 7: "Ampere", 8: "Ada Lovelace", 9: "Hopper", 10: "Blackwell"}
+_BRANDS = {2: "Tesla", 5: "GeForce", 14: "NVIDIA"}
+
+
+SECTIONS: dict[str, frozenset[str]] = {
+    "MEMORY": frozenset({"FB Memory Usage", "BAR1 Memory Usage"}),
+    "UTILIZATION": frozenset({"Utilization"}),
+    "ECC": frozenset({"ECC Mode"}),
+    "TEMPERATURE": frozenset({"Temperature"}),
+    "POWER": frozenset({"GPU Power Readings"}),
+    "CLOCK": frozenset({"Clocks", "Max Clocks"}),
+    "COMPUTE": frozenset({"Compute Mode"}),
+    "PERFORMANCE": frozenset({"Performance State"}),
+    "PIDS": frozenset({"Processes"}),
+}
+"""Choices of ``-d``: titles of sections, or facts that stand by themselves."""
+
+
+def report(cards: list[Card], now: datetime, chosen: frozenset[str] = frozenset()) -> Iterator[str]:
+    """The whole report, or the ``chosen`` titles of it."""
+    yield ""
+    yield "==============NVSMI LOG=============="
+    yield NOTICE
+    yield ""
+    yield _line(0, "Timestamp", now.strftime("%a %b %e %H:%M:%S %Y"))
+    yield _line(0, "Driver Version", text(pynvml.nvmlSystemGetDriverVersion()))
+    yield _line(0, "CUDA Version", cuda_version())
+    yield ""
+    yield _line(0, "Attached GPUs", pynvml.nvmlDeviceGetCount())
+    for card in cards:
+        yield f"GPU {card.bus_id}"
+        for title, facts in _sections(card):
+            told = [(name, value) for name, value in facts if not chosen or (title or name) in chosen]
+            if title and told:
+                yield f"    {title}"
+            yield from (_line(8 if title else 4, name, value) for name, value in told)
+        if not chosen or "Processes" in chosen:
+            yield from _processes(card)
+        yield ""
+
+
+def _sections(card: Card) -> Iterator[_Section]:
+    handle, pci, load = card.handle, pynvml.nvmlDeviceGetPciInfo(card.handle), card.utilization()
+    mode, state = card.mig_mode(), card.performance_state()
+    yield "", [
+        ("Product Name", card.name), ("Product Brand", _BRANDS.get(ask(pynvml.nvmlDeviceGetBrand, handle) or 0)),
+        ("Product Architecture", _ARCHITECTURES.get(ask(pynvml.nvmlDeviceGetArchitecture, handle) or 0)),
+        ("Persistence Mode", _mode(card.persistence())),
+    ]  # fmt: skip
+    yield "MIG Mode", [("Current", _mode(mode and mode[0])), ("Pending", _mode(mode and mode[1]))]
+    yield "", [
+        ("Serial Number", _text(ask(pynvml.nvmlDeviceGetSerial, handle))), ("GPU UUID", card.uuid),
+        ("Minor Number", ask(pynvml.nvmlDeviceGetMinorNumber, handle)),
+        ("VBIOS Version", _text(ask(pynvml.nvmlDeviceGetVbiosVersion, handle))),
+    ]  # fmt: skip
+    yield "PCI", [
+        ("Bus", f"0x{pci.bus:02X}"), ("Device", f"0x{pci.device:02X}"), ("Domain", f"0x{pci.domain:04X}"),
+        ("Device Id", f"0x{pci.pciDeviceId:08X}"), ("Bus Id", card.bus_id),
+    ]  # fmt: skip
+    yield "", [("Fan Speed", _unit(card.fan(), "%")), ("Performance State", None if state is None else f"P{state}")]
+    if memory := card.memory():
+        names = ("Total", "Reserved", "Used", "Free")
+        yield "FB Memory Usage", [(name, f"{size // MIB} MiB") for name, size in zip(names, memory, strict=True)]
+    if bar1 := card.bar1():
+        sizes = (("Total", bar1.bar1Total), ("Used", bar1.bar1Used), ("Free", bar1.bar1Free))
+        yield "BAR1 Memory Usage", [(name, f"{size // MIB} MiB") for name, size in sizes]
+    yield "", [("Compute Mode", card.compute_mode())]
+    yield "Utilization", [("Gpu", _unit(load and load[0], "%")), ("Memory", _unit(load and load[1], "%"))]
+    yield "ECC Mode", [("Current", _mode(card.ecc()))]
+    yield "Temperature", [("GPU Current Temp", _unit(card.temperature(), "C"))]
+    yield "GPU Power Readings", [
+        ("Power Draw", _watts(card.power_mw())), ("Current Power Limit", _watts(card.power_limit_mw())),
+    ]  # fmt: skip
+    kinds = (("Graphics", pynvml.NVML_CLOCK_GRAPHICS), ("SM", pynvml.NVML_CLOCK_SM), ("Memory", pynvml.NVML_CLOCK_MEM))
+    yield "Clocks", [(name, _unit(card.clock(kind), "MHz")) for name, kind in kinds]
+    yield "Max Clocks", [(name, _unit(card.clock(kind, most=True), "MHz")) for name, kind in kinds]
+
+
+def _processes(card: Card) -> Iterator[str]:
+    processes = card.processes()
+    if not processes:
+        yield _line(4, "Processes", "None")
+        return
+    yield "    Processes"
+    for kind, process in processes:
+        yield _line(8, "Process ID", process.pid)
+        yield _line(12, "Type", kind)
+        yield _line(12, "Name", process_name(process.pid))
+        used = process.usedGpuMemory
+        yield _line(12, "Used GPU Memory", None if used is None else f"{used // MIB} MiB")
+
+
+def _line(indent: int, name: str, value: object | None) -> str:
+    return f"{' ' * indent + name:<50}: {'N/A' if value is None else value}"
+
+
+def _mode(value: bool | None) -> str | None:
+    return None if value is None else "Enabled" if value else "Disabled"
+
+
+def _text(value: object | None) -> str | None:
+    return text(value) or None if value is not None else None
+
+
+def _unit(value: int | None, unit: str) -> str | None:
+    return None if value is None else f"{value} {unit}"
+
+
+def _watts(milliwatts: int | None) -> str | None:
+    return None if milliwatts is None else f"{milliwatts / 1000:.2f} W"

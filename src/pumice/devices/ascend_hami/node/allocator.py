@@ -1,0 +1,203 @@
+"""Where Allocate calls for NPUs of one type are answered (spec ascend 16). Slices are made by the container runtime; before it
+is told of one, the claim to it is written down (``ownership.py``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from pumice.devices.ascend_hami.node.answer import SoftPlaces, hard, soft
+from pumice.devices.ascend_hami.node.checks import Holding, beyond_the_card, held_by_others, holdings, other_than_asked
+from pumice.devices.ascend_hami.node.inventory import Handshake, NpuSharing, missing, units
+from pumice.devices.ascend_hami.node.matching import (
+    ALLOCATING,
+    FAILED,
+    Broken,
+    Key,
+    Work,
+    after,
+    lock_owner,
+    next_work,
+    work_of,
+)
+from pumice.model.hardware.npu import NpuChip
+from pumice.model.refusal import Refusal
+from pumice.node.answer import Answer
+from pumice.node.device_list import MESSAGE_LIMIT, Unit, worst_size
+from pumice.node.effects import Effect, PatchNode, PatchPod, Tell
+from pumice.node.pods import Held, NodePod
+from pumice.node.protocol import Allocator, Conflict, Cut, Decision, Outdated, Refuse, Serve
+from pumice.ports.cards import CardFacts
+from pumice.ports.slices import Place
+from pumice.wire import names, variables
+from pumice.wire.ascend_hami import (
+    BIND_PHASE,
+    NODE,
+    SOFT,
+    SOFT_SHARE_KEYS,
+    SOFT_SHARE_NOT_SERVED,
+    RuntimeNpu,
+    allocated_key,
+    handshake_key,
+    parse_npu_devices,
+    parse_runtime,
+    register_key,
+    runtime_key,
+)
+from pumice.wire.objects import Node
+
+
+class NpuAllocator(Allocator):
+    """One node's chips of one type."""
+
+    lock = names.NODE_LOCK_HAMI
+    event = "NPUAllocationFailed"
+    without = MappingProxyType({variables.ASCEND_VISIBLE_DEVICES: ""})
+
+    def __init__(self, node: str, sharing: NpuSharing, places: SoftPlaces | None = None, offset: float = 1.0) -> None:
+        self._node, self._sharing, self._places = node, sharing, places or SoftPlaces()
+        self._word = sharing.chip.word
+        self.resource = sharing.chip.resource
+        self._handshake = Handshake(self._word, offset)
+        self._served: set[Key] = set()
+        """Who does not wait any more, until the kubelet starts anew and may ask again for whom it has lost."""
+        self._given: dict[Key, tuple[Holding, ...]] = {}
+        """What was handed out to pods that are still there, whatever the kubelet remembers."""
+        self._owner = ""
+        self.show(())
+
+    def learn(self, chip: NpuChip) -> None:
+        """The chip by the configuration as it is now; what the node says of it follows when the plugin begins again."""
+        self._sharing = replace(self._sharing, chip=chip)
+
+    # -- what the node has -------------------------------------------------------------------------------------------------
+
+    def show(self, cards: Sequence[CardFacts], sick: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._cards, self._sick = {card.uuid: card for card in cards}, sick
+
+    def units(self, resource: str) -> list[Unit]:
+        return units(list(self._cards.values()), self._sick, self._sharing)
+
+    def socket(self, resource: str) -> str:
+        return f"{self._word}.sock"
+
+    def shorter(self, resource: str, units: Sequence[Unit]) -> str:
+        return f"set vDeviceCount to at most {MESSAGE_LIMIT * self._sharing.count // worst_size(units)} in the node configuration"
+
+    def closed(self) -> Mapping[str, str]:
+        return {uuid: why for uuid, why in self._sick.items() if uuid in self._cards}
+
+    def missing(self, node: Node) -> list[Effect]:
+        self._owner = lock_owner(node.metadata.annotations.get(self.lock, ""))
+        return missing(node, list(self._cards.values()), self._sick, self._sharing)
+
+    def leaving(self, node: Node) -> list[Effect]:
+        keys = (register_key(self._word), handshake_key(self._word), names.NODE_NPU_SOFT)
+        notes = {key: None for key in keys if key in node.metadata.annotations}
+        return [PatchNode(notes)] if notes else []
+
+    def upkeep(self, node: Node, monotonic: float, stamp: str) -> list[Effect]:
+        return self._handshake.due(node, monotonic, stamp)
+
+    # -- calls -------------------------------------------------------------------------------------------------------------
+
+    def allocate(self, pods: Sequence[NodePod], ids: Sequence[str], held: Held | None = None) -> Decision | None:
+        found = next_work(
+            pods, len(ids), self._word, self.resource, self._node, served=self._served, held=held, owner=self._owner
+        )
+        if isinstance(found, Broken):
+            return self.refuse(found.pod, found.reason)
+        return None if found is None else self._answer(found, pods)
+
+    def owned(self, pods: Sequence[NodePod], pod: NodePod, container: str, held: Held, number: str) -> Decision:
+        found = work_of(pod, container, self._word, self.resource, self._served)
+        return self.refuse(found.pod, found.reason) if isinstance(found, Broken) else self._answer(found, pods)
+
+    def _answer(self, work: Work, pods: Sequence[NodePod]) -> Decision:
+        pod = work.pod
+        if strange := next((key for key in pod.annotations if key.startswith(SOFT_SHARE_KEYS)), ""):
+            return self.refuse(pod, f"{strange} {SOFT_SHARE_NOT_SERVED}")
+        key = runtime_key(self._word)
+        text = pod.annotations.get(key)
+        runtime = parse_runtime(text) if text is not None else None
+        if runtime is None:
+            what = "not set" if text is None else f"value {text[:200]} invalid"
+            return self.refuse(pod, f"annotation {key} {what}")
+        known = {card.uuid: card for card in runtime}
+        for device in work.devices:
+            if reason := self._unusable(device.uuid, known):
+                return self.refuse(pod, reason)
+        if reason := self._named_twice(pod):
+            return self.refuse(pod, reason)
+        soft = pod.annotations.get(names.VNPU_MODE) == SOFT
+        if soft and not self._sharing.soft:
+            return self.refuse(pod, f"it asks for {SOFT} and this node does not share its NPUs so")
+        wanted = holdings(work.container, [device.uuid for device in work.devices], self._sharing.chip, soft=soft)
+        if isinstance(wanted, Refusal):
+            return self.refuse(pod, wanted.text)
+        if reason := other_than_asked(wanted, work.devices, known):
+            return Outdated(pod, reason)
+        if reason := beyond_the_card(wanted, held_by_others(pods, pod, self._node, self._sharing, self._given), self._sharing):
+            return Conflict(pod, reason)
+        cards = [self._cards[device.uuid] for device in work.devices]
+        if soft:
+            return self._soft(work, cards, known, wanted)
+        template = wanted[0].kind
+        what = f"cards {','.join(str(card.minor) for card in cards)} {template or 'whole'}"
+        serve = self._serve(work, hard(cards, known), what, wanted)
+        if not template:
+            return serve
+        return Cut(pod, (Place(cards[0].uuid, template, 0),), lambda _: serve)
+
+    def _soft(
+        self, work: Work, cards: Sequence[CardFacts], known: Mapping[str, RuntimeNpu], wanted: tuple[Holding, ...]
+    ) -> Serve:
+        answer = soft(cards, known, self._places, f"{work.pod.uid}_{work.container.name}")
+        return self._serve(work, answer, f"cards {','.join(str(card.minor) for card in cards)} {SOFT}", wanted)
+
+    def _serve(self, work: Work, answer: Answer, what: str, wanted: tuple[Holding, ...]) -> Serve:
+        notes = after(self._word, work)
+        patch = PatchPod.of(work.pod.metadata, notes) if notes else None
+        return Serve(work.pod, work.container, answer, patch, finished=work.last, summary=what, work=wanted)
+
+    def _named_twice(self, pod: NodePod) -> str:
+        given = [device.uuid for slot in parse_npu_devices(pod.annotations[allocated_key(self._word)]).slots for device in slot]
+        twice = next((uuid for uuid in given if given.count(uuid) > 1), "")
+        return f"card {twice[:100]} is named more than once" if twice else ""
+
+    def _unusable(self, uuid: str, known: Mapping[str, RuntimeNpu]) -> str:
+        if uuid not in self._cards or uuid not in known:
+            return f"unknown uuid: {uuid[:100]}"
+        return f"card {uuid} takes no pods: {self._sick[uuid]}" if uuid in self._sick else ""
+
+    def settled(self, served: Serve) -> None:
+        key = served.pod.uid, served.container.name
+        self._served.add(key)
+        self._given[key] = served.work
+
+    def unserved(self, served: Serve) -> None:
+        self._served.discard((served.pod.uid, served.container.name))
+
+    def kubelet_restarted(self) -> None:
+        self._served.clear()
+
+    def sweep(self, pods: Sequence[NodePod]) -> list[PatchPod]:
+        """Pods that ended while they were allocating keep the lock for nothing: the kubelet tells nobody."""
+        alive = {pod.uid for pod in pods if not pod.finished}
+        self._served = {key for key in self._served if key[0] in alive}
+        self._given = {key: held for key, held in self._given.items() if key[0] in alive}
+        return [
+            PatchPod.of(pod.metadata, {BIND_PHASE: FAILED})
+            for pod in pods
+            if pod.finished and runtime_key(self._word) in pod.annotations and pod.annotations.get(NODE) == self._node
+            and pod.annotations.get(BIND_PHASE) == ALLOCATING
+        ]  # fmt: skip
+
+    def nobody(self, count: int) -> str:
+        return f"no binding pod found on node {self._node} that waits for {count} of {self.resource}"
+
+    def refuse(self, pod: NodePod, reason: str) -> Refuse:
+        """The pod is marked, so that no later call is taken for its own."""
+        marked = PatchPod.of(pod.metadata, {BIND_PHASE: FAILED})
+        return Refuse(f"pod {pod.key}: {reason}", (marked, Tell.of_pod(pod.metadata, self.event, reason)))

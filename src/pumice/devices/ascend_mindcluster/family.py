@@ -1,0 +1,88 @@
+"""Ascend chips cut on demand as a family: each method is one step of the protocol, told elsewhere in this folder."""
+
+from __future__ import annotations
+
+from pumice.devices.ascend_mindcluster.arguments import CoreArguments
+from pumice.devices.ascend_mindcluster.ask import STATIC_ONLY, CoreAsk, core_ask
+from pumice.devices.ascend_mindcluster.fit import TIE_ALONE, choose, explain, fit_of
+from pumice.devices.ascend_mindcluster.inventory import EARLY, chip_inventory
+from pumice.devices.ascend_mindcluster.planning import CorePlanner
+from pumice.devices.ascend_mindcluster.ranking import CoreRanking
+from pumice.devices.ascend_mindcluster.replay import replay_pod
+from pumice.devices.protocol import Ask, Family, Fit, Inventory, NodeCards, ReportSource, Series, Tunables
+from pumice.devices.settings import Settings
+from pumice.model.cards import Grant
+from pumice.model.hardware.npu_slices import slice_kinds
+from pumice.model.refusal import Misfit, Refusal, Short
+from pumice.wire.ascend_hami import PREDICATE_TIME
+from pumice.wire.device_reports import GATHERED_LABEL, GATHERED_NAMESPACE, OWN_LABEL, read_gathered, read_own
+from pumice.wire.mindcluster import KIND, NPU_CORE, Assignment, chip_number, render_mindcluster_binding
+from pumice.wire.objects import Node, Pod
+
+GATHERED = ReportSource(GATHERED_NAMESPACE, GATHERED_LABEL, read_gathered)
+OWN = ReportSource("", OWN_LABEL, read_own)
+
+
+class AscendMindCluster(Family):
+    """The one kind of chip that is cut by AI cores."""
+
+    name = "ascend310p-vNPU"
+    series = Series("pumice_npu_chip", "pumice_npu", "ai_cores", "ai_cpus")
+    allocation_keys = (NPU_CORE, PREDICATE_TIME)
+
+    def __init__(self, settings: Settings) -> None:
+        self.arguments, self.kind = settings.of(CoreArguments), slice_kinds()[KIND]
+        self._scale = TIE_ALONE if settings.weight is None else 1.0
+        self.ranking = CoreRanking(self.kind, self._scale)
+        self.planner = CorePlanner(self.name, self.kind, self.arguments.policy, self._scale)
+        self.reports = (GATHERED if self.arguments.gathered else OWN,)
+
+    @property
+    def tunables(self) -> Tunables:
+        return Tunables(NPU_CORE)
+
+    def resources(self) -> frozenset[str]:
+        return frozenset((NPU_CORE,))
+
+    def resources_only(self, pod: Pod) -> bool:
+        return True
+
+    def ask(self, pod: Pod) -> Ask | Refusal | None:
+        want = core_ask(pod, self.kind)
+        if isinstance(want, CoreAsk):
+            return Refusal(NPU_CORE, STATIC_ONLY) if self.arguments.preset else Ask(self.name, (self.name, want), want)
+        return want
+
+    def least_memory(self, ask: Ask) -> int:
+        want: CoreAsk = ask.detail
+        return want.cores
+
+    def inventory(self, node: Node) -> Inventory | None:
+        return chip_inventory(
+            node, self.kind, self_maintained=self.arguments.self_maintained, avoid_unhealthy=self.arguments.avoid_unhealthy
+        )
+
+    def fit(self, ask: Ask, cards: NodeCards) -> Fit | Misfit:
+        found = choose(ask.detail, cards, self.kind, self.arguments.policy)
+        return explain(ask.detail, cards, self.kind) if found is None else fit_of(self.name, found, cards, self._scale)
+
+    def quick(self, ask: Ask, cards: NodeCards) -> Fit | None:
+        found = choose(ask.detail, cards, self.kind, self.arguments.policy)
+        return None if found is None else fit_of(self.name, found, cards, self._scale)
+
+    def annotations(self, grant: Grant, now_ns: int) -> dict[str, str]:
+        chips = [chip_number(piece.uuid) for piece in grant.pieces]
+        slot = grant.pieces[0].slot
+        assignment = Assignment(tuple(chip for chip in chips if chip is not None), "" if slot is None else slot.profile)
+        return render_mindcluster_binding(assignment, now_ns)
+
+    def replay(self, pod: Pod, node: str, inventory: Inventory, handed: str = "") -> Grant | Refusal | None:
+        want = core_ask(pod, self.kind)
+        return replay_pod(self.name, pod, node, inventory, self.kind, want if isinstance(want, CoreAsk) else None)
+
+    def quota(self, ask: Ask) -> dict[str, int]:
+        want: CoreAsk = ask.detail
+        return {NPU_CORE: want.cores}
+
+    def no_devices(self, node: str) -> Misfit:
+        return Misfit(node, Short.NO_DEVICES, f"{EARLY}: not have {NPU_CORE}", final=True)

@@ -1,0 +1,149 @@
+"""Where Allocate calls for AI cores are answered (spec ascend 39). What a pod is given is written down and, where it is a slice,
+made before the kubelet hears of it (``keeper.py``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from pumice.devices.ascend_mindcluster.node.matching import Broken, Turn, next_turn, turn_of
+from pumice.model.hardware.npu_slices import SliceKind
+from pumice.node.answer import Answer
+from pumice.node.device_list import Unit
+from pumice.node.effects import Effect, PatchNode, PatchPod, Tell
+from pumice.node.pods import Held, NodePod
+from pumice.node.protocol import Allocator, Cut, Refuse, Serve
+from pumice.ports.cards import CardFacts
+from pumice.ports.slices import Place, Slice
+from pumice.wire import variables
+from pumice.wire.ascend_hami import PREDICATE_TIME, SOFT_SHARE_KEYS, SOFT_SHARE_NOT_SERVED
+from pumice.wire.mindcluster import (
+    BASE_DEVICES,
+    NO_POD,
+    NO_RESOURCE,
+    NPU_CORE,
+    SEGMENT_FAILED,
+    SERVER_INDEX,
+    SERVER_TYPE,
+    SUPER_POD,
+    TAKEN,
+    chip_name,
+    node_labels,
+    render_base_devices,
+)
+from pumice.wire.objects import Node
+
+
+class ChipAllocator(Allocator):
+    """One node's chips of one kind, each of ``per_chip`` AI cores."""
+
+    resource = NPU_CORE
+    event = "NPUAllocationFailed"
+    without = MappingProxyType({variables.ASCEND_VISIBLE_DEVICES: ""})
+
+    def __init__(self, node: str, kind: SliceKind, per_chip: int) -> None:
+        self._node, self._kind, self._per_chip = node, kind, per_chip
+        self._served: dict[tuple[str, str], None] = {}
+        self.show(())
+
+    # -- what the node has -------------------------------------------------------------------------------------------------
+
+    def show(self, cards: Sequence[CardFacts], sick: Mapping[str, str] = MappingProxyType({})) -> None:
+        self.chips = {card.minor: card.uuid for card in sorted(cards, key=lambda card: card.minor)}
+        """Their UUIDs, by physical id."""
+        self.sick = {uuid: why for uuid, why in sick.items() if uuid in self.chips.values()}
+
+    def units(self, resource: str) -> list[Unit]:
+        """Chips that are ill make the list shorter (spec ascend 39.1)."""
+        return [Unit(f"npu-core-{at}", True) for at in range(self._per_chip * (len(self.chips) - len(self.sick)))]
+
+    def closed(self) -> Mapping[str, str]:
+        return self.sick
+
+    def missing(self, node: Node) -> list[Effect]:
+        """Somebody may have said how many cores a chip has; the rest the driver knows."""
+        meta = node.metadata
+        notes = {BASE_DEVICES: render_base_devices(self.chips), SUPER_POD: "-1", SERVER_INDEX: "-1"}
+        labels = {key: text for key, text in node_labels(self._per_chip).items() if key != SERVER_TYPE or key not in meta.labels}
+        lacking = {key: text for key, text in notes.items() if meta.annotations.get(key) != text}
+        unlabelled = {key: text for key, text in labels.items() if meta.labels.get(key) != text}
+        return [PatchNode(lacking, unlabelled)] if lacking or unlabelled else []
+
+    def leaving(self, node: Node) -> list[Effect]:
+        """The node's chips are somebody else's to share from now on; what it is made of stays told by its labels."""
+        said: tuple[str, ...] = (BASE_DEVICES, SUPER_POD, SERVER_INDEX)
+        there = [key for key in said if key in node.metadata.annotations]
+        return [PatchNode(dict.fromkeys(there))] if there else []
+
+    # -- calls -------------------------------------------------------------------------------------------------------------
+
+    def allocate(self, pods: Sequence[NodePod], ids: Sequence[str], held: Held | None = None) -> Cut | Refuse | None:
+        turn = next_turn(pods, len(ids), self._node, self._per_chip, served=self._served.keys(), held=held)
+        if isinstance(turn, Broken):
+            return self.refuse(turn.pod, turn.reason)
+        return None if turn is None else self._cut(turn, frozenset(ids))
+
+    def owned(self, pods: Sequence[NodePod], pod: NodePod, container: str, held: Held, number: str) -> Cut | Refuse:
+        turn = turn_of(pod, container, self._per_chip)
+        if isinstance(turn, Broken):
+            return self.refuse(turn.pod, turn.reason)
+        return self._cut(turn, held.get((pod.uid, container), frozenset()))
+
+    def _cut(self, turn: Turn, ids: frozenset[str]) -> Cut | Refuse:
+        chips, template = turn.assignment.chips, turn.assignment.template
+        if strange := next((key for key in turn.pod.annotations if key.startswith(SOFT_SHARE_KEYS)), ""):
+            return self.refuse(turn.pod, f"{strange} {SOFT_SHARE_NOT_SERVED}")
+        if template and template not in self._kind.templates:
+            return self.refuse(turn.pod, f"{SEGMENT_FAILED}: {self._kind.name} has no template {template[:40]!r}")
+        for chip in chips:
+            if why := self._unusable(chip):
+                return self.refuse(turn.pod, f"{NO_RESOURCE}: chip {chip_name(chip)} {why}")
+        places = tuple(Place(self.chips[chip], template, chip) for chip in chips)
+        return Cut(turn.pod, places, lambda given: self._serve(turn, given), ids)
+
+    def _unusable(self, chip: int) -> str:
+        if chip not in self.chips:
+            return "is not on this node"
+        why = self.sick.get(self.chips[chip])
+        return f"takes no pods: {why}" if why else ""
+
+    def _serve(self, turn: Turn, given: Mapping[Place, Slice]) -> Serve:
+        """``given``: the slice by the place that was wanted; nothing for whole chips."""
+        devices = [slice_.uuid for slice_ in given.values()] or [str(chip) for chip in turn.assignment.chips]
+        taken = turn.pod.annotations.get(PREDICATE_TIME) == TAKEN
+        marked = None if taken else PatchPod.of(turn.pod.metadata, {PREDICATE_TIME: TAKEN})
+        what = f"{'vNPU' if given else 'chips'} {','.join(devices)} {turn.assignment.template or 'whole'}"
+        return Serve(turn.pod, turn.container, _answer(devices, is_slice=bool(given)), marked, summary=what)
+
+    def settled(self, served: Serve) -> None:
+        self._served[served.pod.uid, served.container.name] = None
+
+    def unserved(self, served: Serve) -> None:
+        self._served.pop((served.pod.uid, served.container.name), None)
+
+    def kubelet_restarted(self) -> None:
+        self._served.clear()
+
+    def sweep(self, pods: Sequence[NodePod]) -> list[PatchPod]:
+        alive = {pod.uid for pod in pods if not pod.finished}
+        self._served = {key: None for key in self._served if key[0] in alive}
+        return []
+
+    def nobody(self, count: int) -> str:
+        return f"{NO_POD}: none of node {self._node} waits for {count} of {self.resource}"
+
+    def refuse(self, pod: NodePod, reason: str) -> Refuse:
+        """The pod is marked, so that no later call is taken for its own."""
+        marked = PatchPod.of(pod.metadata, {PREDICATE_TIME: TAKEN})
+        return Refuse(f"pod {pod.key}: {reason}", (marked, Tell.of_pod(pod.metadata, self.event, reason)))
+
+
+def _answer(devices: Sequence[str], *, is_slice: bool) -> Answer:
+    """What the container runtime reads, and what frameworks for training do (spec ascend 39.3)."""
+    count = str(len(devices))
+    return Answer({
+        variables.ASCEND_VISIBLE_DEVICES: ",".join(devices),
+        variables.ASCEND_RUNTIME_OPTIONS: "VIRTUAL" if is_slice else "",
+        **dict.fromkeys(variables.ASCEND_WORKERS, count),
+        variables.ASCEND_RANK: ",".join(map(str, range(len(devices)))),
+    })  # fmt: skip

@@ -1,0 +1,144 @@
+"""Keeps what a node's chips are cut into and given to, off the loop, and tells pods and the cluster of it (spec ascend 39)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from pumice.adapters.kubelet.checkpoint import devices_held
+from pumice.apps.node.written_node import WrittenNode
+from pumice.apps.service.tasks import first
+from pumice.apps.service.worker import Worker
+from pumice.devices.ascend_mindcluster.node.allocator import ChipAllocator
+from pumice.devices.ascend_mindcluster.node.books import foreign, ids_text
+from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper, State
+from pumice.devices.ascend_mindcluster.node.telling import realised
+from pumice.devices.ascend_mindcluster.plugin.reports import AT_MOST_EVERY, ChipReports
+from pumice.model.errors import Unavailable
+from pumice.model.hardware.npu_slices import slice_kinds
+from pumice.node.effects import Tell
+from pumice.node.protocol import Conflict, Cut, Serve
+from pumice.node.slices.owners import Owners
+from pumice.ports.cards import CardFacts
+from pumice.ports.cluster import Cluster
+from pumice.ports.slices import Place
+from pumice.wire import names
+from pumice.wire.mindcluster import KIND, NPU_CORE
+
+log = logging.getLogger("pumice.node")
+
+
+class ChipSlices:
+    """One node's slices (``allocating.Slicer``). ``folder``: of the kubelet's own record, looked at every so many seconds."""
+
+    def __init__(
+        self, keeper: ChipKeeper, chips: ChipAllocator, cluster: Cluster, folder: Path, every: float, own: WrittenNode,
+    ) -> None:  # fmt: skip
+        self._keeper, self._chips, self._folder, self._every, self._own = keeper, chips, folder, every, own
+        self._owners = Owners()
+        self._driver = Worker("vnpus")
+        self._state = State()
+        self._strangers: dict[str, int] = {}
+        self._beside = False
+        self._failed: dict[Place, str] = {}
+        self._would: set[Place] = set()
+        self._reports = ChipReports(cluster, own)
+
+    def closed(self, cards: Iterable[str]) -> dict[str, str]:
+        return {}
+
+    def look(self) -> None:
+        self._owners.look(self._own.pods, self._own.clock.monotonic())
+
+    async def start(self, cards: Iterable[CardFacts]) -> None:
+        self._chips.show(tuple(cards))
+        await self._sweep(await self._record())
+
+    async def keep(self) -> None:
+        clock, looked = self._own.clock, float("-inf")
+        while True:
+            changed = self._own.node_changed.wait()
+            if clock.monotonic() >= looked + self._every:
+                looked, record = clock.monotonic(), await self._record()
+                await self._sweep(record)
+                await self._tell_pods(record)
+            await self._reports.tell(self._chips.chips, self._chips.sick, self._state)
+            await clock.sleep(AT_MOST_EVERY)
+            await first(changed, clock.sleep(max(0.0, looked + self._every - clock.monotonic())))
+
+    async def cut(self, wanted: Cut) -> Serve | Conflict:
+        await self._record()
+        cards = list(self._chips.chips.values())
+        try:
+            given, self._state = await self._driver.call(
+                lambda: self._keeper.give(wanted.places, wanted.pod.uid, wanted.ids, cards, self._owners)
+            )
+        except Unavailable as error:
+            return Conflict(wanted.pod, str(error), self._owners.vanishing)
+        await self._tell_node(self._state)
+        return wanted.then(given)
+
+    def close(self) -> None:
+        self._driver.close()
+
+    # -- looks -----------------------------------------------------------------------------------------------------------
+
+    async def _record(self) -> dict[str, str]:
+        """The kubelet's record as it is now: who holds cores, and its ids of each pod by the UID."""
+        self.look()
+        found = await asyncio.to_thread(devices_held, self._folder, NPU_CORE)
+        self._owners.ask(found)
+        return {uid: ids_text(ids) for (uid, _), ids in (found or {}).items()}
+
+    async def _sweep(self, record: Mapping[str, str]) -> None:
+        cards = list(self._chips.chips.values())
+        live = {pod.uid for pod in self._own.pods if not pod.finished}
+        try:
+            self._state = await self._driver.call(lambda: self._keeper.sweep(cards, self._owners, record, live))
+        except Unavailable as error:
+            log.error("slices are left as they are: %s", error)
+            return
+        await self._tell_node(self._state)
+
+    # -- what is told ----------------------------------------------------------------------------------------------------
+
+    async def _tell_pods(self, record: Mapping[str, str]) -> None:
+        for patch in realised(self._own.pods, record, self._state, self._chips.chips, slice_kinds()[KIND]):
+            if await self._own.perform_soon(patch, f"telling pod {patch.namespace}/{patch.name} what it has"):
+                log.info("told pod=%s/%s %s", patch.namespace, patch.name, next(iter(patch.annotations.values())))
+
+    async def _tell_node(self, state: State) -> None:
+        if state.dry:
+            for place in set(state.destroyed) - self._would:
+                log.info("vNPU %d (%s) of card %s would be destroyed: nobody holds it", place.start, place.profile, place.card)
+            self._would = set(state.destroyed)
+        else:
+            await self._tell_each("VNPUDestroyed", state.destroyed, "destroyed: nobody holds it")
+        await self._tell_each("VNPURestored", state.restored, "made again: it had vanished under its pod")
+        failed = dict(state.failed)
+        for place, why in failed.items():
+            if self._failed.get(place) != why:
+                log.error("vNPU %d (%s) vanished under its pod and cannot be made again: %s", place.start, place.profile, why)
+        self._failed = failed
+        self._warn_of_others(state)
+
+    async def _tell_each(self, reason: str, places: Iterable[Place], what: str) -> None:
+        name = self._own.name
+        for place in places:
+            text = f"vNPU {place.start} ({place.profile}) of card {place.card} {what}"
+            log.info(text)
+            await self._own.perform(Tell("Node", "", name, name, reason, text, warning=False))
+
+    def _warn_of_others(self, state: State) -> None:
+        beside = self._own.node is not None and f"{names.NODE_NPU_REGISTER}{KIND}" in self._own.node.metadata.annotations
+        if beside and not self._beside:
+            log.warning("HAMi's plugin has registered this node's chips, too: only one of both may run here, for each takes the "
+                        "other's slices for a stranger's")  # fmt: skip
+        self._beside = beside
+        strangers = {card: len(slices) for card, slices in foreign(state.entries, state.seen).items()}
+        if strangers != self._strangers:
+            for card, count in strangers.items():
+                log.warning("%d slices of card %s were made by somebody else and are left alone", count, card)
+            self._strangers = strangers

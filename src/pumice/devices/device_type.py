@@ -1,0 +1,62 @@
+"""What a device type is: the row of the registry by which every other room finds its faces, a scheduler's, a node's and a
+command's. They are imported when they are asked for, so that a row costs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pumice.devices.settings import Argument, Section, Settings
+from pumice.wire.device_config import DeviceConfig
+
+if TYPE_CHECKING:
+    from pumice.devices.protocol import Family
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """One way of sharing these devices, switched on by an argument of plugin ``deviceshare``.
+
+    ``resource``: what node plugins serve for it, as ``pumice doctor`` names it. ``families``: the scheduler's face under one
+    configuration; one switch may be several, a chip model each. ``arguments``: the other ones that mean something to it, and
+    ``complete`` whether those are all. ``excludes``: switches that cannot be true beside it, with the reason.
+    """
+
+    key: str
+    resource: str
+    families: Callable[[DeviceConfig | None, Settings], list[Family]]
+    arguments: tuple[str, ...] = ()
+    complete: bool = True
+    aliases: tuple[str, ...] = ()
+    excludes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def argument(self) -> Argument:
+        """The switch as an argument."""
+        return Argument(self.key, "bool", aliases=self.aliases)
+
+
+@dataclass(frozen=True, slots=True)
+class PluginCommand:
+    """``pumice device-plugin <word>``: ``module`` has a function of that name. ``upstream``: flags are taken as upstream's plugin
+    spells them, too."""
+
+    word: str
+    module: str
+    example: str
+    upstream: bool = False
+
+
+def _nothing(settings: Settings, config: DeviceConfig | None) -> Iterator[str]:
+    yield from ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceType:
+    """One type of devices. ``section``: its arguments. ``remarks``: sentences on what is switched on and not configured."""
+
+    switches: tuple[Switch, ...]
+    section: type[Section] | None = None
+    command: PluginCommand | None = None
+    remarks: Callable[[Settings, DeviceConfig | None], Iterator[str]] = _nothing

@@ -1,0 +1,240 @@
+"""The smallest changes that would let a pod in, found by asking the filter itself.
+
+Nothing here knows why a node refuses: a change counts only when ``WhatIf``, which asks the same ``fit`` as the scheduler,
+says that the changed pod fits, and that the next smaller change does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from pumice.devices.amounts import meant_mib
+from pumice.devices.changed import amount_of, annotated, renamed, with_amount
+from pumice.devices.evictions import left
+from pumice.devices.node_rules import by_nodes_rules
+from pumice.devices.offers import Change, WhatIf
+from pumice.devices.protocol import Family, Tunables
+from pumice.model.units import INT32_MAX
+from pumice.wire.objects import Pod
+
+
+def changes(pod: Pod, families: Sequence[Family], what_if: WhatIf, meant: Mapping[str, str] | None = None) -> tuple[Change, ...]:
+    """Every kind of change that would let the pod in, one of each kind; empty when it fits as it is. ``meant``: resources that
+    no node offers, and those that may have been meant."""
+    if what_if.fits(pod):
+        return ()
+    found: list[Change] = [*_other_names(pod, meant or {}, what_if)]
+    for family in families:
+        tunables = family.tunables
+        found += _other_unit(pod, tunables, what_if)
+        found += _less_memory(pod, tunables, what_if)
+        found += _less(pod, "cores", tunables.cores, "cores %s %%", what_if)
+        found += _less(pod, "cards", tunables.count, "cards %s", what_if)
+    for family in families:
+        found += _other_mode(pod, family.tunables, what_if)
+        found += _dropped(pod, family.tunables, what_if)
+    elsewhere = {name for family in families for name in family.tunables.resources} | (meant or {}).keys()
+    found += by_nodes_rules(pod, elsewhere, what_if)
+    found += left(pod, what_if)
+    return tuple(found or _combined(pod, families, what_if))
+
+
+# -- another name -------------------------------------------------------------------------------------------------
+
+
+def _other_names(pod: Pod, meant: Mapping[str, str], what_if: WhatIf) -> Iterator[Change]:
+    """All names that nobody offers, as they were probably meant."""
+    changed = renamed(pod, meant)
+    node = what_if.fits(changed) if meant else ""
+    if node:
+        words = ", ".join(f"{right} instead of {wrong}" for wrong, right in sorted(meant.items()))
+        smaller = [renamed(pod, {k: v for k, v in meant.items() if k != wrong}) for wrong in meant]
+        yield Change("name", f"write {words}", node, changed, smaller=tuple(smaller))
+
+
+# -- another unit -------------------------------------------------------------------------------------------------
+
+
+def _other_unit(pod: Pod, tunables: Tunables, what_if: WhatIf) -> Iterator[Change]:
+    """Memory beyond every card that would fit if it had been meant in bytes: the beginner's mistake."""
+    for at, container in enumerate(pod.spec.containers):
+        written = container.resources.limits.get(tunables.memory) if tunables.memory else None
+        mib, unit = meant_mib(written) if written is not None else (0, "")
+        asked = amount_of(container, tunables.memory) or 0
+        if not mib or 0 < asked <= what_if.largest():
+            continue
+        meant = with_amount(pod, tunables.memory, mib, [at])
+        node = what_if.fits(meant)
+        if node:
+            meaning = f", if {written} was meant in {unit}; the unit is MiB" if unit else "; the unit is MiB and is not written"
+            yield Change("unit", f"write {tunables.memory}: {mib}{meaning}", node, meant, asked or mib, mib)
+
+
+# -- less of something --------------------------------------------------------------------------------------------
+
+
+def _less_memory(pod: Pod, tunables: Tunables, what_if: WhatIf) -> Iterator[Change]:
+    word = f"memory %s {tunables.memory_unit}"
+    yield from _less(pod, "memory", tunables.memory, word, what_if)
+    if tunables.percent:
+        yield from _less(pod, "memory", tunables.percent, "%s per cent of the memory", what_if, all_of_it=100)
+    whole = _whole_cards(pod, tunables)
+    if whole and tunables.memory:
+        change = _search(pod, "memory", tunables.memory, word, whole, what_if.largest() + 1, what_if)
+        if change is not None:
+            text = f"ask for {word % change.best} instead of a whole card ({tunables.memory}: {change.best})"
+            yield replace(change, text=text)
+
+
+def _less(pod: Pod, kind: str, name: str, word: str, what_if: WhatIf, *, all_of_it: int = INT32_MAX) -> Iterator[Change]:
+    """For each amount that some containers ask for: the largest smaller one that fits. ``all_of_it`` is the most that is ever
+    worth writing: 101 per cent are read as all of the memory."""
+    if not name:
+        return
+    asked: dict[int, list[int]] = {}
+    for at, container in enumerate(pod.spec.containers):
+        value = amount_of(container, name)
+        if value is not None and value > 1:
+            asked.setdefault(value, []).append(at)
+    for value, containers in sorted(asked.items(), reverse=True):
+        change = _search(pod, kind, name, word, containers, value, what_if)
+        if change is not None:
+            if change.best > all_of_it:
+                fits = with_amount(pod, name, all_of_it, containers)
+                change = replace(change, text=_asking(name, word, all_of_it, value), pod=fits, best=all_of_it)
+            yield change
+            return
+
+
+def _search(pod: Pod, kind: str, name: str, word: str, containers: Sequence[int], wanted: int,
+            what_if: WhatIf) -> Change | None:  # fmt: skip
+    """Bisect between 1 and ``wanted``, which does not fit: the answer fits and the next value does not, by construction."""
+    low, high = 1, min(wanted, INT32_MAX)
+    node = what_if.fits(with_amount(pod, name, low, containers))
+    if not node:
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        found = what_if.fits(with_amount(pod, name, middle, containers))
+        if found:
+            low, node = middle, found
+        else:
+            high = middle
+    better, smaller = with_amount(pod, name, low, containers), with_amount(pod, name, high, containers)
+    if what_if.fits(smaller):
+        return None  # only where the wanted amount was beyond any range
+    return Change(kind, _asking(name, word, low, wanted), node, better, wanted, low, (smaller,))
+
+
+def _asking(name: str, word: str, best: int, wanted: int) -> str:
+    return f"ask for {word % best} instead of {wanted} ({name}: {best})"
+
+
+def _whole_cards(pod: Pod, tunables: Tunables) -> list[int]:
+    """The containers that ask for cards without saying how much of them."""
+    return [
+        at
+        for at, container in enumerate(pod.spec.containers)
+        if amount_of(container, tunables.count) and not container.resources.limits.get(tunables.memory)
+        and amount_of(container, tunables.percent) is None
+    ]  # fmt: skip
+
+
+# -- several at once ----------------------------------------------------------------------------------------------
+
+
+def _combined(pod: Pod, families: Sequence[Family], what_if: WhatIf) -> Iterator[Change]:
+    """Where no single change is enough: give up everything, then take back as much as fits, the dearest first.
+
+    The order says what people give up last: what they wrote as constraints, then cards, cores, and memory first of all.
+    """
+    notes = pod.metadata.annotations
+    forbidding = [key for family in families for key in (family.tunables.mode, *family.tunables.forbids) if key in notes]
+    amounts = [amount for family in families for amount in _amounts(pod, family.tunables, what_if)]
+    current = annotated(pod, {key: value for key, value in notes.items() if key not in forbidding})
+    for name, containers, _ in amounts:
+        current = with_amount(current, name, 1, containers)
+    node = what_if.fits(current)
+    if not node:
+        return
+    parts: list[str] = []
+    edges: list[tuple[str, str | int, Sequence[int]]] = []
+    for key in forbidding:
+        kept = annotated(current, {**current.metadata.annotations, key: notes[key]})
+        if what_if.fits(kept):
+            current = kept
+        else:
+            parts.append(f"drop the annotation {key}: {notes[key]}")
+            edges.append((key, notes[key], ()))
+    for name, containers, wanted in amounts:
+        whole = with_amount(current, name, wanted, containers)
+        if what_if.fits(whole):
+            current = whole
+            continue
+        low = _most(current, name, containers, wanted, what_if)
+        current = with_amount(current, name, low, containers)
+        whole_cards = not any(name in pod.spec.containers[at].resources.limits for at in containers)
+        parts.append(f"{name}: {low} instead of {'a whole card' if whole_cards else wanted}")
+        edges.append((name, low + 1, containers))
+    node = what_if.fits(current)
+    smaller = tuple(
+        with_amount(current, key, value, containers)
+        if isinstance(value, int)
+        else annotated(current, {**current.metadata.annotations, key: value})
+        for key, value, containers in edges
+    )
+    if node and parts and not any(what_if.fits(other) for other in smaller):
+        yield Change("combined", "together: " + "; ".join(parts), node, current, smaller=smaller)
+
+
+def _amounts(pod: Pod, tunables: Tunables, what_if: WhatIf) -> Iterator[tuple[str, Sequence[int], int]]:
+    """(resource, containers, what they ask for), the dearest first."""
+    for name in filter(None, (tunables.count, tunables.cores, tunables.percent, tunables.memory)):
+        asked: dict[int, list[int]] = {}
+        for at, container in enumerate(pod.spec.containers):
+            value = amount_of(container, name)
+            if value is not None and value > 1:
+                asked.setdefault(min(value, INT32_MAX), []).append(at)
+        for value, containers in sorted(asked.items()):
+            yield name, containers, value
+    whole = _whole_cards(pod, tunables)
+    if whole and tunables.memory:
+        yield tunables.memory, whole, what_if.largest() + 1
+
+
+def _most(pod: Pod, name: str, containers: Sequence[int], wanted: int, what_if: WhatIf) -> int:
+    """The largest amount below ``wanted`` that fits, by bisection; 1 is known to fit."""
+    low, high = 1, wanted
+    while high - low > 1:
+        middle = (low + high) // 2
+        if what_if.fits(with_amount(pod, name, middle, containers)):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+# -- another mode, a constraint less ------------------------------------------------------------------------------
+
+
+def _other_mode(pod: Pod, tunables: Tunables, what_if: WhatIf) -> Iterator[Change]:
+    key = tunables.mode
+    mode = pod.metadata.annotations.get(key)
+    for other in sorted(tunables.modes, key=lambda known: known != mode.lower()) if mode is not None else ():
+        changed = annotated(pod, {**pod.metadata.annotations, key: other})
+        node = what_if.fits(changed) if other != mode else ""
+        if node:
+            text = f"ask for mode {other} instead of {mode!r} (annotation {key}: {other})"
+            yield Change("mode", text, node, changed, smaller=(pod,))
+            return
+
+
+def _dropped(pod: Pod, tunables: Tunables, what_if: WhatIf) -> Iterator[Change]:
+    for key in tunables.forbids:
+        if key in pod.metadata.annotations:
+            changed = annotated(pod, {k: v for k, v in pod.metadata.annotations.items() if k != key})
+            node = what_if.fits(changed)
+            if node:
+                text = f"drop the annotation {key}: {pod.metadata.annotations[key]}"
+                yield Change("constraint", text, node, changed, smaller=(pod,))

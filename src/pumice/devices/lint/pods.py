@@ -1,0 +1,221 @@
+"""Findings in pods and pod templates: wrong units, misspelt keys, requests that do nothing."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from pumice.devices.amounts import meant_mib, percent_of
+from pumice.devices.lint.finding import Finding
+from pumice.devices.lint.objects import asked, unserved
+from pumice.devices.protocol import Family, Tunables
+from pumice.model.refusal import Refusal
+from pumice.wire import elsewhere, names
+from pumice.wire.document import Document
+from pumice.wire.nearest import nearest
+from pumice.wire.objects import Pod, convert
+from pumice.wire.quantity import parse_quantity, round_up
+
+Path = tuple[str | int, ...]
+
+GROUP_KEYS = (names.GROUP_NAME, names.GROUP_NAME_VOLCANO, names.GROUP_MIN_MEMBER, names.QUEUE_NAME)
+Families = Sequence[Family]
+
+
+def lint_pods(file: str, lined: Document, families: Families) -> list[Finding]:
+    """Every pod and pod template of one document."""
+    return [Finding(file, lined.line(*path), text) for path, text in _document(lined, families)]
+
+
+def _document(lined: Document, families: Families) -> Iterator[tuple[Path, str]]:
+    if isinstance(lined.value, dict):
+        yield from unserved(lined.value)
+    for path, pod, scheduled in _pods(lined.value, ()):
+        if not path and "kind" not in pod:
+            yield (), "this looks like a Pod, but kubectl takes it only with apiVersion: v1 and kind: Pod"
+        yield from _pod(path, pod, scheduled, families)
+
+
+def _pods(value: Any, path: Path) -> Iterator[tuple[Path, dict[str, Any], str | None]]:
+    """(path, pod-shaped mapping, scheduler name of the surrounding Volcano job)."""
+    if not isinstance(value, dict):
+        return
+    if value.get("kind") == "List" and isinstance(value.get("items"), list):
+        for number, item in enumerate(value["items"]):
+            yield from _pods(item, (*path, "items", number))
+    spec = value.get("spec")
+    if not isinstance(spec, dict):
+        return
+    if value.get("kind") == "Pod" or ("kind" not in value and isinstance(spec.get("containers"), list)):
+        yield path, value, None
+    job = spec.get("schedulerName") if isinstance(spec.get("tasks"), list) else None
+    for number, task in enumerate(spec["tasks"] if isinstance(spec.get("tasks"), list) else ()):
+        if isinstance(task, dict) and isinstance(task.get("template"), dict):
+            yield (*path, "spec", "tasks", number, "template"), task["template"], job or "volcano"
+    if isinstance(spec.get("template"), dict):
+        yield (*path, "spec", "template"), spec["template"], None
+    inner = spec.get("jobTemplate")
+    if isinstance(inner, dict):
+        yield from _pods({"kind": "Job", **inner}, (*path, "spec", "jobTemplate"))
+
+
+def _pod(path: Path, pod: dict[str, Any], scheduled: str | None, families: Families) -> Iterator[tuple[Path, str]]:
+    yield from (((*path, *below), text) for below, text in asked(pod, "Pod"))
+    yield from _annotations((*path, "metadata", "annotations"), (pod.get("metadata") or {}).get("annotations"), families)
+    spec = pod.get("spec")
+    if not isinstance(spec, dict):
+        return
+    asks = amiss = False
+    for key in ("initContainers", "containers"):
+        listed = spec.get(key)
+        for number, container in enumerate(listed if isinstance(listed, list) else ()):
+            resources = container.get("resources") if isinstance(container, dict) else None
+            if isinstance(resources, dict):
+                here = (*path, "spec", key, number, "resources")
+                found = list(_container(here, resources, families))
+                asks, amiss = asks or _wants(resources, families), amiss or bool(found)
+                yield from found
+    if asks and (spec.get("schedulerName") or scheduled) in (None, names.KUBE_SCHEDULER):
+        yield (*path, "spec"), "the pod asks for shares of cards, but its schedulerName is not volcano: nobody chooses its cards"
+    yield from _as_a_whole((*path, "spec"), pod, families, amiss=amiss)
+
+
+def _wants(resources: dict[str, Any], families: Families) -> bool:
+    limits = resources.get("limits")
+    ours = {name for family in families for name in (family.tunables.count, family.tunables.memory) if name}
+    return isinstance(limits, dict) and not ours.isdisjoint(limits)
+
+
+def _annotations(path: Path, notes: Any, families: Families) -> Iterator[tuple[Path, str]]:
+    if not isinstance(notes, dict):
+        return
+    read = {key: values for family in families for key, values in family.steering.items()}
+    written = {key for family in families for key in family.allocation_keys}
+    modes = {family.tunables.mode for family in families}
+    for key, value in notes.items():
+        here = (*path, key)
+        if read.get(key) and value not in read[key]:
+            allowed = " or ".join(read[key])
+            yield here, f"{key}: {value!r} {'matches no card' if key in modes else 'does nothing'}; write {allowed}"
+        elif key in written:
+            yield here, f"{key} is written by the scheduler; a manifest must not carry it"
+        elif key in elsewhere.ANNOTATIONS:
+            yield here, f"{key} is HAMi's name; here it is {elsewhere.ANNOTATIONS[key]}"
+        elif key not in read and not isinstance(value, dict | list):
+            cutoff = 0.8 if str(key).split("/")[0] in (names.DOMAIN, names.NVIDIA_DOMAIN, names.OUR_DOMAIN, "nvidia.sh") else 0.9
+            for close in difflib.get_close_matches(str(key), (*read, *GROUP_KEYS), n=1, cutoff=cutoff):
+                if close != key:
+                    yield here, f"nobody reads the annotation {key}; did you mean {close!r}?"
+    for family in families:
+        for key, text in family.remarks({}, notes):
+            yield (*path, key), text
+
+
+def _container(path: Path, resources: dict[str, Any], families: Families) -> Iterator[tuple[Path, str]]:
+    known = {name: family.tunables for family in families for name in family.tunables.resources}
+    for section in ("limits", "requests"):
+        values = resources.get(section)
+        for key, value in values.items() if isinstance(values, dict) else ():
+            here = (*path, section, key)
+            if key not in known:
+                near = nearest(key, known)
+                if key == elsewhere.PRIORITY:
+                    yield here, f"nobody offers {key}: the pod never starts; `pumice convert` writes what HAMi's webhook would"
+                elif key in names.SAME_ELSEWHERE and key != names.WHOLE_GPU:  # that one is NVIDIA's own plugin's too
+                    yield here, f"{key} is HAMi's name; here it is {names.SAME_ELSEWHERE[key]}"
+                elif ((near and "/" in key) or "gpu" in key.lower()) and not key.startswith(f"{names.NVIDIA_DOMAIN}/"):
+                    yield here, f"nobody offers the resource {key}{near}"
+                continue
+            yield from ((here, text) for text in _value(key, value, known[key]))
+            if section == "requests" and key not in (resources.get("limits") or {}):
+                yield here, f"{key} in requests alone does nothing; write it under limits"
+    limits = resources.get("limits")
+    if not isinstance(limits, dict):
+        return
+    for family in families:
+        yield from (((*path, "limits", key), text) for key, text in _together(limits, family.tunables))
+        yield from (((*path, "limits", *((key,) if key else ())), text) for key, text in family.remarks(limits, {}))
+
+
+def _value(key: str, value: Any, own: Tunables) -> Iterator[str]:
+    """``own``: what the family of that resource calls its resources."""
+    memory = key == own.memory
+    mib, unit = meant_mib(value) if memory else (0, "")
+    try:
+        amount = parse_quantity(value)
+    except (ValueError, TypeError):
+        what = "nothing" if value in (None, "") else repr(value)
+        yield f"{key}: {what} is not a quantity{_meant(key, value, mib, own)}"
+        return
+    if amount.denominator != 1:
+        counts = f"{round_up(value)}" if own.rounds_up else f"0{_part(key, float(amount), own)}"
+        yield f"{key}: {value} is not a whole number and counts as {counts}"
+        return
+    number = int(amount)
+    if mib:
+        written = f"{value} {unit}" if str(value).isdecimal() else value
+        yield f"{key}: {value} is {number} MiB, more than any card has; for {written} of memory write {mib}"
+    elif memory and 0 < number < 64:
+        yield f"{key}: {value} is {number} MiB; for {number} GiB write {number * 1024}"
+    elif key == own.cores and number > 100:
+        several = f"for several cards write {own.count}"
+        yield f"{key}: {value} is in per cent of one card; above 100 it fits nowhere; {several}"
+    elif key == own.percent and number > 100:
+        meaning = "is read as not given" if number == 101 else "fits nowhere"
+        yield f"{key}: {value} is in per cent of one card; {number} {meaning}"
+    elif key == own.count and number == 0:
+        yield f"{key}: 0 asks for no card"
+    elif number < 0:
+        yield f"{key}: {value} is negative"
+
+
+def _meant(key: str, value: Any, mib: int, own: Tunables) -> str:
+    """The nearest right thing for what is no number at all."""
+    if mib:
+        return f"; this counts MiB, without a unit: write {mib}"
+    if percent := percent_of(value):
+        name = own.percent if key == own.memory else key
+        return f"; write {name}: {percent}" if name else ""
+    return "; write a whole number" + (" of MiB, for example 3000" if key == own.memory else "")
+
+
+def _part(key: str, value: float, own: Tunables) -> str:
+    """What to write for a part of a unit."""
+    if key == own.count and 0 < value < 1 and own.memory and own.cores:
+        memory = f"{own.percent}: {100 * value:.0f}" if own.percent else f"some {own.memory}"
+        return f"; for a part of a card write {key}: 1 with {memory} and {own.cores}: {100 * value:.0f}"
+    if key in (own.cores, own.percent):
+        return f"; it is in per cent: write {100 * value if value < 1 else value:.0f}"
+    if key == own.memory:
+        mib = f"; it is in MiB: for {value:g} GiB write {1024 * value:.0f}" if value < 512 else ""
+        return f", which is a whole card{mib}"
+    return ""
+
+
+def _together(limits: dict[str, Any], own: Tunables) -> Iterator[tuple[str, str]]:
+    """Of one family: amounts without a card, and amounts of which one counts."""
+    for name in (own.cores, own.percent):
+        if name in limits and own.count not in limits and own.memory not in limits:
+            yield name, f"{name} alone asks for no card; add {own.count}: 1"
+    if own.memory in limits and own.percent in limits:
+        yield own.memory, f"the percentage wins; {own.memory} is not looked at"
+
+
+def _as_a_whole(path: Path, pod: dict[str, Any], families: Families, *, amiss: bool) -> Iterator[tuple[Path, str]]:
+    """What only the scheduler's own reading of the pod tells. ``amiss``: something of an amount was told already."""
+    try:
+        spec = {key: value for key, value in pod["spec"].items() if key in ("containers", "initContainers")}
+        labels = (pod.get("metadata") or {}).get("labels")
+        read = convert(Pod, {"metadata": {"labels": labels} if isinstance(labels, dict) else {}, "spec": spec})
+    except msgspec.ValidationError as error:
+        yield path, f"no pod that the API server would take: {error}"
+        return
+    for family in families:
+        ask = family.ask(read)
+        if isinstance(ask, Refusal) and "init container" in ask.field and "asks for" in ask.text:
+            yield path, f"{ask.field} {ask.text}"
+        elif isinstance(ask, Refusal) and (ask.field.startswith("label ") or (ask.field == family.tunables.count and not amiss)):
+            yield path, f"{ask.field}: {ask.text}"

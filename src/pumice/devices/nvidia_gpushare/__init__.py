@@ -1,0 +1,1 @@
+"""The legacy sharing: one card by ``gpu-memory``, or whole cards by ``gpu-number`` (spec deviceshare-nvidia 16)."""

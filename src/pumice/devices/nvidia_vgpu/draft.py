@@ -1,0 +1,75 @@
+"""A node's counters while a pod's cards are being chosen, and the checks that look at them (spec deviceshare-nvidia 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pumice.devices.card_policies import POLICIES
+from pumice.devices.nvidia_vgpu.ask import ContainerAsk
+from pumice.devices.nvidia_vgpu.inventory import Facts
+from pumice.devices.nvidia_vgpu.rows import Row
+from pumice.model.cards import Mode, Piece, Usage
+
+Chosen = tuple[Row, int, int]
+"""A card, and of a MIG card the group and the slot (else -1)."""
+
+
+@dataclass(slots=True)
+class Draft:
+    """``failed`` is the container that found too few cards, ``found`` how many it found; ``complete``: no other choice for the
+    containers before it would have helped."""
+
+    shares: list[int]
+    memory: list[int]
+    cores: list[int]
+    group: list[int]
+    used: list[int]
+    failed: int = -1
+    found: int = 0
+    complete: bool = True
+
+
+def draft_of(usages: Sequence[Usage], facts: Facts, mode: Mode, failed: int = -1) -> Draft:
+    group, used = [-1] * len(usages), [0] * len(usages)
+    if mode is Mode.MIG:
+        for index, geometry in enumerate(facts.geometries):
+            holders = usages[index].holders
+            if geometry is not None and holders:
+                group[index], used[index] = geometry.held(usages[index])
+    return Draft([u.shares for u in usages], [u.memory for u in usages], [u.cores for u in usages], group, used, failed)
+
+
+def copied(draft: Draft) -> Draft:
+    return Draft(draft.shares[:], draft.memory[:], draft.cores[:], draft.group[:], draft.used[:])
+
+
+def passes(row: Row, cores: int, draft: Draft) -> bool:
+    """Checks b and d to g of section 7."""
+    index, total, limit, need, _, _ = row
+    shares, used = draft.shares[index], draft.cores[index]
+    if shares >= limit or total - draft.memory[index] < need or used + cores > 100:
+        return False
+    return not ((cores == 100 and shares) or (cores == 0 and used >= 100))
+
+
+def ordered(rows: Sequence[Row], policy: str, draft: Draft) -> list[Row]:
+    """The order of section 9 at the start of a container."""
+    known = POLICIES.get(policy)
+    if known is None:
+        return list(reversed(rows))
+    rank = known.rank
+    return sorted(rows, key=lambda row: (-rank(draft.memory[row.card], draft.shares[row.card]), row.card))
+
+
+def charge(draft: Draft, row: Row, ask: ContainerAsk, uuid: str, group: int, slot: int) -> Piece:
+    index = row.card
+    memory, place = row.need, None
+    if row.geometry is not None:
+        place = row.geometry.slot(group, slot)
+        memory = place.memory
+        draft.group[index], draft.used[index] = row.geometry.taken(draft.group[index], draft.used[index], group, slot)
+    draft.shares[index] += 1
+    draft.memory[index] += memory
+    draft.cores[index] += ask.cores
+    return Piece(index, uuid, memory, ask.cores, row.need, place)

@@ -1,0 +1,250 @@
+"""Choose cards for one pod on one node (spec deviceshare-nvidia 7 to 10). Changes nothing it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pumice.devices.card_policies import FOR_SLOTS, POLICIES, TIE
+from pumice.devices.nvidia_vgpu.ask import ContainerAsk, VgpuAsk
+from pumice.devices.nvidia_vgpu.draft import Chosen, Draft, charge, draft_of, ordered, passes
+from pumice.devices.nvidia_vgpu.inventory import Facts
+from pumice.devices.nvidia_vgpu.rows import Row, Rows, rows_of
+from pumice.devices.nvidia_vgpu.search import STEPS, OutOfSteps, Search, largest_first
+from pumice.devices.nvidia_vgpu.slots import MigChooser, cost_of, slots_for
+from pumice.devices.nvidia_vgpu.topology import together
+from pumice.devices.protocol import Fit, NodeCards
+from pumice.devices.settings import LAST_RESORT
+from pumice.model.cards import Card, Grant, Mode, Piece, Usage
+
+Picks = list[tuple[Piece, ...]]
+
+
+def fit_node(
+    family: str, ask: VgpuAsk, node: NodeCards, choose: MigChooser | None, *, explain: bool = True, steps: int = STEPS
+) -> Fit | Draft | None:
+    """The choice; else the draft of the failed walk (of the last mode tried), or None when no card can serve, or when nobody
+    will ``explain``.
+
+    Where the pod leaves the mode open, HAMi-core is tried first: a share wastes nothing, a slot is rounded up. MIG takes what
+    does not fit there, and a node that has nothing better is a last resort; one pod never holds cards of both modes.
+    """
+    facts: Facts = node.inventory.config
+    cards, usages = node.inventory.cards, node.usages
+    rows = rows_of(ask, cards, facts)
+    closed = closed_cards(ask, node)
+    failure: Draft | None = None
+    complete = True
+    for mode, containers in rows.modes:
+        if mode is Mode.HAMI_CORE and ask.is_one_share:
+            share = _one_share(ask, containers[0], cards, usages, closed, facts)
+            if share is not None:
+                return Fit(Grant(family, node.node, share[1]), share[0])
+            if explain:
+                failure = draft_of(usages, facts, mode, failed=0)
+            continue
+        outcome = _place(ask, mode, containers, cards, usages, closed, facts, choose, steps)
+        if not isinstance(outcome, Draft):
+            score, picks = outcome
+            if mode is Mode.MIG and ask.mode is None:
+                score -= LAST_RESORT
+            return Fit(Grant(family, node.node, tuple(picks)), score)
+        complete = complete and outcome.complete
+        failure = outcome
+        failure.complete = complete
+    return failure
+
+
+def hopeless(ask: VgpuAsk, node: NodeCards, choose: MigChooser | None, steps: int = STEPS) -> bool:
+    """Whether the pod would not fit even if every other pod left the node (D-34): known, not only not found."""
+    facts: Facts = node.inventory.config
+    rows: Rows = rows_of(ask, node.inventory.cards, facts)
+    if rows.hopeless is None:
+        empty = [Usage()] * len(node.inventory.cards)
+        alone = NodeCards(node.node, node.inventory, empty)
+        outcome = fit_node("", ask, alone, choose, steps=steps)
+        rows.hopeless = outcome is None or (isinstance(outcome, Draft) and outcome.complete)
+    return rows.hopeless
+
+
+def closed_cards(ask: VgpuAsk, node: NodeCards) -> Collection[int]:
+    """Cards that neighbours or doubts keep from this pod: quarantine, PodGroup spread, exclusivity rules."""
+    closed: set[int] = set(node.quarantined) if node.quarantined else set()
+    if node.marks and ask.group:
+        closed.update(card.index for card in node.inventory.cards if ask.group in node.groups(card.index))
+    if node.marks and ask.rules:
+        cards = [card.index for card in node.inventory.cards if card.mode is not Mode.MIG]
+        closed.update(card for card in cards if node.rules(card) & ask.rules)
+    return closed
+
+
+def _place(ask: VgpuAsk, mode: Mode, containers: Sequence[Sequence[Row]], cards: Sequence[Card], usages: Sequence[Usage],
+           closed: Collection[int], facts: Facts, choose: MigChooser | None,
+           steps: int) -> tuple[float, Picks] | Draft:  # fmt: skip
+    walk = _Walk(ask, mode, containers, cards, usages, closed, facts, choose if mode is Mode.MIG else None)
+    upstreams = range(len(ask.containers))
+    failure = walk.go(upstreams)
+    if failure is None:
+        return walk.score(), walk.picks()
+    parts = sum(container.count for container in ask.containers)
+    if len(ask.containers) > 1:
+        order = largest_first(ask, containers)
+        if order != [*upstreams] and walk.go(order) is None:
+            return walk.score(), walk.picks()
+    elif mode is Mode.HAMI_CORE or parts == 1:
+        return failure  # one container looks at all cards anyway
+    order, draft = largest_first(ask, containers), draft_of(usages, facts, mode)
+    try:
+        found = Search(ask, containers, order, draft, closed, mode is Mode.MIG, steps).run()
+    except OutOfSteps:
+        failure.complete = False
+        return failure
+    if found is None:
+        return failure
+    walk.take(found)
+    return walk.score(), walk.picks()
+
+
+@dataclass(slots=True)
+class _Walk:
+    """One walk over the containers: the cards that each finds on what the ones before it leave."""
+
+    ask: VgpuAsk
+    mode: Mode
+    containers: Sequence[Sequence[Row]]
+    cards: Sequence[Card]
+    usages: Sequence[Usage]
+    closed: Collection[int]
+    facts: Facts
+    choose: MigChooser | None
+    found: dict[int, tuple[Piece, ...]] = field(default_factory=dict)
+    worth: float = 0.0
+
+    def go(self, order: Sequence[int]) -> Draft | None:
+        """None when every container finds its cards."""
+        draft = self._begin()
+        for number in order:
+            chosen = self._chosen(number, draft)
+            count = self.ask.containers[number].count
+            if len(chosen) < count:
+                draft.failed, draft.found = number, len(chosen)
+                return draft
+            self._charge(draft, number, chosen[:count])
+        return None
+
+    def take(self, found: Mapping[int, Sequence[Chosen]]) -> None:
+        """Cards that somebody else has chosen."""
+        draft = self._begin()
+        for number, chosen in found.items():
+            self._charge(draft, number, chosen)
+
+    def picks(self) -> Picks:
+        return [self.found[number] for number in range(len(self.containers))]
+
+    def score(self) -> float:
+        policy = self.ask.node_policy or (FOR_SLOTS if self.choose is not None else "")
+        pieces = sum(len(parts) for parts in self.found.values())
+        return self.worth / max(1, pieces) + node_tie(policy, self.usages, self.facts)
+
+    def _begin(self) -> Draft:
+        self.found.clear()
+        self.worth = 0.0
+        return draft_of(self.usages, self.facts, self.mode)
+
+    def _chosen(self, number: int, draft: Draft) -> list[Chosen]:
+        ask, container, rows = self.ask, self.ask.containers[number], self.containers[number]
+        if self.mode is Mode.MIG:
+            return slots_for(rows, container, ask.card_policy, draft, self.closed, self.choose)
+        chosen = _shares(rows, container, ask.card_policy, draft, self.closed)
+        if self.facts.links and len(ask.containers) == 1 and 1 < container.count < len(chosen):
+            return together(chosen, container.count, self.cards, _tier(ask, draft))
+        return chosen
+
+    def _charge(self, draft: Draft, number: int, chosen: Sequence[Chosen]) -> None:
+        container, parts = self.ask.containers[number], []
+        policy = POLICIES.get(self.ask.node_policy)
+        for row, group, slot in chosen:
+            cost = cost_of(draft, row, group, slot, self.choose)
+            parts.append(charge(draft, row, container, self.cards[row.card].uuid, group, slot))
+            if cost is not None:
+                self.worth += mig_score(cost, row)
+            elif policy is not None:
+                self.worth += policy.worth(draft.memory[row.card], row.total or 1, self.usages[row.card].shares)
+        self.found[number] = tuple(parts)
+
+
+def mig_score(cost: float, row: Row) -> float:
+    """A chooser's cost as a node score: the least cost of all nodes has the highest score."""
+    assert row.geometry is not None
+    return 100.0 * (1.0 - cost / (4.0 * row.geometry.largest))
+
+
+def node_tie(name: str, usages: Sequence[Usage], facts: Facts) -> float:
+    """The part of the score that orders nodes of equal card scores; see TIE."""
+    policy = POLICIES.get(name)
+    if policy is None:
+        return 0.0
+    memory = shares = 0
+    for usage in usages:
+        memory += usage.memory
+        shares += usage.shares
+    return float(TIE * policy.tie(memory, facts.total, shares, facts.shares))
+
+
+def _one_share(
+    ask: VgpuAsk, rows: Sequence[Row], cards: Sequence[Card], usages: Sequence[Usage], closed: Collection[int], facts: Facts
+) -> tuple[float, tuple[tuple[Piece]]] | None:
+    """The common case, hence without a draft."""
+    cores = ask.containers[0].cores
+    row = _first_open(rows, cores, ask.card_policy, usages, closed)
+    if row is None:
+        return None
+    usage, need = usages[row.card], row.need
+    policy = POLICIES.get(ask.node_policy)
+    score = 0.0 if policy is None else policy.worth(usage.memory + need, row.total or 1, usage.shares)
+    piece = Piece(row.card, cards[row.card].uuid, need, cores, need)
+    return score + node_tie(ask.node_policy, usages, facts), ((piece,),)
+
+
+def _first_open(rows: Sequence[Row], cores: int, policy: str, usages: Sequence[Usage],
+                closed: Collection[int]) -> Row | None:  # fmt: skip
+    """The first card in the policy's order that passes checks b to g."""
+    known = POLICIES.get(policy)
+    best: Row | None = None
+    rank = 0
+    for row in rows if known else reversed(rows):
+        index, total, limit, need, _, _ = row
+        usage = usages[index]
+        shares, used = usage.shares, usage.cores
+        if shares >= limit or total - usage.memory < need or used + cores > 100:
+            continue
+        if (cores == 100 and shares) or (cores == 0 and used >= 100) or index in closed:
+            continue
+        if known is None:
+            return row
+        key = known.rank(usage.memory, shares)
+        if best is None or key > rank:
+            best, rank = row, key
+    return best
+
+
+def _tier(ask: VgpuAsk, draft: Draft) -> Callable[[Row], tuple[float, ...]]:
+    """Cards of one tier are equal for the card policy and for the node's score, so that topology may choose among them."""
+    on_card, on_node = POLICIES.get(ask.card_policy), POLICIES.get(ask.node_policy)
+
+    def tier(row: Row) -> tuple[float, ...]:
+        memory, shares = draft.memory[row.card], draft.shares[row.card]
+        rank = on_card.rank(memory, shares) if on_card else 0
+        return (rank, on_node.worth(memory + row.need, row.total or 1, shares)) if on_node else (rank,)
+
+    return tier
+
+
+def _shares(rows: Sequence[Row], ask: ContainerAsk, policy: str, draft: Draft,
+            closed: Collection[int]) -> list[Chosen]:  # fmt: skip
+    """All cards that pass, in order: the caller takes the first ``count`` of them, each card at most once."""
+    cores = ask.cores
+    passing = [row for row in rows if passes(row, cores, draft) and row.card not in closed]
+    if len(passing) >= ask.count:
+        passing = ordered(passing, policy, draft)
+    return [(row, -1, -1) for row in passing]

@@ -1,0 +1,272 @@
+"""Where Allocate calls for vGPUs are answered: a call and the pods of this node in, one decision out.
+
+A process that dies while it performs a decision has either not consumed the segment (the kubelet refuses the pod,
+``leftovers`` marks it) or has consumed it for that pod alone: nothing is handed out twice.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from pumice.devices.nvidia_vgpu.node import mps
+from pumice.devices.nvidia_vgpu.node.advertise import Handshake, advertisement
+from pumice.devices.nvidia_vgpu.node.answer import ResponseOptions, build, opened, places, refusal
+from pumice.devices.nvidia_vgpu.node.inventory import SharedCard, core_list, memory_list, share, share_list
+from pumice.devices.nvidia_vgpu.node.matching import FAILED, INIT, Broken, Matcher, Unclear, Work, done, leftovers
+from pumice.devices.nvidia_vgpu.node.record import Record
+from pumice.devices.nvidia_vgpu.node.sharing import Sharing, needed_factor
+from pumice.devices.nvidia_vgpu.node.static import StaticSlices
+from pumice.node.answer import Answer
+from pumice.node.device_list import MESSAGE_LIMIT, Unit, worst_size
+from pumice.node.effects import Effect, MakeDirectory, PatchNode, PatchPod, PatchStatus, Tell
+from pumice.node.mps.supervisor import Bounds
+from pumice.node.pods import Held, NodePod
+from pumice.node.protocol import Allocator, Conflict, Cut, Decision, Outdated, Refuse, Repeat, Serve
+from pumice.ports.cards import CardFacts
+from pumice.ports.slices import Slice
+from pumice.wire import names, variables
+from pumice.wire.device_config import NvidiaConfig
+from pumice.wire.objects import Node
+
+
+class VgpuAllocator(Allocator):
+    """One node's vGPUs. ``advertise``: ``status`` keeps memory and cores in the node's status, ``devices`` lists one device
+    per unit as upstream does (decision 17), ``auto`` lists them where the kubelet takes so long a list. ``percentage``: the
+    status holds a number for percentages too. ``handshake``: whether older schedulers are answered."""
+
+    lock = names.NODE_LOCK_VGPU
+    books = names.HANDED_OUT
+    event = "VGPUAllocationFailed"
+    without = MappingProxyType({variables.NVIDIA_VISIBLE_DEVICES: "void"})
+
+    def __init__(
+        self,
+        node: str,
+        sharing: Sharing,
+        response_options: ResponseOptions,
+        dice: random.Random,
+        cards: Sequence[CardFacts] = (),
+        *,
+        advertise: str = "status",
+        percentage: bool = False,
+        handshake: str = "auto",
+        static: StaticSlices | None = None,
+    ) -> None:
+        self._node, self._sharing, self._response_options, self._dice = node, sharing, response_options, dice
+        self._advertise, self._in_status, self._handshake = advertise, advertise == "status", Handshake(handshake)
+        self._percentage = percentage
+        self.prefers = sharing.prefers
+        self._matcher = Matcher(node, sharing.number, sharing.memory)
+        self._answers: dict[frozenset[str], tuple[str, Answer]] = {}
+        self._cards: dict[str, SharedCard] = {}
+        self._lent: dict[str, list[mps.Holder]] = {}
+        """To init containers, by their pods."""
+        self.resource = sharing.number
+        self._static = static or StaticSlices()
+        self.given = self._static.resources
+        self.counted: tuple[str, ...] = () if self._in_status else (sharing.cores, sharing.memory)
+        self.record = Record(node, sharing)
+        self.show(cards)
+
+    def show(self, cards: Sequence[CardFacts], sick: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._cards = {card.uuid: card for card in share(cards, self._sharing, sick)}
+        self._minors = {card.uuid: card.minor for card in cards}
+        self._static.show(sick)
+        if self._advertise == "auto" and self._cards:
+            fits = all(worst_size(self.units(name)) <= MESSAGE_LIMIT for name in self.counted)
+            self._advertise = "devices" if fits else "status"
+            self._in_status = self._advertise == "status"
+            self.counted = () if self._in_status else self.counted
+
+    def learn(self, config: NvidiaConfig) -> None:
+        """The geometries of cards in MIG mode as they stand in the device ConfigMap now; all else is read at the start."""
+        mine = self._sharing.config
+        geometries = replace(mine, known_mig_geometries=config.known_mig_geometries)
+        self._sharing = replace(self._sharing, config=geometries)
+
+    def units(self, resource: str) -> list[Unit]:
+        if resource in self.given:
+            return self._static.units(resource)
+        cards = tuple(self._cards.values())
+        if resource == self._sharing.number:
+            return share_list(cards, self._sharing.numa)
+        return memory_list(cards) if resource == self._sharing.memory else core_list(cards)
+
+    def socket(self, resource: str) -> str:
+        return f"nvidia-{resource.rpartition('/')[2]}.sock"
+
+    def shorter(self, resource: str, units: Sequence[Unit]) -> str:
+        if resource == self.resource:
+            return "set deviceSplitCount lower"
+        return f"set gpuMemoryFactor to at least {needed_factor(len(units), self._sharing.factor)}, or --advertise=status"
+
+    def closed(self) -> Mapping[str, str]:
+        return {card.uuid: card.closed for card in self._cards.values() if card.closed}
+
+    def missing(self, node: Node) -> list[Effect]:
+        cards = tuple(self._cards.values())
+        return advertisement(
+            cards, self._sharing, node, in_status=self._in_status, percentage=self._percentage
+        ).missing(node)
+
+    def leaving(self, node: Node) -> list[Effect]:
+        """What the node object is to forget of its cards; who holds some of them stays written there."""
+        notes = dict.fromkeys((names.NODE_VGPU_REGISTER, names.CARD_TOPOLOGY, names.NODE_VGPU_HANDSHAKE))
+        there = {key: None for key in notes if key in node.metadata.annotations}
+        kept = [self._sharing.memory, self._sharing.cores] if self._in_status else []
+        kept += [self._sharing.percentage] if self._percentage else []
+        resources = {name: None for name in kept if name in node.status.capacity or name in node.status.allocatable}
+        return [*([PatchNode(there)] if there else ()), *([PatchStatus(resources)] if resources else ())]
+
+    def upkeep(self, node: Node, monotonic: float, stamp: str) -> list[Effect]:
+        """The answer to an older scheduler."""
+        answer = self._handshake.answer(node.metadata.annotations.get(names.NODE_VGPU_HANDSHAKE), monotonic, stamp)
+        return [answer] if answer else []
+
+    def directories(self, pods: Sequence[NodePod]) -> list[MakeDirectory]:
+        """Of cached answers: /tmp and /run may be empty after a boot (spec 12.2)."""
+        options = self._response_options
+        if self._sharing.mps:
+            return [MakeDirectory(f"{options.mps_root}/shm")]
+        return [MakeDirectory(options.lock)] + [
+            MakeDirectory(options.directory(pod.uid, container.name))
+            for pod in pods
+            if not pod.finished and pod.annotations.get(names.VGPU_NODE) == self._node
+            for container in pod.containers
+            if container.asks(self.resource)
+        ]
+
+    def prefer(
+        self, pods: Sequence[NodePod], available: Sequence[str], must: Sequence[str], size: int, held: Held | None = None
+    ) -> list[str]:
+        return self._matcher.propose(pods, available, must, size, held)
+
+    def allocate(self, pods: Sequence[NodePod], ids: Sequence[str], held: Held | None = None) -> Decision | None:
+        key = frozenset(ids)
+        holder = self._holder(pods, key)
+        found = self._matcher.further(holder, len(ids), held) if holder else None
+        if holder and found is None:
+            return Repeat(self._answers[key][1], holder.key)
+        found = found or self._matcher.match(pods, ids, held)
+        if found is None:
+            return None
+        if isinstance(found, Unclear):
+            who = " or ".join(sorted(pod.key for pod in found.pods))
+            return Refuse(f"the call may be for pod {who}, which were given different shares; nobody is served by chance")
+        return self._decided(found, key, pods, self._dice)
+
+    def owned(self, pods: Sequence[NodePod], pod: NodePod, container: str, held: Held, number: str) -> Decision:
+        work = self._matcher.of(pod, container)
+        return self._decided(work, held.get((pod.uid, container), frozenset()), pods, random.Random(number))
+
+    def _decided(self, found: Work | Broken, key: frozenset[str], pods: Sequence[NodePod], dice: random.Random) -> Decision:
+        if isinstance(found, Broken):
+            return self.refuse(found.pod, found.reason, mark=found.placed)
+        unfit = mps.refusal(found) if self._sharing.mps else ""
+        if reason := refusal(found, self._cards) or self.record.overreach(found, self._cards) or unfit:
+            return self.refuse(found.pod, reason)
+        mixed = mps.mixed(found, self._holders(pods)) if self._sharing.mps else ""
+        if reason := self.record.conflict(found, pods, self._cards) or mixed:
+            return Conflict(found.pod, reason)
+        wanted = places(found, self._cards, self._sharing)
+        if isinstance(wanted, str):
+            return Outdated(found.pod, wanted)
+        if wanted:
+            return Cut(found.pod, wanted, lambda made: self._serve(found, key, pods, dice, [made[place] for place in wanted]))
+        return self._serve(found, key, pods, dice)
+
+    def _serve(
+        self, work: Work, ids: frozenset[str], pods: Sequence[NodePod], dice: random.Random, slices: Sequence[Slice] = ()
+    ) -> Serve:
+        answer = build(work, self._cards, self._sharing, self._response_options, dice, slices)
+        return Serve(
+            work.pod,
+            work.container,
+            replace(answer, bounds=self._bounds(work, pods)),
+            None if work.segment == INIT or work.again else PatchPod.of(work.pod.metadata, done(work)),
+            (Tell.of_pod(work.pod.metadata, "VGPUPartlyServed", work.warning),) if work.warning else (),
+            finished=work.last,
+            summary=" ".join([f"cards={','.join(device.id for device in work.devices)}", *(slice_.uuid for slice_ in slices)]),
+            ids=ids,
+            work=work,
+        )
+
+    def give(self, resource: str, ids: Sequence[str]) -> Answer | str:
+        found = self._static.of(resource, ids)
+        if isinstance(found, str):
+            return found
+        minors = [self._minors.get(slice_.place.card, -1) for slice_ in found]
+        return opened((), found, minors, self._sharing, self._response_options, self._dice)
+
+    def daemons(self, pods: Sequence[NodePod]) -> Mapping[str, Bounds]:
+        """Those of every card that is shared by MPS."""
+        if not self._sharing.mps:
+            return {}
+        held = mps.bounds(self._holders(pods), self._sharing)
+        shared = (card.uuid for card in self._cards.values() if card.mode != "mig" and not card.unfit)
+        return {uuid: held.get(uuid, Bounds()) for uuid in shared}
+
+    def _holders(self, pods: Sequence[NodePod]) -> list[mps.Holder]:
+        alive = {pod.uid for pod in pods if not pod.finished}
+        return [*self.record.holders(pods), *(one for uid, lent in self._lent.items() if uid in alive for one in lent)]
+
+    def _bounds(self, work: Work, pods: Sequence[NodePod]) -> Mapping[str, Bounds]:
+        """What the work's card must hold its clients to: its container and those there already."""
+        if not self._sharing.mps:
+            return {}
+        mine = [(work.pod, work.container, device) for device in work.devices]
+        found = mps.bounds([*self._holders(pods), *mine], self._sharing)
+        return {device.uuid: found[device.uuid] for device in work.devices if device.slot < 0}
+
+    def nobody(self, count: int) -> str:
+        number = f"{count} vGPUs" if count != 1 else "exactly 1 vGPU"
+        return f"no pod of this node waits for {number}; was it placed by the scheduler?"
+
+    def published(self) -> str:
+        return self.record.text()
+
+    def resume(self, published: str, pods: Sequence[NodePod], held: Held | None) -> None:
+        self.record.resume(published, pods, held, self._cards)
+
+    def kubelet_restarted(self) -> None:
+        """What was answered before may be asked again, with other ids."""
+        self._matcher.kubelet_restarted()
+        self._answers.clear()
+
+    def settled(self, served: Serve) -> None:
+        """The answer is kept for a repeated call."""
+        work: Work = served.work
+        self._matcher.settle(work)
+        self.record.note(work)
+        if work.segment == INIT:
+            self._lent[work.pod.uid] = [(work.pod, work.container, device) for device in work.devices]
+        self._answers[served.ids] = (served.pod.uid, served.answer)
+
+    def unserved(self, served: Serve) -> None:
+        self._matcher.unsettle(served.work)
+        self.record.forget(served.work)
+        self._answers.pop(served.ids, None)
+
+    def refuse(self, pod: NodePod, reason: str, *, mark: bool = True) -> Refuse:
+        """Also mark the pod, and forget what was reserved for it."""
+        self._matcher.refuse(pod.uid)
+        refused = super().refuse(pod, reason)
+        patch = (PatchPod.of(pod.metadata, FAILED),) if mark else ()
+        return Refuse(refused.reason, (*patch, *refused.effects))
+
+    def sweep(self, pods: Sequence[NodePod]) -> list[PatchPod]:
+        """Mark pods that ended while they were allocating, and forget pods that are gone."""
+        alive = {pod.uid for pod in pods if not pod.finished}
+        self._matcher.prune(alive)
+        self.record.keep(alive)
+        self._lent = {uid: lent for uid, lent in self._lent.items() if uid in alive}
+        self._answers = {ids: entry for ids, entry in self._answers.items() if entry[0] in alive}
+        return [PatchPod.of(pod.metadata, FAILED) for pod in leftovers(pods, self._node)]
+
+    def _holder(self, pods: Sequence[NodePod], key: frozenset[str]) -> NodePod | None:
+        """The pending pod that was answered with exactly these ids: the kubelet gives them to no other pod."""
+        uid, _ = self._answers.get(key, ("", None))
+        return next((pod for pod in pods if pod.uid == uid and pod.status.phase in ("", "Pending")), None)

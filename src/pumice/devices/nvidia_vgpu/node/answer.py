@@ -1,0 +1,260 @@
+"""What the container of a vGPU pod is given (spec nvidia-device-plugin 12)."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pumice.devices.nvidia_vgpu.node import mps
+from pumice.devices.nvidia_vgpu.node.grants import goes_first
+from pumice.devices.nvidia_vgpu.node.inventory import SharedCard
+from pumice.devices.nvidia_vgpu.node.matching import Work
+from pumice.devices.nvidia_vgpu.node.sharing import Sharing
+from pumice.devices.nvidia_vgpu.node.slots import place_of
+from pumice.node.answer import Answer, DeviceNode, Mount
+from pumice.node.effects import InstallFile, MakeDirectory
+from pumice.ports.slices import Place, Slice
+from pumice.wire import cdi, limits_page, variables
+from pumice.wire.device_lists import CDI_ANNOTATIONS, CDI_FIELD
+from pumice.wire.limits_page import GrantedCard, LimitsPage
+from pumice.wire.nvidia_vgpu import PodDevice
+
+LIBRARY: Final = "/usr/local/vgpu/libvgpu.so"
+PRELOAD: Final = "/etc/ld.so.preload"
+CACHE: Final = "/tmp/vgpu"
+LOCK: Final = "/tmp/vgpulock"
+VOLUME_ROOT: Final = "/var/run/nvidia-container-devices"
+CONTROL_NODES: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
+
+DISABLE: Final = variables.DISABLE_CONTROL
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseOptions:
+    """How cards are handed to a container on this node. Paths are the host's.
+
+    ``present`` are the device nodes that exist (only looked at with device specs); ``allow_disable`` lets
+    any value of ``CUDA_DISABLE_CONTROL`` in a pod leave the library out, with ``strict_disable`` only ``true``. ``extras`` are
+    the classes of CDI devices that every container with cards gets beside them. Below ``mps_root`` lie the pipes of MPS.
+    """
+
+    hook: str = "/usr/local/vgpu"
+    lock: str = LOCK
+    strategies: tuple[str, ...] = ("envvar",)
+    by_index: bool = False
+    device_specs: bool = False
+    dev_root: str = ""
+    present: frozenset[str] = frozenset()
+    gdrcopy: bool = False
+    gds: bool = False
+    mofed: bool = False
+    log_level: str = ""
+    strict_disable: bool = False
+    allow_disable: bool = False
+    annotation_prefix: str = cdi.ANNOTATION_PREFIX
+    extras: tuple[str, ...] = ()
+    mps_root: str = ""
+
+    @property
+    def cdi(self) -> bool:
+        """Whether CDI devices are named."""
+        return CDI_ANNOTATIONS in self.strategies or CDI_FIELD in self.strategies
+
+    def directory(self, pod_uid: str, container: str) -> str:
+        """The host directory of one container's shared region."""
+        return f"{self.hook}/vgpu/containers/{pod_uid}_{container}"
+
+    def page(self, pod_uid: str, container: str, name: str = "limits") -> str:
+        """The host's file of one container's limits page: in a folder of its own, for the container writes into the other."""
+        return f"{self.hook}/vgpu/limits/{pod_uid}_{container}/{name}"
+
+
+def refusal(work: Work, cards: Mapping[str, SharedCard]) -> str:
+    """Why the devices of this work cannot be handed out; empty when they can."""
+    for device in work.devices:
+        card = cards.get(device.uuid)
+        if card is None:
+            return f"card {device.uuid} is not on this node, or was taken out by the administrator"
+        if not card.healthy:
+            return f"card {device.uuid} takes no pods: {card.closed or 'unhealthy'}"
+        if card.mode == "mig" and device.slot < 0:
+            return f"card {device.uuid} is in MIG mode, and the assignment names no slice of it"
+        if card.mode != "mig" and device.slot >= 0:
+            return f"card {device.uuid} is not in MIG mode, and the assignment names its slice {device.place}"
+    return ""
+
+
+def places(work: Work, cards: Mapping[str, SharedCard], sharing: Sharing) -> tuple[Place, ...] | str:
+    """Where the slices of this work lie, in the order of its devices; or why one of them cannot be."""
+    found: list[Place] = []
+    for device in work.devices:
+        if device.slot >= 0:
+            place = place_of(sharing.config, cards[device.uuid].type, device)
+            if isinstance(place, str):
+                return f"card {device.uuid}: {place}"
+            found.append(place)
+    return tuple(found)
+
+
+def build(
+    work: Work,
+    cards: Mapping[str, SharedCard],
+    sharing: Sharing,
+    response_options: ResponseOptions,
+    dice: random.Random,
+    slices: Sequence[Slice] = (),
+) -> Answer:
+    """The answer for one container whose devices were checked by ``refusal``; ``slices`` are those of them that were cut.
+
+    Limits are numbered in NVML order, because that is how the container enumerates its cards whatever the order of the
+    list (spec 12.1). The hardware holds the limits of a slice: a container that has nothing else gets no library (spec 12.4).
+    """
+    devices = sorted((device for device in work.devices if device.slot < 0), key=lambda device: cards[device.uuid].index)
+    chosen = list(dict.fromkeys(cards[device.uuid] for device in devices))
+    minors = [card.minor for card in chosen] + [cards[slice_.place.card].minor for slice_ in slices]
+    region = f"{_uuid4(dice)}.cache"
+    bare = opened(chosen, slices, minors, sharing, response_options, dice)
+    if not devices:
+        return bare
+    if sharing.mps:
+        return _bound_by_mps(bare, work, devices[0], sharing, response_options)
+    return _limited(bare, work, devices, slices, region, sharing, response_options)
+
+
+def _bound_by_mps(
+    bare: Answer, work: Work, device: PodDevice, sharing: Sharing, response_options: ResponseOptions
+) -> Answer:
+    """On a card shared by MPS its daemon bounds the container, and no library does."""
+    bound, shared = mps.told(device, sharing, response_options.mps_root)
+    note = response_options.page(work.pod.uid, work.container.name, limits_page.MPS_NOTE)
+    return replace(
+        bare, env={**bare.env, **bound}, mounts=(*bare.mounts, *shared),
+        directories=(MakeDirectory(f"{response_options.mps_root}/shm"),),
+        files=(InstallFile(note, b"", 0o644, durable=False),),
+    )  # fmt: skip
+
+
+def _limited(
+    bare: Answer, work: Work, devices: Sequence[PodDevice], slices: Sequence[Slice], region: str,
+    sharing: Sharing, response_options: ResponseOptions,
+) -> Answer:  # fmt: skip
+    """With the library, its region and the limits that it obeys."""
+    env = {**bare.env, **_limits(work, devices, region, sharing, response_options)}
+    directory = response_options.directory(work.pod.uid, work.container.name)
+    page = response_options.page(work.pod.uid, work.container.name)
+    mounts = [
+        *bare.mounts,
+        Mount(LIBRARY, f"{response_options.hook}/libvgpu.so", read_only=True),
+        Mount(limits_page.PATH, page, read_only=True),
+        Mount(CACHE, directory),
+        Mount(f"{CACHE}/{region}", f"{directory}/{region}"),  # what is mounted cannot be removed: another is another share
+        Mount(LOCK, response_options.lock),
+    ]
+    if not _disabled(work, response_options):
+        mounts.append(Mount(PRELOAD, f"{response_options.hook}/ld.so.preload", read_only=True))
+    # A container that runs keeps its files, whatever a stale annotation says.
+    fresh = not work.pod.running(work.container.name)
+    granted = [GrantedCard(d.uuid, (d.memory * sharing.factor) << 20, d.cores) for d in devices]
+    granted += [GrantedCard(slice_.uuid) for slice_ in slices]
+    limits = LimitsPage(tuple(granted), env[variables.SHARED_CACHE], sharing.oversubscribed, sharing.limit_cores,
+                        priority=0 if goes_first(work.pod, work.container) else 1)  # fmt: skip
+    return replace(
+        bare, env=env, mounts=tuple(mounts),
+        directories=(MakeDirectory(directory, fresh=fresh), MakeDirectory(response_options.lock)),
+        files=(
+            InstallFile(page, limits_page.render(limits), 0o644, keep=not fresh, durable=False),
+            InstallFile(f"{directory}/{region}", b"", 0o666, durable=False),
+        ),
+    )  # fmt: skip
+
+
+def _limits(
+    work: Work, devices: Sequence[PodDevice], region: str, sharing: Sharing, response_options: ResponseOptions
+) -> dict[str, str]:
+    """What the environment says of the limits; ``devices`` in the order in which the container counts its cards."""
+    env = {variables.memory_limit_of(i): f"{d.memory * sharing.factor}m" for i, d in enumerate(devices)}
+    env[variables.SM_LIMIT] = str(next(device.cores for device in work.devices if device.slot < 0))
+    env[variables.SHARED_CACHE] = f"{CACHE}/{region}"
+    if sharing.oversubscribed:
+        env[variables.OVERSUBSCRIBE] = "true"
+    if not sharing.limit_cores:
+        env[variables.CORE_POLICY] = "disable"
+    if response_options.log_level:
+        env[variables.LIBRARY_LOG_LEVEL] = response_options.log_level
+    return env
+
+
+def opened(
+    cards: Sequence[SharedCard], slices: Sequence[Slice], minors: Sequence[int], sharing: Sharing,
+    response_options: ResponseOptions, dice: random.Random,
+) -> Answer:  # fmt: skip
+    """What opens cards and slices, and bounds nobody: the answer for a container that gets slices and nothing else. ``minors``
+    are the cards'."""
+    env, mounts = _visible(cards, slices, response_options)
+    asked, annotations = _cdi(cards, slices, response_options, dice)
+    nodes = _nodes(minors, slices, sharing, response_options)
+    return Answer(env=env, mounts=tuple(mounts), nodes=nodes, cdi=asked, annotations=annotations)
+
+
+def _visible(
+    cards: Sequence[SharedCard], slices: Sequence[Slice], response_options: ResponseOptions
+) -> tuple[dict[str, str], list[Mount]]:
+    ids = [str(card.index) if response_options.by_index else card.uuid for card in cards]
+    ids += [slice_.uuid for slice_ in slices]
+    env: dict[str, str] = {}
+    mounts: list[Mount] = []
+    if "envvar" in response_options.strategies:
+        env[variables.NVIDIA_VISIBLE_DEVICES] = ",".join(ids)
+    elif "volume-mounts" not in response_options.strategies:
+        # an image may say "all", which NVIDIA's runtime would obey (spec 17.2)
+        env[variables.NVIDIA_VISIBLE_DEVICES] = "void"
+    else:
+        env[variables.NVIDIA_VISIBLE_DEVICES] = VOLUME_ROOT
+        mounts = [Mount(f"{VOLUME_ROOT}/{card}", "/dev/null") for card in ids]
+    switches = {
+        variables.NVIDIA_GDRCOPY: response_options.gdrcopy,
+        variables.NVIDIA_GDS: response_options.gds,
+        variables.NVIDIA_MOFED: response_options.mofed,
+    }
+    env |= {name: "enabled" for name, on in switches.items() if on}
+    return env, mounts
+
+
+def _cdi(
+    cards: Sequence[SharedCard], slices: Sequence[Slice], response_options: ResponseOptions, dice: random.Random
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The CDI devices, by the answer's field and by an annotation (spec 17.2)."""
+    if not response_options.cdi:
+        return (), {}
+    devices = (
+        *(cdi.qualified(card.uuid) for card in cards),
+        *(cdi.qualified(slice_.uuid) for slice_ in slices),
+        *(cdi.qualified(cdi.ALL, of) for of in response_options.extras),
+    )
+    key = f"{response_options.annotation_prefix}nvidia-device-plugin_{_uuid4(dice)}"
+    annotations = {key: ",".join(devices)} if CDI_ANNOTATIONS in response_options.strategies else {}
+    return devices if CDI_FIELD in response_options.strategies else (), annotations
+
+
+def _nodes(
+    minors: Sequence[int], slices: Sequence[Slice], sharing: Sharing, response_options: ResponseOptions
+) -> tuple[DeviceNode, ...]:
+    if not (response_options.device_specs or sharing.pass_device_specs):
+        return ()
+    paths: list[str] = [path for path in CONTROL_NODES if path in response_options.present]
+    paths += [f"/dev/nvidia{minor}" for minor in minors if minor >= 0]
+    paths += [node for slice_ in slices for node in slice_.nodes]
+    return tuple(DeviceNode(path, response_options.dev_root.rstrip("/") + path) for path in dict.fromkeys(paths))
+
+
+def _disabled(work: Work, response_options: ResponseOptions) -> bool:
+    value = work.container.env_value(DISABLE)
+    wanted = value is not None and (value == "true" or not response_options.strict_disable)
+    return wanted and response_options.allow_disable
+
+
+def _uuid4(dice: random.Random) -> uuid.UUID:
+    return uuid.UUID(int=dice.getrandbits(128), version=4)

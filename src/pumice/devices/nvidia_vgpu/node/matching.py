@@ -1,0 +1,392 @@
+"""Which pod an Allocate call is for. The kubelet never says (decision 9); rules: spec nvidia-device-plugin 11.2.
+
+A pod of this node is a *candidate* while it waits for devices that the scheduler gave it. Its work is done in the
+kubelet's order: init containers first, then one segment of ``devices-to-allocate`` per asking container. Candidates are
+compared only by their *next* piece of work, never by totals. Among equals the order counts in which the pods came to this
+node, since the kubelet admits in that order; it is told apart from the scheduler's time, which has whole seconds.
+
+Where the kubelet's own record of devices can be read, it decides what has been served: a kubelet that was killed before it
+wrote an answer down admits the pod anew, and gets the same devices again.
+
+A *stranger* asks for the resource although no scheduler of ours placed it. The kubelet calls for it all the same, so it
+takes its turn, and is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from pumice.devices.nvidia_vgpu.node.grants import Turn, turns
+from pumice.node.pods import Container, Held, NodePod
+from pumice.wire import names
+from pumice.wire.nvidia_vgpu import SERVED, PodDevice, PodDevices, parse_pod_devices, render_pod_devices
+
+ALLOCATING: Final = "allocating"
+SUCCESS: Final = "success"
+INIT: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The next thing that one pod waits for: ``devices`` for ``container``.
+
+    ``segment`` is INIT for an init container, which borrows the devices of the first segment that has enough of them.
+    ``again``: the segment was consumed for an answer that the kubelet lost, and there is nothing to write.
+    ``parts``: how many the pod's assignment has. ``rest`` is ``devices-to-allocate`` once this is done, ``last`` whether the
+    pod is then served.
+    """
+
+    pod: NodePod
+    segment: int
+    container: Container
+    devices: tuple[PodDevice, ...]
+    rest: str = ""
+    last: bool = False
+    begun: bool = False
+    again: bool = False
+    warning: str = ""
+    parts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A pod that cannot be served; ``counts`` are the calls that it may be taken for. ``placed``: by our scheduler."""
+
+    pod: NodePod
+    reason: str
+    counts: frozenset[int]
+    placed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Unclear:
+    """The call may be for one of several pods, and they would be given different things."""
+
+    pods: tuple[NodePod, ...]
+
+
+@dataclass(slots=True)
+class Served:
+    """What this process has answered the present kubelet for one pod, beside what the pod's annotations say."""
+
+    segments: set[int] = field(default_factory=set)
+    inits: int = 0
+
+
+class Matcher:
+    """Matches calls to pods. Its memory is a cache: after a restart the annotations alone say what is left to do."""
+
+    def __init__(self, node: str, number: str = names.VGPU_NUMBER, memory: str = names.VGPU_MEMORY) -> None:
+        self._node, self._number, self._memory = node, number, memory
+        self._served: dict[str, Served] = {}
+        self._refused: set[str] = set()
+        self._proposed: tuple[frozenset[str], str] | None = None
+
+    def propose(
+        self, pods: Iterable[NodePod], available: Sequence[str], must: Sequence[str], size: int, held: Held | None = None
+    ) -> list[str]:
+        """Ids for GetPreferredAllocation: of the cards that the scheduler chose for the pod whose turn it is.
+
+        Must-include ids come first; without a candidate, or without enough ids of its cards, the first ids in order.
+        """
+        chosen = list(must[:size])
+        left = sorted(set(available) - set(chosen), key=_id_order)
+        work = self._next(pods, size, held)
+        if isinstance(work, Work):
+            mine = [_card(unit) for unit in chosen]
+            for device in work.devices:
+                if device.uuid in mine:
+                    mine.remove(device.uuid)
+                    continue
+                unit = next((unit for unit in left if _card(unit) == device.uuid), None)
+                if unit is not None and len(chosen) < size:
+                    chosen.append(unit)
+                    left.remove(unit)
+        chosen += left[: size - len(chosen)]
+        if isinstance(work, Work) and len(chosen) == size:
+            self._proposed = (frozenset(chosen), work.pod.uid)
+        return chosen
+
+    def match(self, pods: Iterable[NodePod], ids: Sequence[str], held: Held | None = None) -> Work | Broken | Unclear | None:
+        """The work that this Allocate call is for; None when no pod of this node waits for so many devices.
+
+        ``held``: what the kubelet has written down; None when that cannot be told.
+        """
+        proposed, self._proposed = self._proposed, None
+        pods = list(pods)
+        if proposed and proposed[0] == frozenset(ids):
+            found = self._next((pod for pod in pods if pod.uid == proposed[1]), len(ids), held)
+            if found is not None:
+                return found
+        return self._next(pods, len(ids), held)
+
+    def further(self, pod: NodePod, count: int, held: Held | None = None) -> Work | Broken | Unclear | None:
+        """What this one pod still waits for, if it is so many devices."""
+        return self._next([pod], count, held)
+
+    def of(self, pod: NodePod, name: str) -> Work | Broken:
+        """Return the work for one container of this pod, to which the kubelet has given devices. Its containers may come in
+        any order, and more than once."""
+        notes, counts = pod.annotations, self._counts(pod)
+        if notes.get(names.VGPU_NODE) != self._node:
+            return self._stranger(pod) or Broken(pod, f"none of its containers asks for {self._number}", counts)
+        if not pod.bound:
+            return Broken(pod, "cards are written on it, but no scheduler bound it here", counts, placed=False)
+        given = parse_pod_devices(notes.get(names.VGPU_IDS, ""))
+        left = parse_pod_devices(notes.get(names.DEVICES_TO_ALLOCATE, ""))
+        order = turns(pod, len(given.containers), self._number, self._memory)
+        if isinstance(order, str) or (flaw := _flaw(given, left)):
+            return Broken(pod, order if isinstance(order, str) else flaw, counts)
+        turn = next((turn for turn in order if turn.container.name == name), None)
+        if turn is None:
+            return Broken(pod, f"container {name} asks for no {self._number}", counts)
+        if turn.part is None:
+            return self._borrow(pod, turn.container, given.containers, begun=True)
+        devices, asked = given.containers[turn.part], turn.container.asks(self._number)
+        if len(devices) != asked:
+            return Broken(pod, f"container {name} asks for {asked} cards and was assigned {len(devices)}", counts)
+        served = self._served.get(pod.uid, Served()).segments  # the watch may be behind
+        parts = [() if at in served else part for at, part in enumerate(left.containers)]
+        parts += [()] * (len(given.containers) - len(parts))
+        if not parts[turn.part]:
+            return Work(pod, turn.part, turn.container, devices, begun=True, again=True, parts=len(parts))
+        return self._alone(pod, turn, order, parts, devices)
+
+    def _alone(
+        self, pod: NodePod, turn: Turn, order: Sequence[Turn], parts: Sequence[tuple[PodDevice, ...]],
+        devices: tuple[PodDevice, ...],
+    ) -> Work:  # fmt: skip
+        """With this part of the assignment the service of no other container begins or ends."""
+        others = [t for t in order if t is not turn and t.part is not None and parts[t.part]]
+        last = not any(other.container.asks(self._number) for other in others)
+        passed = ", ".join(other.container.name for other in others) if last else ""
+        warning = f"no GPU for {passed}: it asks for {self._memory} without {self._number}" if passed else ""
+        text = render_pod_devices([() if last or at == turn.part else part for at, part in enumerate(parts)])
+        segment = -1 if turn.part is None else turn.part
+        return Work(pod, segment, turn.container, devices, text, last, begun=True, warning=warning, parts=len(parts))
+
+    def kubelet_restarted(self) -> None:
+        """A kubelet registered us anew: what its predecessor was answered counts only where it was written down."""
+        self._served.clear()
+        self._proposed = None
+
+    def settle(self, work: Work) -> None:
+        """Remember that this work is done, before the cache of pods shows it."""
+        served = self._served.setdefault(work.pod.uid, Served())
+        if work.segment == INIT:
+            served.inits += 1
+        else:
+            served.segments.add(work.segment)
+
+    def unsettle(self, work: Work) -> None:
+        """That answer went to somebody else."""
+        served = self._served.setdefault(work.pod.uid, Served())
+        if work.segment == INIT:
+            served.inits -= 1
+        else:
+            served.segments.discard(work.segment)
+
+    def refuse(self, uid: str) -> None:
+        """The pod was refused: nothing of it is reserved any more, and its turn is over before the cache shows it."""
+        self._served.pop(uid, None)
+        self._refused.add(uid)
+
+    def prune(self, uids: Iterable[str]) -> None:
+        """Forget pods that are no longer on this node."""
+        alive = set(uids)
+        self._served = {uid: served for uid, served in self._served.items() if uid in alive}
+        self._refused &= alive
+
+    def _next(self, pods: Iterable[NodePod], count: int, held: Held | None) -> Work | Broken | Unclear | None:
+        fitting: list[Work | Broken] = []
+        for pod in pods:
+            match self._work(pod, held):
+                case Work(devices=devices) as work if len(devices) == count:
+                    fitting.append(work)
+                case Broken(counts=counts) as broken if count in counts:
+                    fitting.append(broken)
+        if not fitting:
+            return None
+        chosen = min(fitting, key=_turn)
+        equals = [found for found in fitting if _turn(found)[:-1] == _turn(chosen)[:-1]]
+        if len({_gives(found) for found in equals}) > 1:
+            return Unclear(tuple(found.pod for found in equals))
+        return chosen
+
+    def _work(self, pod: NodePod, held: Held | None) -> Work | Broken | None:
+        notes = pod.annotations
+        if not self._waits(pod):
+            return None
+        if notes.get(names.VGPU_NODE) != self._node:
+            return self._stranger(pod)
+        if not pod.bound:
+            counts = self._counts(pod)
+            reason = "cards are written on it, but no scheduler bound it here"
+            return Broken(pod, reason, counts, placed=False) if counts else None
+        phase = notes.get(names.BIND_PHASE, ALLOCATING)
+        if phase != ALLOCATING and (phase != SUCCESS or held is None):
+            return None
+        given = parse_pod_devices(notes.get(names.VGPU_IDS, ""))
+        left = parse_pod_devices(notes.get(names.DEVICES_TO_ALLOCATE, ""))
+        found = turns(pod, len(given.containers), self._number, self._memory)
+        reason = found if isinstance(found, str) else _flaw(given, left)
+        if isinstance(found, str) or reason:
+            return Broken(pod, reason, self._counts(pod)) if phase == ALLOCATING else None
+        return self._next_turn(pod, found, given.containers, left.containers, held)
+
+    def _next_turn(
+        self,
+        pod: NodePod,
+        order: Sequence[Turn],
+        given: Sequence[tuple[PodDevice, ...]],
+        left: Sequence[tuple[PodDevice, ...]],
+        held: Held | None,
+    ) -> Work | Broken | None:
+        served = self._served.get(pod.uid, Served())
+        # What is left is what the annotation still has and this process has not answered in the meantime.
+        parts = [() if i in served.segments else part for i, part in enumerate(left)]
+        parts += [()] * (len(given) - len(parts))
+        written = {t.container.name for t in order if held is not None and (pod.admitted or (pod.uid, t.container.name) in held)}
+        for turn in order:
+            if turn.part is not None and turn.container.name in written:
+                parts[turn.part] = ()  # whatever the annotation still has: the watch may be behind
+        begun = bool(served.segments) or served.inits > 0
+        if list(given) != parts and (held is None or any(uid == pod.uid for uid, _ in held)):
+            begun = True  # before this process; whoever only wrote so on a pod does not come first
+        borrowing = 0
+        for position, turn in enumerate(order):
+            if not turn.container.asks(self._number):
+                continue  # memory alone: it has a part, but the kubelet never calls for it
+            recorded = turn.container.name in written
+            if turn.part is None:
+                borrowing += 1
+                past = held is None and any(t.part is not None and not parts[t.part] for t in order[position:])
+                if borrowing > served.inits and not recorded and not past:
+                    return self._borrow(pod, turn.container, given, served.inits > 0)
+            elif given[turn.part] and len(given[turn.part]) != (count := turn.container.asks(self._number)):
+                reason = f"container {turn.container.name} asks for {count} cards and was assigned {len(given[turn.part])}"
+                return Broken(pod, reason, frozenset({count}))
+            elif parts[turn.part]:
+                return self._consume(pod, turn, order, parts, begun)
+            elif held is not None and not recorded and given[turn.part] and turn.part not in served.segments:
+                answered = bool(served.segments) or served.inits > 0
+                return Work(pod, turn.part, turn.container, given[turn.part], begun=answered, again=True, parts=len(given))
+        return None
+
+    def _waits(self, pod: NodePod) -> bool:
+        return (
+            pod.spec.node_name == self._node
+            and pod.metadata.deletion_timestamp is None
+            and pod.status.phase in ("", "Pending")
+            and pod.uid not in self._refused
+            and not pod.mirror
+        )
+
+    def _stranger(self, pod: NodePod) -> Broken | None:
+        counts, elsewhere = self._counts(pod), pod.annotations.get(names.VGPU_NODE)
+        reason = f"it asks for {self._number} but was not placed by the scheduler; set its schedulerName"
+        if elsewhere:
+            reason = f"its cards were chosen on node {elsewhere}, but it was bound here"
+        return Broken(pod, reason, counts, placed=False) if counts else None
+
+    def _counts(self, pod: NodePod) -> frozenset[int]:
+        every = (*pod.spec.containers, *pod.spec.init_containers)
+        return frozenset(container.asks(self._number) for container in every) - {0}
+
+    def _borrow(
+        self, pod: NodePod, container: Container, parts: Sequence[tuple[PodDevice, ...]], begun: bool
+    ) -> Work | Broken:
+        count = container.asks(self._number)
+        devices = next((part[:count] for part in parts if len(part) >= count), None)
+        if devices is None:
+            reason = f"init container {container.name} asks for {count} cards, more than any container was given"
+            return Broken(pod, reason, frozenset({count}))
+        warning = ""
+        if container.restart_policy == "Always":
+            warning = f"sidecar {container.name} shares the cards of a container; the scheduler has not booked it"
+        return Work(pod, INIT, container, devices, begun=begun, warning=warning)
+
+    def _consume(
+        self, pod: NodePod, turn: Turn, order: Sequence[Turn], parts: Sequence[tuple[PodDevice, ...]], begun: bool
+    ) -> Work:
+        segment = turn.part
+        assert segment is not None
+        open_ = [t for t in order if t.part is not None and parts[t.part]]
+        last = not any(t.container.asks(self._number) for t in open_ if t is not turn)
+        passed = [
+            t.container.name
+            for t in open_
+            if not t.container.asks(self._number) and (last or (t.part or 0) < segment)
+        ]
+        rest = [() if last or i <= segment else part for i, part in enumerate(parts)]
+        warning = f"no GPU for {', '.join(passed)}: it asks for {self._memory} without {self._number}" if passed else ""
+        text = render_pod_devices(rest)
+        return Work(pod, segment, turn.container, parts[segment], text, last, begun, warning=warning, parts=len(parts))
+
+
+def _flaw(given: PodDevices, left: PodDevices) -> str:
+    if doubts := (*given.doubts, *left.doubts):
+        return doubts[0].text
+    if len(left.containers) > len(given.containers):
+        counts = f"{len(left.containers)} parts, more than {names.VGPU_IDS} with {len(given.containers)}"
+        return f"{names.DEVICES_TO_ALLOCATE} has {counts}"
+    return ""
+
+
+def leftovers(pods: Iterable[NodePod], node: str) -> list[NodePod]:
+    """Pods of this node that ended while they were still ``allocating``: they hold up the node lock for nothing.
+
+    The kubelet refuses a pod whose plugin died during Allocate, and tells nobody; so does a check after Allocate.
+    """
+    return [
+        pod
+        for pod in pods
+        if pod.annotations.get(names.VGPU_NODE) == node
+        and pod.spec.node_name == node
+        and pod.annotations.get(names.BIND_PHASE) == ALLOCATING
+        and pod.finished
+    ]
+
+
+def done(work: Work) -> dict[str, str]:
+    """Annotations of a pod after its work was done."""
+    notes = {names.DEVICES_TO_ALLOCATE: work.rest}
+    return {**notes, names.BIND_PHASE: SUCCESS, names.VGPU_TIME: SERVED} if work.last else notes
+
+
+FAILED: Final[Mapping[str, str]] = {names.BIND_PHASE: "failed", names.VGPU_TIME: SERVED}
+"""Annotations of a pod that could not be served; its assignment stays, the scheduler's books are made from it."""
+
+
+def _turn(found: Work | Broken) -> tuple[bool, int, int, int, str, str]:
+    """Partly served pods first: the kubelet finishes one pod before it starts the next. Then as they came; of those that one list
+    brought, as they were bound."""
+    meta = found.pod.metadata
+    begun = isinstance(found, Work) and found.begun
+    return (not begun, found.pod.arrival, _age(found.pod.annotations), found.pod.seen, meta.creation_timestamp, found.pod.key)
+
+
+def _gives(found: Work | Broken) -> tuple[tuple[int, int], ...] | str:
+    """What tells one answer from another; equal amounts may be swapped, the cards' books stay right."""
+    if isinstance(found, Broken):
+        return found.pod.uid
+    return tuple((device.memory, device.cores) for device in found.devices)
+
+
+def _age(notes: Mapping[str, str]) -> int:
+    text = notes.get(names.VGPU_TIME, "")
+    if text == SERVED:  # the time of the Binding outlives the service
+        text = notes.get(names.BIND_TIME, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else int(SERVED)
+
+
+def _card(unit: str) -> str:
+    """The card of an id ``<UUID>-<i>``."""
+    return unit.rpartition("-")[0]
+
+
+def _id_order(unit: str) -> tuple[str, int, str]:
+    card, _, number = unit.rpartition("-")
+    return (card, int(number) if number.isascii() and number.isdigit() and len(number) < 10 else 0, unit)

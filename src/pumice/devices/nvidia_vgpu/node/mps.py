@@ -1,0 +1,88 @@
+"""Cards that containers share by MPS: whom a card takes, and what a container is told (spec nvidia-device-plugin 16)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from pumice.devices.nvidia_vgpu.node.matching import Work
+from pumice.devices.nvidia_vgpu.node.sharing import Sharing
+from pumice.node.answer import Mount
+from pumice.node.mps.supervisor import Bounds
+from pumice.node.pods import Container, NodePod
+from pumice.ports.mps import folder_of
+from pumice.wire import variables
+from pumice.wire.nvidia_vgpu import PodDevice
+
+SHARED_MEMORY: Final = "/dev/shm"
+Holder = tuple[NodePod, Container, PodDevice]
+
+
+def pipe_of(root: str, card: str) -> str:
+    return f"{root}/{folder_of(card)}/pipe"
+
+
+def user_of(pod: NodePod, container: Container) -> int | str:
+    """As whom the container's programs run, or why that cannot be told. An image that names a user is not seen from here: without
+    ``runAsUser`` a container counts as root's."""
+    own, pods = container.security_context, pod.spec.security_context
+    user = pods.run_as_user if own.run_as_user is None else own.run_as_user
+    if pod.spec.host_users is False:
+        return "it has user ids of its own (hostUsers: false)"
+    if user is None and (pods.run_as_non_root if own.run_as_non_root is None else own.run_as_non_root):
+        return "it must not run as root, and runAsUser does not say as whom"
+    return user or 0
+
+
+def refusal(work: Work) -> str:
+    """Why this container cannot have what it was given; empty where it can."""
+    container = work.container
+    cards = {device.uuid for device in work.devices if device.slot < 0}
+    if len(cards) > 1:
+        return (f"container {container.name} was given {len(cards)} cards, and on this node, which shares cards by MPS, each has "
+                "a control daemon of its own, of which a container reaches one: ask for one card a container")  # fmt: skip
+    if not cards:
+        return ""
+    if isinstance(user := user_of(work.pod, container), str):
+        return f"an MPS server takes the programs of one user, and as whom container {container.name} runs is not known: {user}"
+    if any(mount.mount_path.rstrip("/") == SHARED_MEMORY for mount in container.volume_mounts):
+        return f"container {container.name} mounts {SHARED_MEMORY} of its own, by which a program speaks to its MPS server"
+    return ""
+
+
+def mixed(work: Work, holders: Iterable[Holder]) -> str:
+    """Whose programs, of another user, stand in the way; empty where nobody's do."""
+    mine = user_of(work.pod, work.container)
+    for pod, container, device in holders:
+        theirs = user_of(pod, container)
+        same = pod.uid == work.pod.uid and container.name == work.container.name
+        if not same and theirs != mine and device.slot < 0 and any(device.uuid == own.uuid for own in work.devices):
+            return (f"container {work.container.name} runs as user {mine}, and card {device.uuid} serves programs of user "
+                    f"{theirs} (pod {pod.key}): an MPS server takes the programs of one user")  # fmt: skip
+    return ""
+
+
+def bounds(holders: Iterable[Holder], sharing: Sharing) -> dict[str, Bounds]:
+    """By card, the widest of what is held there."""
+    found: dict[str, Bounds] = {}
+    for _, _, device in holders:
+        if device.slot < 0:
+            found[device.uuid] = found.get(device.uuid, Bounds()) | bounds_of(device, sharing)
+    return found
+
+
+def bounds_of(device: PodDevice, sharing: Sharing) -> Bounds:
+    return Bounds(device.memory * sharing.factor, _percent(device, sharing) or 100)
+
+
+def told(device: PodDevice, sharing: Sharing, root: str) -> tuple[dict[str, str], Sequence[Mount]]:
+    """The environment and mounts that bind a container's programs to the daemon of their card, which is the only one they see."""
+    inside = f"/mps/{folder_of(device.uuid)}/pipe"
+    env = {variables.MPS_PIPES: inside, variables.MPS_MEMORY: f"0={device.memory * sharing.factor}M"}
+    if percent := _percent(device, sharing):
+        env[variables.MPS_THREADS] = str(percent)
+    return env, (Mount(inside, pipe_of(root, device.uuid)), Mount(SHARED_MEMORY, f"{root}/shm"))
+
+
+def _percent(device: PodDevice, sharing: Sharing) -> int:
+    return min(100, device.cores) if sharing.limit_cores else 0

@@ -1,0 +1,61 @@
+"""The device types that there are, a row each, and what one scheduler configuration makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pumice.devices.ascend_hami.device_type import ASCEND_HAMI
+from pumice.devices.ascend_mindcluster.device_type import ASCEND_MINDCLUSTER
+from pumice.devices.device_type import DeviceType
+from pumice.devices.nvidia_gpushare.device_type import NVIDIA_GPUSHARE
+from pumice.devices.nvidia_vgpu.device_type import NVIDIA_VGPU
+from pumice.devices.settings import Argument, Settings, declared, read_settings
+from pumice.model.refusal import Refusal
+from pumice.wire import names
+from pumice.wire.device_config import DeviceConfig
+
+if TYPE_CHECKING:
+    from pumice.devices.protocol import Family
+
+DEVICE_TYPES: tuple[DeviceType, ...] = (NVIDIA_VGPU, NVIDIA_GPUSHARE, ASCEND_HAMI, ASCEND_MINDCLUSTER)
+
+POLICY = "deviceshare.SchedulePolicy"
+SWITCHES = tuple(switch for found in DEVICE_TYPES for switch in found.switches)
+SECTIONS = tuple(found.section for found in DEVICE_TYPES if found.section is not None)
+ARGUMENTS: Mapping[str, Argument] = {
+    found.key: found
+    for found in (
+        *(switch.argument for switch in SWITCHES),
+        *declared(Settings).values(),
+        *(argument for section in SECTIONS for argument in declared(section).values()),
+    )
+    if not found.key.startswith(names.INIT_PARAMS)
+}
+"""The arguments of plugin ``deviceshare`` by their names; what stands in ``init-params`` is no argument of a plugin."""
+ALIASES: Mapping[str, str] = {alias: found.key for found in ARGUMENTS.values() for alias in found.aliases}
+
+
+def settings_from(arguments: Mapping[str, object]) -> Settings | Refusal:
+    """Read the arguments. Unknown or unreadable ones are warnings; only switches that exclude each other are a refusal."""
+    settings = read_settings(arguments, [switch.argument for switch in SWITCHES], SECTIONS)
+    for switch in reversed(SWITCHES) if len(settings.on) > 1 else ():
+        for other, reason in switch.excludes.items() if switch.key in settings.on else ():
+            if other in settings.on:
+                return Refusal(switch.key, reason.format(key=switch.key))
+    return settings
+
+
+def families_from(settings: Settings, device_config: DeviceConfig | None = None) -> list[Family]:
+    """The families that the arguments of plugin ``deviceshare`` ask for."""
+    return [family for switch in SWITCHES if switch.key in settings.on for family in switch.families(device_config, settings)]
+
+
+def every_family(device_config: DeviceConfig | None = None) -> list[Family]:
+    """One of each, as it is without any settings: what they call things."""
+    return [family for switch in SWITCHES for family in switch.families(device_config, Settings())]
+
+
+def remarks_on(settings: Settings, device_config: DeviceConfig | None) -> tuple[str, ...]:
+    """What is switched on and not configured, a sentence each."""
+    return tuple(text for found in DEVICE_TYPES for text in found.remarks(settings, device_config))

@@ -1,6 +1,0 @@
-"""Is a node as it must be? A table of checks over what was found there: each says what is wrong and how it is mended."""
-
-from pumice.node.vgpu.doctor.checks import CHECKS, examine
-from pumice.node.vgpu.doctor.facts import ConfigText, Finding, Holding, NodeFacts, PluginPod, Runtime, State
-
-__all__ = ["CHECKS", "ConfigText", "Finding", "Holding", "NodeFacts", "PluginPod", "Runtime", "State", "examine"]

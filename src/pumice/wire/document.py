@@ -1,0 +1,180 @@
+"""What a person wrote, as YAML or JSON: each value with its line, so that a mistake is named where it stands, with the nearest
+right word. Every file of configuration is read through here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from pumice.model.errors import BadInput
+from pumice.wire import yaml_text
+from pumice.wire.nearest import nearest
+from pumice.wire.yaml_text import Loader
+
+Path = tuple[str | int, ...]
+DEEPEST = 64
+MOST_NODES = 200_000
+
+
+@dataclass(slots=True)
+class Document:
+    """A document and, per path of keys and list positions, the line (from 1) where it stands.
+
+    ``duplicates``: keys that stand twice in one mapping; the last one counts. ``file``: named in front of every line."""
+
+    value: Any
+    lines: dict[Path, int] = field(default_factory=dict)
+    duplicates: list[tuple[Path, int]] = field(default_factory=list)
+    file: str = ""
+
+    def line(self, *path: str | int) -> int:
+        """Return the line of the path, or of the nearest ancestor that has one."""
+        for length in range(len(path), -1, -1):
+            if path[:length] in self.lines:
+                return self.lines[path[:length]]
+        return 1
+
+    @property
+    def root(self) -> Field:
+        return Field(self, (), self.value)
+
+    def place(self, path: Path) -> str:
+        """Return ``line 4: nvidia.migs.0``, or ``m.yaml:4: cards[0]`` where the file is known."""
+        if not self.file:
+            return ": ".join(filter(None, (f"line {self.line(*path)}", ".".join(map(str, path)))))
+        words = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).lstrip(".")
+        return ": ".join(filter(None, (f"{self.file}:{self.line(*path)}", words)))
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One value of a document and where it stands. A key that is not there is a field of value None."""
+
+    document: Document
+    path: Path
+    value: Any
+
+    def __getitem__(self, key: str) -> Field:
+        return Field(self.document, (*self.path, key), self.value.get(key))
+
+    def __str__(self) -> str:
+        return self.document.place(self.path)
+
+    @property
+    def given(self) -> bool:
+        """Whether it is there, and not null."""
+        return self.value is not None
+
+    def error(self, problem: str) -> BadInput:
+        """Return the refusal of this value: its place, and what is wrong, on one line."""
+        return BadInput(" ".join(f"{self}: {problem}".split()))
+
+    def mapping(self, known: Collection[str] = (), *, wanted: str = "a mapping") -> dict[str, Field]:
+        """Return the fields by key. Raises BadInput where it is none, or has a key that is not among ``known``."""
+        if not isinstance(self.value, dict):
+            raise self.error(f"expected {wanted}, not {self.value!r}")
+        for key in self.unknown(known) if known else ():
+            raise key.error(f"unknown key{nearest(str(key.path[-1]), known)}")
+        return {key: self[key] for key in self.value}
+
+    def unknown(self, known: Collection[str]) -> list[Field]:
+        """Return the fields of a mapping whose keys nobody reads."""
+        return [self[key] for key in self.value if key not in known]
+
+    def items(self, *, wanted: str = "a list") -> list[Field]:
+        """Return the fields of a list. Raises BadInput where it is none."""
+        if not isinstance(self.value, list):
+            raise self.error(f"expected {wanted}, not {self.value!r}")
+        return [Field(self.document, (*self.path, at), value) for at, value in enumerate(self.value)]
+
+    def flag(self) -> bool:
+        """Return true or false. Raises BadInput on everything else."""
+        if not isinstance(self.value, bool):
+            raise self.error(f"expected true or false, not {self.value!r}")
+        return self.value
+
+
+def read_document(text: str | bytes, *, first_line: int = 1, file: str = "") -> Document:
+    """Parse one document. ``first_line`` is where the text begins in its file. Raises BadInput with the line."""
+    with refusals(f"{file}:" if file else "line ", first_line):
+        return yaml_text.read(text, lambda loader: _document(loader, first_line, file))
+
+
+def read_documents(text: str, *, file: str = "") -> list[Document]:
+    """Parse every document of a stream, with lines counted from its beginning. Raises BadInput with the line."""
+    documents: list[Document] = []
+    start = 1
+    chunk: list[str] = []
+    lines = text.splitlines()
+    for number, line in enumerate([*lines, "---"], start=1):
+        if line == "---" or line.startswith(("--- ", "---\t")):
+            body = "\n".join(chunk)
+            if body.strip():
+                documents.append(read_document(body, first_line=start, file=file))
+            chunk = [line[3:]] if line[3:].strip() else []
+            start = number if chunk else number + 1
+        else:
+            chunk.append(line)
+    return documents
+
+
+@contextmanager
+def refusals(before: str, first_line: int = 1) -> Iterator[None]:
+    """Turn what is not YAML into BadInput, with its line behind ``before``."""
+    try:
+        yield
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise BadInput(f"{before}{first_line + (mark.line if mark else 0)}: {_plainly(error)}") from None
+    except (yaml.YAMLError, ValueError, OverflowError, TypeError) as error:
+        raise BadInput(f"{before}{first_line}: not YAML: {str(error).splitlines()[0][:200]}") from None
+    except RecursionError:
+        raise BadInput(f"{before}{first_line}: nested too deeply") from None
+
+
+_PLAIN = {
+    "found character '\\t'": "a tab; YAML is indented with spaces only",
+    "mapping values are not allowed here": "a second colon in one value, or the line above lacks its colon",
+    "expected <block end>": "indented unlike the lines that it belongs to",
+    "found undefined alias": "an asterisk begins an alias here; put the value in quotation marks",
+    "found unexpected end of stream": "a quotation mark or bracket is never closed",
+}
+"""Beginnings of the parser's words, and what people call it."""
+
+
+def _plainly(error: yaml.MarkedYAMLError) -> str:
+    said = error.problem or error.context or ""
+    plain = next((words for beginning, words in _PLAIN.items() if said.startswith(beginning)), "")
+    return f"{plain} ({said})" if plain else f"not YAML: {said}"
+
+
+def _document(loader: Loader, first_line: int, file: str) -> Document:
+    result = Document(None, file=file)
+    node = loader.get_single_node()
+    if node is not None:
+        result.value = _build(loader, node, (), result, first_line, 0)
+    return result
+
+
+def _build(loader: Loader, node: yaml.Node, path: Path, result: Document, first: int, depth: int) -> Any:
+    if depth > DEEPEST or len(result.lines) > MOST_NODES:
+        raise RecursionError
+    result.lines.setdefault(path, first + node.start_mark.line)
+    if isinstance(node, yaml.MappingNode):
+        loader.flatten_mapping(node)
+        mapping: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            key = str(loader.construct_object(key_node, deep=True))
+            here = (*path, key)
+            if key in mapping:
+                result.duplicates.append((here, first + key_node.start_mark.line))
+            result.lines[here] = first + key_node.start_mark.line
+            mapping[key] = _build(loader, value_node, here, result, first, depth + 1)
+        return mapping
+    if isinstance(node, yaml.SequenceNode):
+        return [_build(loader, item, (*path, i), result, first, depth + 1) for i, item in enumerate(node.value)]
+    return loader.construct_object(node, deep=True)

@@ -1,0 +1,88 @@
+"""The objects that tell an API server to ask us (spec volcano-core 20): one for each path."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+from typing import Any, Final
+
+from pumice.ports.cluster import Resource
+from pumice.wire.kinds import NAMESPACES
+from pumice.wire.names import ADMISSION_SERVICE
+from pumice.wire.volcano import QUEUES
+from pumice_jobs.admission.review import UPDATE
+from pumice_jobs.admission.rules import Rule
+from pumice_jobs.admission.tenants import RUN_THE_NODE
+
+API: Final = "admissionregistration.k8s.io/v1"
+MUTATING: Final = Resource("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", namespaced=False)
+VALIDATING: Final = Resource("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", namespaced=False)
+ROLE: Final = "volcano-admission"
+"""Our own, by our manifests. Where it is, it owns what we register: with it that goes, or nobody could make a Job any more."""
+LABELS: Final = {"app": "volcano-admission"}
+PATIENCE: Final = 10
+"""Seconds after which the API server gives an answer up, and with it the write."""
+
+
+def object_name(rule: Rule) -> str:
+    return f"{ADMISSION_SERVICE}-{rule.word}-{'mutate' if rule.mutates else 'validate'}"
+
+
+def configuration(rule: Rule, authority: bytes, *, namespace: str, service: str = ADMISSION_SERVICE, url: str = "",
+                  scheduler: str = "") -> tuple[Resource, dict[str, Any]]:  # fmt: skip
+    """The object for one rule. ``url``: where we are reached, in place of a Service. Pods of other schedulers are never asked
+    about: whoever is down keeps nobody else's pods from being made. Only what tenants say is asked of every pod."""
+    asked = [(rule.resource.plural, rule.operations)]
+    if rule.changes:
+        asked.append((f"{rule.resource.plural}/{rule.changes}", (UPDATE,)))
+    hook: dict[str, Any] = {
+        "name": f"{'mutate' if rule.mutates else 'validate'}{rule.word.removesuffix('s')}.volcano.sh",
+        "clientConfig": {"caBundle": base64.b64encode(authority).decode()},
+        "rules": [{
+            "apiGroups": [rule.resource.group], "apiVersions": [rule.resource.version], "resources": [resource],
+            "operations": list(operations), "scope": "*",
+        } for resource, operations in asked],
+        "namespaceSelector": {"matchExpressions": _namespaces(rule, namespace)},
+        "failurePolicy": "Fail",
+        "matchPolicy": "Equivalent",
+        "sideEffects": "NoneOnDryRun",
+        "timeoutSeconds": PATIENCE,
+        "admissionReviewVersions": ["v1"],
+    }  # fmt: skip
+    if url:
+        hook["clientConfig"]["url"] = f"{url.rstrip('/')}{rule.path}"
+    else:
+        hook["clientConfig"]["service"] = {"name": service, "namespace": namespace, "path": rule.path, "port": 443}
+    if rule.word == "pods":
+        ours = [("pods-of-volcano", f"object.spec.schedulerName == '{scheduler}'")]
+        if not rule.mutates:
+            ours.append(("says-something", "has(object.metadata.annotations) && "
+                         "object.metadata.annotations.exists(key, key.startsWith('volcano.sh/'))"))  # fmt: skip
+        hook["matchConditions"] = [{"name": name, "expression": expression} for name, expression in ours]
+    kind = "MutatingWebhookConfiguration" if rule.mutates else "ValidatingWebhookConfiguration"
+    body = {"apiVersion": API, "kind": kind, "metadata": {"name": object_name(rule), "labels": LABELS}, "webhooks": [hook]}
+    return (MUTATING if rule.mutates else VALIDATING), body
+
+
+def _namespaces(rule: Rule, own: str) -> list[dict[str, Any]]:
+    """Of whose pods it is asked. Of what tenants say it is not in namespaces whose pods run the node, nor where Pod Security lets
+    pods be privileged."""
+    of_tenants = rule.word == "tenants"
+    spared = {*(RUN_THE_NODE if of_tenants else ("kube-system",)), own}
+    found: list[dict[str, Any]] = [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": sorted(spared)}]
+    if of_tenants:
+        found.append({"key": "pod-security.kubernetes.io/enforce", "operator": "NotIn", "values": ["privileged"]})
+    return found
+
+
+def owned_by(role: dict[str, Any]) -> list[dict[str, Any]]:
+    """The references by which the garbage collector takes a registration away with the role."""
+    meta = role["metadata"]
+    return [{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "name": meta["name"], "uid": meta["uid"]}]
+
+
+def needed(rules: Iterable[Rule]) -> frozenset[Resource]:
+    """What has to be watched to decide by these rules, beside what stands in the requests."""
+    asks = {"jobs": {QUEUES}, "cronjobs": {QUEUES}, "podgroups": {QUEUES, NAMESPACES}, "queues": {QUEUES},
+            "tenants": {NAMESPACES}}  # fmt: skip
+    return frozenset().union(*(asks.get(rule.word, set()) for rule in rules))

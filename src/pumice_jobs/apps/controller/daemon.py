@@ -1,0 +1,247 @@
+"""The controller daemon: PodGroups of bare pods, queues, and Jobs. Watches in, pure reconciling, writes out."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import random
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from pumice.adapters.ssh_keys import rsa_pair
+from pumice.apps.service.daemon_pages import pages
+from pumice.apps.service.http import host_and_port, served
+from pumice.apps.service.lease import Election
+from pumice.apps.service.settings import LedSettings
+from pumice.apps.service.tasks import run_until
+from pumice.apps.service.watches import ABSENT_OR_FORBIDDEN, SELDOM, Watcher, object_of
+from pumice.apps.service.work_queue import WorkQueue
+from pumice.model.errors import Unavailable
+from pumice.ports.clock import Clock
+from pumice.ports.cluster import Cluster, Resource, WatchEvent
+from pumice.wire import kinds, volcano
+from pumice.wire.batch import CRON_JOBS, JOB_KIND, JOB_TEMPLATES, Job, JobPod, LabelledPod
+from pumice.wire.names import CONTROLLER_NAME, JOB_NAME
+from pumice.wire.objects import Pod, PodSpec, PodStatus, decode
+from pumice.wire.volcano import Command, PodGroup, PriorityClass, Queue
+from pumice.wire.without_effect import Row, What, rows
+from pumice_jobs.apps.controller import discovery, ended_groups, jobs, queues
+from pumice_jobs.apps.controller.bare_pods import BOUND, UNBOUND, BarePods
+from pumice_jobs.apps.controller.commands import KIND, Commands
+from pumice_jobs.apps.controller.discovery import Topology
+from pumice_jobs.apps.controller.jobs import Jobs
+from pumice_jobs.apps.controller.makers import CRON, FLOW, TEMPLATE, Makers
+from pumice_jobs.apps.controller.moves import Moves
+from pumice_jobs.apps.controller.queues import Queues
+from pumice_jobs.apps.controller.unserved_kinds import UNSERVED, UnservedKinds
+from pumice_jobs.controllers import podgroup
+from pumice_jobs.metrics.controller import controller_page
+
+log = logging.getLogger("pumice.controller")
+
+OF_JOBS, GROUPS = "pods of jobs", "podgroups"
+
+
+@dataclass(slots=True)
+class Settings(LedSettings):
+    """``bare_pod_groups`` False: no PodGroup is written for pods that name none (the scheduler needs none)."""
+
+    listen: str = "127.0.0.1:8081"
+    workers: int = 32
+    """What they do is wait for answers: a burst of Jobs goes at the pace of so many requests at once."""
+    bare_pod_groups: bool = True
+    jobs: bool = True
+    """Whether Jobs are looked after."""
+    inherit_owner_annotations: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """One list that is kept. ``kind`` is what its objects are decoded as on their way, where they all are."""
+
+    name: str
+    resource: Resource
+    handle: Callable[[WatchEvent], None]
+    kind: type[Any] | None = None
+    labels: str = ""
+
+
+async def run(settings: Settings, *, cluster: Cluster, clock: Clock, dice: random.Random, stop: asyncio.Event,
+              ready: asyncio.Event | None = None) -> None:  # fmt: skip
+    """Run until ``stop``."""
+    await Controller(settings, cluster, clock, dice, stop, ready).run()
+
+
+@dataclass(slots=True)
+class Controller:
+    """What was watched, and the keys that wait to be reconciled."""
+
+    settings: Settings
+    cluster: Cluster
+    clock: Clock
+    dice: random.Random
+    stop: asyncio.Event
+    ready: asyncio.Event | None = None
+    work: WorkQueue = field(init=False)
+    commands: Commands = field(init=False)
+    queues: Queues = field(init=False)
+    bare: BarePods = field(init=False)
+    jobs: Jobs = field(init=False)
+    makers: Makers = field(init=False)
+    unserved: UnservedKinds = field(init=False)
+    topology: Topology = field(init=False)
+    _moves: Moves = field(init=False)
+    _unsynced: set[str] = field(default_factory=set)
+    _synced: asyncio.Event = field(default_factory=asyncio.Event)
+    _lost_lease: bool = False
+    _election: Election | None = None
+
+    def __post_init__(self) -> None:
+        settings = self.settings
+        self._moves = Moves(self.clock)
+        self.work = WorkQueue(self.clock, self.dice, self._reconcile, self._moves.are_many)
+        self.queues = Queues(self.cluster, self.clock, self.work, settings.default_queue)
+        self.bare = BarePods(self.cluster, self.clock, self.work, self.queues.groups, self._moves, settings.scheduler_names,
+                             settings.inherit_owner_annotations)  # fmt: skip
+        self.commands = Commands(self.cluster, self.clock, self.work, self._carry_out, jobs=self.settings.jobs)
+        self.jobs = Jobs(self.cluster, self.clock, self.work, rsa_pair, self.commands.done, self.queues.takes_groups)
+        self.makers = Makers(self.cluster, self.clock, self.work, self.jobs.store)
+        self.unserved = UnservedKinds(self.cluster, self.clock, self.work)
+        self.topology = Topology(self.cluster, self.clock, self.work, self.settings.lease_namespace)
+
+    async def run(self) -> None:
+        host, port = host_and_port(self.settings.listen)
+        async with served(pages(self._metrics_page, lambda: sorted(self._unsynced)), host, port, "controller"):
+            watches = list(self.watches())
+            self._unsynced = {watch.name for watch in watches}
+            watching: list[Coroutine[Any, Any, None]] = [self._watch(watch) for watch in watches]
+            watching += [self._watch_unserved(row, row.resource) for row in rows(What.KIND).values() if row.resource]
+            await run_until(self.stop, *watching, *self.topology.watches(), self.makers.ask_for_ever(), self._work())
+        if self._election is not None and not self._lost_lease:
+            await self._election.release()
+        if self._lost_lease:
+            raise Unavailable(f"the lease {CONTROLLER_NAME} was lost; another controller leads now")
+
+    async def _work(self) -> None:
+        gc.disable()
+        try:
+            await self._synced.wait()
+            gc.freeze()  # what was listed stays: looking through all of it, again and again, took a fifth of the start
+        finally:
+            gc.enable()
+        async with asyncio.TaskGroup() as beside:
+            if self.settings.leader_elect:
+                election = Election(self.cluster, self.clock, self.dice, CONTROLLER_NAME, self.settings.lease_namespace)
+                await election.acquire()
+                self._election = election
+                beside.create_task(self._keep(election))
+            await self._lead()
+
+    async def _lead(self) -> None:
+        await self.queues.make_first()
+        if self.ready is not None:
+            self.ready.set()
+        log.info("ready queues=%d groups=%d bare_pods=%d", len(self.queues.queues), len(self.queues.groups), len(self.bare.pods))
+        await self.work.run(self.settings.workers)
+
+    async def _keep(self, election: Election) -> None:
+        await election.keep()
+        self._lost_lease = True
+        self.stop.set()
+
+    # -- reconciling --------------------------------------------------------------------------------------------
+
+    async def _reconcile(self, kind: str, key: str) -> None:
+        if kind in (BOUND, UNBOUND) or kind in self.bare.scaled:
+            await self.bare.reconcile(kind, key)
+        elif kind == queues.KIND:
+            await self.queues.reconcile(key)
+        elif kind == KIND:
+            await self.commands.reconcile(key)
+        elif kind in (CRON, FLOW, TEMPLATE):
+            await self.makers.reconcile(kind, key)
+        elif kind == discovery.KIND:
+            await self.topology.reconcile(key)
+        elif kind == UNSERVED:
+            await self.unserved.reconcile(key)
+        elif kind == jobs.KIND:
+            await self.jobs.reconcile(key)
+        elif kind == ended_groups.KIND:
+            await self.jobs.ended_groups.reconcile(key)
+
+    async def _carry_out(self, command: Command) -> str | None:
+        """A Command on a queue or a Job; words for why there is none such (``commands.Apply``)."""
+        if command.target.kind == JOB_KIND:
+            return await self.jobs.command(command)
+        return await self.queues.command(command)
+
+    # -- watches ------------------------------------------------------------------------------------------------
+
+    def watches(self) -> Iterator[Watch]:
+        yield Watch("queues", volcano.QUEUES, self._on_queue, Queue)
+        yield Watch(GROUPS, volcano.POD_GROUPS, self._on_group, PodGroup)
+        yield Watch(KIND, volcano.COMMANDS, self.commands.on_event)
+        if self.settings.jobs:  # what bears the label of Jobs is listed once, and looked at by both where it is of none
+            yield Watch(OF_JOBS, kinds.PODS, self._on_job_pod, LabelledPod, JOB_NAME)
+            yield Watch("jobs", volcano.JOBS, self._on_job, Job)
+            yield Watch("jobtemplates", JOB_TEMPLATES, self.makers.on_template)
+            yield Watch("cronjobs", CRON_JOBS, self.makers.on(CRON))
+            yield Watch("jobflows", volcano.JOB_FLOWS, self.makers.on(FLOW))
+            yield Watch("priorityclasses", kinds.PRIORITY_CLASSES, self.jobs.on_priority_class, PriorityClass)
+        if self.settings.bare_pod_groups:
+            yield Watch("pods", kinds.PODS, self.bare.on_pod, Pod, f"!{JOB_NAME}" if self.settings.jobs else "")
+            for kind in podgroup.SCALED_KINDS:
+                yield Watch(kind.plural, kind, self.bare.on_owner(kind))
+
+    async def _watch(self, watch: Watch) -> None:
+        watcher = Watcher(self.cluster, self.clock, log, self._is_synced)
+        take = partial(watcher.taken, watch.name, watch.handle)
+        await watcher.watch(watch.name, watch.resource, take, kind=watch.kind, label_selector=watch.labels)
+
+    async def _watch_unserved(self, row: Row, resource: Resource) -> None:
+        watcher = Watcher(self.cluster, self.clock, log, lambda _: None, ABSENT_OR_FORBIDDEN, SELDOM)
+        await watcher.watch(row.name, resource, partial(watcher.taken, row.name, self.unserved.on(row)))
+
+    def _is_synced(self, name: str) -> None:
+        if name in (OF_JOBS, GROUPS):
+            self.jobs.store.listed()
+        self._unsynced.discard(name)
+        if not self._unsynced:
+            self._synced.set()
+
+    def _on_queue(self, event: WatchEvent) -> None:
+        self.queues.on_queue(event)
+        name = object_of(Queue, event).metadata.name
+        if self.queues.takes_groups(name):
+            self.jobs.queue_opened(name)
+
+    def _on_job_pod(self, event: WatchEvent) -> None:
+        pod = object_of(LabelledPod, event)
+        if self.jobs.store.on_pod(JobPod(pod.metadata, pod.status), gone=event.type == "DELETED"):
+            self._moves.one()
+        elif self.settings.bare_pod_groups:
+            bare = Pod(pod.metadata, decode(PodSpec, pod.spec), PodStatus(pod.status.phase))
+            self.bare.heed(bare, gone=event.type == "DELETED")
+
+    def _on_group(self, event: WatchEvent) -> None:
+        group, gone = object_of(PodGroup, event), event.type == "DELETED"
+        if self.settings.jobs:
+            self.jobs.store.on_group(group, gone=gone)
+        self.queues.on_group(group, gone=gone)
+
+    def _on_job(self, event: WatchEvent) -> None:
+        self.jobs.on_job(event)
+        self.makers.on_job(event)
+        self.commands.look(object_of(Job, event).key)
+
+    # -- pages --------------------------------------------------------------------------------------------------
+
+    async def _metrics_page(self) -> bytes:
+        return self.metrics_text().encode()
+
+    def metrics_text(self) -> str:
+        jobs = self.jobs
+        return controller_page(self.queues.queues, self.queues.there(), jobs.completed, jobs.failed, jobs.latency)

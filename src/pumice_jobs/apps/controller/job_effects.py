@@ -1,0 +1,253 @@
+"""What the rules of Jobs want, done on the API server, and its answers told to the store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from pumice.metrics.text import Histogram
+from pumice.ports.clock import Clock
+from pumice.ports.cluster import ApiError, Cluster, Resource
+from pumice.wire import kinds, volcano
+from pumice.wire.batch import Job, JobPod
+from pumice.wire.names import OUT_OF_SYNC
+from pumice.wire.objects import convert
+from pumice.wire.volcano import PodGroup
+from pumice_jobs.apps.controller.job_refusals import GroupNotTaken, lasting, refused
+from pumice_jobs.apps.controller.job_store import JobStore, Known
+from pumice_jobs.apps.controller.job_telling import Telling
+from pumice_jobs.controllers.job.effects import (
+    ChangeGroup,
+    DeleteJob,
+    DropGroup,
+    DropPod,
+    Effect,
+    Ensure,
+    Follow,
+    MakeGroup,
+    MakePod,
+    Remove,
+    Require,
+    Tell,
+)
+from pumice_jobs.controllers.job.group import owner
+from pumice_jobs.controllers.job.phases import FINISHED
+from pumice_jobs.controllers.job.plugins.ssh import with_keys
+
+Json = dict[str, Any]
+AT_ONCE = 64
+"""Pods of one Job that are made or deleted at the same time."""
+
+
+@dataclass(slots=True)
+class Effects:
+    cluster: Cluster
+    clock: Clock
+    store: JobStore
+    telling: Telling
+    keys: Callable[[], tuple[str, str]]
+    latency: Histogram
+
+    async def perform(self, known: Known, wanted: Sequence[Effect]) -> None:
+        """One after the other, but pods at once."""
+        for kind, group in groupby(wanted, type):
+            if kind in (MakePod, DropPod):
+                await self._pods(known, list(group))
+            else:
+                for effect in group:
+                    await self._one(known, effect)
+
+    async def _one(self, known: Known, effect: Effect) -> None:
+        namespace = known.job.metadata.namespace
+        match effect:
+            case Ensure():
+                await self._ensure(known, effect)
+            case Require():
+                await self._require(known, effect)
+            case Follow():
+                await self._follow(known, effect)
+            case Remove():
+                await self._remove(effect.resource, effect.name, namespace)
+            case MakeGroup():
+                await self._make_group(known, effect)
+            case ChangeGroup():
+                group = await self.cluster.patch_as(volcano.POD_GROUPS, effect.name, effect.body, namespace, PodGroup)
+                self.store.made_group(known, group)
+            case DropGroup():
+                await self.drop_group(known, effect)
+            case Tell():
+                await self.telling.tell(known, effect)
+            case DeleteJob():
+                await self._delete_job(known)
+
+    # -- objects beside the pods ----------------------------------------------------------------------------------
+
+    async def _ensure(self, known: Known, effect: Ensure) -> None:
+        namespace, name = known.job.metadata.namespace, effect.body["metadata"]["name"]
+        body = {**effect.body, "metadata": {**effect.body["metadata"], "ownerReferences": [owner(known.job)]}}
+        if effect.keys:
+            with_keys(body, *await asyncio.to_thread(self.keys))
+        try:
+            await self.cluster.create(effect.resource, body, namespace)
+        except ApiError as error:
+            if error.code != 409:
+                await self.telling.tell(known, _not_made(effect.resource, error.message))
+                raise refused(error) from error
+            await self._check_owner(known, effect.resource, name)
+
+    async def _check_owner(self, known: Known, kind: Resource, name: str) -> None:
+        """What is there under the name must be of this Job: what a forerunner left goes with it, and then ours is made."""
+        found = await self.cluster.get(kind, name, known.job.metadata.namespace)
+        if not _is_of(known.job, found):
+            told = _not_made(kind, f"{kind.plural} {name} exists and is not of this job")
+            await self.telling.tell(known, told)
+            raise ApiError(409, "Conflict", told.message)
+
+    async def _require(self, known: Known, effect: Require) -> None:
+        try:
+            await self.cluster.get(effect.resource, effect.name, known.job.metadata.namespace)
+        except ApiError as error:
+            if error.code == 404:
+                await self.telling.tell(known, Tell("Warning", effect.reason, effect.problem))
+            raise
+
+    async def _follow(self, known: Known, effect: Follow) -> None:
+        try:
+            await self.cluster.patch(effect.resource, effect.name, effect.body, known.job.metadata.namespace)
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            await self._ensure(known, effect.lost)
+
+    async def _remove(self, kind: Resource, name: str, namespace: str) -> None:
+        try:
+            await self.cluster.delete(kind, name, namespace)
+        except ApiError as error:
+            if error.code != 404:
+                raise
+
+    async def _make_group(self, known: Known, effect: MakeGroup) -> None:
+        namespace = known.job.metadata.namespace
+        try:
+            group = await self.cluster.create_as(volcano.POD_GROUPS, effect.body, namespace, PodGroup)
+        except ApiError as error:
+            if error.code != 409:
+                told = Tell("Warning", "PodGroupError", f"Failed to create PodGroup, err: {error.message}")
+                await self.telling.tell(known, told)
+                raise refused(error, GroupNotTaken) from error
+            group = convert(PodGroup, await self.cluster.get(volcano.POD_GROUPS, effect.body["metadata"]["name"], namespace))
+        self.store.made_group(known, group)
+
+    async def drop_group(self, known: Known, effect: DropGroup) -> None:
+        try:
+            await self.cluster.delete(volcano.POD_GROUPS, effect.name, known.job.metadata.namespace, uid=effect.uid)
+        except ApiError as error:
+            if not await self._is_gone(error, volcano.POD_GROUPS, effect.name, known.job.metadata.namespace, effect.uid):
+                raise
+        self.store.dropped_group(known, effect.uid)
+
+    async def _delete_job(self, known: Known) -> None:
+        """Read it once more: somebody may have started it again."""
+        meta = known.job.metadata
+        try:
+            found = await self.cluster.get(volcano.JOBS, meta.name, meta.namespace)
+            phase = ((found.get("status") or {}).get("state") or {}).get("phase")
+            if found["metadata"]["uid"] == meta.uid and phase in FINISHED:
+                await self.cluster.delete(volcano.JOBS, meta.name, meta.namespace, uid=meta.uid, propagation="Foreground")
+        except ApiError as error:
+            if error.code not in (404, 409):
+                raise
+
+    # -- pods -----------------------------------------------------------------------------------------------------
+
+    async def _pods(self, known: Known, wanted: Sequence[Effect]) -> None:
+        """Many at once. All are tried; then the first error counts, and an event names them all."""
+        problems: list[ApiError] = []
+        gate = asyncio.Semaphore(AT_ONCE)
+
+        async def one(effect: Effect) -> None:
+            async with gate:
+                try:
+                    await (self._make_pod(known, effect) if isinstance(effect, MakePod) else self._drop_pod(known, effect))
+                except ApiError as error:
+                    problems.append(error)
+
+        if not self.store.pods_of(known) and not known.status.version:
+            created = volcano.seconds(known.job.metadata.creation_timestamp)
+            self.latency.observe(max(0.0, self.clock.now() - created) * 1000)
+        with self.store.making_pods():
+            await asyncio.gather(*map(one, wanted))
+        if problems:
+            making = isinstance(wanted[0], MakePod)
+            reason, doing = ("FailedCreate", "creating") if making else ("FailedDelete", "deleting")
+            texts = sorted({error.message for error in problems})
+            await self.telling.tell(known, Tell("Warning", reason, f"Error {doing} pods: [{', '.join(texts)}]"))
+            worst = next((error for error in problems if lasting(error)), problems[0])
+            raise refused(worst) from worst
+
+    async def _make_pod(self, known: Known, effect: MakePod) -> None:
+        namespace, name = known.job.metadata.namespace, effect.body["metadata"]["name"]
+        try:
+            pod = await self.cluster.create_as(kinds.PODS, effect.body, namespace, JobPod)
+        except ApiError as error:
+            if error.code != 409:
+                raise
+            answer = await self.cluster.get(kinds.PODS, name, namespace)
+            if not _is_of(known.job, answer):
+                raise ApiError(409, "Conflict", f"pod {name} exists and is not of this job") from error
+            pod = convert(JobPod, answer)
+        self.store.made_pod(known, pod)
+
+    async def _drop_pod(self, known: Known, effect: Effect) -> None:
+        """Mark it first, so that whoever sees it go knows by whose hand."""
+        assert isinstance(effect, DropPod)
+        meta = effect.pod.metadata
+        try:
+            if OUT_OF_SYNC not in meta.annotations:
+                body = {"metadata": {"uid": meta.uid, "annotations": {OUT_OF_SYNC: "true"}}}
+                await self.cluster.patch(kinds.PODS, meta.name, body, meta.namespace)
+            await self.cluster.delete(kinds.PODS, meta.name, meta.namespace, uid=meta.uid)
+        except ApiError as error:
+            if not await self._is_gone(error, kinds.PODS, meta.name, meta.namespace, meta.uid):
+                raise
+        self.store.dropped_pod(known, effect.pod, volcano.stamp(self.clock.now()))
+
+    async def make_sure(self, known: Known) -> None:
+        """Ask for what only an answer told of: it may have gone while no watch was heard."""
+        pods, group = self.store.untold(known)
+        namespace = known.job.metadata.namespace
+        for pod in pods:
+            if not await self._is_there(kinds.PODS, pod.metadata.name, namespace, pod.metadata.uid):
+                self.store.on_pod(pod, gone=True)
+        if group is not None and not await self._is_there(
+            volcano.POD_GROUPS, group.metadata.name, namespace, group.metadata.uid
+        ):  # fmt: skip
+            self.store.on_group(group, gone=True)
+        known.doubted = False
+
+    async def _is_gone(self, error: ApiError, kind: Resource, name: str, namespace: str, uid: str) -> bool:
+        """Whether a refusal means that there is no such object any more: none, or another one of its name."""
+        return error.code in (404, 409, 422) and not await self._is_there(kind, name, namespace, uid)
+
+    async def _is_there(self, kind: Resource, name: str, namespace: str, uid: str) -> bool:
+        try:
+            found = await self.cluster.get(kind, name, namespace)
+        except ApiError as refusal:
+            if refusal.code == 404:
+                return False
+            raise
+        return bool(found["metadata"]["uid"] == uid)
+
+
+def _not_made(kind: Resource, cause: str) -> Tell:
+    """Why an object beside the pods is not there."""
+    if kind == kinds.PERSISTENT_VOLUME_CLAIMS:
+        return Tell("Warning", "PVCError", f"Failed to create PVC, err: {cause}")
+    return Tell("Warning", "PluginError", f"Execute plugin when job add failed, err: {cause}")
+
+
+def _is_of(job: Job, found: Json) -> bool:
+    return any(each.get("uid") == job.metadata.uid for each in found["metadata"].get("ownerReferences") or ())

@@ -1,0 +1,348 @@
+"""Jobs as the watches and our own writes tell of them, and the changes that have not been looked at yet.
+
+What a write answers is believed at once, so nothing is done twice while the watch lags behind; what the watch says about an
+object that is known to be gone, or in an older version, is an echo.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from pumice.apps.service.watches import object_of
+from pumice.ports.cluster import WatchEvent
+from pumice.wire import names
+from pumice.wire.batch import JOB_API, JOB_KIND, Job, JobPod, JobStatus
+from pumice.wire.objects import Meta
+from pumice.wire.volcano import PENDING, PodGroup
+from pumice_jobs.controllers.job import group as groups
+from pumice_jobs.controllers.job.defaults import completed
+from pumice_jobs.controllers.job.group import what_it_lacks
+from pumice_jobs.controllers.job.phases import FINISHED
+from pumice_jobs.controllers.job.reconcile import View, problem_of
+from pumice_jobs.controllers.job.requests import (
+    POD_EVICTED,
+    POD_PENDING,
+    UNKNOWN_GROUP,
+    Delayed,
+    Request,
+    events,
+    speaks_of,
+)
+from pumice_jobs.controllers.job.status import begun
+
+Json = dict[str, Any]
+CROWD = 50
+"""Pods of a Job from which on it is looked at less often than each of them changes."""
+PER_POD, LONGEST = 0.0002, 0.2
+"""Seconds to wait for further changes, for each of its pods, and at most."""
+
+
+@dataclass(slots=True)
+class Known:
+    """One Job. ``job`` has its defaults, and as its status the one that was decided last, which may not be written yet."""
+
+    job: Job
+    written: JobStatus
+    """The status that the API server has."""
+    sent: JobStatus | None = None
+    """What was written last: an API server that keeps less of it is not written to again and again."""
+    group_spec: Json | None = None
+    problem: str = ""
+    """These two follow from the Job as it is written, and are worked out once."""
+    requests: deque[Request] = field(default_factory=deque)
+    delayed: list[Delayed] = field(default_factory=list)
+    due: float | None = None
+    """When a status that is not urgent is written."""
+    latest: float = 0.0
+    """And when at the latest, whatever else there is to do."""
+    told: dict[str, str] = field(default_factory=dict)
+    """The words last said in an event, by reason."""
+    failures: int = 0
+    """How often in a row it was refused in a way that time alone does not mend."""
+    looked_at: bool = False
+    """Whether this controller has reconciled it: from then on changes of its pods are events."""
+    doubted: bool = False
+    """Whether something that only an answer told of may have gone without a word."""
+    at_rest: bool = False
+    """Whether the rules wanted nothing when they were last asked, and nothing was heard since: only time may bring a write."""
+
+    @property
+    def status(self) -> JobStatus:
+        return self.job.status
+
+    @property
+    def unwritten(self) -> bool:
+        return self.status not in (self.written, self.sent)
+
+    def decide(self, status: JobStatus) -> None:
+        self.job = msgspec.structs.replace(self.job, status=status)
+        self.at_rest = False
+
+
+@dataclass(slots=True)
+class JobStore:
+    """``changed`` is told the key of a Job that must be looked at, and how many seconds that may wait."""
+
+    changed: Callable[[str, float], None]
+    jobs: dict[str, Known] = field(default_factory=dict)
+    """By namespace and name."""
+    priorities: dict[str, int] = field(default_factory=dict)
+    """Values of the priority classes."""
+    _keys: dict[str, str] = field(default_factory=dict)
+    """Uid of a Job to its key."""
+    _pods: dict[str, dict[str, JobPod]] = field(default_factory=dict)
+    """Uid of the Job to its pods by name."""
+    _groups: dict[str, PodGroup] = field(default_factory=dict)
+    """Uid of the Job to its PodGroup."""
+    _gone_groups: set[str] = field(default_factory=set)
+    """Uids of those that we deleted and the watch may still speak of."""
+    _gone_pods: set[str] = field(default_factory=set)
+    """Uids of those that went while the answers of creations were outstanding, perhaps theirs."""
+    _untold: dict[str, str] = field(default_factory=dict)
+    """Uid of what an answer told of, and no watch yet, to that of its Job."""
+    _making: int = 0
+
+    def view(self, known: Known, now: float) -> View:
+        if known.group_spec is None:
+            known.problem = problem_of(known.job)
+            known.group_spec = {} if known.problem else groups.spec(known.job, self.priorities)
+        uid, evicted = known.job.metadata.uid, {}
+        if known.delayed:
+            evicted = {each.request.pod: each.request.since for each in known.delayed if each.request.event == POD_EVICTED}
+        return View(known.job, self._pods.get(uid, {}), self._groups.get(uid), known.group_spec, known.problem, now, evicted)
+
+    def pods_of(self, known: Known) -> Mapping[str, JobPod]:
+        return self._pods.get(known.job.metadata.uid, {})
+
+    # -- what the watches say -------------------------------------------------------------------------------------
+
+    def on_job(self, event: WatchEvent) -> None:
+        job = object_of(Job, event)
+        known = self.jobs.get(job.key)
+        if event.type == "DELETED":
+            if known is not None and known.job.metadata.uid == job.metadata.uid:
+                self._forget(known)
+            return
+        if known is not None and known.looked_at and _is_the_answer(job.metadata, known.job.metadata):
+            return
+        echo = known is not None and known.looked_at and _is_echo(job, known)
+        self.take_job(job)
+        if not echo:
+            self._heard(job.key)
+
+    def take_job(self, job: Job) -> None:
+        """A Job as it is now: by a watch, or because it was read."""
+        job = msgspec.structs.replace(job, status=begun(job))
+        known = self.jobs.get(job.key)
+        if known is not None and known.job.metadata.uid != job.metadata.uid:
+            self._forget(known)
+            known = None
+        if known is None:
+            self.jobs[job.key] = Known(completed(job), job.status)
+            self._keys[job.metadata.uid] = job.key
+        elif not _is_known(job.metadata, known.job.metadata):
+            decided = known.status
+            if job.status != known.written:  # somebody else wrote it, or this is the echo of our own hand
+                decided, known.sent = job.status, None
+            if job.metadata.generation != known.job.metadata.generation:
+                known.group_spec, known.failures = None, 0
+                known.told.clear()
+            known.job, known.written = completed(msgspec.structs.replace(job, status=decided)), job.status
+
+    def on_pod(self, pod: JobPod, *, gone: bool) -> bool:
+        """Whether it is of a Job."""
+        meta = pod.metadata
+        self._untold.pop(meta.uid, None)
+        owner = _owning_job(meta)
+        if not owner and gone:  # a list that is told as a difference tells of names only
+            owner = next((job for job, pods in self._pods.items() if _is_among(meta, pods)), "")
+        if not owner:
+            return False
+        before = self._pods.get(owner, {}).get(meta.name)
+        if before is not None and before.metadata.uid != meta.uid:
+            if gone:
+                return True
+            before = None
+        if before is not None and not gone and _older(meta, before.metadata):
+            return True
+        key = self._keys.get(owner, "")
+        known = self.jobs.get(key)
+        if gone:
+            if self._making:
+                self._gone_pods.add(meta.uid)
+            if before is None:
+                return True
+            self._pods[owner].pop(meta.name)
+        else:
+            self._pods.setdefault(owner, {})[meta.name] = pod
+        if known is None:
+            return True
+        if known.looked_at:
+            mine = self._pods[owner].values()
+            last = pod if gone and meta.annotations else before
+            known.requests.extend(events(known.job, last if gone else before, None if gone else pod, mine))
+        if before is not None and not gone and not known.requests and _reads_alike(before, pod):
+            return True
+        crowd = len(self._pods[owner])
+        self._heard(key, min(LONGEST, crowd * PER_POD) if crowd > CROWD else 0.0)
+        return True
+
+    def on_group(self, group: PodGroup, *, gone: bool) -> None:
+        """A PodGroup, of whomever it is."""
+        owner, uid = _owning_job(group.metadata), group.metadata.uid
+        self._untold.pop(uid, None)
+        if gone:
+            self._gone_groups.discard(uid)
+            owner = owner or next((job for job, each in self._groups.items() if each.metadata.uid == uid), "")
+            if (there := self._groups.get(owner)) is not None and there.metadata.uid == uid:
+                del self._groups[owner]
+            if (known := self._owned(owner)) is not None and known.job.phase in FINISHED:
+                return  # it went because its Job has ended
+        elif not owner or uid in self._gone_groups:
+            return
+        else:
+            before = self._groups.get(owner)
+            if before is not None and before.metadata.uid == uid and _older(group.metadata, before.metadata):
+                return
+            self._groups[owner] = group
+            self._heed(owner, before, group)
+            if before is not None and _asks_alike(before, group):
+                return
+        if key := self._keys.get(owner, ""):
+            self._heard(key)
+
+    def listed(self) -> None:
+        """A list is complete. What it did not tell of, and no watch did before, may have been made and gone in between."""
+        self._untold = {uid: owner for uid, owner in self._untold.items() if owner in self._keys}
+        for owner in set(self._untold.values()):
+            if (known := self._owned(owner)) is not None:
+                known.doubted = True
+                self._heard(known.job.key)
+
+    def untold(self, known: Known) -> tuple[list[JobPod], PodGroup | None]:
+        """What of a Job only an answer told of."""
+        group = self._groups.get(known.job.metadata.uid)
+        pods = [pod for pod in self.pods_of(known).values() if pod.metadata.uid in self._untold]
+        return pods, group if group is not None and group.metadata.uid in self._untold else None
+
+    def _heed(self, owner: str, before: PodGroup | None, group: PodGroup) -> None:
+        known = self._owned(owner)
+        was = before.status.phase if before is not None else ""
+        if known is not None and known.looked_at and group.status.phase == UNKNOWN_GROUP != was:
+            known.requests.append(Request(UNKNOWN_GROUP, version=known.status.version))
+
+    def _owned(self, uid: str) -> Known | None:
+        """The Job of that uid."""
+        return self.jobs.get(self._keys.get(uid, ""))
+
+    def _heard(self, key: str, pause: float = 0.0) -> None:
+        """Something is new that the Job looks at."""
+        if (known := self.jobs.get(key)) is not None:
+            known.at_rest = False
+        self.changed(key, pause)
+
+    def _forget(self, known: Known) -> None:
+        self.jobs.pop(known.job.key, None)
+        self._keys.pop(known.job.metadata.uid, None)
+        self._groups.pop(known.job.metadata.uid, None)
+        self._pods.pop(known.job.metadata.uid, None)
+
+    # -- what our writes answered ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def making_pods(self) -> Iterator[None]:
+        """While answers of creations are outstanding, in which pods may come that are gone already."""
+        self._making += 1
+        try:
+            yield
+        finally:
+            self._making -= 1
+            if not self._making:
+                self._gone_pods.clear()
+
+    def made_pod(self, known: Known, pod: JobPod) -> None:
+        mine = self._pods.setdefault(known.job.metadata.uid, {})
+        if pod.metadata.uid in self._gone_pods or pod.metadata.name in mine:
+            return
+        mine[pod.metadata.name] = pod
+        self._untold[pod.metadata.uid] = known.job.metadata.uid
+        if speaks_of(known.job, POD_PENDING):  # the watch will tell nothing new of it
+            known.requests.extend(events(known.job, None, pod, mine.values()))
+            self._heard(known.job.key)
+
+    def dropped_pod(self, known: Known, pod: JobPod, now: str) -> None:
+        """It is being deleted; the watch says when it is gone."""
+        there = self._pods.get(known.job.metadata.uid, {})
+        if (found := there.get(pod.metadata.name)) is not None and found.metadata.uid == pod.metadata.uid:
+            meta = msgspec.structs.replace(found.metadata, deletion_timestamp=found.metadata.deletion_timestamp or now)
+            there[pod.metadata.name] = msgspec.structs.replace(found, metadata=meta)
+
+    def made_group(self, known: Known, group: PodGroup) -> None:
+        there = self._groups.get(known.job.metadata.uid)
+        if there is None:
+            self._untold[group.metadata.uid] = known.job.metadata.uid
+        if there is None or not _older(group.metadata, there.metadata):
+            self._groups[known.job.metadata.uid] = group
+
+    def dropped_group(self, known: Known, uid: str) -> None:
+        there = self._groups.get(known.job.metadata.uid)
+        if there is not None and there.metadata.uid == uid:
+            del self._groups[known.job.metadata.uid]
+            self._gone_groups.add(uid)
+
+
+def _owning_job(meta: Meta) -> str:
+    """Uid of the Job that controls an object; empty where none does."""
+    return next((owner.uid for owner in meta.owner_references
+                 if owner.controller and owner.kind == JOB_KIND and owner.api_version == JOB_API), "")  # fmt: skip
+
+
+def _is_among(meta: Meta, pods: Mapping[str, JobPod]) -> bool:
+    found = pods.get(meta.name)
+    return found is not None and found.metadata.uid == meta.uid
+
+
+def _is_echo(job: Job, known: Known) -> bool:
+    """Whether a Job is as our own hand has written it, or is writing it just now."""
+    now, was = job.metadata, known.job.metadata
+    alike = (now.uid, now.generation, now.deletion_timestamp) == (was.uid, was.generation, was.deletion_timestamp)
+    return alike and begun(job) in (known.written, known.status)
+
+
+def _reads_alike(before: JobPod, pod: JobPod) -> bool:
+    """Whether nothing is new of a pod that its Job looks at; that it is bound is not."""
+    was, now = before.metadata, pod.metadata
+    if before.status != pod.status or was.deletion_timestamp != now.deletion_timestamp or was.labels != now.labels:
+        return False
+    return all(was.annotations.get(key) == now.annotations.get(key) for key in (names.OUT_OF_SYNC, names.JOB_VERSION))
+
+
+def _asks_alike(before: PodGroup, group: PodGroup) -> bool:
+    """Whether nothing is new of a group that its Job looks at; how many of its pods run is not, nor that it is scheduled."""
+    was, now = before.metadata, group.metadata
+    if (was.uid, was.deletion_timestamp, was.labels, before.spec) != (now.uid, now.deletion_timestamp, now.labels, group.spec):
+        return False
+    if UNKNOWN_GROUP in (before.status.phase, group.status.phase) or what_it_lacks(before) != what_it_lacks(group):
+        return False
+    return (before.status.phase in ("", PENDING)) == (group.status.phase in ("", PENDING))
+
+
+def _is_known(meta: Meta, by: Meta) -> bool:
+    """Whether an object is known as it was then, or as it is since: an answer may have told before the watch did."""
+    return _is_the_answer(meta, by) or _older(meta, by)
+
+
+def _is_the_answer(meta: Meta, by: Meta) -> bool:
+    return (meta.uid, meta.resource_version) == (by.uid, by.resource_version)
+
+
+def _older(meta: Meta, than: Meta) -> bool:
+    """Whether it is an echo: an older version of the object than the one that is known."""
+    a, b = meta.resource_version, than.resource_version
+    return a.isdecimal() and b.isdecimal() and int(a) < int(b)

@@ -1,0 +1,120 @@
+"""Queues and the PodGroups in them: states, Commands, and the two queues that must be there."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from pumice.apps.service.watches import object_of
+from pumice.apps.service.work_queue import WorkQueue
+from pumice.engine.state.bearers import Bearers
+from pumice.ports.clock import Clock
+from pumice.ports.cluster import ApiError, Cluster, WatchEvent
+from pumice.wire import kinds, volcano
+from pumice.wire.names import CONTROLLER_NAME, ROOT_QUEUE
+from pumice.wire.objects import convert
+from pumice.wire.volcano import Command, PodGroup, Queue, default_queue
+from pumice_jobs.controllers import queue
+
+log = logging.getLogger("pumice.controller")
+
+KIND = "queue"
+
+
+@dataclass(slots=True)
+class Queues:
+    """``default`` is the queue of groups that name none."""
+
+    cluster: Cluster
+    clock: Clock
+    work: WorkQueue
+    default: str
+    queues: dict[str, Queue] = field(default_factory=dict)
+    groups: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """PodGroup key to (queue, phase)."""
+    _bearers: Bearers = field(default_factory=Bearers)
+
+    async def make_first(self) -> None:
+        """The root and the default queue."""
+        for name, reclaimable in ((ROOT_QUEUE, False), (self.default, True)):
+            if name not in self.queues:
+                try:
+                    await self.cluster.create(volcano.QUEUES, default_queue(name, reclaimable=reclaimable))
+                except ApiError as error:
+                    if error.code != 409:
+                        log.warning("%s", error)
+
+    async def reconcile(self, name: str) -> None:
+        if name in self.queues:
+            await self._act(queue.reconcile_queue(self.queues[name], self._groups_of(name)))
+
+    async def command(self, command: Command) -> str:
+        """Carry a Command out; words for why there is no such queue."""
+        name, uid = command.target.name, command.target.uid
+        found = self.queues.get(name)
+        if found is None or (uid and uid != found.metadata.uid):
+            return f"queue {name} does not exist" if found is None else f"queue {name} is another one than the Command is for"
+        await self._act(queue.command(command.action, name, self.queues, self._groups_of))
+        return ""
+
+    def takes_groups(self, name: str) -> bool:
+        found = self.queues.get(name)
+        return found is not None and queue.is_open(found)
+
+    def there(self) -> Iterator[tuple[str, str]]:
+        """The queue and the phase of each PodGroup."""
+        return ((owner or self.default, phase or volcano.PENDING) for owner, phase in self.groups.values())
+
+    def on_group(self, group: PodGroup, *, gone: bool) -> None:
+        key = f"{group.metadata.namespace}/{group.metadata.name}"
+        if not self._bearers.heeds("PodGroup", key, group.metadata.uid, gone=gone):
+            return
+        touched = {group.spec.queue or self.default}
+        if key in self.groups:
+            touched.add(self.groups[key][0] or self.default)
+        if gone:
+            self.groups.pop(key, None)
+        else:
+            before = self.groups.get(key)
+            self.groups[key] = (group.spec.queue, group.status.phase)
+            if before == self.groups[key]:
+                return
+        for name in touched & self.queues.keys():
+            if self.queues[name].status.state in (volcano.CLOSED, volcano.CLOSING):
+                self.work.add(KIND, name)
+
+    def on_queue(self, event: WatchEvent) -> None:
+        found = object_of(Queue, event)
+        name = found.metadata.name
+        if not self._bearers.heeds("Queue", name, found.metadata.uid, gone=event.type == "DELETED"):
+            return
+        if event.type == "DELETED":
+            self.queues.pop(name, None)
+            return
+        self.queues[name] = found
+        self.work.add(KIND, name)
+
+    def _groups_of(self, name: str) -> int:
+        return sum(1 for owner, _ in self.groups.values() if (owner or self.default) == name)
+
+    async def _act(self, actions: list[queue.Action]) -> None:
+        for action in actions:
+            name = action.name
+            match action:
+                case queue.SetParent():
+                    await self.cluster.patch(volcano.QUEUES, name, {"spec": {"parent": action.parent}})
+                case queue.MarkClosedByParent():
+                    note = {volcano.CLOSED_BY_PARENT: "true" if action.closed else None}
+                    answer = await self.cluster.patch(volcano.QUEUES, name, {"metadata": {"annotations": note}})
+                    self.queues[name] = convert(Queue, answer)
+                case queue.SetState():
+                    body = {"status": {"state": action.state}}
+                    answer = await self.cluster.patch(volcano.QUEUES, name, body, subresource="status")
+                    self.queues[name] = convert(Queue, answer)
+                case queue.Tell():
+                    about = {"apiVersion": volcano.SCHEDULING_API, "kind": "Queue", "name": name,
+                             "uid": self.queues[name].metadata.uid}  # fmt: skip
+                    now = self.clock.now()
+                    body = volcano.event_body(about, action.type, action.reason, action.message, CONTROLLER_NAME, now)
+                    await self.cluster.create(kinds.EVENTS, body, "default")

@@ -1,0 +1,1 @@
+"""vcctl and its short forms, and the commands that run the daemons."""

@@ -1,0 +1,152 @@
+"""Volcano's CronJob: a Job at each time of a schedule (its fields mean what those of Kubernetes' CronJob mean)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+from pumice.wire.batch import COMPLETED, JOB_API, JOB_KIND, Job
+from pumice.wire.cron import parse_schedule
+from pumice.wire.names import CRON_TIME
+from pumice.wire.volcano import seconds, stamp
+from pumice_jobs.controllers.job.effects import LookAgain, Tell
+from pumice_jobs.controllers.job.phases import FINISHED
+
+Json = dict[str, Any]
+ALLOW, FORBID, REPLACE = "Allow", "Forbid", "Replace"
+KEPT: Final = {True: ("successfulJobsHistoryLimit", 3), False: ("failedJobsHistoryLimit", 1)}
+"""How many finished Jobs are kept, of those that succeeded and of the others: field and default."""
+WINDOWS: Final = (3600, 86400, 32 * 86400, 400 * 86400, 6 * 365 * 86400)
+"""Seconds back from now in which a missed time is looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class MakeJob:
+    body: Json
+
+
+@dataclass(frozen=True, slots=True)
+class DropJob:
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetStatus:
+    """A merge patch of the status. A CronJob's names as active what was there before; whoever makes a Job beside adds it."""
+
+    status: Json
+
+
+Action = MakeJob | DropJob | SetStatus | Tell | LookAgain
+
+
+def reconcile(cron: Mapping[str, Any], jobs: Sequence[Job], now: float) -> list[Action]:
+    """``jobs`` are those that the CronJob controls."""
+    meta, spec = cron["metadata"], cron.get("spec") or {}
+    if meta.get("deletionTimestamp"):
+        return []
+    try:
+        schedule = parse_schedule(str(spec.get("schedule", "")), str(spec.get("timeZone") or ""))
+    except ValueError as error:
+        return [Tell("Warning", "UnParseableCronJobSchedule", str(error))]
+    active = [job for job in jobs if job.phase not in FINISHED and not job.metadata.deletion_timestamp]
+    actions = [*_history(spec, jobs)]
+    status = cron.get("status") or {}
+    last = seconds(status.get("lastScheduleTime")) or seconds(meta.get("creationTimestamp"))
+    due = None
+    if not spec.get("suspend"):
+        due = _latest(schedule.after, last, now)
+        following = schedule.after(now)
+        if following is not None:
+            actions.append(LookAgain(max(0.1, following - now)))
+    if due is not None:
+        begun = [*_start(cron, active, due, now)]
+        actions += begun
+        started = any(isinstance(action, MakeJob) for action in begun)
+        replaced = {action.uid for action in begun if isinstance(action, DropJob)}
+        active = [job for job in active if job.metadata.uid not in replaced]
+        if started or _is_late(spec, due, now):
+            status = {**status, "lastScheduleTime": stamp(due)}
+    return [*actions, *_status(cron, status, active, jobs)]
+
+
+def _latest(after: Callable[[float], float | None], last: float, now: float) -> float | None:
+    """The last time that has come since, looked for from now backwards: many may have been missed."""
+    for window in WINDOWS:
+        start, due = max(last, now - window), None
+        found = after(start)
+        while found is not None and found <= now:
+            due, found = found, after(found)
+        if due is not None or start == last:
+            return due
+    return None
+
+
+def _is_late(spec: Mapping[str, Any], due: float, now: float) -> bool:
+    deadline = spec.get("startingDeadlineSeconds")
+    return deadline is not None and now - due > float(deadline)
+
+
+def _start(cron: Mapping[str, Any], active: Sequence[Job], due: float, now: float) -> Iterator[Action]:
+    spec, policy = cron["spec"], cron["spec"].get("concurrencyPolicy") or ALLOW
+    if _is_late(spec, due, now):
+        yield Tell("Warning", "MissSchedule", f"Missed scheduled time to start a job: {stamp(due)}")
+        return
+    if policy == FORBID and active:
+        text = "Not starting job because prior execution is running and concurrency policy is Forbid"
+        yield Tell("Normal", "JobAlreadyActive", text)
+        return
+    if policy == REPLACE:
+        yield from (DropJob(job.metadata.name, job.metadata.uid) for job in active)
+    body = job_body(cron, due)
+    yield MakeJob(body)
+    yield Tell("Normal", "SuccessfulCreate", f"Created job {body['metadata']['name']}")
+
+
+def job_body(cron: Mapping[str, Any], due: float) -> Json:
+    """The Job of one time; its name says which, so that none is made twice."""
+    meta, template = cron["metadata"], cron["spec"].get("jobTemplate") or {}
+    said = template.get("metadata") or {}
+    owner = {"apiVersion": JOB_API, "kind": "CronJob", "name": meta["name"], "uid": meta["uid"], "controller": True,
+             "blockOwnerDeletion": True}  # fmt: skip
+    which = int(due // 60) if due % 60 == 0 else int(due)  # times of ``@every`` may lie within one minute
+    zone = cron["spec"].get("timeZone")
+    time = datetime.fromtimestamp(due, ZoneInfo(zone) if zone else UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    notes = {**(said.get("annotations") or {}), CRON_TIME: time}
+    metadata = {"name": f"{meta['name'][:52]}-{which}", "namespace": meta["namespace"], "ownerReferences": [owner],
+                "labels": dict(said.get("labels") or {}), "annotations": notes}  # fmt: skip
+    return {"apiVersion": JOB_API, "kind": JOB_KIND, "metadata": metadata, "spec": template.get("spec") or {}}
+
+
+def _history(spec: Mapping[str, Any], jobs: Sequence[Job]) -> Iterator[Action]:
+    for succeeded, (field, default) in KEPT.items():
+        ended = sorted((job for job in jobs if job.phase in FINISHED and (job.phase == COMPLETED) is succeeded
+                        and not job.metadata.deletion_timestamp), key=_ended)  # fmt: skip
+        limit = spec.get(field)
+        for job in ended[: max(0, len(ended) - (default if limit is None else int(limit)))]:
+            yield DropJob(job.metadata.name, job.metadata.uid)
+
+
+def reference(namespace: str, name: str, uid: str) -> Json:
+    """An entry of ``status.active``."""
+    return {"apiVersion": JOB_API, "kind": JOB_KIND, "namespace": namespace, "name": name, "uid": uid}
+
+
+def _ended(job: Job) -> float:
+    return seconds(job.status.state.last_transition_time)
+
+
+def _status(cron: Mapping[str, Any], wanted: Json, active: Sequence[Job], jobs: Sequence[Job]) -> Iterator[Action]:
+    there = cron.get("status") or {}
+    references = [reference(job.metadata.namespace, job.metadata.name, job.metadata.uid)
+                  for job in sorted(active, key=lambda job: job.metadata.name)]  # fmt: skip
+    succeeded = max((_ended(job) for job in jobs if job.phase == COMPLETED), default=0.0)
+    if succeeded > seconds(there.get("lastSuccessfulTime")):
+        wanted = {**wanted, "lastSuccessfulTime": stamp(succeeded)}
+    wanted = {**wanted, "active": references}
+    if {"active": [], **there} != wanted:
+        yield SetStatus(wanted)

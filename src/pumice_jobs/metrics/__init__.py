@@ -1,0 +1,1 @@
+"""The metrics pages of controller and webhook."""
