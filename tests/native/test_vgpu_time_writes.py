@@ -22,8 +22,8 @@ from kit.seeds import chosen_seed
 from kit.vgpu_kit import PROGRAMS, build
 from kit.walled import Walled, page_of
 
-from pumice import machine
 from pumice.wire.limits_page import GrantedCard
+from pumice_lab import machine
 
 LIMIT, LIBRARY, NODE = 30, "/usr/local/vgpu/libvgpu.so", "/tmp/vgpulock"
 ONE, MANY, SHORT = "kernel=1000000", "kernel=1000000,streams=8", "kernel=10000"
