@@ -20,9 +20,9 @@ from kit.launch_waits import read_launches
 from kit.region_writes import EXT_DEVICES, EXTENSION, FAIR, FAIR_BYTES, WHOLE, damage_time
 from kit.seeds import chosen_seed
 from kit.vgpu_kit import PROGRAMS, build
-from kit.walled import Walled, page_of
+from kit.walled import REGION, Walled
 
-from pumice.wire.limits_page import GrantedCard
+from pumice.wire.limits_page import GrantedCard, LimitsPage
 from pumice_lab import machine
 
 LIMIT, LIBRARY, NODE = 30, "/usr/local/vgpu/libvgpu.so", "/tmp/vgpulock"
@@ -40,7 +40,8 @@ class Conducted:
         build()
         model = machine.machine_of("A100-SXM4-40GB", virtual_time=True)
         machine.create(model, folder / "m")
-        self.walled = Walled(folder / "m", folder, page=page_of(GrantedCard(model.cards[0].uuid, 0, LIMIT)))
+        page = LimitsPage((GrantedCard(model.cards[0].uuid, 0, LIMIT),), REGION, priority=1)
+        self.walled = Walled(folder / "m", folder, page=page)
         self.node, self.launches = folder / "node", folder / "launches"
         self.node.mkdir()
         self.launches.mkdir()

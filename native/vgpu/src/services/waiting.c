@@ -12,7 +12,8 @@
 #define NEIGHBOUR_WAIT_NS 250000000ull /* how long a first measurement waits for the container's others */
 #define YIELD_LENGTHS 4
 #define BURST_FOLLOWERS 3
-#define IN_VAIN_NS 500000000ull      /* for the words of the region, once this process's own book has paid for it */
+#define IN_VAIN_NS 300000000ull      /* for the words of the region, where what this process knows itself does not bear them out */
+#define FAIR_LENGTHS 4               /* of what it launched, until its siblings have had the same */
 #define MANY_SHORT 8u                 /* launches of unknown length on their way at once, where they are short */
 #define PROBE_LOOKS 32                /* what a kernel took is known a thirty-second of it later */
 #define SHORTEST_LOOK_NS 10000ull
@@ -58,14 +59,18 @@ uint64_t rest(int index, uint64_t now, uint64_t wait)
     return slept;
 }
 
+static int64_t charged_since[REGION_DEVICES]; /* it was last let go before its siblings */
+
 struct ticket launch_charge(int index, int64_t cost)
 {
+    __atomic_fetch_add(&charged_since[index], cost, __ATOMIC_RELAXED);
     fair_used(&guest.map, index, cost);
     return usage_charge(&guest.map, index, cost);
 }
 
 void launch_correct(int index, int64_t difference)
 {
+    __atomic_fetch_add(&charged_since[index], difference, __ATOMIC_RELAXED);
     fair_used(&guest.map, index, difference);
     usage_correct(&guest.map, index, difference);
 }
@@ -78,6 +83,14 @@ static uint64_t rest_for_others(int index, uint64_t now, uint64_t wait)
     return slept;
 }
 
+/* A process is ahead of its siblings by what it launched itself. */
+static bool fair_in_vain(int index, uint64_t slept, uint64_t limit)
+{
+    int64_t charged = __atomic_load_n(&charged_since[index], __ATOMIC_RELAXED);
+    uint64_t due = charged > 0 ? FAIR_LENGTHS * (uint64_t)charged * 100 / limit : 0;
+    return guest.map.usage != NULL && slept > IN_VAIN_NS + due;
+}
+
 bool await_fair(int index, const struct launch *launch)
 {
     uint64_t slept = 0, limit, wait;
@@ -87,12 +100,14 @@ bool await_fair(int index, const struct launch *launch)
         if (limit == 0)
             break;
         usage_refill(&guest.map, index, limit, now);
-        if ((wait = fair_wait_ns(&guest.map, index, limit, now)) == 0 || !usage_is_patient(&guest.map, index, now))
+        if ((wait = fair_wait_ns(&guest.map, index, limit, now)) == 0 || !usage_is_patient(&guest.map, index, now) ||
+            fair_in_vain(index, slept, limit))
             break;
         if (launch_capturing(launch->stream, launch->per_thread))
             return false;
         slept += rest_for_others(index, now, wait);
     }
+    __atomic_store_n(&charged_since[index], 0, __ATOMIC_RELAXED);
     if (slept > 0)
         shared_add(&guest.map.ext->devices[index].throttled_ns, slept);
     return true;
