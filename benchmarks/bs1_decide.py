@@ -26,7 +26,7 @@ from benchmarks import many_queues, realistic_pods
 from benchmarks.goals import goals_of
 from benchmarks.report import conclude, median
 from benchmarks.rescan import DEVICES, EVERYTHING, Json, engine_with, pods, reference
-from pumice.engine.effects import Bind
+from pumice.effects.vocabulary import Bind
 from pumice.engine.state.ledger import Holding
 from pumice.wire.objects import Pod, convert
 from pumice.wire.volcano import PodGroup

@@ -23,7 +23,7 @@ from kit.scheduler_confs import conf, sharing
 
 from benchmarks.goals import goals_of
 from benchmarks.report import conclude
-from pumice.engine.effects import Bind, Evict, Nominate
+from pumice.effects.vocabulary import Bind, Evict, Nominate
 from pumice.engine.engine import Engine
 from pumice.engine.state.jobs import Task
 from pumice.engine.state.nominations import EVICT_AGAIN

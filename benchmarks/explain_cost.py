@@ -29,7 +29,7 @@ from benchmarks.goals import goals_of
 from benchmarks.mig_speed import full_cluster, pending
 from benchmarks.report import conclude, median
 from pumice.apps.scheduler.forked import fork
-from pumice.engine.effects import Bind
+from pumice.effects.vocabulary import Bind
 from pumice.engine.engine import Engine
 from pumice.engine.explaining.explain import as_json, explain_known
 from pumice.wire.objects import Pod

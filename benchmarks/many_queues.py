@@ -14,7 +14,7 @@ from typing import Any
 from kit.auditor import audit
 from kit.objects import node, pod, queue
 
-from pumice.engine.effects import Bind, QueueAllocated
+from pumice.effects.vocabulary import Bind, QueueAllocated
 from pumice.engine.engine import Engine
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf

@@ -30,7 +30,7 @@ from benchmarks.goals import goals_of
 from benchmarks.report import conclude, median
 from benchmarks.rescan import EVERYTHING
 from pumice.apps.scheduler.metrics_page import MetricsPage
-from pumice.engine.effects import Bind
+from pumice.effects.vocabulary import Bind
 from pumice.engine.engine import Engine
 from pumice.metrics.scheduler import SchedulerMetrics
 from pumice.wire.objects import Node, Pod, convert

@@ -31,7 +31,7 @@ from pumice.apps.monitor.daemon import MetricsPage
 from pumice.apps.monitor.driver import DriverWatch
 from pumice.apps.monitor.reader import NodeReader
 from pumice.apps.service.process import read_process
-from pumice.node.effects import Tell
+from pumice.effects.vocabulary import Event
 from pumice.node.pods import NodePod
 from pumice.ports.cards import CardProcess, CardReading, InstanceReading
 from pumice.ports.clock import SystemClock
@@ -90,7 +90,11 @@ class Own:
     def pods(self) -> list[NodePod]:
         return list(self.held.values())
 
-    async def tell(self, event: Tell) -> None:
+    @property
+    def recorder(self) -> Own:
+        return self
+
+    async def try_to_write(self, event: Event) -> None:
         """Hostile regions are told of."""
 
 

@@ -25,7 +25,7 @@ from kit.results import arguments
 
 from benchmarks.goals import goals_of
 from benchmarks.report import conclude, median
-from pumice.engine.effects import Bind
+from pumice.effects.vocabulary import Bind
 from pumice.engine.engine import Engine
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf

@@ -16,7 +16,7 @@ from kit.auditor import audit
 from kit.objects import node, pod, queue
 
 from pumice.apps.service.garbage import Garbage
-from pumice.engine.effects import Bind
+from pumice.effects.vocabulary import Bind
 from pumice.engine.engine import Engine
 from pumice.engine.placing.placer import Placer
 from pumice.engine.state.ledger import Holding

@@ -107,7 +107,7 @@ class AdmittingKubelet(FakeKubelet):
                 edits = cdi.resolve(cdi.requested([answer]), [self.cdi_folder])
             except StartFailed as error:
                 raise Refused(str(error)) from error
-        mounts = {mount.container_path: mount.host_path for mount in answer.mounts}
+        mounts = {mount.container_path: _source(Path(mount.host_path)) for mount in answer.mounts}
         mounts |= {mount.target: mount.source for mount in edits.mounts.values()}
         return Seen({**dict(answer.envs), **_env(container), **edits.env}, mounts)
 
@@ -150,6 +150,17 @@ class AdmittingKubelet(FakeKubelet):
         found = sorted(ids)
         self.dice.shuffle(found)
         return found
+
+
+def _source(path: Path) -> str:
+    """Return where a mount's source leads, as containerd looks at it: what is missing is made, but nothing behind a link that
+    leads nowhere. Raises Refused."""
+    try:
+        if not path.exists():
+            path.mkdir(parents=True)
+    except OSError as error:
+        raise Refused(f"failed to mkdir {path}: {error.strerror}") from error
+    return str(path.resolve())
 
 
 def _env(container: Json) -> dict[str, str]:

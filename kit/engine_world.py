@@ -18,9 +18,8 @@ from kit.auditor import audit
 from kit.objects import queue
 from kit.scheduler_confs import conf, sharing
 from pumice.devices.protocol import Family
-from pumice.engine.effects import (
+from pumice.effects.vocabulary import (
     Bind,
-    Effect,
     Event,
     Evict,
     GroupStatus,
@@ -29,6 +28,7 @@ from pumice.engine.effects import (
     OpenGate,
     PodCondition,
     QueueAllocated,
+    SchedulerEffect,
 )
 from pumice.engine.engine import Engine
 from pumice.engine.state.state import State
@@ -78,7 +78,7 @@ class World:
         """Where evictions go that nobody carries out, while somebody collects them (``answer``)."""
         self.grace = False
         """Whether evicted pods are terminating until the test lets them go (``delete_pod``)."""
-        self.effects: list[Effect] = []
+        self.effects: list[SchedulerEffect] = []
         self.refuse: Callable[[Bind], bool] = lambda bind: False
         self.disturbed: set[str] = set()
         """PodGroups that lost members by other hands: what is left of such a gang may stand."""
@@ -191,7 +191,7 @@ class World:
 
     # -- time ---------------------------------------------------------------------------------------------------
 
-    def cycle(self) -> list[Effect]:
+    def cycle(self) -> list[SchedulerEffect]:
         """One cycle, with its effects carried out."""
         plan = self.engine.cycle(self.now, self.dice)
         for effect in plan.effects:
@@ -208,7 +208,7 @@ class World:
                 self.cycle()
             self.now += 0.25
 
-    def perform(self, effect: Effect) -> None:
+    def perform(self, effect: SchedulerEffect) -> None:
         match effect:
             case Bind():
                 self.bindings.append(effect)

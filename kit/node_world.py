@@ -7,6 +7,8 @@ gRPC's threads are slow with costs a few of them and not the minute after which 
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -41,6 +43,8 @@ class FakeKubelet(rpc.RegistrationServicer):
         self.lists: dict[str, dict[str, bool]] = {}
         self.numa: dict[str, dict[str, tuple[int, ...]]] = {}
         self.options: dict[str, Any] = {}
+        self.answers: dict[frozenset[str], Any] = {}
+        """To calls of ``allocate``, by the ids asked for."""
         self._stubs: dict[str, Any] = {}
         self._channels: list[Any] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -110,7 +114,16 @@ class FakeKubelet(rpc.RegistrationServicer):
         request = pb.ContainerAllocateRequest(devices_ids=ids)
         with under_way():
             response = await stub.Allocate(pb.AllocateRequest(container_requests=[request]), timeout=60)
+        self.answers[frozenset(ids)] = response.container_responses[0]
         return response.container_responses[0]
+
+    def write_record(self, resource: str, *entries: tuple[str, str, str]) -> None:
+        """Write down who, by (pod UID, container, id), holds devices, with the answers that they were given for."""
+        found = [{"PodUID": uid, "ContainerName": name, "ResourceName": resource, "DeviceIDs": {"-1": [unit]},
+                  "AllocResp": base64.b64encode(answer.SerializeToString() if answer else b"").decode()}
+                 for uid, name, unit in entries for answer in (self.answers.get(frozenset((unit,))),)]  # fmt: skip
+        record = {"Data": {"PodDeviceEntries": found, "RegisteredDevices": {}}, "Checksum": 1}
+        (self.directory / "kubelet_internal_checkpoint").write_text(json.dumps(record))
 
 
 @asynccontextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import struct
 import subprocess
 import sys
@@ -20,7 +21,9 @@ from pumice_lab import machine
 
 LIBRARY = NATIVE / "build/vgpu/libvgpu.so"
 PROGRAMS = NATIVE / "build/vgpu/programs"
-CHILDREN = Path(__file__).parent / "vgpu_children"
+CHILDREN = Path(__file__).parents[1] / "tests/native/children"
+FIGURES = tuple(runpy.run_path(str(CHILDREN / "figures.py"))["WAYS"])
+"""The ways in which programs ask what a card has."""
 MIB = 1 << 20
 
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 from kit.control_plane import Api, Json, control_plane
-from kit.random_objects import PATHS, Maker
+
+from tests.contract.random_objects import PATHS, Maker
 
 RUNS = int(os.environ.get("PUMICE_TWIN_RUNS", "40"))
 MEDIA = {

@@ -9,10 +9,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from kit.card_checks import CHECKS, UNSUPPORTED
 from kit.machines import Programs
 
 from pumice_lab.machine import MachineError, create, library_dir, machine_of
+from tests.contract.card_checks import CHECKS, UNSUPPORTED
 
 ROOT = Path(__file__).parents[2]
 
@@ -65,7 +65,7 @@ def environment(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str
 
 @pytest.mark.parametrize("name", list(CHECKS))
 def test_what_holds_for_every_card(name: str, environment: dict[str, str]) -> None:
-    words = (sys.executable, "-m", "kit.card_checks", name)
+    words = (sys.executable, "-m", "tests.contract.card_checks", name)
     done = subprocess.run(words, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=60)
     if done.returncode == UNSUPPORTED and "PUMICE_MACHINE" not in environment:
         pytest.skip(done.stderr.strip())

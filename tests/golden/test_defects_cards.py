@@ -5,8 +5,8 @@ The worked examples beside this file show most of them in numbers.
 
 from __future__ import annotations
 
-from kit.defect_world import VGPU, binds, bound, conf, engine, ledger, mig_node, pending, two_cards
 from kit.device_world import A100, TinyLedger, card, limits, pod_of, vgpu_node
+from tests.golden.defect_world import VGPU, binds, bound, conf, engine, ledger, mig_node, pending, two_cards
 
 from pumice.devices.nvidia_gpushare.family import NvidiaGpushare
 from pumice.devices.protocol import Fit

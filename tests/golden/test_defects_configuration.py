@@ -6,8 +6,8 @@ The worked examples beside this file show most of them in numbers.
 from __future__ import annotations
 
 import pytest
-from kit.defect_world import VGPU, binds, conf, engine, ledger, pending, two_cards
 from kit.device_world import card, limits, pod_of, vgpu_node
+from tests.golden.defect_world import VGPU, binds, conf, engine, ledger, pending, two_cards
 
 from pumice.devices.nvidia_gpushare.family import NvidiaGpushare
 from pumice.devices.nvidia_vgpu.arguments import VgpuArguments

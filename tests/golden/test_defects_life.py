@@ -6,11 +6,11 @@ The worked examples beside this file show most of them in numbers.
 from __future__ import annotations
 
 import pytest
-from kit.defect_world import VGPU, binds, bound, conf, engine, ledger, mig_node, pending, two_cards, used
 from kit.device_world import card, limits, pod_of, vgpu_node
+from tests.golden.defect_world import VGPU, binds, bound, conf, engine, ledger, mig_node, pending, two_cards, used
 
 from pumice.devices.registry import settings_from
-from pumice.engine.effects import Bind
+from pumice.effects.vocabulary import Bind
 from pumice.engine.state.ledger import Hold
 from pumice.model.refusal import Refusal
 from pumice.wire import names

@@ -5,11 +5,11 @@ The worked examples beside this file show most of them in numbers.
 
 from __future__ import annotations
 
-from kit.defect_world import bound, engine, ledger, pending, two_cards
 from kit.device_world import limits, pod_of
+from tests.golden.defect_world import bound, engine, ledger, pending, two_cards
 
 from pumice.devices.protocol import Ask
-from pumice.engine.effects import PodCondition
+from pumice.effects.vocabulary import PodCondition
 from pumice.metrics.scheduler import SchedulerMetrics
 from pumice.model.refusal import Misfit
 from pumice.wire import names

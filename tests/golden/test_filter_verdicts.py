@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 
 import numpy as np
-from kit.cluster_generator import CLASSES, NAMESPACES, WITH_CAPACITIES, WITH_SIDECARS, Case, generate
 from kit.scheduler_confs import conf
+from tests.golden.cluster_generator import CLASSES, NAMESPACES, WITH_CAPACITIES, WITH_SIDECARS, Case, generate
 
 from pumice.engine.engine import Engine
 from pumice.wire.objects import Node, Pod, convert

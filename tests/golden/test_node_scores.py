@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.score_clusters import ScoreCase, generate
+from tests.golden.score_clusters import ScoreCase, generate
 
 from pumice.engine.engine import Engine
 from pumice.wire.objects import Node, Pod, convert

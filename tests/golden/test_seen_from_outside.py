@@ -38,7 +38,6 @@ from tests.golden.test_screens import programs
 from pumice.adapters.load import Got
 from pumice.apps.doctor.cluster.facts import ClusterFacts
 from pumice.cli import main
-from pumice.cli.cards_table import CardRow
 from pumice.cli.diagnosis import report_cluster
 from pumice.cli.explain import app as explain_app
 from pumice.cli.fits import app as fits_app
@@ -47,6 +46,7 @@ from pumice.cli.local_view import as_json as share_json
 from pumice.cli.output import Output
 from pumice.cli.replay import app as replay_app
 from pumice.cli.vgpu import app as vgpu_app
+from pumice.devices.card_rows import CardRow
 from pumice.devices.convert import Converted
 from pumice.devices.lint import Finding
 from pumice.engine.explaining.groups import GroupView

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from kit.volcano_choices import OWN, RECORDING, Difference, Json, differences, recording
+from tests.golden.volcano_choices import OWN, RECORDING, Difference, Json, differences, recording
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "device-sharing.md"
 SWITCHES = {"number": "VGPUEnable", "gpu_number": "GPUNumberEnable", "gpu_memory": "GPUSharingEnable"}

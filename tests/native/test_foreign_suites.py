@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from kit.foreign_suites import Suite, install, outcomes, root_of_tests, suites
 
 from pumice_lab.machine import MachineError, create, machine_of
 from pumice_lab.machine.native import library_path
+from tests.native.foreign_suites import Suite, install, outcomes, root_of_tests, suites
 
 SUITES = suites(Path(__file__).with_name("foreign_suites.toml"))
 

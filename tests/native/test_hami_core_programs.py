@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kit.foreign_suites import Suite, install, root_of_tests
 from kit.one_machine import MIB, OneMachine
 
 from pumice_lab.machine.native import library_dir
+from tests.native.foreign_suites import Suite, install, root_of_tests
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 

@@ -12,7 +12,7 @@ from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
-from kit.vgpu_children.figures import WAYS
+from kit.vgpu_kit import FIGURES as WAYS
 from kit.vgpu_kit import MIB, Container, build, python
 from kit.vgpu_talk import Holder
 from kit.walled import Walled, page_of

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kit.conducting import busy, conduct
 from kit.launch_waits import read_launches, worst_excess_ms
 from kit.vgpu_kit import build
 
 from pumice_lab import machine
+from tests.native.conducting import busy, conduct
 
 ONE, MANY, SHORT, LONG = "kernel=1000000", "kernel=1000000,streams=8", "kernel=10000", "kernel=20000000"
 GRAPH, SYNCHRONOUS = "kernel=100000,shape=graph", "kernel=1000000,shape=sync"

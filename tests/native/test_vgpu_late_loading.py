@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from kit.vgpu_kit import MIB, Container, build
-from kit.vgpu_modules import booked, unbooked, variable
 from kit.vgpu_talk import Holder
 
 from pumice_lab import machine
 from pumice_lab.machine.model import FaultModel
+from tests.native.vgpu_modules import booked, unbooked, variable
 
 CONTEXT = 414 * MIB
 BLOCK = 2 * MIB

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from kit.vgpu_kit import LIMIT as LIMIT_AT
 from kit.vgpu_kit import MIB, Container, build, patch_region, read_region
-from kit.vgpu_modules import booked, seen_by_machine, silent_variable, variable
 from kit.vgpu_talk import Holder
 
 from pumice_lab import machine
+from tests.native.vgpu_modules import booked, seen_by_machine, silent_variable, variable
 
 LIMIT, CONTEXT = 3000, 414
 OUT_OF_MEMORY = 2

@@ -15,7 +15,6 @@ import time
 from pathlib import Path
 
 import pytest
-from kit.region_writes import damage
 from kit.seeds import chosen_seed
 from kit.vgpu_kit import MIB, MIXES, PROGRAMS, Mix, build, on_a_switch, python, read_region
 from kit.vgpu_talk import Holder
@@ -23,6 +22,7 @@ from kit.walled import Walled, page_of
 
 from pumice.wire.limits_page import GrantedCard
 from pumice_lab import machine
+from tests.native.region_writes import damage
 
 LIMIT = 8000 * MIB
 BLOCK = 64 * MIB

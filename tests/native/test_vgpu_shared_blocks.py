@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from kit.vgpu_kit import MIB, Container, build, python, read_region
-from kit.vgpu_modules import booked, silent_variable, unbooked, variable
 from kit.vgpu_talk import Holder
 
 from pumice_lab import machine
+from tests.native.vgpu_modules import booked, silent_variable, unbooked, variable
 
 LIMIT, CONTEXT = 3000, 414
 OUT_OF_MEMORY = 2

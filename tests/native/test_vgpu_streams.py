@@ -10,10 +10,10 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from kit.conducting import busy, conduct
 from kit.vgpu_kit import Container, build
 
 from pumice_lab import machine
+from tests.native.conducting import busy, conduct
 
 US, MS = 1_000, 1_000_000
 

@@ -8,8 +8,8 @@ import random
 from typing import Any
 
 import pytest
-from kit.npu_kills import KilledDriver, KilledJournal
 from kit.seeds import chosen_seed
+from tests.property.npu_kills import KilledDriver, KilledJournal
 
 from pumice.devices.ascend_mindcluster.node.allocator import ChipAllocator
 from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pytest
-from kit.npu_kills import CARDS, TEMPLATES, Deed, Killed, KilledWorld
 from kit.seeds import chosen_seed
+from tests.property.npu_kills import CARDS, TEMPLATES, Deed, Killed, KilledWorld
 
 from pumice.devices.ascend_mindcluster.node.books import ids_text
 from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper

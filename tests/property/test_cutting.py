@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pynvml
 import pytest
-from kit.cutting import CuttingWorld
 from kit.machines import Programs, cards_of
 from kit.seeds import chosen_seed
+from tests.property.cutting import CuttingWorld
 
 from pumice.adapters.journal import FileJournal
 from pumice.adapters.nvml.slices import NvmlSlices

@@ -10,9 +10,9 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from kit.doors import Doors
 from kit.seeds import chosen_seed
 from kit.virtual_time import VirtualClock, run_virtually
+from tests.property.doors import Doors
 
 from pumice_lab.apiserver import ApiServer, Request, Response, open_storage
 

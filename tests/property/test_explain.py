@@ -18,7 +18,7 @@ from pumice.cli.casefile import Case, engine_of, trimmed
 from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
 from pumice.devices.offers import Change
 from pumice.devices.protocol import Fit
-from pumice.engine.effects import Bind
+from pumice.effects.vocabulary import Bind
 from pumice.engine.explaining.explain import explain
 from pumice.wire import names
 from pumice.wire.objects import Node, Pod

@@ -18,7 +18,7 @@ from kit.seeds import chosen_seed
 from pumice.cli.casefile import Case, engine_of, trimmed
 from pumice.devices.node_rules import REQUIRED
 from pumice.devices.offers import Change
-from pumice.engine.effects import Bind
+from pumice.effects.vocabulary import Bind
 from pumice.engine.explaining.explain import explain
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.quantity import parse_quantity

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from kit.cutting import MortalJournal
 from kit.device_world import card as foreign_card
 from kit.device_world import vgpu_node
 from kit.node_objects import units_of
 from kit.ruled_slices import RuledSlices
 from kit.scheduler_confs import conf
 from kit.seeds import chosen_seed
+from tests.property.cutting import MortalJournal
 
 from pumice.devices.nvidia_gpushare.node.allocator import ShareAllocator
 from pumice.devices.nvidia_gpushare.node.sharing import Legacy
@@ -23,7 +23,7 @@ from pumice.devices.nvidia_vgpu.node.hollow import hollow_node
 from pumice.devices.nvidia_vgpu.node.inventory import share, share_list
 from pumice.devices.nvidia_vgpu.node.mig_slices import Cutter, Given
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing
-from pumice.engine.effects import Bind
+from pumice.effects.vocabulary import Bind
 from pumice.engine.engine import Engine
 from pumice.model.amount import MIB
 from pumice.node.pods import NodePod

@@ -15,10 +15,10 @@ from random import Random, SystemRandom
 from typing import Any
 
 import pytest
-from kit.history.books_door import BooksDoor, SlotDoor
-from kit.history.daemon_door import DaemonDoor, virtually
-from kit.history.engine_door import EngineDoor
-from kit.history.runner import OPEN, Drive, History, at_once, draw, replay, shrunk
+from tests.property.history.books_door import BooksDoor, SlotDoor
+from tests.property.history.daemon_door import DaemonDoor, virtually
+from tests.property.history.engine_door import EngineDoor
+from tests.property.history.runner import OPEN, Drive, History, at_once, draw, replay, shrunk
 
 FIXED = 20_260
 """The first seed of what gates a change; by hand the first seed is drawn."""

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import pytest
-from kit.npu_kills import CARDS, TEMPLATES, Deed, Killed, KilledWorld
 from kit.seeds import chosen_seed
+from tests.property.npu_kills import CARDS, TEMPLATES, Deed, Killed, KilledWorld
 
 from pumice.devices.ascend_hami.node.keeper import Keeper
 from pumice.ports.slices import Place

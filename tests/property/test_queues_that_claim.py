@@ -12,7 +12,7 @@ from kit.objects import node, pod, queue
 from kit.queue_worlds import GPU, capacity
 from kit.scheduler_confs import conf
 
-from pumice.engine.effects import Evict
+from pumice.effects.vocabulary import Evict
 from pumice.engine.plugins.reclaiming import entitled
 from pumice.engine.state.jobs import QueueState
 

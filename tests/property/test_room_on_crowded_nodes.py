@@ -6,7 +6,7 @@ import os
 from random import Random
 
 import pytest
-from kit.crowded_worlds import Crowd, crowd, falls, fits_without, may_go
+from tests.property.crowded_worlds import Crowd, crowd, falls, fits_without, may_go
 
 from pumice.engine.cycle.room.making import Making, prices
 from pumice.engine.cycle.statement import Evict

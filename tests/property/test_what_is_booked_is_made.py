@@ -17,7 +17,7 @@ SEED = chosen_seed()
 def test_every_slice_that_the_scheduler_decides_is_made_by_the_driver(tmp_path: Path) -> None:
     print(f"seed {SEED}")
     machine = npu_machine(tmp_path / "m", "310P3", "310P3", "310P3")
-    done = machine.run([sys.executable, "-m", "kit.npu_cut_life", str(SEED), "600"], {"PYTHONPATH": str(ROOT)})
+    done = machine.run([sys.executable, "-m", "tests.property.npu_cut_life", str(SEED), "600"], {"PYTHONPATH": str(ROOT)})
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout)
     assert found["refused"] == []

@@ -8,7 +8,7 @@ import pytest
 from kit.admitting import AdmittingKubelet
 from kit.plugin_world import World, in_a_world
 from kit.seeds import chosen_seed
-from kit.whose_call import play
+from tests.property.whose_call import play
 
 
 @pytest.mark.parametrize("seed", [chosen_seed() + at for at in range(24)])

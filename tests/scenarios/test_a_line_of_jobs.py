@@ -9,7 +9,7 @@ from kit.engine_world import World
 from kit.objects import group, node, pod, priority_class, queue
 from kit.scheduler_confs import conf
 
-from pumice.engine.effects import Bind
+from pumice.effects.vocabulary import Bind
 from pumice.engine.plugins.priority import Priority
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 

@@ -19,9 +19,9 @@ import pytest
 from kit.fake_cluster import FakeCluster
 from kit.node_objects import NODE, gives, pod_object
 from kit.node_world import FakeKubelet, node_cluster
-from kit.toy_brand import ASSIGNED, CARDS, LOCK, NAME, RESOURCE, SERVED, render
-from kit.toy_brand_node import SLICE, ToyCards, toy
 from kit.virtual_time import VirtualClock, run_virtually
+from tests.scenarios.toy_brand.node import SLICE, ToyCards, toy
+from tests.scenarios.toy_brand.words import ASSIGNED, CARDS, LOCK, NAME, RESOURCE, SERVED, render
 
 from pumice.apps.node.brand import Brand, PluginSettings
 from pumice.apps.node.serving import run_plugins

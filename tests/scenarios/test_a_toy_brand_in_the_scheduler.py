@@ -9,16 +9,16 @@ import pytest
 from kit.engine_world import World
 from kit.objects import Json, node, pod
 from kit.scheduler_confs import conf
-from kit.toy_brand import ASSIGNED, CARD, LOCK, RESOURCE, parse
-from kit.toy_brand_family import ToyFamily
-from kit.toy_brand_node import SLICE, ToyAllocator, ToyCards
+from tests.scenarios.toy_brand.family import ToyFamily
+from tests.scenarios.toy_brand.node import SLICE, ToyAllocator, ToyCards
+from tests.scenarios.toy_brand.words import ASSIGNED, CARD, LOCK, RESOURCE, parse
 
 import pumice
 from pumice.devices.lint import lint_files
 from pumice.devices.registry import every_family
+from pumice.effects.vocabulary import PatchNode
 from pumice.engine.explaining.explain import explain
 from pumice.metrics.devices import DeviceSeries
-from pumice.node.effects import PatchNode
 from pumice.node.pods import NodePod
 from pumice.node.protocol import Serve
 from pumice.wire.objects import Node, Pod, convert

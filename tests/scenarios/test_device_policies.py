@@ -10,7 +10,7 @@ import yaml
 from kit.device_world import A100, card, limits, pod_of, vgpu_node
 
 from pumice.cli.casefile import Case, engine_of
-from pumice.engine.effects import Bind
+from pumice.effects.vocabulary import Bind
 from pumice.engine.engine import Engine
 from pumice.wire import names
 from pumice.wire.objects import Node

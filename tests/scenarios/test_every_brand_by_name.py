@@ -20,8 +20,8 @@ from kit.npu_node import Npus, U
 from kit.npu_world import chip
 from kit.plugin_world import World
 from kit.plugin_world import in_a_world as in_a_vgpu_world
-from kit.toy_brand_node import ToyCards
 from kit.virtual_time import VirtualClock, run_virtually
+from tests.scenarios.toy_brand.node import ToyCards
 
 from pumice.adapters.nvml.slices import NvmlSlices
 from pumice.devices.ascend_hami.node.inventory import NpuSharing

@@ -10,7 +10,7 @@ from kit.engine_world import World
 from kit.objects import group, node, pod, queue
 from kit.scheduler_confs import conf
 
-from pumice.engine.effects import OpenGate
+from pumice.effects.vocabulary import OpenGate
 from pumice.wire.names import QUEUE_GATE
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 

@@ -12,7 +12,7 @@ from kit.full_worlds import MIG, mig_node
 from kit.objects import group, node, pod, queue
 from kit.scheduler_confs import conf
 
-from pumice.engine.effects import Bind
+from pumice.effects.vocabulary import Bind
 from pumice.engine.engine import Engine
 from pumice.engine.state.state import State
 from pumice.wire.scheduler_conf import parse_scheduler_conf

@@ -113,15 +113,14 @@ def test_two_pods_without_a_lock_get_their_own_cards_and_neither_fails_for_the_o
 
 def test_the_slice_that_a_pod_that_went_was_given_is_the_next_ones_still() -> None:
     async def play(world: World) -> None:
-        record = []
+        held = []
         for at, name in enumerate(("first", "second")):
             world.pod(name, NpuDevice(U[at], WORD, 6144, 0), template="vir02", time=1 + at)
         for number, (uid, card) in enumerate((("uid-gone", "0"), ("uid-first", "0"), ("uid-second", "1"))):
             answer = await world.kubelet.allocate(RESOURCE, 1, [f"id-{number}"])
             assert dict(answer.envs)["ASCEND_VISIBLE_DEVICES"] == card
-            record.append({"PodUID": uid, "ContainerName": "c0", "ResourceName": RESOURCE, "DeviceIDs": {"-1": [f"id-{number}"]}})
-            text = json.dumps({"Data": {"PodDeviceEntries": record}, "Checksum": 1})
-            (world.kubelet.directory / "kubelet_internal_checkpoint").write_text(text)
+            held.append((uid, "c0", f"id-{number}"))
+            world.kubelet.write_record(RESOURCE, *held)
 
     in_a_world(play)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kit import walled
-from kit.vgpu_children.figures import WAYS
+from kit.vgpu_kit import FIGURES as WAYS
 from kit.vgpu_kit import python
 
 from benchmarks.native.experiments.rig import NotRun, Report, Rig

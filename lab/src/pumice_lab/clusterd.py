@@ -8,7 +8,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pumice.apps.service.tasks import run_until
+from pumice.effects.tasks import run_until
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json, Resource
 from pumice.wire.device_reports import (

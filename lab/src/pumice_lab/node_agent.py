@@ -25,7 +25,6 @@ import msgspec
 from pumice.adapters.bookings.foreign import booking_dirs
 from pumice.apps.monitor import daemon as monitor
 from pumice.apps.service.logs import log_to
-from pumice.apps.service.tasks import run_until
 from pumice.devices.ascend_hami.plugin import daemon as ascend_plugin
 from pumice.devices.ascend_mindcluster.plugin import daemon as mindcluster_plugin
 from pumice.devices.nvidia_gpushare.plugin import daemon as gpushare_plugin
@@ -34,6 +33,7 @@ from pumice.devices.nvidia_vgpu.plugin import daemon as vgpu_plugin
 from pumice.devices.nvidia_vgpu.plugin.cdi_files import CdiPlaces
 from pumice.devices.registry import settings_from
 from pumice.devices.settings import Settings
+from pumice.effects.tasks import run_until
 from pumice.model.errors import BadInput, PumiceError
 from pumice.ports.clock import Clock, SystemClock
 from pumice.ports.cluster import Cluster

@@ -9,10 +9,11 @@ from typing import Any
 
 import msgspec
 
+from pumice.effects.recorder import EventRecorder
+from pumice.effects.vocabulary import Event
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster, Resource
 from pumice.wire.kinds import ENDPOINT_SLICES, SERVICES
-from pumice_lab.kubelet.events import EventRecorder
 from pumice_lab.network.names import PodNames
 from pumice_lab.network.pod_network import RoutedNetwork
 from pumice_lab.network.services import service_names, without_effect
@@ -29,7 +30,7 @@ class ServiceProxy:
     def __init__(self, cluster: Cluster, clock: Clock, dice: random.Random, names: PodNames,
                  network: RoutedNetwork | None) -> None:
         self.cluster, self.clock, self.names, self.network = cluster, clock, names, network
-        self._events = EventRecorder(cluster, clock, dice, "service-proxy")
+        self._events = EventRecorder(cluster, clock, "service-proxy", log, counts=True)
         self._objects: dict[Resource, dict[str, dict[str, Any]]] = {SERVICES: {}, ENDPOINT_SLICES: {}}
         self._synced: set[Resource] = set()
         self._told: dict[str, str] = {}
@@ -74,5 +75,5 @@ class ServiceProxy:
         """On each object, once, what of it has no effect here."""
         for uid, (service, lacks) in found.items():
             if lacks and lacks != self._told.get(uid):
-                self._events.record({**service, "kind": "Service"}, "Warning", "WithoutEffect", lacks)
+                self._events.record(Event.on(service, "Warning", "WithoutEffect", lacks, api_version="v1", kind="Service"))
         self._told = {uid: lacks for uid, (_, lacks) in found.items()}

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from pumice.apps.service.tasks import first
+from pumice.effects.tasks import first
 from pumice.model.errors import PumiceError
 from pumice.ports.clock import Clock
 

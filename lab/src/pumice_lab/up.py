@@ -23,7 +23,7 @@ from pumice.adapters.kube import KubeClient
 from pumice.adapters.kube.config import load_kubeconfig
 from pumice.adapters.native import vgpu_library
 from pumice.apps.scheduler import daemon as scheduler
-from pumice.apps.service.tasks import run_until
+from pumice.effects.tasks import run_until
 from pumice.model.errors import Unavailable
 from pumice.ports.clock import Clock, SystemClock
 from pumice.wire.kinds import NODES

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from pumice.engine.effects import Bind, PodCondition
+from pumice.effects.vocabulary import Bind, PodCondition
 from pumice.engine.engine import Engine
 from pumice.engine.state.state import State
 from pumice.model.errors import BadInput

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 from pumice.cli import flags
-from pumice.cli.cards_table import CardRow, card_rows
 from pumice.cli.offered import names_of
 from pumice.cli.question import Kubeconfig, Master, ask
+from pumice.devices.card_rows import CardRow
+from pumice.devices.nvidia_vgpu.card_rows import card_rows
 from pumice.model.errors import BadInput
 from pumice.ports.cluster import Cluster, Json
 from pumice.wire import kinds
@@ -88,7 +89,7 @@ def shares_of(nodes: Iterable[Json], pods: Iterable[Json]) -> list[Share]:
     shares = []
     for node in nodes:
         here = [pod for pod in known if pod.spec.node_name == node["metadata"]["name"]]
-        shares.append(Share(node, card_rows([convert(Node, node)], here), here))
+        shares.append(Share(node, card_rows(convert(Node, node), here), here))
     return [share for share in shares if share.total > 0]
 
 

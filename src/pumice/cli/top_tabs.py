@@ -13,12 +13,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pumice.cli.cards_table import CardRow, bar, cards_table
+from pumice.cli.cards_table import bar, cards_table
 from pumice.cli.data_dir import default_data_dir, is_held, kubeconfig_of
 from pumice.cli.emulated import driver_of_machines
 from pumice.cli.local_view import FILLS, Fill, as_json, places, shares_table
-from pumice.cli.npu_rows import all_rows
 from pumice.cli.tables import GAP, width_of
+from pumice.devices.card_rows import CardRow
+from pumice.devices.registry import all_card_rows
 from pumice.local.place import Place
 from pumice.local.shares import Share, shares
 from pumice.model.amount import MIB
@@ -192,7 +193,7 @@ def _rows(kubeconfig: Path) -> list[CardRow]:
         return (await kube.list(NODES))["items"], (await kube.list(PODS))["items"]
 
     nodes, pods = _ask(kubeconfig, lists)
-    return all_rows([convert(Node, node) for node in nodes], [convert(Pod, pod) for pod in pods])
+    return all_card_rows([convert(Node, node) for node in nodes], [convert(Pod, pod) for pod in pods])
 
 
 def _queues(kubeconfig: Path) -> list[QueueView]:

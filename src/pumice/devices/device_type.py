@@ -3,12 +3,14 @@ command's. They are imported when they are asked for, so that a row costs nothin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pumice.devices.card_rows import CardRow
 from pumice.devices.settings import Argument, Section, Settings
 from pumice.wire.device_config import DeviceConfig
+from pumice.wire.objects import Node, Pod
 
 if TYPE_CHECKING:
     from pumice.devices.protocol import Family
@@ -52,11 +54,17 @@ def _nothing(settings: Settings, config: DeviceConfig | None) -> Iterator[str]:
     yield from ()
 
 
+def _no_rows(node: Node, pods: Sequence[Pod]) -> Iterable[CardRow]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceType:
-    """One type of devices. ``section``: its arguments. ``remarks``: sentences on what is switched on and not configured."""
+    """One type of devices. ``section``: its arguments. ``card_rows``: a node's cards with the live pods on it, as commands show
+    them. ``remarks``: sentences on what is switched on and not configured."""
 
     switches: tuple[Switch, ...]
     section: type[Section] | None = None
     command: PluginCommand | None = None
+    card_rows: Callable[[Node, Sequence[Pod]], Iterable[CardRow]] = _no_rows
     remarks: Callable[[Settings, DeviceConfig | None], Iterator[str]] = _nothing

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pumice.devices.ascend_hami.device_type import ASCEND_HAMI
 from pumice.devices.ascend_mindcluster.device_type import ASCEND_MINDCLUSTER
+from pumice.devices.card_rows import CardRow
 from pumice.devices.device_type import DeviceType
 from pumice.devices.nvidia_gpushare.device_type import NVIDIA_GPUSHARE
 from pumice.devices.nvidia_vgpu.device_type import NVIDIA_VGPU
@@ -14,6 +15,7 @@ from pumice.devices.settings import Argument, Settings, declared, read_settings
 from pumice.model.refusal import Refusal
 from pumice.wire import names
 from pumice.wire.device_config import DeviceConfig
+from pumice.wire.objects import Node, Pod
 
 if TYPE_CHECKING:
     from pumice.devices.protocol import Family
@@ -54,6 +56,17 @@ def families_from(settings: Settings, device_config: DeviceConfig | None = None)
 def every_family(device_config: DeviceConfig | None = None) -> list[Family]:
     """One of each, as it is without any settings: what they call things."""
     return [family for switch in SWITCHES for family in switch.families(device_config, Settings())]
+
+
+def all_card_rows(nodes: Sequence[Node], pods: Sequence[Pod]) -> list[CardRow]:
+    """The cards of all nodes with the live pods on them: GPUs first, then the others node by node."""
+    here: dict[str, list[Pod]] = {}
+    for pod in pods:
+        if pod.status.phase not in ("Succeeded", "Failed"):
+            here.setdefault(pod.spec.node_name, []).append(pod)
+    first, *rest = DEVICE_TYPES
+    found = [*((first, node) for node in nodes), *((other, node) for node in nodes for other in rest)]
+    return [row for kind, node in found for row in kind.card_rows(node, here.get(node.metadata.name, []))]
 
 
 def remarks_on(settings: Settings, device_config: DeviceConfig | None) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pumice.node.effects import InstallFile, MakeDirectory
+from pumice.effects.vocabulary import InstallFile, MakeDirectory
 from pumice.node.mps.supervisor import Bounds
 
 
@@ -25,8 +25,9 @@ class DeviceNode:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the kubelet hands to the container. ``directories``, then ``files``, must exist before the answer is given. ``cdi``:
-    names of CDI devices, which ``annotations``, for the runtime, may hold as well."""
+    """The answer that the kubelet hands to the container. ``directories``, then ``files``, must exist before the answer is given.
+    ``cdi``: names of CDI devices, which ``annotations``, for the runtime, may hold as well. ``own``: host folders of this
+    container alone, in which some of the mounts lie. ``kept``: variables whose word counts for nothing beside what lies there."""
 
     env: Mapping[str, str] = field(default_factory=dict)
     mounts: tuple[Mount, ...] = ()
@@ -35,5 +36,7 @@ class Answer:
     annotations: Mapping[str, str] = field(default_factory=dict)
     directories: tuple[MakeDirectory, ...] = ()
     files: tuple[InstallFile, ...] = ()
+    own: tuple[str, ...] = ()
+    kept: frozenset[str] = frozenset()
     bounds: Mapping[str, Bounds] = field(default_factory=dict)
     """By card, what its MPS server must hold clients to before the answer is given."""

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from pumice.effects.vocabulary import Event, MakeDirectory, NodeEffect, PatchPod
 from pumice.node.answer import Answer
 from pumice.node.device_list import Unit
-from pumice.node.effects import Effect, MakeDirectory, PatchPod, Tell
 from pumice.node.mps.supervisor import Bounds
 from pumice.node.pods import Container, Held, NodePod
 from pumice.ports.cards import CardFacts
@@ -31,7 +31,7 @@ class Serve:
     container: Container
     answer: Answer
     patch: PatchPod | None = None
-    notes: tuple[Effect, ...] = ()
+    notes: tuple[NodeEffect, ...] = ()
     finished: bool = True
     summary: str = ""
     """What was handed out, for the log."""
@@ -53,7 +53,7 @@ class Refuse:
     """No devices, and why; ``effects`` mark the pod. The text ends up in the pod's status."""
 
     reason: str
-    effects: tuple[Effect, ...] = ()
+    effects: tuple[NodeEffect, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +113,9 @@ class Allocator(Protocol):
     without: Mapping[str, str] = MappingProxyType({})
     """The environment of a container whose share is not made yet: it sees no device, whatever its image says."""
 
+    links: str = ""
+    """The host folder in which answers by guess have links to containers' own folders; empty: no answer names such a folder."""
+
     @abstractmethod
     def show(self, cards: Sequence[CardFacts], sick: Mapping[str, str]) -> None:
         """These are the node's cards from now on, and why some of them take no pods, by UUID."""
@@ -122,10 +125,13 @@ class Allocator(Protocol):
         """The devices of a resource, as the kubelet shall see them."""
 
     @abstractmethod
-    def allocate(self, pods: Sequence[NodePod], ids: Sequence[str], held: Held | None = None) -> Decision | None:
-        """What to do about one call; None when no pod waits for so many devices (yet).
+    def allocate(
+        self, pods: Sequence[NodePod], ids: Sequence[str], held: Held | None = None, number: str = ""
+    ) -> Decision | None:
+        """Decide about one call, by a guess at whose it is; None when no pod waits for so many devices (yet).
 
-        ``held``: the containers for which the kubelet has written devices down; None when that cannot be told.
+        ``held``: the containers for which the kubelet has written devices down; None when that cannot be told. ``number``: as
+        for ``owned``, so that the answer of another container under the same number differs by its share alone.
         """
 
     @abstractmethod
@@ -162,15 +168,15 @@ class Allocator(Protocol):
         """Why cards take no pods, by UUID, as far as Events of the node shall tell it."""
         return {}
 
-    def missing(self, node: Node) -> list[Effect]:
+    def missing(self, node: Node) -> list[NodeEffect]:
         """The writes that make the node object say what schedulers read of it. The plugin is ready once there are none."""
         return []
 
-    def leaving(self, node: Node) -> list[Effect]:
+    def leaving(self, node: Node) -> list[NodeEffect]:
         """The writes that take from the node object what was said of the cards: the plugin goes for good."""
         return []
 
-    def upkeep(self, node: Node, monotonic: float, stamp: str) -> list[Effect]:
+    def upkeep(self, node: Node, monotonic: float, stamp: str) -> list[NodeEffect]:
         """Further writes that are due on the node object now. ``stamp`` is the time as text."""
         return []
 
@@ -206,4 +212,4 @@ class Allocator(Protocol):
 
     def refuse(self, pod: NodePod, reason: str) -> Refuse:
         """Give one pod up and say why."""
-        return Refuse(f"pod {pod.key}: {reason}", (Tell.of_pod(pod.metadata, self.event, reason),))
+        return Refuse(f"pod {pod.key}: {reason}", (Event.on_pod(pod.metadata, "Warning", self.event, reason),))

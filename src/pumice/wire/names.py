@@ -81,7 +81,7 @@ NOT_ITS_DEVICES: Final = "pumice.io/devices-refused"
 
 # In the answer to Allocate, which nobody sees but the kubelet, the runtime, and the plugin again in the kubelet's record
 ANSWERED_FOR: Final = "pumice.io/answered-for"
-"""Pod UID and container, with a slash between."""
+"""Pod UID, container, and the answer's number, with slashes between."""
 
 # On the pod or its owner, for the group and the order of tasks
 TASK_SPEC: Final = "volcano.sh/task-spec"

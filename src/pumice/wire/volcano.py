@@ -206,28 +206,3 @@ def default_queue(name: str, *, reclaimable: bool) -> dict[str, Any]:
         "metadata": {"name": name},
         "spec": {"weight": 1, "reclaimable": reclaimable},
     }
-
-
-def event_body(about: dict[str, Any], type_: str, reason: str, message: str, component: str, now: float, *,
-               suffix: str = "", host: str = "") -> dict[str, Any]:  # fmt: skip
-    """An event as Kubernetes' own components write them. Without a ``suffix`` the API server finds it a name; ``host``: the node
-    that speaks."""
-    name = f"{about['name'][:200]}."
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"namespace": about.get("namespace") or "default",
-                     **({"name": name + suffix} if suffix else {"generateName": name})},
-        "involvedObject": about,
-        "type": type_,
-        "reason": reason,
-        "message": message[:1024],
-        "source": {"component": component, **({"host": host} if host else {})},
-        "reportingComponent": component,
-        "reportingInstance": host or component,
-        "firstTimestamp": stamp(now),
-        "lastTimestamp": stamp(now),
-        "eventTime": micro_stamp(now),
-        "action": reason,
-        "count": 1,
-    }  # fmt: skip

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-from pumice.wire.batch import COMPLETED, JOB_API, JOB_KIND, Job
+from pumice.effects.vocabulary import Create, Delete, Event, Patch, Requeue
+from pumice.ports.cluster import Resource
+from pumice.wire.batch import COMPLETED, CRON_JOBS, JOB_API, JOB_KIND, Job
 from pumice.wire.cron import parse_schedule
 from pumice.wire.names import CRON_TIME
-from pumice.wire.volcano import seconds, stamp
-from pumice_jobs.controllers.job.effects import LookAgain, Tell
+from pumice.wire.volcano import JOBS, seconds, stamp
 from pumice_jobs.controllers.job.phases import FINISHED
 
 Json = dict[str, Any]
@@ -23,25 +23,25 @@ WINDOWS: Final = (3600, 86400, 32 * 86400, 400 * 86400, 6 * 365 * 86400)
 """Seconds back from now in which a missed time is looked for."""
 
 
-@dataclass(frozen=True, slots=True)
-class MakeJob:
-    body: Json
+Action = Create | Delete | Patch | Event | Requeue
 
 
-@dataclass(frozen=True, slots=True)
-class DropJob:
-    name: str
-    uid: str
+def make(body: Json) -> Create:
+    return Create(JOBS, body)
 
 
-@dataclass(frozen=True, slots=True)
-class SetStatus:
-    """A merge patch of the status. A CronJob's names as active what was there before; whoever makes a Job beside adds it."""
-
-    status: Json
+def drop(job: Job) -> Delete:
+    return Delete(JOBS, job.metadata.namespace, job.metadata.name, job.metadata.uid, "Background")
 
 
-Action = MakeJob | DropJob | SetStatus | Tell | LookAgain
+def set_status(kind: Resource, obj: Mapping[str, Any], status: Json) -> Patch:
+    """A CronJob's status names as active what was there before; whoever makes a Job beside adds it."""
+    meta = obj["metadata"]
+    return Patch(kind, meta["namespace"], meta["name"], {"status": status}, meta["uid"], "status")
+
+
+def _event(cron: Mapping[str, Any], type_: str, reason: str, message: str) -> Event:
+    return Event.on(cron, type_, reason, message, api_version=JOB_API, kind="CronJob")
 
 
 def reconcile(cron: Mapping[str, Any], jobs: Sequence[Job], now: float) -> list[Action]:
@@ -52,7 +52,7 @@ def reconcile(cron: Mapping[str, Any], jobs: Sequence[Job], now: float) -> list[
     try:
         schedule = parse_schedule(str(spec.get("schedule", "")), str(spec.get("timeZone") or ""))
     except ValueError as error:
-        return [Tell("Warning", "UnParseableCronJobSchedule", str(error))]
+        return [_event(cron, "Warning", "UnParseableCronJobSchedule", str(error))]
     active = [job for job in jobs if job.phase not in FINISHED and not job.metadata.deletion_timestamp]
     actions = [*_history(spec, jobs)]
     status = cron.get("status") or {}
@@ -62,12 +62,12 @@ def reconcile(cron: Mapping[str, Any], jobs: Sequence[Job], now: float) -> list[
         due = _latest(schedule.after, last, now)
         following = schedule.after(now)
         if following is not None:
-            actions.append(LookAgain(max(0.1, following - now)))
+            actions.append(Requeue(max(0.1, following - now)))
     if due is not None:
         begun = [*_start(cron, active, due, now)]
         actions += begun
-        started = any(isinstance(action, MakeJob) for action in begun)
-        replaced = {action.uid for action in begun if isinstance(action, DropJob)}
+        started = any(isinstance(action, Create) for action in begun)
+        replaced = {action.uid for action in begun if isinstance(action, Delete)}
         active = [job for job in active if job.metadata.uid not in replaced]
         if started or _is_late(spec, due, now):
             status = {**status, "lastScheduleTime": stamp(due)}
@@ -94,17 +94,17 @@ def _is_late(spec: Mapping[str, Any], due: float, now: float) -> bool:
 def _start(cron: Mapping[str, Any], active: Sequence[Job], due: float, now: float) -> Iterator[Action]:
     spec, policy = cron["spec"], cron["spec"].get("concurrencyPolicy") or ALLOW
     if _is_late(spec, due, now):
-        yield Tell("Warning", "MissSchedule", f"Missed scheduled time to start a job: {stamp(due)}")
+        yield _event(cron, "Warning", "MissSchedule", f"Missed scheduled time to start a job: {stamp(due)}")
         return
     if policy == FORBID and active:
         text = "Not starting job because prior execution is running and concurrency policy is Forbid"
-        yield Tell("Normal", "JobAlreadyActive", text)
+        yield _event(cron, "Normal", "JobAlreadyActive", text)
         return
     if policy == REPLACE:
-        yield from (DropJob(job.metadata.name, job.metadata.uid) for job in active)
+        yield from (drop(job) for job in active)
     body = job_body(cron, due)
-    yield MakeJob(body)
-    yield Tell("Normal", "SuccessfulCreate", f"Created job {body['metadata']['name']}")
+    yield make(body)
+    yield _event(cron, "Normal", "SuccessfulCreate", f"Created job {body['metadata']['name']}")
 
 
 def job_body(cron: Mapping[str, Any], due: float) -> Json:
@@ -128,7 +128,7 @@ def _history(spec: Mapping[str, Any], jobs: Sequence[Job]) -> Iterator[Action]:
                         and not job.metadata.deletion_timestamp), key=_ended)  # fmt: skip
         limit = spec.get(field)
         for job in ended[: max(0, len(ended) - (default if limit is None else int(limit)))]:
-            yield DropJob(job.metadata.name, job.metadata.uid)
+            yield drop(job)
 
 
 def reference(namespace: str, name: str, uid: str) -> Json:
@@ -149,4 +149,4 @@ def _status(cron: Mapping[str, Any], wanted: Json, active: Sequence[Job], jobs: 
         wanted = {**wanted, "lastSuccessfulTime": stamp(succeeded)}
     wanted = {**wanted, "active": references}
     if {"active": [], **there} != wanted:
-        yield SetStatus(wanted)
+        yield set_status(CRON_JOBS, cron, wanted)

@@ -12,31 +12,14 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final
 
+from pumice.effects.vocabulary import Create, Delete, Patch
 from pumice.wire.controller_conf import LABEL, PROFILE, SOURCE, Profile
 from pumice.wire.topology import HYPER_NODE, NODE, TOPOLOGY_API
+from pumice.wire.volcano import HYPER_NODES
 
 Json = dict[str, Any]
 LONGEST_NAME: Final = 200
 _NO_NAME: Final = re.compile(r"[^-a-z0-9.]+")
-
-
-@dataclass(frozen=True, slots=True)
-class Make:
-    body: Json
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A merge patch."""
-
-    name: str
-    body: Json
-
-
-@dataclass(frozen=True, slots=True)
-class Drop:
-    name: str
-    uid: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +88,14 @@ def _body(domain: Domain, members: Sequence[tuple[str, str]]) -> Json:
     }  # fmt: skip
 
 
-def changes(wanted: Mapping[str, Json], there: Mapping[str, Json]) -> Iterator[Make | Change | Drop]:
+def changes(wanted: Mapping[str, Json], there: Mapping[str, Json]) -> Iterator[Create | Patch | Delete]:
     """``there`` are those that were discovered before. Lower tiers come first, so that nobody names what is not there."""
     for name, body in sorted(wanted.items(), key=lambda each: (each[1]["spec"]["tier"], each[0])):
         found, labels = there.get(name), body["metadata"]["labels"]
         if found is None:
-            yield Make(body)
+            yield Create(HYPER_NODES, body)
         elif found.get("spec") != body["spec"] or not labels.items() <= (found["metadata"].get("labels") or {}).items():
-            yield Change(name, {"metadata": {"uid": found["metadata"]["uid"], "labels": labels}, "spec": body["spec"]})
+            changed = {"metadata": {"labels": labels}, "spec": body["spec"]}
+            yield Patch(HYPER_NODES, "", name, changed, found["metadata"]["uid"])
     for name in sorted(there.keys() - wanted.keys()):
-        yield Drop(name, there[name]["metadata"]["uid"])
+        yield Delete(HYPER_NODES, "", name, there[name]["metadata"]["uid"])

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pumice.effects.vocabulary import Event
 from pumice.wire import names
 from pumice.wire.batch import (
     COMPLETED,
@@ -19,8 +20,8 @@ from pumice.wire.batch import (
     Job,
     TaskState,
 )
-from pumice_jobs.controllers.cronjob import Action, DropJob, MakeJob, SetStatus
-from pumice_jobs.controllers.job.effects import Tell
+from pumice.wire.volcano import JOB_FLOWS
+from pumice_jobs.controllers.cronjob import Action, drop, make, set_status
 from pumice_jobs.controllers.template_patch import patched
 
 Json = dict[str, Any]
@@ -60,18 +61,22 @@ def reconcile(flow: Mapping[str, Any], templates: Mapping[str, Json], jobs: Sequ
         return []
     flows = steps(spec)
     if problem := _problem(flows):
-        return [Tell("Warning", "InvalidJobFlow", problem)]
+        return [_event(flow, "Warning", "InvalidJobFlow", problem)]
     by_name = {job.metadata.name: job for job in jobs}
     done = (flow.get("status") or {}).get("state", {}).get("phase") == SUCCEED
     if done and spec.get("jobRetainPolicy") == "delete":
-        return [DropJob(job.metadata.name, job.metadata.uid) for job in jobs if not job.metadata.deletion_timestamp]
+        return [drop(job) for job in jobs if not job.metadata.deletion_timestamp]
     actions: list[Action | Probe] = [] if done else [*_starts(flow, flows, templates, by_name, answered)]
     status = _status(flow, flows, by_name)
     there = flow.get("status") or {}
     # Who makes a flow may change it at once, as upstream writes no status before the first Job.
     if (by_name or there or not flows) and any(there.get(key) != value for key, value in status.items()):
-        actions.append(SetStatus(status))
+        actions.append(set_status(JOB_FLOWS, flow, status))
     return actions
+
+
+def _event(flow: Mapping[str, Any], type_: str, reason: str, message: str) -> Event:
+    return Event.on(flow, type_, reason, message, api_version=FLOW_API, kind="JobFlow")
 
 
 def steps(spec: Mapping[str, Any]) -> list[Json]:
@@ -94,14 +99,14 @@ def _starts(flow: Mapping[str, Any], flows: Sequence[Json], templates: Mapping[s
             continue
         template = templates.get(name)
         if template is None:
-            yield Tell("Warning", "JobTemplateNotFound", f"JobTemplate {name} is not there; the flow waits for it")
+            yield _event(flow, "Warning", "JobTemplateNotFound", f"JobTemplate {name} is not there; the flow waits for it")
         elif name not in answered and (checks := tuple(_checks(flow, step.get("dependsOn") or {}))):
             yield Probe(name, checks)
         else:
             try:
-                yield MakeJob(job_body(flow, template, step.get("patch") or {}))
+                yield make(job_body(flow, template, step.get("patch") or {}))
             except (AttributeError, TypeError, ValueError) as error:
-                yield Tell("Warning", "InvalidJobFlow", f"the patch of {name} cannot be applied: {error}")
+                yield _event(flow, "Warning", "InvalidJobFlow", f"the patch of {name} cannot be applied: {error}")
 
 
 def _checks(flow: Mapping[str, Any], needs: Mapping[str, Any]) -> Iterator[Check]:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
 
+from pumice.effects.vocabulary import Create, Delete, Patch
 from pumice.ports.cluster import Resource
 from pumice.wire import kinds, names
 from pumice.wire.names import GROUP_MIN_MEMBER, GROUP_NAME, GROUP_NAME_VOLCANO, QUEUE_NAME
 from pumice.wire.objects import OwnerReference, Pod
 from pumice.wire.quantity import parse_quantity
 from pumice.wire.topology import annotated, written
-from pumice.wire.volcano import PENDING, RUNNING, SCHEDULING_API, group_name_for, stamp
+from pumice.wire.volcano import PENDING, POD_GROUPS, RUNNING, SCHEDULING_API, group_name_for, stamp
 
 OWNER_KINDS: Final[Mapping[tuple[str, str], Resource]] = {
     ("apps/v1", "ReplicaSet"): kinds.REPLICA_SETS,
@@ -30,39 +30,7 @@ _POD_BUDGETS = (names.JDB_MIN_AVAILABLE, names.JDB_MAX_UNAVAILABLE)
 _POD_LABELS = (names.PREEMPTABLE, names.COOLDOWN_TIME)
 
 
-@dataclass(frozen=True, slots=True)
-class CreateGroup:
-    namespace: str
-    name: str
-    body: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class AnnotatePod:
-    """Name the pod's group on it (merge patch)."""
-
-    namespace: str
-    name: str
-    uid: str
-    group: str
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteGroup:
-    namespace: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class UpdateGroup:
-    """Bring a group in line with its owner (merge patch)."""
-
-    namespace: str
-    name: str
-    body: dict[str, Any]
-
-
-Action = CreateGroup | AnnotatePod | DeleteGroup | UpdateGroup
+Action = Create | Patch | Delete
 
 
 def needs_group(pod: Pod, scheduler_names: Collection[str]) -> bool:
@@ -108,9 +76,9 @@ def reconcile_pod(
         body = group_body(pod, owner_annotations)
         if pod.spec.node_name and body["spec"]["minMember"] <= 1:
             body["status"] = standing(pod, now)
-        actions.append(CreateGroup(meta.namespace, name, body))
+        actions.append(Create(POD_GROUPS, body))
     if not named:
-        actions.append(AnnotatePod(meta.namespace, meta.name, meta.uid, name))
+        actions.append(Patch(kinds.PODS, meta.namespace, meta.name, {"metadata": {"annotations": {GROUP_NAME: name}}}, meta.uid))
     return actions
 
 
@@ -123,7 +91,7 @@ def reconcile_owner(
         return []
     meta = group["metadata"]
     if owner.get("spec", {}).get("replicas") == 0:
-        return [DeleteGroup(meta["namespace"], meta["name"])]
+        return [Delete(POD_GROUPS, meta["namespace"], meta["name"])]
     if pod is None:
         return []
     wanted = group_body(pod, owner_annotations)
@@ -134,7 +102,7 @@ def reconcile_owner(
         if (changed := {k: v for k, v in wanted["metadata"].get(part, {}).items() if (meta.get(part) or {}).get(k) != v})
     }
     body = {**({"metadata": more} if more else {}), **({"spec": spec} if spec else {})}
-    return [UpdateGroup(meta["namespace"], meta["name"], body)] if body else []
+    return [Patch(POD_GROUPS, meta["namespace"], meta["name"], body)] if body else []
 
 
 def passed_on(annotations: Mapping[str, str], *, inherit: bool) -> dict[str, str]:

@@ -3,45 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+from pumice.effects.vocabulary import Event, Patch
 from pumice.wire.names import ROOT_QUEUE
-from pumice.wire.volcano import CLOSED, CLOSED_BY_PARENT, CLOSING, OPEN, UNKNOWN, Queue
+from pumice.wire.volcano import CLOSED, CLOSED_BY_PARENT, CLOSING, OPEN, QUEUES, SCHEDULING_API, UNKNOWN, Queue
 
 OPEN_QUEUE, CLOSE_QUEUE = "OpenQueue", "CloseQueue"
 
 
-@dataclass(frozen=True, slots=True)
-class SetParent:
-    name: str
-    parent: str
+Action = Patch | Event
 
 
-@dataclass(frozen=True, slots=True)
-class SetState:
-    name: str
-    state: str
+def set_parent(name: str, parent: str) -> Patch:
+    return Patch(QUEUES, "", name, {"spec": {"parent": parent}})
 
 
-@dataclass(frozen=True, slots=True)
-class MarkClosedByParent:
+def set_state(name: str, state: str) -> Patch:
+    return Patch(QUEUES, "", name, {"status": {"state": state}}, subresource="status")
+
+
+def mark_closed_by_parent(name: str, *, closed: bool) -> Patch:
     """Remember on the queue that it was closed with its parent and opens with it, or forget that."""
-
-    name: str
-    closed: bool
+    return Patch(QUEUES, "", name, {"metadata": {"annotations": {CLOSED_BY_PARENT: "true" if closed else None}}})
 
 
-@dataclass(frozen=True, slots=True)
-class Tell:
-    """An event on a queue."""
-
-    name: str
-    type: str
-    reason: str
-    message: str
-
-
-Action = SetParent | SetState | MarkClosedByParent | Tell
+def event(queue: Queue, type_: str, reason: str, message: str) -> Event:
+    return Event("Queue", SCHEDULING_API, "", queue.metadata.name, queue.metadata.uid, type_, reason, message)
 
 
 def reconcile_queue(queue: Queue, groups: int) -> list[Action]:
@@ -49,10 +36,10 @@ def reconcile_queue(queue: Queue, groups: int) -> list[Action]:
     name = queue.metadata.name
     actions: list[Action] = []
     if not queue.spec.parent and name != ROOT_QUEUE:
-        actions.append(SetParent(name, ROOT_QUEUE))
+        actions.append(set_parent(name, ROOT_QUEUE))
     state = next_state(queue.status.state, groups)
     if state != queue.status.state:
-        actions.append(SetState(name, state))
+        actions.append(set_state(name, state))
     return actions
 
 
@@ -72,25 +59,25 @@ def command(action: str, name: str, queues: Mapping[str, Queue], groups: Callabl
         parent = queues[name].spec.parent or ROOT_QUEUE
         if name != ROOT_QUEUE and parent in queues and queues[parent].status.state in (CLOSED, CLOSING):
             text = f"Open queue failed: its parent {parent} is {queues[parent].status.state}"
-            return [Tell(name, "Warning", OPEN_QUEUE, text)]
+            return [event(queues[name], "Warning", OPEN_QUEUE, text)]
         return [act for each in _family(name, queues, _closed_with_parent) for act in _opened(queues[each])]
     if action == CLOSE_QUEUE:
         if name == ROOT_QUEUE:
-            return [Tell(name, "Warning", CLOSE_QUEUE, "Close queue failed: the root of all queues cannot be closed")]
+            return [event(queues[name], "Warning", CLOSE_QUEUE, "Close queue failed: the root of all queues cannot be closed")]
         actions: list[Action] = []
         for each in _family(name, queues, is_open):
             if each != name:
-                actions.append(MarkClosedByParent(each, closed=True))
-            actions.append(SetState(each, CLOSING if groups(each) else CLOSED))
-        return [*actions, Tell(name, "Normal", CLOSE_QUEUE, "Close queue succeed")]
+                actions.append(mark_closed_by_parent(each, closed=True))
+            actions.append(set_state(each, CLOSING if groups(each) else CLOSED))
+        return [*actions, event(queues[name], "Normal", CLOSE_QUEUE, "Close queue succeed")]
     text = f"action {action!r} is none of a queue; {OPEN_QUEUE} and {CLOSE_QUEUE} are"
-    return [Tell(name, "Warning", "UnknownCommand", text)]
+    return [event(queues[name], "Warning", "UnknownCommand", text)]
 
 
 def _opened(queue: Queue) -> list[Action]:
     name = queue.metadata.name
-    marked: list[Action] = [MarkClosedByParent(name, closed=False)] if _closed_with_parent(queue) else []
-    return [*marked, SetState(name, OPEN)]
+    marked: list[Action] = [mark_closed_by_parent(name, closed=False)] if _closed_with_parent(queue) else []
+    return [*marked, set_state(name, OPEN)]
 
 
 def _closed_with_parent(queue: Queue) -> bool:

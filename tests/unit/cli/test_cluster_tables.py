@@ -6,7 +6,9 @@ import pytest
 from kit.device_world import A100, card, limits, pod_of, vgpu_node
 from rich.console import Console
 
-from pumice.cli.cards_table import CardRow, Holder, card_rows, cards_table
+from pumice.cli.cards_table import cards_table
+from pumice.devices.card_rows import CardRow, Holder
+from pumice.devices.registry import all_card_rows
 from pumice.wire import names
 
 HOLDERS = [Holder("default/hami-pod", 3000, 50), Holder("research/trainer-0", 8000, 25)]
@@ -47,5 +49,5 @@ def test_a_pod_on_a_slice_is_shown_with_the_slice_and_not_with_what_it_asked_for
     node = vgpu_node("n1", card("GPU-0", 40960, 7, A100, mode="mig"))
     pod = pod_of("a", limits(1, 3000, 0), annotations={names.VGPU_IDS: "GPU-0[group1-0],NVIDIA,3000,0:", names.VGPU_NODE: "n1"})
     pod.spec.node_name, pod.status.phase = "n1", "Running"
-    (row,) = card_rows([node], [pod])
+    (row,) = all_card_rows([node], [pod])
     assert (row.memory, [holder.memory for holder in row.holders]) == (5120, [5120])

@@ -12,10 +12,10 @@ from kit.npu_world import chip, npu_limits, npu_node_object
 from kit.objects import node, pod
 from kit.scheduler_confs import conf, sharing
 
-from pumice.cli.cards_table import Holder
 from pumice.cli.casefile import Case, decisions_of, engine_of
-from pumice.cli.npu_rows import all_rows
 from pumice.cli.picture import collect
+from pumice.devices.card_rows import Holder
+from pumice.devices.registry import all_card_rows
 from pumice.wire.device_reports import device_info, render_own_devices
 from pumice.wire.objects import Node, Pod, convert
 
@@ -23,7 +23,7 @@ ON_DEMAND = conf("predicates", sharing("AscendMindClusterVNPU", "VGPU"))
 
 
 def shown(world):
-    return all_rows([convert(Node, obj) for obj in world.nodes.values()], [convert(Pod, obj) for obj in world.pods.values()])
+    return all_card_rows([convert(Node, obj) for obj in world.nodes.values()], [convert(Pod, obj) for obj in world.pods.values()])
 
 
 def test_chips_that_are_cut_on_demand_stand_beside_gpus():

@@ -10,6 +10,7 @@ import importlib
 import inspect
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -47,6 +48,11 @@ def kinds_named_in(function: Callable[..., Any]) -> list[Resource]:
     return [kind for kind in named if isinstance(kind, Resource)]
 
 
+def status_of(kind: Resource) -> Resource:
+    """Its status, which is written by a door of its own."""
+    return replace(kind, plural=f"{kind.plural}/status")
+
+
 MADE_BY_JOBS = (kinds.CONFIGMAPS, kinds.SERVICES, kinds.SECRETS, kinds.NETWORK_POLICIES, kinds.PERSISTENT_VOLUME_CLAIMS)
 REMOVED_BY_JOBS = MADE_BY_JOBS[:-1]
 
@@ -65,6 +71,11 @@ HELD_IN_VARIABLES = {
     ("pumice.apps.service.watches", "watch", "volcano-vgpu-monitor"): [kinds.NODES, kinds.PODS],
     ("pumice_jobs.apps.controller.bare_pods", "_owner_annotations"): list(podgroup.OWNER_KINDS.values()),
     ("pumice_jobs.apps.controller.bare_pods", "_reconcile_owner"): list(podgroup.SCALED_KINDS),
+    ("pumice.effects.performer", "create", "volcano-controllers"): [volcano.JOBS, volcano.POD_GROUPS, volcano.HYPER_NODES],
+    ("pumice.effects.performer", "patch", "volcano-controllers"): [
+        kinds.PODS, volcano.POD_GROUPS, volcano.QUEUES, volcano.HYPER_NODES,
+        *map(status_of, (volcano.QUEUES, CRON_JOBS, volcano.JOB_FLOWS))],
+    ("pumice.effects.performer", "delete", "volcano-controllers"): [volcano.JOBS, volcano.POD_GROUPS, volcano.HYPER_NODES],
     ("pumice_jobs.apps.controller.job_effects", "_ensure"): list(MADE_BY_JOBS),
     ("pumice_jobs.apps.controller.job_effects", "_is_there"): [kinds.PODS, volcano.POD_GROUPS],
     ("pumice_jobs.apps.controller.job_effects", "_check_owner"): list(MADE_BY_JOBS),
@@ -88,7 +99,7 @@ DAEMONS = [
 
 
 def modules_of(daemons: list[str]) -> list[ModuleType]:
-    """The daemons' modules, with all that they import from ``apps``."""
+    """The daemons' modules, with all that they import from ``apps`` and ``effects``."""
     found: dict[str, ModuleType] = {}
     waiting = list(daemons)
     while waiting:
@@ -97,7 +108,7 @@ def modules_of(daemons: list[str]) -> list[ModuleType]:
             found[name] = importlib.import_module(name)
             nodes = ast.walk(ast.parse(inspect.getsource(found[name])))
             imported = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
-            waiting += [module for module in imported if ".apps." in module or ".plugin." in module]
+            waiting += [module for module in imported if re.search(r"\.(apps|effects|plugin)\.", module)]
     return list(found.values())
 
 
@@ -120,7 +131,8 @@ def rights_of(module: ModuleType, function: str, call: ast.Call, account: str) -
     if call.func.attr == "bind":
         yield "", "pods/binding", "create"
         return
-    subresource = next((f"/{ast.literal_eval(k.value)}" for k in call.keywords if k.arg == "subresource"), "")
+    named = [k.value for k in call.keywords if k.arg == "subresource" and isinstance(k.value, ast.Constant)]
+    subresource = f"/{named[0].value!s}" if named else ""  # else the kinds say it (``status_of``)
     for kind in kinds_of(module, function, call.args[0], account):
         for verb in VERBS[call.func.attr]:
             yield kind.group, kind.plural + subresource, verb
@@ -164,6 +176,7 @@ def test_a_role_allows_what_the_daemons_code_calls_for_and_nothing_else(name, ac
                  ("flow.volcano.sh", "jobflows/finalizers", "update")}  # fmt: skip
     if account in ("hami-ascend", "ascend-mindcluster"):  # the kubelet alone writes a node's NPUs into its status
         used -= {("", "nodes/status", "patch")}
+    used -= {("", "events", "patch")}  # no daemon's recorder counts
     assert used - allowed == set(), "the API server would refuse these"
     assert allowed - used == set(), "nobody asks for these"
 

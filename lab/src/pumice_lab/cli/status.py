@@ -14,9 +14,9 @@ from rich.table import Table
 from pumice.cli import flags
 from pumice.cli.cards_table import cards_table
 from pumice.cli.data_dir import DATA_DIR, default_data_dir
-from pumice.cli.npu_rows import all_rows
 from pumice.cli.output import Output, document
 from pumice.cli.tables import wide_console
+from pumice.devices.registry import all_card_rows
 from pumice.ports.cluster import ApiError, Json
 from pumice.wire.kinds import NODES, PODS
 from pumice.wire.objects import Node, Pod, convert
@@ -67,7 +67,7 @@ def tell(data: DataDir, output: Output, *, look: Look = look, patience: float = 
         print(document({"running": True, **facts, "error": why}, 0) if output is Output.JSON else told)
         raise SystemExit(1) from error
     known = [convert(Pod, pod) for pod in pods]
-    rows = all_rows([convert(Node, node) for node in nodes], known)
+    rows = all_card_rows([convert(Node, node) for node in nodes], known)
     problem = scheduler_problem(facts, patience)
     if problem:
         facts["scheduler_problem"] = problem

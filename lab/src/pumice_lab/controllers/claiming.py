@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from pumice.effects.vocabulary import Patch
 from pumice.ports.cluster import Resource
-from pumice_lab.controllers.actions import Action, Json, Patch, View
+from pumice_lab.controllers.actions import Action, Json, View
 from pumice_lab.controllers.common import controller_of, is_deleting, owned_by
 from pumice_lab.requirements import matches_selector
 

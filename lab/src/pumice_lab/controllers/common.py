@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from pumice.effects.vocabulary import Patch
 from pumice.ports.cluster import Resource
 from pumice.wire.conditions import condition, is_ready
-from pumice_lab.controllers.actions import Json, Patch, View
+from pumice_lab.controllers.actions import Json, View
 
 BURST = 500
 """Pods that a controller makes or deletes in one pass, as Kubernetes' do: the rest comes in the next ones."""

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from pumice.effects.vocabulary import Create, Delete, Event, Requeue
 from pumice.wire.conditions import condition
 from pumice.wire.cron import parse_schedule
 from pumice.wire.kinds import CRON_JOBS, JOBS
-from pumice_lab.controllers.actions import Action, Create, Delete, Json, LookAgain, Tell, View
+from pumice_lab.controllers.actions import Action, Json, View
 from pumice_lab.controllers.common import is_deleting, owner_reference, seconds_of, status_patch, timestamp
 
 _API = "batch/v1"
@@ -27,14 +28,14 @@ def reconcile(cron: View, jobs: Sequence[View], now: float) -> list[Action]:
     try:
         after = parse_schedule(str(spec.get("schedule", "")), str(spec.get("timeZone") or "")).after
     except ValueError as problem:
-        return [Tell(about, "Warning", "UnParseableCronJobSchedule", str(problem))]
+        return [Event.on(about, "Warning", "UnParseableCronJobSchedule", str(problem))]
     active = [job for job in jobs if not _ended(job) and not is_deleting(job)]
     actions = _history(spec, jobs)
     last, due = status.get("lastScheduleTime"), None
     if not spec.get("suspend"):
         due = _latest(after, seconds_of(last or meta.get("creationTimestamp")), now)
         following = after(now)
-        actions += [LookAgain(max(0.1, following - now))] if following is not None else []
+        actions += [Requeue(max(0.1, following - now))] if following is not None else []
     if due is not None:
         made, over = _start(cron, jobs, active, due, now, about)
         actions += made
@@ -67,17 +68,17 @@ def _start(cron: View, jobs: Sequence[View], active: Sequence[View], due: float,
         return [], True
     deadline, policy = spec.get("startingDeadlineSeconds"), spec.get("concurrencyPolicy") or "Allow"
     if deadline is not None and now - due > float(deadline):
-        return [Tell(about, "Warning", "MissSchedule", f"Missed scheduled time to start a job: {timestamp(due)}")], True
+        return [Event.on(about, "Warning", "MissSchedule", f"Missed scheduled time to start a job: {timestamp(due)}")], True
     if policy == "Forbid" and active:
         why = "Not starting job because prior execution is running and concurrency policy is Forbid"
-        return [Tell(about, "Normal", "JobAlreadyActive", why)], False
+        return [Event.on(about, "Normal", "JobAlreadyActive", why)], False
     gone = [_drop(job) for job in active] if policy == "Replace" else []
     template: Mapping[str, Json] = spec.get("jobTemplate") or {}
     said = template.get("metadata") or {}
     metadata = {"name": name, "namespace": meta["namespace"], "ownerReferences": [owner_reference(cron, _API, "CronJob")],
                 "labels": dict(said.get("labels") or {}), "annotations": dict(said.get("annotations") or {})}  # fmt: skip
     body = {"apiVersion": _API, "kind": "Job", "metadata": metadata, "spec": template.get("spec") or {}}
-    return [*gone, Create(JOBS, body), Tell(about, "Normal", "SuccessfulCreate", f"Created job {name}")], True
+    return [*gone, Create(JOBS, body), Event.on(about, "Normal", "SuccessfulCreate", f"Created job {name}")], True
 
 
 def _history(spec: View, jobs: Sequence[View]) -> list[Action]:

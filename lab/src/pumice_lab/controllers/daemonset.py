@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pumice.effects.vocabulary import Create, Delete, Requeue
 from pumice.wire.conditions import is_ready
 from pumice.wire.kinds import DAEMON_SETS, PODS
-from pumice_lab.controllers.actions import Action, Create, Delete, Json, LookAgain, View
+from pumice_lab.controllers.actions import Action, Json, View
 from pumice_lab.controllers.common import (
     available_in,
     is_deleting,
@@ -55,7 +56,7 @@ def _one_per_node(ds: View, node: str, there: Sequence[View], current: str) -> l
     failed = [pod for pod in there if phase(pod) in ("Failed", "Succeeded") and not is_deleting(pod)]
     living = [pod for pod in there if phase(pod) not in ("Failed", "Succeeded")]
     if failed:
-        return [*(_delete(pod) for pod in failed), LookAgain(RETRY_FAILED)]
+        return [*(_delete(pod) for pod in failed), Requeue(RETRY_FAILED)]
     if living:  # a pod that still ends keeps its place
         extra = sorted((p for p in living if not is_deleting(p)), key=lambda p: p["metadata"].get("creationTimestamp", ""))
         return [_delete(pod) for pod in extra[1:]]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 
+from pumice.effects.vocabulary import Create, Delete, Event, Patch
 from pumice.wire.conditions import condition, holds
 from pumice.wire.kinds import DEPLOYMENTS, REPLICA_SETS
-from pumice_lab.controllers.actions import Action, Create, Delete, Json, Patch, Tell, View
+from pumice_lab.controllers.actions import Action, Json, View
 from pumice_lab.controllers.claiming import claimed
 from pumice_lab.controllers.common import (
     is_deleting,
@@ -98,7 +99,7 @@ def _scale(deployment: View, rs: View, size: int) -> list[Action]:
 def _told(deployment: View, name: str, before: int, after: int) -> list[Action]:
     way = "up" if after > before else "down"
     text = f"Scaled {way} replica set {name} from {before} to {after}"
-    return [Tell({"apiVersion": "apps/v1", "kind": "Deployment", **deployment}, "Normal", "ScalingReplicaSet", text)]
+    return [Event.on({"apiVersion": "apps/v1", "kind": "Deployment", **deployment}, "Normal", "ScalingReplicaSet", text)]
 
 
 def _first_size(deployment: View, old: Sequence[View]) -> int:

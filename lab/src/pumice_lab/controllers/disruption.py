@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from pumice.effects.vocabulary import Patch, Requeue
 from pumice.wire.conditions import is_ready
 from pumice.wire.kinds import DISRUPTION_BUDGETS
-from pumice_lab.controllers.actions import Action, Json, LookAgain, Patch, View
+from pumice_lab.controllers.actions import Action, Json, View
 from pumice_lab.controllers.common import controller_of, is_deleting, seconds_of, share_of, with_condition
 
 BELIEVED = 120.0
@@ -42,7 +43,7 @@ def reconcile(budget: View, pods: Sequence[View], scale: Scale, now: float) -> l
                 "metadata": {"resourceVersion": meta["resourceVersion"]}}  # fmt: skip
         actions.append(Patch(DISRUPTION_BUDGETS, meta["namespace"], meta["name"], body, meta["uid"], "status"))
     if going:
-        actions.append(LookAgain(min(map(seconds_of, going.values())) + BELIEVED - now + 0.1))
+        actions.append(Requeue(min(map(seconds_of, going.values())) + BELIEVED - now + 0.1))
     return actions
 
 

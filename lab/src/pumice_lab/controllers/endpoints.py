@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
+from pumice.effects.vocabulary import Create, Delete, Patch
 from pumice.ports.cluster import Resource
 from pumice.wire.conditions import is_ready
 from pumice.wire.kinds import ENDPOINT_SLICES, ENDPOINTS
-from pumice_lab.controllers.actions import Action, Create, Delete, Json, Patch, View
+from pumice_lab.controllers.actions import Action, Json, View
 from pumice_lab.controllers.common import is_deleting, owner_reference, phase
 
 _OF_SLICE, _OF_ENDPOINTS = 100, 1000

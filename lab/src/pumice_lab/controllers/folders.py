@@ -5,9 +5,10 @@ What a local-path provisioner does elsewhere, step by step as in Kubernetes "Sto
 
 from __future__ import annotations
 
+from pumice.effects.vocabulary import Create, Event
 from pumice.wire import kinds
 from pumice.wire.kubernetes import SELECTED_NODE
-from pumice_lab.controllers.actions import Action, Create, Json, Tell, View
+from pumice_lab.controllers.actions import Action, Json, View
 
 PROVISIONER = "pumice.volcano.sh/folder"
 _PLACE = "/tmp/pumice-volumes"
@@ -25,7 +26,7 @@ def make(claim: View, class_: View, about: Json) -> list[Action]:
     meta, spec = claim["metadata"], claim["spec"]
     node = (meta.get("annotations") or {}).get(SELECTED_NODE)
     if why := _refusal(spec, class_):
-        return [Tell(about, "Warning", "ProvisioningFailed", f'failed to provision volume with StorageClass "'
+        return [Event.on(about, "Warning", "ProvisioningFailed", f'failed to provision volume with StorageClass "'
                      f'{class_["metadata"]["name"]}": {why}')]  # fmt: skip
     if not node:
         return []
@@ -41,7 +42,7 @@ def make(claim: View, class_: View, about: Json) -> list[Action]:
                  "storageClassName": class_["metadata"]["name"], "volumeMode": "Filesystem",
                  "hostPath": {"path": f"{_PLACE}/{name}", "type": "DirectoryOrCreate"},
                  "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}}}}),
-            Tell(about, "Normal", "ProvisioningSucceeded", f"Successfully provisioned volume {name}")]  # fmt: skip
+            Event.on(about, "Normal", "ProvisioningSucceeded", f"Successfully provisioned volume {name}")]  # fmt: skip
 
 
 def _refusal(spec: View, class_: View) -> str:

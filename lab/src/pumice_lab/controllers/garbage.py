@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from pumice.effects.vocabulary import Delete, Patch
 from pumice.ports.cluster import Resource
-from pumice_lab.controllers.actions import Action, Delete, Patch
+from pumice_lab.controllers.actions import Action
 
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pumice.effects.vocabulary import Delete, Event, Requeue
 from pumice.wire.conditions import condition, holds, is_ready
 from pumice.wire.kinds import JOBS, PODS
-from pumice_lab.controllers.actions import Action, Delete, Json, LookAgain, Tell, View
+from pumice_lab.controllers.actions import Action, Json, View
 from pumice_lab.controllers.claiming import claimed
 from pumice_lab.controllers.common import (
     is_deleting,
@@ -66,7 +67,7 @@ def _go_on(job: View, seen: Seen, now: float) -> list[Action]:
         return _suspend(job, new, seen, now)
     actions = manage(job, seen, now)
     if deadline := spec.get("activeDeadlineSeconds"):
-        actions.append(LookAgain(max(0.1, start + float(deadline) - now)))
+        actions.append(Requeue(max(0.1, start + float(deadline) - now)))
     if holds(job, "Suspended"):
         new["conditions"] = with_condition(job, "Suspended", "False", "JobResumed", "Job resumed", now)
     return [*actions, *status_patch(JOBS, job, new)]
@@ -146,9 +147,9 @@ def _finish(job: View, verdict: Verdict, status: Json, seen: Seen, now: float) -
     status["conditions"] = with_condition(decided, verdict.kind, "True", verdict.reason, verdict.message, now)
     if verdict.kind == "Complete":
         status["completionTime"] = timestamp(now)
-        told = Tell(dict(job), "Normal", "Completed", "Job completed")
+        told = Event.on(job, "Normal", "Completed", "Job completed", api_version="batch/v1", kind="Job")
     else:
-        told = Tell(dict(job), "Warning", verdict.reason, verdict.message)
+        told = Event.on(job, "Warning", verdict.reason, verdict.message, api_version="batch/v1", kind="Job")
     return [*status_patch(JOBS, job, status), told]
 
 
@@ -166,4 +167,4 @@ def _expire(job: View, now: float) -> list[Action]:
     ended = max(seconds_of(condition(job, kind).get("lastTransitionTime")) for kind in ("Complete", "Failed"))
     left = ended + float(ttl) - now
     meta = job["metadata"]
-    return [LookAgain(left)] if left > 0 else [Delete(JOBS, meta["namespace"], meta["name"], meta["uid"], "Background")]
+    return [Requeue(left)] if left > 0 else [Delete(JOBS, meta["namespace"], meta["name"], meta["uid"], "Background")]

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from pumice.effects.backoff import Backoff
+from pumice.effects.vocabulary import Create, Delete, Requeue
 from pumice.wire.kinds import PODS
-from pumice_lab.controllers.actions import Action, Create, Delete, Json, LookAgain, View
+from pumice_lab.controllers.actions import Action, Json, View
 from pumice_lab.controllers.common import (
     BURST,
     by_deletion_order,
@@ -28,7 +30,7 @@ from pumice_lab.controllers.job_indexes import (
 )
 from pumice_lab.controllers.job_policies import counts, failure_rule, replaces_failed_only
 
-FIRST_BACKOFF, LAST_BACKOFF = 10.0, 600.0
+BACKOFF = Backoff(10.0, 600.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ def manage(job: View, seen: Seen, now: float) -> list[Action]:
     if per_index(spec):
         return _create_by_index(job, seen, missing, now)
     if (pause := _back_off(seen, now)) > 0:
-        return [LookAgain(pause)]
+        return [Requeue(pause)]
     return _create(job, seen, missing)
 
 
@@ -134,13 +136,13 @@ def _create_by_index(job: View, seen: Seen, count: int, now: float) -> list[Acti
     pauses = []
     for index in _free(spec, seen, count):
         replaced = last.get(index)
-        if replaced and (left := _finished_at(replaced) + _pause(all_failures(replaced) + 1) - now) > 0:
+        if replaced and (left := _finished_at(replaced) + BACKOFF.pause(all_failures(replaced)) - now) > 0:
             pauses.append(left)
             continue
         pod = with_index(_pod(job), index, job["metadata"]["name"])
         count_failures(pod, replaced, counted=replaced is not None and counts(spec, replaced))
         actions.append(Create(PODS, pod))
-    return [*actions, *([LookAgain(min(pauses))] if pauses else [])]
+    return [*actions, *([Requeue(min(pauses))] if pauses else [])]
 
 
 def _free(spec: View, seen: Seen, count: int) -> list[int]:
@@ -161,12 +163,7 @@ def _back_off(seen: Seen, now: float) -> float:
     """Seconds until the next pod may be made after failures that no success followed."""
     success = max((_finished_at(pod) for pod in seen.own if phase(pod) == "Succeeded"), default=0.0)
     failed = [end for pod in seen.failed_pods if (end := _finished_at(pod)) > success]
-    return max(0.0, max(failed) + _pause(len(failed)) - now) if failed else 0.0
-
-
-def _pause(failed: int) -> float:
-    pause: float = min(LAST_BACKOFF, FIRST_BACKOFF * 2 ** min(failed - 1, 20))
-    return pause
+    return max(0.0, max(failed) + BACKOFF.pause(len(failed) - 1) - now) if failed else 0.0
 
 
 def _finished_at(pod: View) -> float:

@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from pumice.effects.vocabulary import Create, Delete, Patch, Requeue
 from pumice.wire.kinds import CONFIGMAPS, NAMESPACES, PODS, SERVICE_ACCOUNTS
-from pumice_lab.controllers.actions import Action, Create, Delete, Finalize, Json, LookAgain, Patch, View
+from pumice_lab.controllers.actions import Action, Finalize, Json, View
 from pumice_lab.controllers.common import BURST, is_deleting, status_patch, with_condition
 from pumice_lab.controllers.garbage import Vertex
 
@@ -27,7 +28,7 @@ def reconcile(namespace: View, content: Iterable[Vertex], root_ca: str, now: flo
             return [Finalize({**namespace, "spec": {"finalizers": []}})]
         first = [v for v in [v for v in left if v.resource == PODS] or left if not v.deleting][:BURST]
         return [*(Delete(v.resource, name, v.meta.name, v.meta.uid, "Background") for v in first),
-                *status_patch(NAMESPACES, namespace, {"conditions": _conditions(namespace, left, now)}), LookAgain(RETRY)]
+                *status_patch(NAMESPACES, namespace, {"conditions": _conditions(namespace, left, now)}), Requeue(RETRY)]
     present = {(v.resource.plural, v.meta.name) for v in content if v.resource in (SERVICE_ACCOUNTS, CONFIGMAPS)}
     actions: list[Action] = []
     if ("serviceaccounts", "default") not in present:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pumice.effects.vocabulary import Delete, Event, Patch, Requeue
 from pumice.wire.conditions import condition, is_ready
 from pumice.wire.kinds import NODES, PODS
-from pumice_lab.controllers.actions import Action, Delete, Json, LookAgain, Patch, Tell, View
+from pumice_lab.controllers.actions import Action, Json, View
 from pumice_lab.controllers.common import is_deleting, phase, seconds_of, timestamp
 
 GRACE = 40.0
@@ -24,12 +25,12 @@ _KINDS = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
 def reconcile(node: View, silent: float, pods: Sequence[View], now: float) -> list[Action]:
     """``silent``: seconds since its lease was last seen to be renewed; ``pods``: those bound to it."""
     if silent < GRACE:
-        return [*_welcome_back(node), LookAgain(GRACE - silent + 0.1)]
+        return [*_welcome_back(node), Requeue(GRACE - silent + 0.1)]
     actions: list[Action] = []
     meta = node["metadata"]
     if condition(node, "Ready").get("status") != "Unknown":
         actions.append(Patch(NODES, "", meta["name"], {"status": {"conditions": _unknown(node, now)}}, meta["uid"], "status"))
-        actions.append(Tell({"apiVersion": "v1", "kind": "Node", **node}, "Normal", "NodeNotReady",
+        actions.append(Event.on({"apiVersion": "v1", "kind": "Node", **node}, "Normal", "NodeNotReady",
                             f"Node {meta['name']} status is now: NodeNotReady"))
     if not _is_tainted(node):
         actions.append(_with_taints(node, [*_others(node), {"key": UNREACHABLE, "effect": "NoSchedule"},
@@ -56,11 +57,11 @@ def evict(node: View, pods: Sequence[View], now: float) -> list[Action]:
             continue
         meta = pod["metadata"]
         if min(ends) <= now:
-            actions.append(Tell({"apiVersion": "v1", "kind": "Pod", **pod}, "Normal", "TaintManagerEviction",
+            actions.append(Event.on({"apiVersion": "v1", "kind": "Pod", **pod}, "Normal", "TaintManagerEviction",
                                 f"Marking for deletion Pod {meta['namespace']}/{meta['name']}"))
             actions.append(Delete(PODS, meta["namespace"], meta["name"], meta["uid"]))
         else:
-            actions.append(LookAgain(min(ends) - now))
+            actions.append(Requeue(min(ends) - now))
     return actions
 
 

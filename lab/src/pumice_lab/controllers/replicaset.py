@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pumice.effects.vocabulary import Create, Delete, Requeue
 from pumice.ports.cluster import Resource
 from pumice.wire.conditions import is_ready
 from pumice.wire.kinds import PODS, REPLICA_SETS
-from pumice_lab.controllers.actions import Action, Create, Delete, Json, LookAgain, View
+from pumice_lab.controllers.actions import Action, Json, View
 from pumice_lab.controllers.claiming import claimed
 from pumice_lab.controllers.common import (
     BURST,
@@ -51,7 +52,7 @@ def reconcile(rs: View, pods: Sequence[View], now: float, resource: Resource = R
     status = _status(rs, active, sum(w == 0.0 for w in waits)) | {"conditions": _conditions(rs, lacks, now)}
     actions += status_patch(resource, rs, status)
     pending = [w for w in waits if w]
-    return [*actions, LookAgain(min(pending))] if pending else actions
+    return [*actions, Requeue(min(pending))] if pending else actions
 
 
 def _conditions(rs: View, refused: str, now: float) -> list[Json] | None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from pumice.effects.vocabulary import Create, Delete, Patch
 from pumice.ports.cluster import Resource
-from pumice_lab.controllers.actions import Action, Create, Delete, Json, Patch, View
+from pumice_lab.controllers.actions import Action, Json, View
 from pumice_lab.controllers.common import is_deleting, owner_reference, template_hash
 
 HASH = "controller-revision-hash"

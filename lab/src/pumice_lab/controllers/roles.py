@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pumice.effects.vocabulary import Patch
 from pumice.wire.kinds import CLUSTER_ROLES
-from pumice_lab.controllers.actions import Action, Json, Patch, View
+from pumice_lab.controllers.actions import Action, Json, View
 from pumice_lab.requirements import matches_selector
 
 

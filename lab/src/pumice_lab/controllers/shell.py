@@ -13,6 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pumice.effects.backoff import Backoff
+from pumice.effects.performer import Performer
+from pumice.effects.recorder import EventRecorder
+from pumice.effects.vocabulary import Create, Delete, Event, Patch, Requeue
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Resource
 from pumice.wire import kinds
@@ -35,25 +39,15 @@ from pumice_lab.controllers import (
     storage,
     unserved,
 )
-from pumice_lab.controllers.actions import (
-    Action,
-    Create,
-    Delete,
-    Finalize,
-    LookAgain,
-    Patch,
-    RemoveFolder,
-    Tell,
-)
+from pumice_lab.controllers.actions import Action, Finalize, RemoveFolder
 from pumice_lab.controllers.common import controller_of
 from pumice_lab.controllers.marking import GARBAGE, ORPHANS, PUBLISHED, Marking
 from pumice_lab.controllers.selecting import Key
 from pumice_lab.controllers.watched import COLLECTED, FULL
-from pumice_lab.kubelet.events import EventRecorder
 
 log = logging.getLogger("pumice.kube-controllers")
 _WRITES = 16  # at a time
-_RETRY, _LONGEST_RETRY = 1.0, 30.0
+_AGAIN = Backoff(1.0, 30.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +65,16 @@ class Controllers:
         self.root_ca = settings.ca_certificate.read_text() if settings.ca_certificate else ""
         self.marking = Marking(cluster, clock, self._mark, self._later)
         self.caches = self.marking.caches
-        self.events = EventRecorder(cluster, clock, dice, "kube-controllers")
+        self.events = EventRecorder(cluster, clock, "kube-controllers", log, counts=True)
+        self.performer = Performer(cluster, self.events)
         self._dirty: dict[Key, None] = {}
         self._wake = asyncio.Event()
         self._timers: dict[Key, tuple[float, asyncio.Task[None]]] = {}
         self._slots = asyncio.Semaphore(_WRITES)
         self._busy: dict[Key, asyncio.Task[None]] = {}
         self._absent: dict[str, bool] = {}
-        self._refused: dict[Key, tuple[str, float]] = {}
-        """Why the last pods of a controller were not made, and the seconds until it is tried again."""
+        self._refused: dict[Key, tuple[str, int]] = {}
+        """Why the last pods of a controller were not made, and how often in a row."""
 
     async def run(self, stop: asyncio.Event, ready: asyncio.Event | None) -> None:
         for resource in (*FULL, *COLLECTED):
@@ -125,7 +120,7 @@ class Controllers:
         controller, uid = key
         try:
             actions = await self._decide(controller, uid)
-            again = [a.seconds for a in actions if isinstance(a, LookAgain)]
+            again = [a.seconds for a in actions if isinstance(a, Requeue)]
             if again:
                 self._later(key, min(again))
             pods = [action for action in actions if isinstance(action, Create) and action.resource == kinds.PODS]
@@ -136,7 +131,7 @@ class Controllers:
                 self._later(key, 0.05)
             elif error.code != 404:
                 log.warning("not done kind=%s uid=%s cause=%s", controller.plural, uid, error)
-                self._later(key, self._refused.get(key, ("", _RETRY))[1])
+                self._later(key, _AGAIN.pause(max(0, self._refused.get(key, ("", 0))[1] - 1)))
         except Exception:  # an object that nobody can act on harms only itself
             log.exception("cannot reconcile kind=%s uid=%s", controller.plural, uid)
 
@@ -199,7 +194,7 @@ class Controllers:
         return list({pod["metadata"]["uid"]: pod for pod in found}.values())
 
     def _why_refused(self, controller: Resource, uid: str) -> str:
-        return self._refused.get((controller, uid), ("", 0.0))[0]
+        return self._refused.get((controller, uid), ("", 0))[0]
 
     def _sets_for(self, deployment: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Its ReplicaSets, and those of its namespace that nobody owns."""
@@ -280,7 +275,7 @@ class Controllers:
                 await asyncio.gather(*(self._carry_out(action) for action in batch))
             except ApiError as error:
                 if error.code not in (404, 409):
-                    self._refused[key] = (error.message, min(_LONGEST_RETRY, 2 * self._refused.get(key, ("", _RETRY / 2))[1]))
+                    self._refused[key] = (error.message, self._refused.get(key, ("", 0))[1] + 1)
                     self._tell_refusal(batch[0].obj["metadata"], error)
                 raise
             size *= 2
@@ -288,40 +283,30 @@ class Controllers:
 
     def _tell_refusal(self, meta: dict[str, Any], error: ApiError) -> None:
         if (owner := controller_of({"metadata": meta})) is not None:
-            about = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "metadata": {
-                "name": owner["name"], "uid": owner["uid"], "namespace": meta["namespace"]}}
-            self.events.record(about, "Warning", "FailedCreate", f"Error creating: {error.message}")
+            self.events.record(_on_owner(owner, meta, "Warning", "FailedCreate", f"Error creating: {error.message}"))
 
     async def _carry_out(self, action: Action) -> None:
         async with self._slots:
             match action:
-                case Create(resource, obj):
-                    made = await self.cluster.create(resource, obj)
+                case Create(resource):
+                    made = await self.performer.create(action)
                     self.caches.put(resource, made)
                     self._tell_owner(resource, made["metadata"], "SuccessfulCreate", "Created pod")
-                case Patch(resource, namespace, name, body, uid, subresource):
-                    if uid:
-                        body = {**body, "metadata": {**body.get("metadata", {}), "uid": uid}}
-                    self.caches.put(resource, await self.cluster.patch(resource, name, body, namespace,
-                                                                       subresource=subresource))
+                case Patch(resource):
+                    self.caches.put(resource, await self.performer.patch(action))
                 case Delete():
                     await self._delete(action)
                 case Finalize(namespace):
                     await self.cluster.update(kinds.NAMESPACES, namespace, subresource="finalize")
                 case RemoveFolder(path):
                     await asyncio.to_thread(_remove, self.roots, path)
-                case Tell(about, kind, reason, message):
-                    self.events.record(about, kind, reason, message)  # type: ignore[arg-type]
+                case Event():
+                    self.events.record(action)
 
     async def _delete(self, action: Delete) -> None:
-        try:
-            answer = await self.cluster.delete(action.resource, action.name, action.namespace, grace=action.grace,
-                                               uid=action.uid, propagation=action.propagation)
-        except ApiError as error:
-            if error.code not in (404, 409):
-                raise
-            return
-        if (answer.get("metadata") or {}).get("deletionTimestamp"):
+        answer = await self.performer.delete(action)
+        if ((answer or {}).get("metadata") or {}).get("deletionTimestamp"):
+            assert answer is not None
             self.caches.put(action.resource, answer)
             if not action.propagation:  # a controller's decision, not the collector's
                 self._tell_owner(action.resource, answer["metadata"], "SuccessfulDelete", "Deleted pod")
@@ -329,9 +314,7 @@ class Controllers:
     def _tell_owner(self, resource: Resource, meta: dict[str, Any], reason: str, text: str) -> None:
         owner = controller_of({"metadata": meta})
         if resource == kinds.PODS and owner is not None:
-            about = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "metadata": {
-                "name": owner["name"], "uid": owner["uid"], "namespace": meta["namespace"]}}
-            self.events.record(about, "Normal", reason, f"{text}: {meta['name']}")
+            self.events.record(_on_owner(owner, meta, "Normal", reason, f"{text}: {meta['name']}"))
 
     def _mark(self, key: Key) -> None:
         self._dirty[key] = None
@@ -350,6 +333,10 @@ class Controllers:
         await self.clock.sleep(seconds)
         self._timers.pop(key, None)
         self._mark(key)
+
+
+def _on_owner(owner: Mapping[str, Any], meta: Mapping[str, Any], type_: str, reason: str, message: str) -> Event:
+    return Event(owner["kind"], owner["apiVersion"], meta["namespace"], owner["name"], owner["uid"], type_, reason, message)
 
 
 def _remove(roots: Sequence[Path], path: str) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from pumice.effects.vocabulary import Create, Delete, Patch, Requeue
 from pumice.wire.conditions import is_ready
 from pumice.wire.kinds import PERSISTENT_VOLUME_CLAIMS, PODS, STATEFUL_SETS
-from pumice_lab.controllers.actions import Action, Create, Delete, Json, LookAgain, Patch, View
+from pumice_lab.controllers.actions import Action, Json, View
 from pumice_lab.controllers.common import (
     BURST,
     available_in,
@@ -129,7 +130,7 @@ def _steps(asked: _Set, mine: Mapping[int, View], known: Revisions, claims: Mapp
         else:
             left = None if is_deleting(pod) else available_in(pod, asked.patience, now)
             if left:
-                yield LookAgain(left)
+                yield Requeue(left)
             wait = asked.ordered and left != 0.0
         if wait:
             return

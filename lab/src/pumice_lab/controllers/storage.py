@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
+from pumice.effects.vocabulary import Delete as DeleteObject
+from pumice.effects.vocabulary import Event, Patch
 from pumice.ports.cluster import Resource
 from pumice.wire import kinds
 from pumice.wire.quantity import parse_quantity
 from pumice_lab.controllers import folders
-from pumice_lab.controllers.actions import Action, Json, Patch, RemoveFolder, Tell, View
-from pumice_lab.controllers.actions import Delete as DeleteObject
+from pumice_lab.controllers.actions import Action, Json, RemoveFolder, View
 from pumice_lab.controllers.common import is_deleting, status_patch, timestamp
 from pumice_lab.controllers.garbage import Meta
 from pumice_lab.requirements import matches_selector
@@ -48,7 +49,7 @@ def reconcile_claim(claim: View, volumes: Iterable[View], classes: Iterable[View
     ours = class_ is not None and class_.get("provisioner") == folders.PROVISIONER
     if class_ is not None and ours and (made := folders.make(claim, class_, _about(claim))):
         return [*pending, *made]
-    return [*pending, Tell(_about(claim), *_why_unbound(str(spec.get("storageClassName") or ""), class_, waits=waits))]
+    return [*pending, Event.on(_about(claim), *_why_unbound(str(spec.get("storageClassName") or ""), class_, waits=waits))]
 
 
 def reconcile_volume(volume: View, claim: View | None, now: float) -> list[Action]:
@@ -67,7 +68,7 @@ def reconcile_volume(volume: View, claim: View | None, now: float) -> list[Actio
         return []
     policy, released = volume["spec"].get("persistentVolumeReclaimPolicy"), _to_phase(volume, "Released", now)
     if policy == "Recycle" and released:
-        return [*released, Tell(_about(volume), "Warning", "RecycleFailed", "volumes are not recycled in this cluster")]
+        return [*released, Event.on(_about(volume), "Warning", "RecycleFailed", "volumes are not recycled in this cluster")]
     return _delete(volume, now) if policy == "Delete" else released
 
 
@@ -133,12 +134,12 @@ def _named(claim: View, volume: View | None, now: float) -> list[Action]:
         name = volume["metadata"]["name"]
         mismatch = ("VolumeMismatch", f'Cannot bind to requested volume "{name}": {misfit}')
         taken = ("FailedBinding", f'volume "{name}" already bound to a different claim.')
-        return [*pending, Tell(_about(claim), "Warning", *(mismatch if free else taken))]
+        return [*pending, Event.on(_about(claim), "Warning", *(mismatch if free else taken))]
     if (claim.get("status") or {}).get("phase") == "Lost":
         return []
     why = ("ClaimLost", "Bound claim has lost its PersistentVolume. Data on the volume is lost!") if volume is None else \
           ("ClaimMisbound", "Two claims are bound to the same volume, this one is bound incorrectly")  # fmt: skip
-    return [*status_patch(CLAIMS, claim, {"phase": "Lost"}), Tell(_about(claim), "Warning", *why)]
+    return [*status_patch(CLAIMS, claim, {"phase": "Lost"}), Event.on(_about(claim), "Warning", *why)]
 
 
 def _bind(claim: View, volume: View, now: float) -> list[Action]:
@@ -175,7 +176,7 @@ def _delete(volume: View, now: float) -> list[Action]:
         return [RemoveFolder(path), DeleteObject(VOLUMES, "", meta["name"], meta["uid"]), *_to_phase(volume, "Released", now)]
     why = (f"host_path deleter only supports /tmp/.+ but received provided {path}" if source else
            f'error getting deleter volume plugin for volume "{meta["name"]}": no volume plugin matched')  # fmt: skip
-    return [*_to_phase(volume, "Failed", now, why), Tell(_about(volume), "Warning", "VolumeFailedDelete", why)]
+    return [*_to_phase(volume, "Failed", now, why), Event.on(_about(volume), "Warning", "VolumeFailedDelete", why)]
 
 
 def _to_phase(volume: View, phase: str, now: float, message: str | None = None) -> list[Action]:

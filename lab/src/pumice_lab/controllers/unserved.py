@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from pumice.effects.vocabulary import Event
 from pumice.ports.cluster import Resource
 from pumice.wire import kinds
-from pumice_lab.controllers.actions import Action, Tell, View
+from pumice_lab.controllers.actions import Action, View
 
 KINDS = {
     Resource("autoscaling", "v2", "horizontalpodautoscalers"): ("HorizontalPodAutoscaler", "nothing is scaled by it"),
@@ -16,4 +17,4 @@ KINDS = {
 def reconcile(resource: Resource, obj: View) -> list[Action]:
     kind, consequence = KINDS[resource]
     about = {"apiVersion": f"{resource.group}/{resource.version}", "kind": kind, "metadata": obj["metadata"]}
-    return [Tell(about, "Warning", "WithoutEffect", f"{kind}s have no effect in this cluster: {consequence}")]
+    return [Event.on(about, "Warning", "WithoutEffect", f"{kind}s have no effect in this cluster: {consequence}")]

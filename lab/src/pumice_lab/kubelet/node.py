@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pumice import __version__
+from pumice.effects.backoff import Backoff
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
 from pumice.wire.kinds import LEASES, NAMESPACES, NODES
@@ -20,6 +21,7 @@ from pumice_lab.kubelet.status import timestamp
 
 log = logging.getLogger("pumice.kubelet")
 LEASE_NAMESPACE = "kube-node-lease"
+REGISTER_AGAIN = Backoff(0.1, 5.0)
 OWN = ("cpu", "memory", "pods", "ephemeral-storage", "hugepages-1Gi", "hugepages-2Mi")
 # The release whose behaviour the twin follows; the suffix says who it is.
 KUBELET_VERSION = f"v1.36.1-pumice.{__version__}"
@@ -129,7 +131,7 @@ class NodeKeeper:
     async def register(self) -> None:
         """Create the node, or take over the one that is there; then write its status. Retries for ever."""
         wanted = node_object(self.settings)
-        pause = 0.1
+        tries = 0
         while True:
             try:
                 try:
@@ -143,8 +145,8 @@ class NodeKeeper:
                 return
             except ApiError as error:
                 log.warning("node not registered node=%s cause=%s", self.settings.node, error)
-                await self.clock.sleep(pause)
-                pause = min(5.0, pause * 2)
+                await self.clock.sleep(REGISTER_AGAIN.pause(tries))
+                tries += 1
 
     async def update_status(self) -> None:
         """Read, compute, patch. Raises ApiError."""

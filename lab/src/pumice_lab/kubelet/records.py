@@ -6,7 +6,9 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-FIRST_BACKOFF, LAST_BACKOFF = 10.0, 300.0
+from pumice.effects.backoff import Backoff
+
+BACKOFF = Backoff(10.0, 300.0)
 GOOD_RUN = 600.0  # a run of this length clears the back-off
 
 Kind = Literal["init", "sidecar", "app", "ephemeral"]
@@ -42,7 +44,8 @@ class Record:
     ready: bool = False
     ended: Ended | None = None
     last: Ended | None = None
-    backoff: float = 0.0
+    failures: int = 0
+    """Runs in a row that were no good ones."""
     backoff_until: float = 0.0
 
     @property
@@ -70,16 +73,16 @@ class Record:
         self.last = self.ended or self.last
         self.state, self.ended, self.started, self.ready = "terminated", ended, False, False
         if ended.started_at and ended.finished_at - ended.started_at > GOOD_RUN:
-            self.backoff = 0.0
-        self.backoff_until = ended.finished_at + self.backoff
-        self.backoff = min(LAST_BACKOFF, self.backoff * 2 or FIRST_BACKOFF)
+            self.failures = 0
+        self.backoff_until = ended.finished_at + (BACKOFF.pause(self.failures - 1) if self.failures else 0.0)
+        self.failures += 1
 
     def on_not_created(self, reason: str, message: str, now: float) -> None:
         """The run did not even begin; it is tried again, with back-off."""
         self.state, self.reason, self.message = "waiting", reason, message
         self.last, self.ended = self.ended or self.last, None
-        self.backoff = min(LAST_BACKOFF, self.backoff * 2 or FIRST_BACKOFF)
-        self.backoff_until = now + self.backoff / 2
+        self.backoff_until = now + BACKOFF.pause(self.failures) / 2
+        self.failures += 1
 
     def wait_for_restart(self, pod: str) -> bool:
         """Show the back-off. True when that is news."""

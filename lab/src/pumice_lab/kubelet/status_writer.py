@@ -7,12 +7,13 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from pumice.effects.backoff import Backoff
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
 from pumice.wire.kinds import PODS
 
 log = logging.getLogger("pumice.kubelet")
-RETRY_FIRST, RETRY_LAST = 0.1, 10.0
+AGAIN = Backoff(0.1, 10.0)
 
 
 class StatusWriter:
@@ -47,7 +48,7 @@ class StatusWriter:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _write(self, uid: str) -> None:
-        pause = RETRY_FIRST
+        tries = 0
         try:
             while uid in self._wanted:
                 namespace, name, status = self._wanted[uid]
@@ -60,10 +61,10 @@ class StatusWriter:
                         self._wanted.pop(uid, None)
                         return
                     log.warning("pod status not written pod=%s/%s cause=%s", namespace, name, error)
-                    await self.clock.sleep(pause)
-                    pause = min(RETRY_LAST, pause * 2)
+                    await self.clock.sleep(AGAIN.pause(tries))
+                    tries += 1
                     continue
-                pause = RETRY_FIRST
+                tries = 0
                 self._written[uid] = status
                 if self._wanted.get(uid, ("", "", {}))[2] is status:
                     del self._wanted[uid]

@@ -12,13 +12,15 @@ from typing import Any
 
 import msgspec
 
+from pumice.effects.backoff import Backoff
+from pumice.effects.recorder import EventRecorder
+from pumice.effects.vocabulary import Event
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
 from pumice.wire.kinds import NODES, PODS
 from pumice_lab.kubelet.devices import checkpoint
 from pumice_lab.kubelet.devices.manager import AllocationRefused, DeviceManager
 from pumice_lab.kubelet.devices.names import device_limits
-from pumice_lab.kubelet.events import EventRecorder
 from pumice_lab.kubelet.fit import DoesNotFit, check_fit
 from pumice_lab.kubelet.node import NodeKeeper
 from pumice_lab.kubelet.settings import KubeletSettings
@@ -32,6 +34,7 @@ from pumice_lab.runtime.spec import Runtime
 log = logging.getLogger("pumice.kubelet")
 _OVER = ("Succeeded", "Failed")
 _WORKER_RETRY = 5.0
+_DELETE_AGAIN = Backoff(0.1, 10.0)
 _REFUSED_TEXT = "Allocate failed due to {cause}, which is unexpected"
 
 
@@ -42,7 +45,7 @@ class KubeletTwin:
                  runtime: Runtime, network: PodNetwork | None = None, names: PodNames | None = None) -> None:
         self.settings, self.cluster, self.clock, self.dice, self.runtime = settings, cluster, clock, dice, runtime
         self.devices = DeviceManager(dice, changed=self._devices_changed)
-        self.events = EventRecorder(cluster, clock, dice, "kubelet", settings.node)
+        self.events = EventRecorder(cluster, clock, "kubelet", log, host=settings.node, counts=True)
         self.writer = StatusWriter(cluster, clock)
         self.port = 0
         self._began = clock.monotonic()
@@ -201,7 +204,7 @@ class KubeletTwin:
         log.warning("pod rejected pod=%s/%s reason=%s", pod["metadata"].get("namespace"), pod["metadata"]["name"], reason)
         status = rejected_status(pod, reason, text, now)
         pod["status"] = {**(pod.get("status") or {}), "phase": "Failed"}
-        self.events.record(pod, "Warning", reason, text)
+        self.events.record(Event.on(pod, "Warning", reason, text, api_version="v1", kind="Pod"))
         self.writer.write(pod, status)
 
     def _run(self, pod: dict[str, Any], facts: PodFacts) -> PodWorker:
@@ -232,7 +235,7 @@ class KubeletTwin:
         pod = self._pods.get(uid)
         if pod is None:
             return
-        meta, pause = pod["metadata"], 0.1
+        meta, tries = pod["metadata"], 0
         while uid in self._pods:
             try:
                 await self.cluster.delete(PODS, meta["name"], meta.get("namespace", ""), grace=0, uid=uid)
@@ -241,8 +244,8 @@ class KubeletTwin:
                 if error.code in (404, 409):
                     return
                 log.warning("pod not deleted pod=%s cause=%s", meta["name"], error)
-                await self.clock.sleep(pause)
-                pause = min(10.0, pause * 2)
+                await self.clock.sleep(_DELETE_AGAIN.pause(tries))
+                tries += 1
 
     def _clean(self, uid: str) -> None:
         self._network.addresses.take_back(uid)

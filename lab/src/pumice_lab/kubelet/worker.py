@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pumice.effects.recorder import EventRecorder
+from pumice.effects.vocabulary import Event
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster
 from pumice_lab.kubelet.assembly import Assembly
@@ -19,7 +21,6 @@ from pumice_lab.kubelet.command import hostname
 from pumice_lab.kubelet.devices.manager import DeviceManager
 from pumice_lab.kubelet.devices.plugin import PluginError
 from pumice_lab.kubelet.environment import ConfigMissing
-from pumice_lab.kubelet.events import EventRecorder
 from pumice_lab.kubelet.health import PodHealth
 from pumice_lab.kubelet.probes import make_probe
 from pumice_lab.kubelet.records import Ended, Record, guests_of, next_step, records_of, start_guests
@@ -360,11 +361,12 @@ class PodWorker:
         seconds = self.pod["spec"].get("activeDeadlineSeconds")
         return None if seconds is None else self.facts.start_time + float(seconds)
 
-    def _event(self, kind: Any, reason: str, text: str, container: str = "") -> None:
+    def _event(self, kind: str, reason: str, text: str, container: str = "") -> None:
         record = self._by_name.get(container)
         lists = {"app": "containers", "ephemeral": "ephemeralContainers"}
-        self.tools.events.record(self.pod, kind, reason, text, container=container,
-                                 container_list=lists.get(record.kind, "initContainers") if record else "containers")
+        where = lists.get(record.kind, "initContainers") if record else "containers"
+        path = f"spec.{where}{{{container}}}" if container else ""
+        self.tools.events.record(Event.on(self.pod, kind, reason, text, api_version="v1", kind="Pod", field_path=path))
 
     async def _wait(self, until: float | None) -> None:
         """Until something happens or the moment ``until`` (Unix seconds)."""

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from lab.tests.unit.controllers.conftest import Cluster, template
 
+from pumice.effects.vocabulary import Create, Patch
 from pumice.ports.cluster import Json, Resource
 from pumice.wire.kinds import JOBS, PODS
-from pumice_lab.controllers.actions import Create, Patch, View
+from pumice_lab.controllers.actions import View
 from pumice_lab.controllers.job import reconcile
 from pumice_lab.controllers.job_indexes import Indexes
 from pumice_lab.controllers.job_policies import failure_rule, success_rule

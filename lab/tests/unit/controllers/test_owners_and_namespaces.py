@@ -13,10 +13,10 @@ from kit.direct_cluster import memory_cluster
 from kit.virtual_time import VirtualClock, run_virtually
 from lab.tests.unit.controllers.conftest import Cluster, template
 
+from pumice.effects.vocabulary import Delete, Patch
 from pumice.ports.cluster import Json, Resource
 from pumice.wire.kinds import CONFIGMAPS, CRDS, DEPLOYMENTS, NAMESPACES, PODS, REPLICA_SETS, SERVICE_ACCOUNTS
 from pumice_lab.controllers import namespaces, shell
-from pumice_lab.controllers.actions import Delete, Patch
 from pumice_lab.controllers.garbage import Meta, Vertex
 
 With = Callable[[Callable[[Cluster], Coroutine[Any, Any, None]]], None]

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from lab.tests.unit.controllers.conftest import Cluster, template
 
+from pumice.effects.vocabulary import Create
 from pumice.ports.cluster import Json
 from pumice.wire.kinds import EVENTS, PERSISTENT_VOLUME_CLAIMS, PODS, STATEFUL_SETS
 from pumice_lab.controllers import statefulset
-from pumice_lab.controllers.actions import Create
 from pumice_lab.controllers.revisions import REVISIONS
 
 With = Callable[[Callable[[Cluster], Coroutine[Any, Any, None]]], None]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from lab.tests.unit.controllers.conftest import Cluster, template
 
+from pumice.effects.vocabulary import Event, Patch
 from pumice.ports.cluster import Json, Resource
 from pumice.wire.kinds import (
     CRON_JOBS,
@@ -21,7 +22,6 @@ from pumice.wire.kinds import (
     REPLICA_SETS,
     REPLICATION_CONTROLLERS,
 )
-from pumice_lab.controllers.actions import Patch, Tell
 from pumice_lab.controllers.common import share_of, template_hash
 from pumice_lab.controllers.daemonset import fits
 from pumice_lab.controllers.job import reconcile as reconcile_job
@@ -265,7 +265,7 @@ def test_a_job_that_was_listed_is_told_of_as_a_job() -> None:
     listed = {"metadata": {"name": "j", "namespace": "default", "uid": "u"}, "spec": {
         "completions": 0, "parallelism": 0, "template": template()}}  # fmt: skip
     actions = reconcile_job(listed, [], 0.0)
-    assert [action.about["kind"] for action in actions if isinstance(action, Tell)] == ["Job"]
+    assert [action.kind for action in actions if isinstance(action, Event)] == ["Job"]
     conditions = [c for action in actions if isinstance(action, Patch) for c in action.body["status"]["conditions"]]
     assert conditions
     assert all("lastUpdateTime" not in condition for condition in conditions)

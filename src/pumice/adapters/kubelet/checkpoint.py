@@ -10,6 +10,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -48,14 +49,15 @@ def devices_held(directory: Path, resource: str) -> dict[tuple[str, str], frozen
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Devices of one container by the kubelet's record, and of the answer that it was given for that the names of
-    the CDI devices and the annotations."""
+    """Devices of one container by the kubelet's record, and the answer (a ContainerAllocateResponse) that it was given for
+    that, with the names of its CDI devices and its annotations."""
 
     pod: str
     container: str
     ids: frozenset[str]
     cdi: tuple[str, ...] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
+    answer: Any = None
 
 
 def recorded(directory: Path, resource: str) -> tuple[Recorded, ...] | None:
@@ -74,7 +76,7 @@ def _recorded(entry: _Entry) -> Recorded:
     except (DecodeError, ValueError):
         answer = pb.ContainerAllocateResponse()
     names = tuple(device.name for device in answer.cdi_devices)
-    return Recorded(entry.pod_uid, entry.container_name, _ids(entry), names, dict(answer.annotations))
+    return Recorded(entry.pod_uid, entry.container_name, _ids(entry), names, dict(answer.annotations), answer)
 
 
 def card_holders(directory: Path) -> frozenset[str]:

@@ -11,10 +11,10 @@ from pumice.adapters.region.writer import write_host_pid
 from pumice.apps.monitor.driver import DriverWatch, Look
 from pumice.apps.monitor.reader import NodeReader, Seat, Snapshot
 from pumice.apps.service.own_node import OwnNode
+from pumice.effects.vocabulary import Event
 from pumice.model.amount import MIB
 from pumice.model.errors import Unavailable
 from pumice.node.accounts import SENTENCES, Books, Granted, Key, Sign, Tenant, Unaccounted, signs
-from pumice.node.effects import Tell
 from pumice.node.pods import NodePod
 from pumice.ports.clock import Clock
 from pumice.ports.processes import Owners
@@ -67,32 +67,32 @@ class AccountRounds:
                     write_host_pid(path, slot, pid, host)
         self._unlike = lacking
 
-    def _sentences(self, snapshot: Snapshot, pods: Mapping[str, NodePod]) -> dict[tuple[str, ...], Callable[[], Tell]]:
+    def _sentences(self, snapshot: Snapshot, pods: Mapping[str, NodePod]) -> dict[tuple[str, ...], Callable[[], Event]]:
         """All there is to complain of now, by what tells it apart."""
-        now: dict[tuple[str, ...], Callable[[], Tell]] = {}
+        now: dict[tuple[str, ...], Callable[[], Event]] = {}
         for key, sign in suspects(snapshot):
-            now[SUSPECT, *key, sign] = lambda key=key, sign=sign: Tell.of_pod(  # type: ignore[misc]
-                pods[key[0]].metadata, SUSPECT, f"container {key[1]}: {SENTENCES[sign]}")
+            now[SUSPECT, *key, sign] = lambda key=key, sign=sign: Event.on_pod(  # type: ignore[misc]
+                pods[key[0]].metadata, "Warning", SUSPECT, f"container {key[1]}: {SENTENCES[sign]}")
         for one in self.found:
             now[UNACCOUNTED, *(one.owner or ("", "")), one.card] = lambda one=one: self._of(one, pods)  # type: ignore[misc]
         return {what: make for what, make in now.items() if not what[1] or what[1] in pods}
 
-    def _of(self, one: Unaccounted, pods: Mapping[str, NodePod]) -> Tell:
+    def _of(self, one: Unaccounted, pods: Mapping[str, NodePod]) -> Event:
         held = f"{one.memory // MIB} MiB of card {one.card}"
         if one.owner is None:
             name = self._own.name
             text = f"a program outside of this node's pods holds {held}: whoever was given that card may find less than promised"
-            return Tell("Node", "", name, name, UNACCOUNTED, text)
+            return Event.on_node(name, "Warning", UNACCOUNTED, text)
         who = f"container {one.owner[1]}" if one.owner[1] else "a container"
         text = f"{who} holds {held} more than its region says" if one.region else f"{who} holds {held} without a region"
-        return Tell.of_pod(pods[one.owner[0]].metadata, UNACCOUNTED, f"{text}: its limit does not hold for them")
+        return Event.on_pod(pods[one.owner[0]].metadata, "Warning", UNACCOUNTED, f"{text}: its limit does not hold for them")
 
-    async def _tell(self, now: Mapping[tuple[str, ...], Callable[[], Tell]]) -> None:
+    async def _tell(self, now: Mapping[tuple[str, ...], Callable[[], Event]]) -> None:
         due = [what for what in now if what in self._before and what not in self._told]
         for what in due[:EVENTS]:
             event = now[what]()
             log.warning("%s %s/%s: %s", event.reason, event.namespace, event.name, event.message)
-            await self._own.tell(event)
+            await self._own.recorder.try_to_write(event)
         self._told = (self._told & now.keys()) | set(due[:EVENTS])
         self._before = set(now)
 

@@ -22,7 +22,7 @@ from pumice.apps.monitor.views import view
 from pumice.apps.service.device_config import follow_device_config, load_device_config
 from pumice.apps.service.http import served
 from pumice.apps.service.own_node import OwnNode
-from pumice.apps.service.tasks import run_until
+from pumice.effects.tasks import run_until
 from pumice.metrics.monitor import monitor_page
 from pumice.metrics.text import CONTENT_TYPE
 from pumice.ports.cards import WatchedCards

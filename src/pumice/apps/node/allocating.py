@@ -1,5 +1,5 @@
-"""Answers calls that name nobody by guessing whose they are, for runtimes without CDI (ADR 120): the kubelet's record tells
-afterwards, and before a container starts it is asked."""
+"""Answers calls that name nobody by guessing whose they are, for runtimes without CDI (ADR 120). The kubelet's record tells
+afterwards, and the answer is exchanged then (``naming.py``)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 from pumice.adapters.kubelet.checkpoint import Recorded
 from pumice.adapters.kubelet.endpoint import PluginError
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
+from pumice.apps.node.answer_links import AnswerLinks, Meant, message
 from pumice.apps.node.performing import Performer, Prepare
 from pumice.apps.node.written_node import persist
-from pumice.apps.service.tasks import first
+from pumice.effects.tasks import first
 from pumice.model.errors import PumiceError
-from pumice.node.answer import Answer
 from pumice.node.pods import Held
 from pumice.node.protocol import Allocator, Conflict, Refuse, Repeat, Serve
 from pumice.wire import names
@@ -35,24 +35,26 @@ class AllocateHandler:
     """Answers for the resource that the allocator hands out. One call at a time, as the kubelet makes them. ``record``: the
     kubelet's, of this resource."""
 
-    def __init__(self, performer: Performer, record: Callable[[], Sequence[Recorded] | None] = lambda: None) -> None:
-        self._performer, self._read = performer, record
+    def __init__(self, performer: Performer, record: Callable[[], Sequence[Recorded] | None], links: AnswerLinks) -> None:
+        self._performer, self._read, self._links = performer, record, links
         self._allocator, self._own, self._lock = performer.allocator, performer.own, performer.lock
         self._one_at_a_time = asyncio.Lock()
-        self._answered: dict[frozenset[str], Serve] = {}
+        self._answered: dict[str, Serve] = {}
+        """By numbers of answers that the record has not shown yet."""
 
     async def prefer(self, available: Sequence[str], must: Sequence[str], size: int) -> list[str]:
         return self._allocator.prefer(self._own.pods, available, must, size, await self._record())
 
-    async def allocate(self, ids: Sequence[str]) -> Any:
+    async def allocate(self, ids: Sequence[str], number: str) -> Any:
+        """Return the answer for whom the call seems to be, under a number that is used once."""
         gone: set[str] = set()
         async with self._one_at_a_time:
             while True:
                 self._lock.busy()
-                match await self._decide(ids):
+                match await self._decide(ids, number):
                     case Serve() as decision:
-                        if (answer := await self._serve(decision, gone)) is not None:
-                            self._answered[frozenset(ids)] = decision
+                        if (answer := await self._serve(decision, gone, number)) is not None:
+                            self._answered[number] = decision
                             return answer
                         gone.add(decision.pod.uid)
                         if not await self._performer.listed():  # who is served now would be taken for him
@@ -73,17 +75,17 @@ class AllocateHandler:
         """Whether a call is being answered."""
         return self._one_at_a_time.locked()
 
-    async def _decide(self, ids: Sequence[str]) -> Serve | Repeat | Refuse | None:
+    async def _decide(self, ids: Sequence[str], number: str) -> Serve | Repeat | Refuse | None:
         """By the watch, then by a list past the watch, then whenever something changes, for a while. A watch that has broken
         takes its time to come back: until then it is listed now and again. That somebody is asked for again is believed only
         of who was listed since: with a watch that is away he may be gone, and his ids another pod's."""
         held = await self._record()
-        decision, listed = await self._ask(ids, held), False
+        decision, listed = await self._ask(ids, held, number), False
         look = LOOK
         if decision is None or isinstance(decision, Repeat):
             listed = await self._performer.listed()
             look = LOOK if listed else AGAIN
-            decision = await self._ask(ids, held)
+            decision = await self._ask(ids, held, number)
         deadline = self._own.clock.monotonic() + PATIENCE
         while decision is None or isinstance(decision, Conflict) or (isinstance(decision, Repeat) and not listed):
             now = self._own.clock.monotonic()
@@ -95,59 +97,35 @@ class AllocateHandler:
             if waited == 1 and not isinstance(decision, Conflict):
                 listed = await self._performer.listed()
                 look = LOOK if listed else AGAIN
-            decision = await self._ask(ids, held)
+            decision = await self._ask(ids, held, number)
         if isinstance(decision, Conflict):
             return self._allocator.refuse(decision.pod, decision.reason)
         return None if isinstance(decision, Repeat) and not listed else decision
 
-    async def pre_start(self, ids: Sequence[str]) -> None:
-        """Whoever holds these devices by the kubelet's record was answered what was meant for it: the call named nobody, and may
-        have been taken for another pod's. Such a container does not start, and its pod is ended: the other one's share is the
-        other one's."""
-        record = await asyncio.to_thread(self._read)
+    def heed(self, record: Sequence[Recorded] | None) -> None:
+        """Take notice of whom the kubelet asked for, which it writes down before it asks again: where a call was for another pod
+        than the one that was answered for, that one waits still."""
         there = {pod.uid: pod for pod in self._own.pods}
-        holders = [one for one in record or () if one.ids == frozenset(ids)]
-        if not holders:
-            raise PluginError("the kubelet's record of devices does not say yet whose these are")
-        for one in holders:
-            if not (meant := self._meant(one)) or meant == (one.pod, one.container):
+        self._answered = {number: served for number, served in self._answered.items() if served.pod.uid in there}
+        for one in record or ():
+            meant = Meant.by(one)
+            served = self._answered.pop(meant.number, None) if meant is not None else None
+            if served is None or one.pod == served.pod.uid:
                 continue
-            other = there[meant[0]].key if meant[0] in there else f"UID {meant[0]}"
-            reason = f"the call for container {one.container} was taken for pod {other}'s (container {meant[1]}), whose share it "
-            reason += "would start with: the kubelet does not say for whom it asks"
-            pod = there.get(one.pod)
-            if pod is None or pod.finished:
-                raise PluginError(reason)
-            raise await self._performer.end(pod, self._allocator.refuse(pod, reason))
-
-    def _meant(self, one: Recorded) -> tuple[str, str] | None:
-        """The container that an answer was for; None where nothing tells: it is older than this process's kind of answers."""
-        uid, _, container = one.annotations.get(names.ANSWERED_FOR, "").partition("/")
-        if uid:
-            return uid, container
-        served = self._answered.get(one.ids)
-        return (served.pod.uid, served.container.name) if served is not None else None
+            self._allocator.unserved(served)
+            owner = there.get(one.pod)
+            if owner is not None and owner.arrival >= there[served.pod.uid].arrival:  # the kubelet passed it over
+                self._own.passed_over(served.pod.uid)
 
     async def _record(self) -> Held | None:
-        """The kubelet's, which writes down whom it asked for before it asks again: where a call was for another pod than the one
-        that was answered for, that one waits still."""
         record = await asyncio.to_thread(self._read)
-        there = {pod.uid for pod in self._own.pods}
-        self._answered = {ids: served for ids, served in self._answered.items() if served.pod.uid in there}
-        written: dict[frozenset[str], set[str]] = {}
-        for one in record or ():
-            written.setdefault(one.ids, set()).add(one.pod)
-        for ids in [ids for ids, served in self._answered.items() if served.pod.uid not in written.get(ids, {served.pod.uid})]:
-            served = self._answered.pop(ids)
-            self._allocator.unserved(served)
-            if written[ids] & there:  # the kubelet passed it over for one that came later
-                self._own.passed_over(served.pod.uid)
+        self.heed(record)
         return None if record is None else {(one.pod, one.container): one.ids for one in record}
 
-    async def _ask(self, ids: Sequence[str], held: Held | None) -> Serve | Repeat | Refuse | Conflict | None:
-        return await self._performer.decided(lambda: self._allocator.allocate(self._own.pods, ids, held))
+    async def _ask(self, ids: Sequence[str], held: Held | None, number: str) -> Serve | Repeat | Refuse | Conflict | None:
+        return await self._performer.decided(lambda: self._allocator.allocate(self._own.pods, ids, held, number))
 
-    async def _serve(self, decision: Serve, gone: Container[str]) -> Any:
+    async def _serve(self, decision: Serve, gone: Container[str], number: str) -> Any:
         """The answer; None where the pod is gone, and so not the one that is asked for. ``gone``: uids of those of which that was
         said before: one that is listed all the same is refused."""
         pod, patch = decision.pod, decision.patch
@@ -163,12 +141,15 @@ class AllocateHandler:
                 raise PumiceError(f"the API server does not say whether it is still there: {refused}")
             elif pod.uid not in {there.uid for there in self._own.pods}:
                 return None
+            await asyncio.to_thread(self._links.open, number, f"{pod.uid}_{decision.container.name}", decision.answer.own)
         except (PumiceError, OSError) as error:
             raise await self._performer.refuse(self._allocator.refuse(pod, str(error))) from error
-        owner = {names.ANSWERED_FOR: f"{pod.uid}/{decision.container.name}"}
-        decision = replace(decision, answer=replace(decision.answer, annotations={**decision.answer.annotations, **owner}))
+        meant = Meant(pod.uid, decision.container.name, number)
+        notes = {**decision.answer.annotations, names.ANSWERED_FOR: meant.text}
+        decision = replace(decision, answer=replace(self._links.mounted(decision.answer, number), annotations=notes))
         await self._performer.settle(decision)
         return message(decision.answer)
+
 
 class GivingHandler:
     """Answers for a resource whose devices say themselves what the container gets."""
@@ -205,20 +186,3 @@ class CountedHandler:
 
     async def allocate(self, ids: Sequence[str]) -> Any:
         return pb.ContainerAllocateResponse()
-
-
-def message(answer: Answer) -> Any:
-    """The answer as the protocol's message."""
-    return pb.ContainerAllocateResponse(
-        envs=dict(answer.env),
-        mounts=[
-            pb.Mount(container_path=m.container_path, host_path=m.host_path, read_only=m.read_only)
-            for m in answer.mounts
-        ],
-        devices=[
-            pb.DeviceSpec(container_path=n.container_path, host_path=n.host_path, permissions=n.permissions)
-            for n in answer.nodes
-        ],
-        annotations=dict(answer.annotations),
-        cdi_devices=[pb.CDIDevice(name=name) for name in answer.cdi],
-    )

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from pumice.adapters.bookings.foreign import ForeignPrograms
-from pumice.apps.service.tasks import Signal, first
 from pumice.apps.service.worker import PATIENCE, Worker, once
+from pumice.effects.tasks import Signal, first
 from pumice.node.health import Health, XidRule
 from pumice.ports.cards import CardFacts, Cards, CardsUnavailable
 from pumice.ports.clock import Clock

@@ -8,8 +8,8 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
+from pumice.effects.vocabulary import MakeDirectory
 from pumice.model.errors import BadInput
-from pumice.node.effects import MakeDirectory
 
 
 def make_directory(effect: MakeDirectory) -> None:

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from pumice.effects.vocabulary import InstallFile
 from pumice.model.errors import BadInput
-from pumice.node.effects import InstallFile
 
 
 def digests(directory: Path, names: Iterable[str]) -> dict[str, str]:

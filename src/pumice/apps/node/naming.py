@@ -4,6 +4,9 @@ Allocate names no pod. Right after it the kubelet writes its record, in which th
 a container: then the share is made, booked and written on the pod, and the node's lock is given back, without waiting for an
 image. PreStartContainer comes before the runtime makes the container and sees to it that all this was done. A name whose device
 is missing makes the runtime refuse the container, and the kubelet tries again.
+
+Where the runtime has no CDI the answer was guessed, and has a number all the same. When the record shows that it was given to
+another container, that one's share is made in its place, if what is not in files of the host is the same; else its pod is ended.
 """
 
 from __future__ import annotations
@@ -20,10 +23,11 @@ from pumice.adapters.kubelet.checkpoint import Recorded
 from pumice.adapters.kubelet.endpoint import PluginError
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
 from pumice.apps.node.allocating import PATIENCE, AllocateHandler
+from pumice.apps.node.answer_links import AnswerLinks, Meant, unlike
 from pumice.apps.node.brand import PluginSettings
 from pumice.apps.node.performing import Performer
 from pumice.apps.node.share_files import ShareFiles, elsewhere_than_root
-from pumice.apps.service.tasks import Signal, first
+from pumice.effects.tasks import Signal, first
 from pumice.model.errors import PumiceError
 from pumice.node.pods import Container, Held, NodePod
 from pumice.node.protocol import Conflict, Refuse, Serve
@@ -57,12 +61,12 @@ class Claim:
 
 
 class NamingHandler:
-    """``record``: the kubelet's, of this resource. Where shares have no names (``named``), or had none when a container was
-    answered that is there still, ``guessing`` answers and checks."""
+    """``record``: the kubelet's, of this resource. Where shares have no names (``named``) ``guessing`` answers, and ``links``
+    lead to what the answers mount."""
 
     def __init__(self, performer: Performer, record: Callable[[], Sequence[Recorded] | None], files: ShareFiles,
-                 guessing: AllocateHandler, *, named: bool) -> None:  # fmt: skip
-        self._performer, self._read, self._files = performer, record, files
+                 links: AnswerLinks, guessing: AllocateHandler, *, named: bool) -> None:  # fmt: skip
+        self._performer, self._read, self._files, self._links = performer, record, files, links
         self._guessing, self._named = guessing, named
         self._allocator, self._own = performer.allocator, performer.own
         self._asked: dict[str, float] = {}
@@ -81,18 +85,27 @@ class NamingHandler:
         return await self._guessing.prefer(available, must, size)
 
     async def allocate(self, ids: Sequence[str]) -> Any:
-        if not self._named:
-            return await self._guessing.allocate(ids)
         async with self._one_at_a_time:
             self._performer.lock.busy()
             record = await asyncio.to_thread(self._read) or ()
-            if (refused := await self._hopeless(ids, record)) is not None:
+            if self._named and (refused := await self._hopeless(ids, record)) is not None:
                 raise refused
             number = self._new_number(record)
             self._asked[number] = self._own.clock.monotonic()
+            if self._named:
+                device = pb.CDIDevice(name=cdi.share(number))
+                answer = pb.ContainerAllocateResponse(envs=dict(self._allocator.without), cdi_devices=[device])
+            else:
+                answer = await self._guessed(ids, number)
             self._answered.fire()
-            device = pb.CDIDevice(name=cdi.share(number))
-            return pb.ContainerAllocateResponse(envs=dict(self._allocator.without), cdi_devices=[device])
+            return answer
+
+    async def _guessed(self, ids: Sequence[str], number: str) -> Any:
+        try:
+            return await self._guessing.allocate(ids, number)
+        except PluginError:
+            del self._asked[number]
+            raise
 
     async def pre_start(self, ids: Sequence[str]) -> None:
         record = await asyncio.to_thread(self._read)
@@ -100,17 +113,19 @@ class NamingHandler:
         holders = [one for one in record or () if one.ids == frozenset(ids) and self._there(one)]
         if not holders:
             raise PluginError("the kubelet's record of devices does not say yet whose these are")
-        if any(not cdi.share_number(one.cdi) for one in holders):
-            await self._guessing.pre_start(ids)
         for one in holders:
-            if (number := cdi.share_number(one.cdi)) and (error := await self._made_in_time(number, one)):
+            if number := _number(one):
+                error = await self._made_in_time(number, one)
+            else:
+                error = await self._checked(one)
+            if error:
                 raise PluginError(error)
 
     @property
     def serving(self) -> bool:
         """Return whether a pod waits for its share."""
         waiting = any(not (claim.done or claim.ended) for claim in self._claims.values())
-        return self._guessing.serving or bool(self._asked) or waiting
+        return self._guessing.serving or (self._named and bool(self._asked)) or waiting
 
     # -- what goes on beside -----------------------------------------------------------------------------------------------
 
@@ -146,23 +161,25 @@ class NamingHandler:
         if record is None or now < self._swept + SWEEP_EVERY:
             return
         self._swept = now
-        known = {cdi.share_number(one.cdi) for one in record}
+        known = {_number(one) for one in record}
         self._claims = {number: claim for number, claim in self._claims.items() if number in known}
         self._files.keep({*known, *self._asked})
+        self._links.keep({*known, *self._asked})
 
     def _look(self, record: Sequence[Recorded] | None) -> None:
         """Take up what the record says of numbers."""
         now = self._own.clock.monotonic()
         for one in record or ():
-            if number := cdi.share_number(one.cdi):
+            if number := _number(one):
                 self._asked.pop(number, None)
                 self._claims.setdefault(number, Claim(one, now))
         if record is not None:
             self._held = _held(record)
+        self._guessing.heed(record)
 
     def _new_number(self, record: Sequence[Recorded]) -> str:
         """Of the time and by chance: new, whatever a runtime remembers and whatever the clock was set to."""
-        taken = {*(cdi.share_number(one.cdi) for one in record), *self._files.numbers(), *self._asked}
+        taken = {*map(_number, record), *self._files.numbers(), *self._links.numbers(), *self._asked}
         while True:
             time, chance = int(self._own.clock.now() * 1e9), self._own.dice.getrandbits(64)
             if (number := f"{self._files.first}{time:016x}{chance:016x}") not in taken:
@@ -218,28 +235,35 @@ class NamingHandler:
     async def _made_in_time(self, number: str, one: Recorded) -> str:
         """Why the share is not there; empty where it is."""
         claim = self._claims.setdefault(number, Claim(one, self._own.clock.monotonic()))
+        if (claim.one.pod, claim.one.container) != (one.pod, one.container):
+            return f"its answer was given to container {claim.one.container} of pod UID {claim.one.pod} as well"
         with suppress(TimeoutError):
             async with asyncio.timeout(IN_TIME):
-                await self._settle(number, claim)
+                await self._settle(number, claim, starting=True)
                 return claim.error
         return "its share is still being made"
 
-    async def _settle(self, number: str, claim: Claim) -> None:
-        """Make the share unless it is there."""
+    async def _settle(self, number: str, claim: Claim, *, starting: bool = False) -> None:
+        """Make the share unless it is there. ``starting``: the kubelet has asked for all that the pod needs."""
         async with claim.alone:
-            if claim.ended or (claim.done and self._files.has(number)):
+            if claim.ended or (claim.done and self._has(number, claim.one)):
                 return
             async with self._performing:
                 try:
-                    claim.error = await self._make(number, claim)
+                    claim.error = await self._make(number, claim, starting)
                 except (PumiceError, OSError) as error:
                     claim.error = str(error)
             claim.done = not claim.error
             if claim.error:
                 log.info("pod UID %s container %s waits for its share: %s", claim.one.pod, claim.one.container, claim.error)
 
-    async def _make(self, number: str, claim: Claim) -> str:
-        one = claim.one
+    async def _make(self, number: str, claim: Claim, starting: bool) -> str:
+        one, meant = claim.one, Meant.by(claim.one)
+        there = self._has(number, one)
+        if meant is not None and meant.is_for(one):  # a right guess: all was done before it was answered
+            if not there:
+                await asyncio.to_thread(self._links.confirm, number)
+            return ""
         if (pod := self._pod(one)) is None:
             listed = await self._performer.listed()
             if (pod := self._pod(one)) is None:
@@ -248,7 +272,6 @@ class NamingHandler:
         if pod.finished:
             claim.ended = True
             return "its pod has ended"
-        there = self._files.has(number)
         held = {**self._held, (one.pod, one.container): one.ids}
         decision = await self._performer.decided(
             lambda: self._allocator.owned(self._own.pods, pod, one.container, held, number))
@@ -257,6 +280,8 @@ class NamingHandler:
                 if self._own.clock.monotonic() < claim.since + max(PATIENCE, decision.patience):
                     return decision.reason
                 decision = self._allocator.refuse(pod, decision.reason)
+            case Serve() if meant is not None:
+                return await self._exchange(claim, meant, decision, there, starting)
             case Serve():
                 return await self._serve(number, decision, there)
         if there or not isinstance(decision, Refuse):
@@ -273,6 +298,64 @@ class NamingHandler:
         if decision.patch is not None or not there:
             await self._performer.settle(decision)
         return ""
+
+
+    # -- where it was guessed ----------------------------------------------------------------------------------------------
+
+    def _has(self, number: str, one: Recorded) -> bool:
+        """Return whether the share that the runtime will find under this number is there."""
+        meant = Meant.by(one)
+        return self._files.has(number) if meant is None else self._links.owner(number) == _owner(one)
+
+    async def _exchange(self, claim: Claim, meant: Meant, decision: Serve, there: bool, starting: bool) -> str:
+        """Put this container's share in the place of the one that was guessed. A pod for which that cannot be is ended once the
+        kubelet asks nothing more for it: its further calls would be taken for others'."""
+        one, pod = claim.one, decision.pod
+        if not there:
+            due = self._links.mounted(decision.answer, meant.number)
+            if why := unlike(one.answer, due):
+                reason = self._mistaken(one, meant, why)
+                if not starting and self._own.clock.monotonic() < claim.since + PATIENCE:
+                    return reason
+                claim.ended = True
+                return str(await self._performer.end(pod, self._allocator.refuse(pod, reason)))
+            await self._performer.make(decision.answer)
+        if decision.patch is not None and (refused := await self._performer.write(decision.patch)) is not None:
+            return f"its annotations could not be written: {refused}"
+        if not there:
+            await asyncio.to_thread(self._links.exchange, meant.number, _owner(one), decision.answer.own)
+            log.info("exchanged pod=%s container=%s was taken for pod UID %s container %s",
+                     pod.key, one.container, meant.pod, meant.container)  # fmt: skip
+        if decision.patch is not None or not there:
+            await self._performer.settle(decision)
+        return ""
+
+    async def _checked(self, one: Recorded) -> str:
+        """End the pod of a container that an older plugin's answer was not for, and return why it does not start."""
+        meant, pod = Meant.by(one), self._pod(one)
+        if meant is None or meant.is_for(one):
+            return ""
+        reason = self._mistaken(one, meant, "an older plugin answered")
+        if pod is None or pod.finished:
+            return reason
+        return str(await self._performer.end(pod, self._allocator.refuse(pod, reason)))
+
+    def _mistaken(self, one: Recorded, meant: Meant, why: str) -> str:
+        other = next((pod.key for pod in self._own.pods if pod.uid == meant.pod), f"UID {meant.pod}")
+        return (f"the call for container {one.container} was taken for pod {other}'s (container {meant.container}), whose share "
+                f"it would start with: the kubelet does not say for whom it asks, and {why}")  # fmt: skip
+
+
+def _number(one: Recorded) -> str:
+    """Return the number of the answer that was written down; empty where it has none."""
+    if number := cdi.share_number(one.cdi):
+        return number
+    meant = Meant.by(one)
+    return meant.number if meant is not None else ""
+
+
+def _owner(one: Recorded) -> str:
+    return f"{one.pod}_{one.container}"
 
 
 def _held(record: Sequence[Recorded]) -> Held:

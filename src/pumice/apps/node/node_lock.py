@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pumice.apps.node.written_node import ANSWER, WrittenNode
-from pumice.node.effects import PatchNode
+from pumice.effects.vocabulary import PatchNode
 from pumice.wire.objects import Node
 
 LEFT = 20.0

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Protocol
+from collections.abc import Awaitable, Callable
 
 from pumice.adapters.kubelet.endpoint import PluginError
 from pumice.apps.node.directories import make_directory
 from pumice.apps.node.files import install_files
 from pumice.apps.node.node_lock import NodeLock
+from pumice.apps.node.slicing import Slicer
 from pumice.apps.node.written_node import ANSWER, WrittenNode, answered, persist
-from pumice.apps.service.tasks import first
+from pumice.effects.tasks import first
+from pumice.effects.vocabulary import EndPod, PatchPod
 from pumice.node.answer import Answer
-from pumice.node.effects import EndPod, PatchPod
 from pumice.node.pods import NodePod
 from pumice.node.protocol import Allocator, Conflict, Cut, Decision, Outdated, Refuse, Repeat, Serve
-from pumice.ports.cards import CardFacts
 from pumice.ports.cluster import ApiError
 from pumice.wire import names
 
@@ -40,32 +39,6 @@ def in_turn(*parts: Prepare) -> Prepare | None:
             await part(answer)
 
     return prepare if parts else None
-
-
-class Slicer(Protocol):
-    """The part that has a device type's cards cut into slices (``slicing.py``)."""
-
-    def closed(self, cards: Iterable[str]) -> dict[str, str]:
-        """The cards that cannot be cut, and why. Blocks, and is called from another thread."""
-        ...
-
-    def look(self) -> None:
-        """Take notice of the pods as they are now."""
-        ...
-
-    async def start(self, cards: Iterable[CardFacts]) -> None:
-        """Put right what a crash or a boot has left."""
-        ...
-
-    async def cut(self, wanted: Cut) -> Serve | Conflict:
-        """The pod's slices, found or made; a conflict where they cannot be had as things are."""
-        ...
-
-    async def keep(self) -> None:
-        """Do what is due from time to time, beside everything else, until cancelled."""
-        ...
-
-    def close(self) -> None: ...
 
 
 class Performer:

@@ -15,6 +15,7 @@ from functools import partial
 from pumice.adapters.kubelet.checkpoint import devices_held, recorded
 from pumice.adapters.kubelet.endpoint import Endpoint, Options, device_list
 from pumice.apps.node.allocating import AllocateHandler, CountedHandler, GivingHandler
+from pumice.apps.node.answer_links import AnswerLinks
 from pumice.apps.node.brand import Brand, PluginSettings
 from pumice.apps.node.card_watch import CardWatch
 from pumice.apps.node.directories import make_directory
@@ -23,10 +24,10 @@ from pumice.apps.node.performing import Performer
 from pumice.apps.node.registration import Registration
 from pumice.apps.node.share_files import ShareFiles
 from pumice.apps.node.written_node import WrittenNode
-from pumice.apps.service.tasks import first
+from pumice.effects.tasks import first
+from pumice.effects.vocabulary import Event, NodeEffect, PatchNode
 from pumice.model.errors import BadInput
 from pumice.node.device_list import MESSAGE_LIMIT, worst_size
-from pumice.node.effects import Effect, PatchNode, Tell
 from pumice.node.protocol import Allocator
 from pumice.wire.objects import Node, NodeInfo
 
@@ -118,7 +119,7 @@ class Plugin:
             return waiting
         return ["the node object"] if self._own.node is None or self._lacking(self._own.node) else []
 
-    def _lacking(self, node: Node) -> list[Effect]:
+    def _lacking(self, node: Node) -> list[NodeEffect]:
         """What the node object does not say of the cards as they are now: telling of the last illness may still take a while."""
         self._show()
         return self._allocator.missing(node)
@@ -163,9 +164,10 @@ class Plugin:
         why = unnamed(settings, info) if self._by_name else "its cards have names of CDI devices themselves"
         if why:
             log.info("answers name no CDI device of their own: %s", why)
-        guessing = AllocateHandler(self._performer, record)
         files = ShareFiles(settings.cdi_folder, self._allocator.resource)
-        return NamingHandler(self._performer, record, files, guessing, named=not why)
+        links = AnswerLinks(self._allocator.links, files.first)
+        guessing = AllocateHandler(self._performer, record, links)
+        return NamingHandler(self._performer, record, files, links, guessing, named=not why)
 
     def _registration(self, resource: str, answering: NamingHandler) -> Registration:
         allocates = resource == self._allocator.resource
@@ -203,9 +205,9 @@ class Plugin:
         """Events on the node for what has changed since the last time."""
         name, sick = self._own.name, dict(self._allocator.closed())
         for uuid in sick.keys() - self._sick.keys():
-            await self._own.perform(Tell("Node", "", name, name, "CardUnhealthy", f"card {uuid}: {sick[uuid]}"))
+            await self._own.perform(Event.on_node(name, "Warning", "CardUnhealthy", f"card {uuid}: {sick[uuid]}"))
         for uuid in self._sick.keys() - sick.keys():
-            await self._own.perform(Tell("Node", "", name, name, "CardRecovered", f"card {uuid}", warning=False))
+            await self._own.perform(Event.on_node(name, "Normal", "CardRecovered", f"card {uuid}"))
         self._sick = sick
 
     async def _keep_advertised(self) -> None:
@@ -220,11 +222,11 @@ class Plugin:
             else:
                 await first(changed, self._clock.sleep(pause))
 
-    def _books(self, node: Node) -> list[Effect]:
+    def _books(self, node: Node) -> list[NodeEffect]:
         books, text = self._allocator.books, self._allocator.published()
         return [PatchNode({books: text or None})] if node.metadata.annotations.get(books, "") != text else []
 
-    def _due(self, node: Node) -> list[Effect]:
+    def _due(self, node: Node) -> list[NodeEffect]:
         """All that is to be written on the node object now. What was handed out is told to schedulers there, because a pod's
         owner may change what stands on the pod."""
         effects = self._lacking(node) + self._books(node)

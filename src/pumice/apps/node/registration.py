@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pumice.adapters.kubelet.endpoint import Endpoint, Options, PluginError, register
 from pumice.adapters.kubelet.presence import watch
-from pumice.apps.service.tasks import first
+from pumice.effects.tasks import first
 from pumice.model.errors import BadInput
 from pumice.ports.clock import Clock
 

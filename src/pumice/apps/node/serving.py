@@ -13,7 +13,7 @@ from pumice.apps.node.card_watch import CardWatch, open_cards
 from pumice.apps.node.plugin import Plugin
 from pumice.apps.node.plugin_pages import PluginHealth, plugin_pages
 from pumice.apps.node.written_node import WrittenNode
-from pumice.apps.service.tasks import first, run_until
+from pumice.effects.tasks import first, run_until
 from pumice.node.health import XidRule
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster

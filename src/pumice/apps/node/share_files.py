@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pumice.apps.node.files import install_files
-from pumice.node.effects import InstallFile
+from pumice.effects.vocabulary import InstallFile
 from pumice.wire import cdi
 
 _NAME = re.compile(re.escape(cdi.share_file_name("N")).replace("N", "([0-9a-f]+)"))

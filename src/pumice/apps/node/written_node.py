@@ -12,7 +12,16 @@ import msgspec
 
 from pumice.apps.service.own_node import OwnNode
 from pumice.effects.backoff import Backoff
-from pumice.node.effects import Effect, EndPod, InstallFile, MakeDirectory, PatchNode, PatchPod, PatchStatus, Tell
+from pumice.effects.vocabulary import (
+    EndPod,
+    Event,
+    InstallFile,
+    MakeDirectory,
+    NodeEffect,
+    PatchNode,
+    PatchPod,
+    PatchStatus,
+)
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError
 from pumice.wire.kinds import NODES, PODS
@@ -33,7 +42,7 @@ class WrittenNode(OwnNode):
     pod is (Kubernetes pkg/registry/core/pod/strategy.go, podStatusStrategy), so the plugin's account need not be let through the
     other one."""
 
-    async def perform(self, effect: Effect) -> None:
+    async def perform(self, effect: NodeEffect) -> None:
         """Do one thing. Raises ApiError when the API server refuses; Events are told on a best-effort basis."""
         match effect:
             case PatchPod():
@@ -54,12 +63,12 @@ class WrittenNode(OwnNode):
                 status = {"capacity": dict(effect.resources), "allocatable": dict(effect.resources)}
                 body = {"metadata": {"annotations": dict(effect.annotations)}, "status": status}
                 self._took(await self._cluster.patch(NODES, self.name, body, subresource="status"))
-            case Tell():
-                await self.tell(effect)
+            case Event():
+                await self.recorder.try_to_write(effect)
             case MakeDirectory() | InstallFile():
                 raise TypeError("directories and files are made by apps.node")
 
-    async def perform_soon(self, effect: Effect, why: str, patience: float | None = None) -> bool:
+    async def perform_soon(self, effect: NodeEffect, why: str, patience: float | None = None) -> bool:
         """Like ``perform``, for what may be tried again later: a refusal is logged and told by the result."""
         try:
             await answered(self.perform(effect), patience)

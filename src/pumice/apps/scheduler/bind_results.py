@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from pumice.apps.scheduler.binder import COUNTED_SILENCE, GANG_PATIENCE, Outcome
 from pumice.apps.scheduler.status_writer import StatusWriter
-from pumice.engine.effects import Bind, Event, Evict, OpenGate, PodCondition
+from pumice.effects.vocabulary import Bind, Event, Evict, OpenGate, PodCondition
 from pumice.engine.engine import Engine
 from pumice.engine.state.jobs import Job, Status, Task
 from pumice.metrics.scheduler import SchedulerMetrics

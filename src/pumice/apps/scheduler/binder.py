@@ -21,7 +21,7 @@ from pumice.apps.scheduler.node_locks import NodeLocks
 from pumice.apps.scheduler.volume_wait import POD_WENT, VolumeWait
 from pumice.apps.service.lease import without_election
 from pumice.effects.backoff import Backoff
-from pumice.engine.effects import Bind
+from pumice.effects.vocabulary import Bind
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json
 from pumice.wire.kinds import PODS

@@ -17,10 +17,10 @@ from typing import Any
 
 from pumice.apps.scheduler.informers import REPORTS, Informers
 from pumice.apps.scheduler.last_good import LastGood
-from pumice.apps.service.tasks import run_until
 from pumice.devices.protocol import ReportSource
 from pumice.devices.registry import remarks_on
-from pumice.engine.effects import Effect, Event
+from pumice.effects.tasks import run_until
+from pumice.effects.vocabulary import Event, SchedulerEffect
 from pumice.engine.engine import Engine
 from pumice.model.errors import BadInput
 from pumice.wire.device_config import DeviceConfig
@@ -69,7 +69,7 @@ class Configuration:
     strict: bool = False
     unready: bool = True
     """Whether a first file that cannot be used is waited out; else it is an error (--disable-default-scheduler-config)."""
-    tell: Callable[[Effect], None] = lambda effect: None
+    tell: Callable[[SchedulerEffect], None] = lambda effect: None
     refused: int = 0
     """Documents that could not be used."""
     own: Document = field(default_factory=lambda: Document("configuration"))

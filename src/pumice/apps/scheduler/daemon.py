@@ -34,8 +34,17 @@ from pumice.apps.service.http import Handler, host_and_port, served
 from pumice.apps.service.lease import Election
 from pumice.apps.service.reviewed import Reviewed, is_loopback
 from pumice.apps.service.settings import LedSettings
-from pumice.apps.service.tasks import first, group, run_until
-from pumice.engine.effects import Bind, Effect, Event, Evict, GroupStatus, HyperNodeStatus, OpenGate, QueueAllocated
+from pumice.effects.tasks import first, group, run_until
+from pumice.effects.vocabulary import (
+    Bind,
+    Event,
+    Evict,
+    GroupStatus,
+    HyperNodeStatus,
+    OpenGate,
+    QueueAllocated,
+    SchedulerEffect,
+)
 from pumice.engine.engine import Engine
 from pumice.engine.explaining.explain import as_json, explain_known
 from pumice.engine.state.state import State
@@ -84,7 +93,7 @@ class Settings(LedSettings):
     window: float = 0.002
     window_busy: float = 0.03
     window_status: float = 0.05
-    budget: float = 0.05
+    budget: float = 0.035
     bind_concurrency: int = 32
     implicit_groups: bool = True
     names_groups: bool = False
@@ -308,7 +317,7 @@ class Scheduler:
         if plan.more:
             self._wake.set()
 
-    def _is_ours_to_say(self, effect: Effect) -> bool:
+    def _is_ours_to_say(self, effect: SchedulerEffect) -> bool:
         if isinstance(effect, Evict | OpenGate):
             return True
         shared = isinstance(effect, GroupStatus | QueueAllocated | HyperNodeStatus)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pumice.apps.service.tasks import in_slices
+from pumice.effects.tasks import in_slices
 from pumice.metrics.scheduler import SchedulerMetrics
 
 KEPT_PAGE = 32 * 2**20

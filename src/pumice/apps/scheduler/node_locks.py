@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from pumice.effects.backoff import Backoff
-from pumice.engine.effects import Bind
+from pumice.effects.vocabulary import Bind
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
 from pumice.wire.kinds import NODES

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
-from pumice.engine.effects import (
-    Effect,
+from pumice.effects.recorder import EventRecorder
+from pumice.effects.vocabulary import (
     Event,
     Evict,
     GroupStatus,
@@ -20,12 +21,15 @@ from pumice.engine.effects import (
     OpenGate,
     PodCondition,
     QueueAllocated,
+    SchedulerEffect,
 )
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
-from pumice.wire.kinds import EVENTS, PODS
+from pumice.wire.kinds import PODS
 from pumice.wire.names import QUEUE_GATE
-from pumice.wire.volcano import HYPER_NODES, POD_GROUPS, QUEUES, PodGroupCondition, event_body, stamp
+from pumice.wire.volcano import HYPER_NODES, POD_GROUPS, QUEUES, PodGroupCondition, stamp
+
+log = logging.getLogger("pumice.scheduler.status")
 
 MARKS_WAIT = 1.0
 """Seconds that an eviction waits for its marks to be written."""
@@ -39,9 +43,12 @@ class StatusRequests:
     clock: Clock
     component: str
     tell: Callable[[Event], None]
-    _serial: int = 0
+    _recorder: EventRecorder = field(init=False)
 
-    async def write(self, effect: Effect) -> None:
+    def __post_init__(self) -> None:
+        self._recorder = EventRecorder(self.cluster, self.clock, self.component, log, action="Scheduling")
+
+    async def write(self, effect: SchedulerEffect) -> None:
         match effect:
             case PodCondition():
                 await self._patch_pod(effect.namespace, effect.name, effect.uid, [_condition(
@@ -59,7 +66,7 @@ class StatusRequests:
                 status = {"nodeCount": effect.node_count, "conditions": msgspec.to_builtins(effect.conditions)}
                 await self.cluster.patch(HYPER_NODES, effect.name, {"status": status}, subresource="status")
             case Event():
-                await self.cluster.create(EVENTS, self._event(effect), effect.namespace or "default")
+                await self._recorder.write(effect)
             case Evict():
                 await self._delete(effect)
             case Nominate():
@@ -104,15 +111,6 @@ class StatusRequests:
             async with asyncio.timeout(MARKS_WAIT):
                 await self._patch_pod(effect.namespace, effect.name, effect.uid, [
                     _condition("DisruptionTarget", "False", "EvictionRefused", why, self.clock.now())])  # fmt: skip
-
-    def _event(self, event: Event) -> dict[str, Any]:
-        now = self.clock.now()
-        self._serial += 1
-        about = {"kind": event.kind, "apiVersion": event.api_version, "namespace": event.namespace, "name": event.name,
-                 "uid": event.uid}  # fmt: skip
-        suffix = f"{int(now * 1e6):x}{self._serial:x}"
-        body = event_body(about, event.type, event.reason, event.message, self.component, now, suffix=suffix)
-        return {**body, "action": "Scheduling"}
 
 
 def _dated(condition: PodGroupCondition, now: float) -> dict[str, Any]:

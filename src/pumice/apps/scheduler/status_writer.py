@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
-from pumice.apps.scheduler.event_rate import EventRate
 from pumice.apps.scheduler.status_requests import StatusRequests
 from pumice.apps.service.lease import without_election
-from pumice.apps.service.tasks import Bell
 from pumice.effects.backoff import Backoff
-from pumice.engine.effects import (
-    Effect,
+from pumice.effects.recorder import SpamFilter
+from pumice.effects.tasks import Bell
+from pumice.effects.vocabulary import (
     Event,
     Evict,
     GroupStatus,
@@ -25,6 +24,7 @@ from pumice.engine.effects import (
     OpenGate,
     PodCondition,
     QueueAllocated,
+    SchedulerEffect,
 )
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
@@ -59,13 +59,13 @@ class _Lane:
     """Writes in their order, the latest value a key, and who waits for one. Each waits for ``pause`` seconds."""
 
     pause: float = 0.0
-    todo: OrderedDict[tuple[str, ...], Effect] = field(default_factory=OrderedDict)
+    todo: OrderedDict[tuple[str, ...], SchedulerEffect] = field(default_factory=OrderedDict)
     bell: Bell = field(default_factory=Bell)
 
 
 @dataclass(slots=True)
 class StatusWriter:
-    """A queue of writes keyed by what they write; of ``events`` those are written that ``event_rate`` admits.
+    """A queue of writes keyed by what they write; of ``events`` those are written that ``spam`` admits.
 
     While ``busy`` says that many Bindings are on their way, writes give way to them for a while: few pass.
     """
@@ -76,7 +76,7 @@ class StatusWriter:
     component: str = "volcano"
     workers: int = 8
     events: bool = True
-    event_rate: EventRate = field(default_factory=EventRate)
+    spam: SpamFilter = field(default_factory=SpamFilter)
     busy: Callable[[], bool] = lambda: False
     allowed: Callable[[], Awaitable[bool]] = without_election
     """True where this scheduler leads: nothing is written without the lease."""
@@ -110,7 +110,7 @@ class StatusWriter:
     def __post_init__(self) -> None:
         self._requests = StatusRequests(self.cluster, self.clock, self.component, self.put)
 
-    def put(self, effect: Effect) -> None:
+    def put(self, effect: SchedulerEffect) -> None:
         key = self._key(effect)
         if key is None:
             return
@@ -134,7 +134,7 @@ class StatusWriter:
     def _lanes(self) -> tuple[_Lane, ...]:
         return self._rest, self._evictions, self._let_in, self._standing, self._last_words, self._numbers
 
-    def _lane(self, effect: Effect) -> _Lane:
+    def _lane(self, effect: SchedulerEffect) -> _Lane:
         if isinstance(effect, Evict):
             return self._evictions
         if isinstance(effect, OpenGate):
@@ -255,7 +255,7 @@ class StatusWriter:
                     if key in waiting.todo:
                         waiting.bell.ring()
 
-    async def _write(self, key: tuple[str, ...], effect: Effect) -> None:
+    async def _write(self, key: tuple[str, ...], effect: SchedulerEffect) -> None:
         attempt = 0
         while self._writing[key] and (attempt < ATTEMPTS or isinstance(effect, Evict)):  # who was told to go must go
             if not await self.allowed():
@@ -288,7 +288,7 @@ class StatusWriter:
     def _waits(self, key: tuple[str, ...]) -> bool:
         return any(key in lane.todo for lane in self._lanes)
 
-    def _key(self, effect: Effect) -> tuple[str, ...] | None:
+    def _key(self, effect: SchedulerEffect) -> tuple[str, ...] | None:
         match effect:
             case PodCondition():
                 return ("pod", effect.uid)
@@ -306,6 +306,6 @@ class StatusWriter:
                 return ("gate", effect.uid)
             case Event():
                 key = ("event", effect.uid, effect.reason, effect.message)
-                said = self.events and (key in self._rest.todo or self.event_rate.admits(effect, self.clock.monotonic()))
+                said = self.events and (key in self._rest.todo or self.spam.admits(effect, self.clock.monotonic()))
                 return key if said else None
         return None

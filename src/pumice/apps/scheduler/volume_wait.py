@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pumice.effects.backoff import Backoff
-from pumice.engine.effects import Bind
+from pumice.effects.vocabulary import Bind
 from pumice.engine.state.state import State
 from pumice.engine.state.volumes import BY_CONTROLLER, SELECTED_NODE
 from pumice.ports.clock import Clock

@@ -13,15 +13,14 @@ from typing import Any
 
 import msgspec
 
-from pumice.apps.service.tasks import Signal
 from pumice.apps.service.watches import Watcher
-from pumice.node.effects import Tell
+from pumice.effects.recorder import EventRecorder
+from pumice.effects.tasks import Signal
 from pumice.node.pods import NodePod
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, WatchEvent
-from pumice.wire.kinds import EVENTS, NODES, PODS
+from pumice.wire.kinds import NODES, PODS
 from pumice.wire.objects import Node, convert, decode
-from pumice.wire.volcano import event_body
 
 log = logging.getLogger("pumice.node")
 
@@ -36,7 +35,8 @@ class OwnNode:
 
     def __init__(self, cluster: Cluster, name: str, *, clock: Clock, dice: random.Random, component: str) -> None:
         self.name, self.clock = name, clock
-        self._cluster, self.dice, self._component = cluster, dice, component
+        self._cluster, self.dice = cluster, dice
+        self.recorder = EventRecorder(cluster, clock, component, log, host=name)
         self._pods: dict[str, NodePod] = {}
         self._gone: set[str] | None = None
         """Pods that the watch took away while a list is on its way."""
@@ -159,17 +159,6 @@ class OwnNode:
         known = self._pods.get(pod.uid)
         pod.arrival, pod.seen = (arrival, _version(pod)) if known is None else (known.arrival, known.seen)
         self._pods[pod.uid] = pod
-
-    async def tell(self, event: Tell) -> None:
-        """Make an Event, as far as the API server lets us."""
-        now = self.clock.now()
-        about = {"apiVersion": "v1", "kind": event.kind, "name": event.name, "namespace": event.namespace, "uid": event.uid}
-        body = event_body(about, "Warning" if event.warning else "Normal", event.reason, event.message, self._component, now,
-                          suffix=f"{int(now * 1e9):x}{self.dice.getrandbits(16):04x}", host=self.name)  # fmt: skip
-        try:
-            await self._cluster.create(EVENTS, body, event.namespace or "default")
-        except ApiError as error:
-            log.warning("event not recorded reason=%s: %s", event.reason, error)
 
 
 def _version(pod: NodePod) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from pumice.devices.ascend_hami.card_rows import card_rows
 from pumice.devices.device_type import DeviceType, Switch
 from pumice.devices.settings import Settings
 from pumice.wire import names
@@ -38,4 +39,5 @@ ASCEND_HAMI = DeviceType(
         ),
     ),
     remarks=remarks,
+    card_rows=card_rows,
 )  # fmt: skip

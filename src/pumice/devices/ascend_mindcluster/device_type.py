@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pumice.devices.ascend_mindcluster.arguments import CoreArguments
+from pumice.devices.ascend_mindcluster.card_rows import card_rows
 from pumice.devices.device_type import DeviceType, PluginCommand, Switch
 from pumice.devices.settings import Settings
 from pumice.wire import names
@@ -35,4 +36,5 @@ ASCEND_MINDCLUSTER = DeviceType(
     CoreArguments,
     PluginCommand("ascend", "pumice.devices.ascend_mindcluster.plugin.command",
                   "NODE_NAME=n1 pumice device-plugin ascend --config_file /device-config.yaml"),
+    card_rows=card_rows,
 )  # fmt: skip

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pumice.devices.device_type import DeviceType, PluginCommand, Switch
 from pumice.devices.nvidia_vgpu.arguments import VgpuArguments
+from pumice.devices.nvidia_vgpu.card_rows import card_rows
 from pumice.devices.settings import Settings
 from pumice.wire import names
 from pumice.wire.device_config import DeviceConfig
@@ -32,4 +33,5 @@ NVIDIA_VGPU = DeviceType(
     VgpuArguments,
     PluginCommand("nvidia", "pumice.devices.nvidia_vgpu.plugin.command",
                   "pumice device-plugin nvidia --node-name n1 --device-split-count 4", upstream=True),
+    card_rows=card_rows,
 )  # fmt: skip

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
+from pumice.effects.vocabulary import SchedulerEffect
 from pumice.engine.cycle.statement import Statement
-from pumice.engine.effects import Effect
 from pumice.engine.framework import Framework
 from pumice.engine.placing.among import Among, among
 from pumice.engine.placing.placer import Placer
@@ -22,7 +22,7 @@ RETRY = 60.0
 waits for wakes it; this is for what nobody thought of."""
 
 LEAST_JOBS = 32
-"""Jobs tried in every cycle that takes no longer than twice its time, and one in any case: a cycle always gets somewhere."""
+"""Jobs tried in every cycle, within half of its time whatever came before, and one in any case: it always gets somewhere."""
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ class Measures:
 class Plan:
     """What a cycle decided."""
 
-    effects: list[Effect]
+    effects: list[SchedulerEffect]
     measures: Measures
     more: bool = False
     """Whether jobs are left that the cycle had no time for."""
@@ -75,7 +75,7 @@ class Cycle:
     """The time of day, for what people and the API server date; ``now`` is never set back."""
     at_least: int = LEAST_JOBS
     """Jobs that are tried although the time is over."""
-    effects: list[Effect] = field(default_factory=list)
+    effects: list[SchedulerEffect] = field(default_factory=list)
     measures: Measures = field(default_factory=Measures)
     tried: dict[Job, None] = field(default_factory=dict)
     blocked: dict[Job, None] = field(default_factory=dict)
@@ -96,6 +96,8 @@ class Cycle:
     """What was promised to gangs that were committed; it ends with the cycle."""
     wishes: dict[str, tuple[str, Any]] = field(default_factory=dict)
     """By the uids of pods that were laid out together: the node, and what to take there (``planning``)."""
+    before: dict[str, str] = field(default_factory=dict)
+    """The nodes that pods of standing gangs had in the last cycle, by uid: they are looked at first."""
     planned_jobs: dict[Job, None] = field(default_factory=dict)
     """Jobs of one pod that were looked at for that."""
     behind: dict[Job, Job] = field(default_factory=dict)
@@ -111,9 +113,9 @@ class Cycle:
         """Whether an action of it lets running pods go for waiting ones."""
         return not self.actions.isdisjoint(MAKING_ROOM)
 
-    def out_of_time(self, budgets: int = 1) -> bool:
-        """Return whether it has taken as long as it may, or so many times as long."""
-        return self.tick() - self.started > budgets * self.budget
+    def out_of_time(self) -> bool:
+        """Return whether it has taken as long as it may."""
+        return self.tick() - self.started > self.budget
 
     def among(self, task: Task, rows: Rows | None = None) -> Among | None:
         """Among which nodes the pod may choose, beyond what its class says; ``rows``: nothing but these."""
@@ -131,7 +133,7 @@ class Cycle:
     # -- what plugins may look at and say -----------------------------------------------------------------------
 
     def looked_at(self) -> Iterable[Job]:
-        return {**self.state.agenda.dirty, **self.tried, **self.explained}
+        return {**self.state.scheduling_queue.dirty, **self.tried, **self.explained}
 
     def stands(self, job: Job) -> None:
         self.gangs[job] = None

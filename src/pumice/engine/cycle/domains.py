@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.engine.cycle import larger_first, trying
+from pumice.engine.cycle import larger_first, over_cycles, trying
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.statement import Place, Statement
 from pumice.engine.cycle.trust import affordable
@@ -37,16 +37,20 @@ Trial = Callable[[Domain], bool]
 
 def place(
     cycle: Cycle, job: Job, statement: Statement, tasks: list[Task], failed_roles: set[str], *, beyond: bool = False
-) -> None:
-    """Place tasks of the job (``larger_first.place``), where it asks for it by the network. What is left stays in ``tasks``."""
+) -> bool:
+    """Place tasks of the job (``larger_first.place``), where it asks for it by the network. What is left stays in ``tasks``.
+    Return whether the search goes on in the next cycle."""
     asked, policies = topology_of(job), policies_of(job)
     if asked is None and not policies:
-        larger_first.place(cycle, job, statement, tasks, failed_roles, beyond=beyond)
-        return
+        stop = not beyond and over_cycles.may_stop(cycle, job, tasks)
+        return larger_first.place(cycle, job, statement, tasks, failed_roles, beyond=beyond, may_stop=stop)
+    if over_cycles.begun(cycle, job) is not None:  # it asks for other things than when that was begun
+        cycle.state.departures.withdraw(job)
     waiting = list(tasks)
     search = _Search(cycle, job, statement, cycle.state.hyper_nodes.tree, policies, waiting, beyond)
     search.place(asked or NetworkTopology("soft"), by_network=asked is not None)
     tasks[:] = [task for task in waiting if task.status is Status.PENDING] if statement.steps else []
+    return False
 
 
 def reach(cycle: Cycle, job: Job, task: Task) -> list[Domain] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pumice.engine.cycle import planning, trying
+from pumice.engine.cycle import over_cycles, planning, trying
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.statement import Mark, Statement
 from pumice.engine.state.jobs import Job, Task
@@ -22,13 +22,15 @@ MOST = 64
 
 def place(
     cycle: Cycle, job: Job, statement: Statement, tasks: list[Task], failed_roles: set[str], *, beyond: bool = False,
-    within: Rows | None = None,
-) -> None:  # fmt: skip
-    """As ``trying.place``."""
+    within: Rows | None = None, may_stop: bool = False,
+) -> bool:  # fmt: skip
+    """Place as ``trying.place``. What is searched for over several cycles is tried in one order."""
     waiting, roles, mark = list(tasks), set(failed_roles), statement.mark()
-    trying.place(cycle, job, statement, tasks, failed_roles, beyond=beyond, within=within)
-    if cycle.framework.job_ready(job) or not _unlike(cycle, job, waiting) or cycle.out_of_time():
-        return
+    begun = over_cycles.begun(cycle, job) is not None
+    if trying.place(cycle, job, statement, tasks, failed_roles, beyond=beyond, within=within, may_stop=may_stop):
+        return True
+    if begun or cycle.framework.job_ready(job) or not _unlike(cycle, job, waiting) or cycle.out_of_time():
+        return False
     _take_back(cycle, statement, mark, waiting)
     for order in _orders(cycle, job, waiting, within):
         failed = set(roles)
@@ -37,13 +39,14 @@ def place(
             tasks[:] = [task for task in waiting if task.status is Status.PENDING]
             failed_roles.clear()
             failed_roles |= failed
-            return
+            return False
         _take_back(cycle, statement, mark, waiting)
         for task in waiting:
             cycle.wishes.pop(task.uid, None)
     tasks[:] = waiting
     # For what it stands on, and why the rest does not.
     trying.place(cycle, job, statement, tasks, roles, beyond=beyond, within=within)
+    return False
 
 
 def _unlike(cycle: Cycle, job: Job, tasks: list[Task]) -> bool:

@@ -6,11 +6,11 @@ cluster autoscaler would bring nodes for it. What a pod asks for is kept for it 
 
 from __future__ import annotations
 
+from pumice.effects.vocabulary import OpenGate
 from pumice.engine.cycle.cycle import Cycle
-from pumice.engine.effects import OpenGate
 from pumice.engine.state.jobs import Job, Task
 from pumice.engine.state.resources import Vector
-from pumice.engine.state.tasks import by_queue
+from pumice.engine.state.tasks import Status, by_queue
 
 
 def open_gates(cycle: Cycle, job: Job, *, beyond: bool = False) -> None:
@@ -28,7 +28,8 @@ def open_gates(cycle: Cycle, job: Job, *, beyond: bool = False) -> None:
             opened.append(task)
         else:
             task.error = by_queue(no_room(cycle, task, amounts))
-    if job.ready_count + sum(task.let_in or not task.gated for task in job.pending.values()) < job.min_available:
+    held = job.counts[Status.PIPELINED]
+    if job.ready_count + held + sum(task.let_in or not task.gated for task in job.pending.values()) < job.min_available:
         while opened:
             job.let_in(opened.pop(), yes=False)
     for task in opened:

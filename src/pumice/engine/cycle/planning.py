@@ -144,11 +144,11 @@ def _early(cycle: Cycle) -> bool:
 
 def _single(cycle: Cycle, job: Job) -> bool:
     """Whether it is one pod that waits for nothing but its place."""
-    if job.min_available > 1 or len(job.pending) != 1 or not job.queue.open or job.held_until > cycle.now:
+    if job.min_available > 1 or len(job.pending) != 1 or not job.queue.open or job.backoff.until > cycle.now:
         return False
     task = next(iter(job.pending.values()))
     started = not job.is_pending() or "enqueue" not in cycle.framework.conf.actions
-    return started and not (task.gated or task.best_effort or task.nominated) and task.retry_at <= cycle.now
+    return started and not (task.gated or task.best_effort or task.nominated) and task.backoff.until <= cycle.now
 
 
 def _scarce(cycle: Cycle, tasks: Sequence[Task]) -> bool:

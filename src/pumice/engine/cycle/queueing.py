@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from pumice.engine.cycle.cycle import RETRY, Cycle
 from pumice.engine.state.jobs import Job, QueueState
+from pumice.engine.state.scheduling_queue import Event, Hint
 from pumice.engine.state.tasks import Reason, by_gang, by_queue
 
 
@@ -20,11 +21,12 @@ def admit(cycle: Cycle) -> None:
         for job in list(queue.active.fresh if queue.present else queue.active):
             if not queue.present:
                 refuse(cycle, job, by_queue(queue.missing_text))
-            elif job.held_until > cycle.now:
-                refuse(cycle, job, by_gang(job.held_because))
-                cycle.state.agenda.wait(job, job.held_until)
+            elif job.backoff.until > cycle.now:
+                refuse(cycle, job, by_gang(job.backoff.because))
+                cycle.state.scheduling_queue.rest(job, Event.WRITE_REFUSED, Hint(job.backoff.until))
             elif not _present(cycle, job):
-                cycle.state.agenda.wait(job, job.wait_until if job.wait_until > cycle.now else cycle.now + RETRY)
+                until = job.wait_until if job.wait_until > cycle.now else cycle.now + RETRY
+                cycle.state.scheduling_queue.rest(job, Event.INVALID, Hint(until))
 
 
 def refuse(cycle: Cycle, job: Job, reason: Reason | None) -> None:
@@ -40,7 +42,7 @@ def call_up(cycle: Cycle, queue: QueueState) -> None:
     not start if there were room does not."""
     for job in queue.waiters:
         if job not in queue.active and job.runnable and not job.stalled and _present(cycle, job):
-            cycle.state.agenda.activate(job)
+            cycle.state.scheduling_queue.activate(job)
 
 
 def in_turn(cycle: Cycle, queue: QueueState) -> list[Job]:

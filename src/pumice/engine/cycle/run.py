@@ -30,7 +30,7 @@ def run(cycle: Cycle, actions: list[tuple[str, Callable[[Cycle], None]]]) -> Pla
 
 def _open(cycle: Cycle) -> None:
     waking.wake(cycle)
-    for job in cycle.state.agenda.dirty:
+    for job in cycle.state.scheduling_queue.dirty:
         job.settle()
     for plugin in cycle.framework.plugins:
         before = cycle.tick()
@@ -48,4 +48,4 @@ def _close(cycle: Cycle) -> None:
         cycle.measures.plugins[plugin.name, "OnSessionClose"] = cycle.tick() - before
     cycle.effects.extend(status.close(cycle))
     resting.rest(cycle)
-    cycle.state.agenda.close()
+    cycle.state.scheduling_queue.close()

@@ -79,11 +79,30 @@ class Statement:
     state: State
     framework: Framework
     steps: list[Step] = field(default_factory=list)
+    evicts: int = 0
+    """How many of the steps let somebody go."""
 
     def place(self, task: Task, choice: Choice) -> None:
         """Reserve the chosen cards and node for a pending pod."""
         before = _before(task)
         receipt = self.state.ledger.reserve(_holding(task, choice))
+        task.charged = self.state.charges.of(task.cls, choice.grants)
+        _move(task, Status.ALLOCATED, choice.node, hopeless=False)
+        self.steps.append(Place(task, receipt, before, choice))
+        self.framework.placed(task)
+
+    def put_by(self) -> None:
+        """Keep beyond the cycle every place that was taken, as a promise for which nobody has to leave."""
+        for step in self.steps:
+            if isinstance(step, Place):
+                self.state.promises.put_by(step.task)
+                step.task.charged = step.before.charged
+                _move(step.task, Status.PIPELINED, step.choice.node, hopeless=step.before.hopeless)
+
+    def take_up(self, task: Task, choice: Choice) -> None:
+        """Give a pod the place that is kept for it and that nobody has to leave first."""
+        before = Before(Status.PENDING, "", None, task.hopeless)
+        receipt = self.state.promises.take_up(task)
         task.charged = self.state.charges.of(task.cls, choice.grants)
         _move(task, Status.ALLOCATED, choice.node, hopeless=False)
         self.steps.append(Place(task, receipt, before, choice))
@@ -105,6 +124,7 @@ class Statement:
             return False
         _move(task, Status.RELEASING, task.node, hopeless=task.hopeless)
         self.steps.append(Evict(task, receipt, before, reason))
+        self.evicts += 1
         return True
 
     def lift(self, uid: str) -> None:
@@ -138,6 +158,7 @@ class Statement:
 
     def _undo(self, step: Step) -> None:
         self.state.ledger.undo(step.receipt)
+        self.evicts -= isinstance(step, Evict)
         task, before = step.task, step.before
         if task is None or before is None:
             return

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pumice.effects.vocabulary import (
+    Event,
+    Evict,
+    GroupStatus,
+    HyperNodeStatus,
+    PodCondition,
+    QueueAllocated,
+    SchedulerEffect,
+)
 from pumice.engine.cycle.cycle import Cycle
-from pumice.engine.effects import Effect, Event, Evict, GroupStatus, HyperNodeStatus, PodCondition, QueueAllocated
 from pumice.engine.state.jobs import DONE_STATUSES, SCHEDULED_STATUSES, Job, Status
 from pumice.engine.state.resources import render
 from pumice.engine.state.tasks import by_nodes
@@ -27,10 +35,10 @@ REWRITE_AFTER = 30.0
 """Seconds between two writes of a pod's condition when only the numbers in its text have changed (spec 25)."""
 
 
-def close(cycle: Cycle) -> list[Effect]:
+def close(cycle: Cycle) -> list[SchedulerEffect]:
     """Effects for every job that changed or was tried in this cycle."""
-    effects: list[Effect] = []
-    queues: set[str] = set(cycle.state.agenda.settled)
+    effects: list[SchedulerEffect] = []
+    queues: set[str] = set(cycle.state.scheduling_queue.settled)
     for job in cycle.looked_at():
         if not job.known:
             continue
@@ -48,7 +56,7 @@ def close(cycle: Cycle) -> list[Effect]:
     return effects
 
 
-def _refused(cycle: Cycle) -> Iterator[Effect]:
+def _refused(cycle: Cycle) -> Iterator[SchedulerEffect]:
     """Pods that are in the way of their successors (spec ascend 39.3): told to go once."""
     if cycle.state.settings.delete_refused:
         refused = cycle.state.pods.refused
@@ -91,14 +99,14 @@ def _gang(cycle: Cycle, job: Job, lacks: int | None, waiting: Waiting) -> None:
     job.conditions = {**job.conditions, type_: found}
 
 
-def _tasks(cycle: Cycle, job: Job, waiting: Waiting) -> list[Effect]:
+def _tasks(cycle: Cycle, job: Job, waiting: Waiting) -> list[SchedulerEffect]:
     if not _learnt(cycle, job):
         return []
-    found: list[Effect] = []
+    found: list[SchedulerEffect] = []
     for task in job.tasks.values():
         if task.gated or task.puzzling or task.status not in (Status.PENDING, Status.PIPELINED, Status.ALLOCATED):
             continue
-        if task.retry_at > cycle.now and waiting.refusal is None:
+        if task.backoff.until > cycle.now and waiting.refusal is None:
             continue  # its SchedulerError says more
         reason, message = pod_word(task), waiting.of(task).text
         if task.told == (reason, message):
@@ -127,7 +135,7 @@ def _words(told: tuple[str, str]) -> tuple[str, str]:
     return told[0], told[1].translate(_NO_DIGITS)
 
 
-def _group(cycle: Cycle, job: Job, waiting: Waiting) -> list[Effect]:
+def _group(cycle: Cycle, job: Job, waiting: Waiting) -> list[SchedulerEffect]:
     group = job.group
     if group is None or (not job.tasks and job.key in cycle.state.groups.elsewhere):
         return []
@@ -138,7 +146,7 @@ def _group(cycle: Cycle, job: Job, waiting: Waiting) -> list[Effect]:
             job.queue.active.renew(job)  # it may have to be started anew
     job.whole = job.whole or job.phase in (RUNNING, COMPLETED)
     counts = (job.counts[Status.RUNNING], job.counts[Status.SUCCEEDED], job.counts[Status.FAILED])
-    found: list[Effect] = []
+    found: list[SchedulerEffect] = []
     old = {c.type: c for c in group.status.conditions}
     changed = (
         job.phase != group.status.phase
@@ -189,7 +197,7 @@ def _learnt(cycle: Cycle, job: Job) -> bool:
     return job in cycle.tried or job in cycle.blocked or job in cycle.explained
 
 
-def _hyper_nodes(cycle: Cycle) -> Iterator[Effect]:
+def _hyper_nodes(cycle: Cycle) -> Iterator[SchedulerEffect]:
     """What became of HyperNodes, where that is news."""
     for known in cycle.state.hyper_nodes.news(stamp(cycle.wall)):
         meta, status = known.metadata, known.status
@@ -199,14 +207,14 @@ def _hyper_nodes(cycle: Cycle) -> Iterator[Effect]:
             yield Event("HyperNode", TOPOLOGY_API, "", meta.name, meta.uid, "Warning", "MembersRefused", refused)
 
 
-def _queues(cycle: Cycle, names: set[str]) -> list[Effect]:
+def _queues(cycle: Cycle, names: set[str]) -> list[SchedulerEffect]:
     """status.allocated of the queues that changed and of their ancestors (spec 13.6)."""
     state = cycle.state
     tree = state.groups.tree
     touched = {queue.name for queue in tree.take_touched()}
     for name in names & state.queues.keys():
         touched.update(queue.name for queue in (state.queues[name], *tree.above(state.queues[name])))
-    found: list[Effect] = []
+    found: list[SchedulerEffect] = []
     for name in sorted(touched & state.queues.keys()):
         queue = state.queues[name]
         if not queue.present:

@@ -38,7 +38,7 @@ def rests_on_trust(cycle: Cycle, queue: QueueState) -> bool:
 def _staying(cycle: Cycle, queue: QueueState, statement: Statement | None = None) -> Vector:
     """What pods of the queue, and of those that share a parent with it, hold in the eyes of the API server."""
     told = [(each.queue, each.amounts) for each in cycle.state.departures.unanswered]
-    if statement is not None:
+    if statement is not None and statement.evicts:
         going = (step.task for step in statement.steps if isinstance(step, Evict))
         told += [(task.job.queue, task.amounts) for task in going if task.job is not None]
     found: Vector = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from enum import Enum, auto
 
-from pumice.engine.cycle import letting_in
+from pumice.engine.cycle import letting_in, over_cycles
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.price import May, price_of
 from pumice.engine.cycle.statement import Statement
@@ -24,12 +24,15 @@ def pending(cycle: Cycle, job: Job, *, beyond: bool = False) -> list[Task]:
     """Tasks to try, in task order, last one first (they are popped from the end). Those that request nothing are left to
     backfill, unless the others need them to be a gang: then they come after them."""
     letting_in.open_gates(cycle, job, beyond=beyond)
-    tasks = [t for t in job.pending.values() if not t.gated and t.retry_at <= cycle.now]
+    tasks = [t for t in job.pending.values() if not t.gated and t.backoff.until <= cycle.now]
     if job.pending_best_effort:
         asking = [t for t in tasks if not t.best_effort]
         if len(asking) < len(tasks) and (not asking or cycle.framework.job_ready(job)):
             tasks = asking
+    stood = job in cycle.state.scheduling_queue.reserved
     for task in tasks:
+        if stood and task.trial is not None and task.trial[0] is Status.ALLOCATED:
+            cycle.before[task.uid] = task.trial[1]
         task.trial = None
     if len(tasks) > 1:
         tasks.sort(key=lambda task: (task.best_effort, cycle.framework.task_key(task)), reverse=True)
@@ -38,31 +41,45 @@ def pending(cycle: Cycle, job: Job, *, beyond: bool = False) -> list[Task]:
 
 def place(
     cycle: Cycle, job: Job, statement: Statement, tasks: list[Task], failed_roles: set[str], *, beyond: bool = False,
-    within: Rows | None = None,
-) -> None:  # fmt: skip
+    within: Rows | None = None, may_stop: bool = False,
+) -> bool:  # fmt: skip
     """Place tasks until the job is ready (then a chunk more); what could not be placed has its reason recorded, and other pods
     of its role are not tried in this cycle. ``beyond`` its queue's share no more is placed than the job needs to go on.
-    ``within``: only on these nodes."""
+    ``within``: only on these nodes. ``may_stop``: where the time is over, what was found is held for the next cycle, and the
+    answer is True; else what earlier cycles held is part of the statement in the end."""
     framework = cycle.framework
     may = affordable(cycle, statement, beyond=beyond)
     was_ready = framework.job_ready(job)
+    search = over_cycles.Held(cycle, job, statement, tasks, failed_roles)
     extra = 0
-    while tasks:
+    while tasks or search.begun:
+        if search.begun and (search.enough() or not tasks):
+            search.take_again()
+            if framework.job_ready(job):
+                return False
+            continue
         task = tasks.pop()
         if task.best_effort and framework.job_ready(job):
             continue
         match attempt(cycle, statement, task, may, failed_roles, within):
             case Outcome.LEFT:
+                search.passed_over.append(task)
                 continue
             case Outcome.REFUSED:
+                search.passed_over.append(task)
                 failed_roles.add(task.role)
-                if not _go_on(job, failed_roles, tasks):
-                    return
+                if not _go_on(job, failed_roles, tasks, search.places):
+                    search.take_again()
+                    return False
                 continue
         if framework.job_ready(job):
             extra += 1
-            if not was_ready or beyond or extra >= CHUNK:
-                return
+            if not was_ready or beyond or extra >= CHUNK or (was_ready and cycle.out_of_time()):
+                return False
+        elif may_stop and tasks and search.is_late():
+            search.hold()
+            return True
+    return False
 
 
 class Outcome(Enum):
@@ -82,11 +99,12 @@ def attempt(
     placer, job = cycle.placer, task.job
     assert job is not None
     among = cycle.among(task, within)
+    amid_gang = bool(statement.steps) or over_cycles.begun(cycle, job) is not None
     amounts = letting_in.beside_others(task, task.cls.amounts)
     if not may(job.queue, amounts):
         # A pod that fits nowhere is told so; the queue is named only where it alone is in the way.
         if placer.choose(task.cls, among=among) is None:
-            refused(cycle, task, amid_gang=bool(statement.steps), among=among)
+            refused(cycle, task, amid_gang=amid_gang, among=among)
         else:
             _too_dear(cycle, task, amounts)
         return Outcome.LEFT
@@ -96,7 +114,8 @@ def attempt(
         return Outcome.LEFT
     price = price_of(cycle, task, may)
     accept = None if price is None else price.accepted
-    choice = placer.choose(task.cls, task.nominated, accept, among) if task.nominated else None
+    known = task.nominated or cycle.before.get(task.uid, "")
+    choice = placer.choose(task.cls, known, accept, among) if known else None
     if choice is None and (wish := cycle.wishes.get(task.uid)) is not None:
         choice = placer.as_wished(task.cls, *wish, accept, among)
     choice = choice or placer.choose(task.cls, accept=accept, among=among)
@@ -110,7 +129,7 @@ def attempt(
     elif (future := future or placer.choose_future(task.cls, among=among, accept=accept)) is not None:
         statement.promise(task, future)
     else:
-        refused(cycle, task, amid_gang=bool(statement.steps), among=among)
+        refused(cycle, task, amid_gang=amid_gang, among=among)
         return Outcome.REFUSED
     return Outcome.PLACED
 
@@ -123,15 +142,17 @@ def _too_dear(cycle: Cycle, task: Task, amounts: Vector) -> None:
     cycle.short_of_share[job] = None
 
 
-def _go_on(job: Job, failed: set[str], rest: list[Task]) -> bool:
-    """After a failure: can the job still become ready with the tasks that are left? (spec 10.2)"""
+def _go_on(job: Job, failed: set[str], rest: list[Task], held: int) -> bool:
+    """After a failure: can the job still become ready with the tasks that are left, and with the places that are ``held`` from
+    cycles before? (spec 10.2)"""
     total, least = len(job.tasks), job.min_available
     if least == total:
         return False
     if least < sum(job.role_minimum.values()):
         untried = sum(1 for task in rest if task.role not in failed or not task.role)
-        return job.ready_count + untried >= least
+        return job.ready_count + held + untried >= least
     if any(role in job.role_minimum for role in failed):
-        have = job.role_counts((Status.ALLOCATED, Status.BINDING, Status.BOUND, Status.RUNNING))
+        having = (Status.ALLOCATED, Status.BINDING, Status.BOUND, Status.RUNNING, *((Status.PIPELINED,) if held else ()))
+        have = job.role_counts(having)
         return all(have.get(role, 0) >= job.role_minimum.get(role, 0) for role in failed)
     return True

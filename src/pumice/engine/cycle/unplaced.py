@@ -15,14 +15,14 @@ def refused(cycle: Cycle, task: Task, *, amid_gang: bool = False, among: Among |
         task.puzzling, task.error = False, by_nodes(cycle.placer.why(task.cls, among=among).text)
         _despair(cycle, task, cycle.placer.hopeless(task.cls))
         return
-    cycle.state.agenda.ask_why(task)
+    cycle.state.scheduling_queue.ask_why(task)
 
 
 def explain(cycle: Cycle) -> None:
     """Work out reasons while there is time; at least one class per cycle. The rest waits for the next cycle."""
     state, begin = cycle.state, cycle.tick()
-    for cls in list(state.agenda.unexplained):
-        tasks = state.agenda.take_unexplained(cls)
+    for cls in list(state.scheduling_queue.unexplained):
+        tasks = state.scheduling_queue.take_unexplained(cls)
         pending = [t for t in tasks if t.puzzling and t.status is Status.PENDING and t.job is not None]
         if not pending:
             continue
@@ -44,6 +44,6 @@ def _despair(cycle: Cycle, task: Task, hopeless: bool) -> None:
         return
     job.mark(task, gated=task.gated, hopeless=hopeless)
     if hopeless:
-        cycle.state.agenda.wake_waiting()
+        cycle.state.scheduling_queue.released()
         if job.stalled:
-            cycle.state.agenda.end_promise(job)
+            cycle.state.scheduling_queue.end_inqueue(job)

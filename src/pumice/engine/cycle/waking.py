@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from pumice.effects.vocabulary import Event
 from pumice.engine.cycle import reserving
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.queueing import admit, queues
 from pumice.engine.cycle.room.redeeming import redeem
-from pumice.engine.effects import Event
 from pumice.engine.state.tasks import Status
 from pumice.wire.volcano import SCHEDULING_API
 
@@ -19,18 +19,16 @@ def wake(cycle: Cycle) -> None:
     reserving.give_back(cycle)
     redeem(cycle)
     state.departures.ask_again(cycle.now)
-    state.agenda.wake_due(cycle.now)
+    state.scheduling_queue.open(cycle.now)
     if state.classes.workloads.stale:
         state.pods.sort_by_workloads()
     if state.classes.images.fresh:
         state.pods.sort_by_images()
-    for job in cycle.placer.standing:  # they take their part again before others see it
-        if job.known:
-            state.agenda.activate(job)
-    _wake_sleepers(cycle)
+    state.scheduling_queue.take_reserved()
+    _offer_gains(cycle)
     _hope(cycle)
     admit(cycle)
-    state.agenda.retell(state.ledger.table.version, cycle.now)
+    state.scheduling_queue.explain_again(state.ledger.table.version, cycle.now)
 
 
 def _give_up(cycle: Cycle) -> None:
@@ -45,28 +43,23 @@ def _give_up(cycle: Cycle) -> None:
         text = f"pod {namespace}/{name} on {node} is Terminating for too long; nobody waits for its place any more"
         cycle.effects.append(Event("Pod", "v1", namespace, name, uid, "Warning", "StuckTerminating", text))
         state.promises.stays(uid)
-        for job in cycle.placer.standing:
+        for job in state.scheduling_queue.reserved:
             if any(task.trial == (Status.PIPELINED, node) for task in job.pending.values()):
                 about = ("PodGroup", SCHEDULING_API, job.namespace, job.name, job.uid)
                 cycle.effects.append(Event(*about, "Warning", "StuckTerminating", text))
 
 
-def _wake_sleepers(cycle: Cycle) -> None:
-    """Offer what was released to the classes that sleep, as far as the time allows; the others come next cycle."""
-    agenda, begin = cycle.state.agenda, cycle.tick()
-    news = cycle.placer.news
-    if agenda.woken_at == news:
-        return
-    if cycle.placer.changed_elsewhere():
-        for job in list(agenda.waiting):
-            if any(t.cls.constraints.awaits_pods or t.cls.constraints.claims for t in job.pending.values()):
-                agenda.activate(job)
-    agenda.offer(news, cycle.placer.is_asleep, lambda: cycle.tick() - begin > cycle.budget / 4)
+def _offer_gains(cycle: Cycle) -> None:
+    """Offer what was released to the unschedulable classes, as far as the time allows; the others come next cycle."""
+    scheduling_queue, placer, begin = cycle.state.scheduling_queue, cycle.placer, cycle.tick()
+    if placer.changed_elsewhere():
+        scheduling_queue.changed_elsewhere()
+    scheduling_queue.offer(placer.news, placer.is_asleep, lambda: cycle.tick() - begin > cycle.budget / 4)
 
 
 def _hope(cycle: Cycle) -> None:
     """Who may take part again because the nodes changed asks for a share again."""
-    changed = cycle.state.agenda.other_nodes(cycle.state.ledger.table.version)
+    changed = cycle.state.scheduling_queue.nodes_changed(cycle.state.ledger.table.version)
     for queue in queues(cycle):
         for job in queue.active if changed else queue.active.fresh:
             if job.runnable < len(job.pending):

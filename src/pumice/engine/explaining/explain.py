@@ -13,7 +13,7 @@ import msgspec
 
 from pumice.devices.explain import changes
 from pumice.devices.offers import Change
-from pumice.engine.effects import Bind
+from pumice.effects.vocabulary import Bind
 from pumice.engine.engine import Engine
 from pumice.engine.explaining.payer import Payer
 from pumice.engine.explaining.what_if import EngineWhatIf

@@ -24,7 +24,6 @@ from pumice.engine.placing.occupants import Occupants
 from pumice.engine.placing.reasons import Why, why_not
 from pumice.engine.plugins.contract import Part
 from pumice.engine.state.classes import PodClass
-from pumice.engine.state.jobs import Job
 from pumice.engine.state.ledger import LEAVING
 from pumice.engine.state.nodes import Rows
 from pumice.engine.state.state import State
@@ -54,8 +53,6 @@ class Placer:
         """Classes for which there was nothing on any row that is being released, and up to which change."""
         self.fallen: list[PodClass] = []
         """Classes that fell asleep in the running cycle."""
-        self.standing: dict[Job, frozenset[int]] = {}
-        """Gangs of which the last cycle held a part (the rest waits for something to be released), with their rows."""
 
     # -- choosing -----------------------------------------------------------------------------------------------
 
@@ -67,6 +64,8 @@ class Placer:
         the class may have."""
         if cls.refusals or cls.request.refused or self.is_asleep(cls):
             return None
+        if only:
+            return self._on(cls, only, accept, among)
         kept = self._kept.current(cls.base)
         masked, scores = kept.masked, self._among_pods(cls, kept.masked)
         elsewhere = False
@@ -76,11 +75,6 @@ class Placer:
             scores = among.narrow(open_to_class)
             elsewhere = bool(((open_to_class > -np.inf) & (scores == -np.inf)).any())
         rank = self.state.ledger.table.rank()
-        if only:
-            row = self.state.ledger.table.row_of.get(only, -1)
-            may = row >= 0 and (masked if scores is None else scores)[row] > -np.inf
-            choice = self._settle(cls, kept, row) if may else None
-            return choice if choice is None or accept is None else self._agreed(cls, choice, accept)
         declined = False
         while True:
             row = kept.leader(rank) if scores is None else first(scores, rank)
@@ -106,6 +100,23 @@ class Placer:
                 scores = masked.copy()
             scores[self._like(cls, row)] = -np.inf
             declined = True
+
+    def _on(
+        self, cls: PodClass, node: str, accept: Callable[[Choice], bool] | None, among: Among | None
+    ) -> Choice | None:
+        """The choice on that node, found without a look at any other one."""
+        table = self.state.ledger.table
+        row = table.row_of.get(node, -1)
+        if row < 0 or (among is not None and not among.open(table.capacity)[row]):
+            return None
+        found = self.evaluation.few(self.evaluation.recipe(cls), [row])
+        if not found:
+            return None
+        if cls.base is not cls:
+            verdicts = self.framework.verdicts(self.state, cls, np.array([row], np.intp), Part.PODS)
+            if any(verdict.failed.any() for verdict in verdicts):
+                return None
+        return found[0] if accept is None else self._agreed(cls, found[0], accept)
 
     def as_wished(
         self, cls: PodClass, node: str, where: Any, accept: Callable[[Choice], bool] | None, among: Among | None
@@ -246,7 +257,6 @@ class Placer:
         self._hopeless.clear()
         self._no_future.clear()
         self._told = self._told_among = None
-        self.standing.clear()
 
     def choose_future(
         self, cls: PodClass, only: str = "", among: Among | None = None, accept: Callable[[Choice], bool] | None = None

@@ -257,6 +257,39 @@ class Ledger:
             self.table.set_pipelined(row, self._charged(promise.request), -1)
         self._put(Holding(uid, promise.node, promise.request, tuple(map(_closed, promise.grants)), Hold.RESERVED, promise.marks))
 
+    def put_by(self, uid: str) -> None:
+        """A place on trial becomes a promise that is kept, for which nobody has to leave."""
+        holding = self.holdings[uid]
+        promise = self.pipelined[uid] = copy(holding)
+        self.promised.setdefault(holding.node, {})[uid] = promise
+        closed = tuple(map(_closed, holding.grants))
+        if any(grant.doubts for grant in closed):
+            self._cards(holding, -1)
+            holding.grants = closed
+            self._cards(holding, 1)
+        row = self.table.row_of.get(holding.node)
+        if row is not None and holding.features is not None:
+            self.terms.remove(row, holding.features, trial=True)
+        holding.features = None
+
+    def take_up(self, uid: str) -> Receipt:
+        """A kept promise becomes a place on trial: its room was held all the while."""
+        promise, holding = self.pipelined.pop(uid), self.holdings[uid]
+        there = self.promised[promise.node]
+        del there[uid]
+        if not there:
+            del self.promised[promise.node]
+        closed = any(grant.doubts for grant in holding.grants)
+        if closed:
+            self._cards(holding, -1)
+        holding.grants, holding.features = promise.grants, promise.features
+        if closed:
+            self._cards(holding, 1)
+        row = self.table.row_of.get(holding.node)
+        if row is not None and holding.features is not None:
+            self.terms.add(row, holding.features, trial=True)
+        return self._receipt(uid, "reserve", None)
+
     def kept_promises(self, node: str) -> list[str]:
         """Pods to which room of that node is promised beyond the cycle."""
         return [uid for uid in self.promised.get(node, ()) if uid in self.holdings]

@@ -99,6 +99,8 @@ class NodeTable:
         self.dims: dict[str, int] = {name: i for i, name in enumerate(FIRST_DIMENSIONS)}
         self.row_of: dict[str, int] = {}
         self.facts: list[NodeFacts | None] = []
+        self.revisions: list[int] = []
+        """Per row how often it has changed."""
         self.changes = ChangeLog()
         self.gains = ChangeLog()
         self.total: Vector = {}
@@ -186,6 +188,7 @@ class NodeTable:
 
     def touch(self, row: int, *, gain: bool) -> None:
         self.changes.append(row)
+        self.revisions[row] += 1
         if gain:
             self.gains.append(row)
             self.reliefs += 1
@@ -293,6 +296,7 @@ class NodeTable:
             return self._free.pop()
         row = len(self.facts)
         self.facts.append(None)
+        self.revisions.append(0)
         if row >= self.capacity:
             self._lengthen(self.capacity * 2)
         return row

@@ -16,8 +16,8 @@ from pumice.effects.backoff import Backoff
 from pumice.engine.state.jobs import Job, QueueState, Task
 from pumice.engine.state.ledger import Ledger, Receipt
 from pumice.engine.state.resources import Vector
-from pumice.engine.state.scheduling_queue import Agenda
-from pumice.engine.state.tasks import Status
+from pumice.engine.state.scheduling_queue import SchedulingQueue
+from pumice.engine.state.tasks import NO_BACKOFF, Retry, Status
 
 # -- nominations -------------------------------------------------------------------------------------------------------
 
@@ -36,7 +36,7 @@ class Promises:
     """By the uid of the pod that waits."""
 
     ledger: Ledger
-    agenda: Agenda
+    scheduling_queue: SchedulingQueue
     kept: dict[str, Promised] = field(default_factory=dict)
     ripe: dict[Job, None] = field(default_factory=dict)
     """Jobs for whose pods somebody has left since they were last looked at."""
@@ -94,8 +94,8 @@ class Promises:
         """The pod waits for a place like any other; what was held for it is free."""
         self.withdraw(task)
         if task.job is not None:
-            self.agenda.activate(task.job)
-        self.agenda.wake_waiting()
+            self.scheduling_queue.activate(task.job)
+        self.scheduling_queue.released()
 
     def withdraw(self, task: Task) -> None:
         """The same of a promise of which nobody was told."""
@@ -103,7 +103,7 @@ class Promises:
         task.node = task.nominated = ""
         if task.job is not None:
             task.job.move(task, Status.PENDING)
-            self.agenda.look_at(task.job)
+            self.scheduling_queue.write_status(task.job)
 
     def forget(self, uid: str) -> None:
         """The pod that waited is gone, or has a place."""
@@ -116,6 +116,17 @@ class Promises:
             if not waiting:
                 self._awaited.pop(awaited, None)
         self.ledger.unpipeline(uid)
+
+    def put_by(self, task: Task) -> None:
+        """The pod keeps beyond the cycle the idle place that it has on trial."""
+        self.ledger.put_by(task.uid)
+        self.kept[task.uid] = Promised(task, task.node, set())
+
+    def take_up(self, task: Task) -> Receipt:
+        """The pod has on trial what it was promised, for which nobody has to leave."""
+        assert not self.kept[task.uid].awaits, "its place is not free yet"
+        del self.kept[task.uid]
+        return self.ledger.take_up(task.uid)
 
     def drop_node(self, name: str) -> None:
         """The node is gone, and the places on it."""
@@ -158,13 +169,26 @@ class Search:
     action: str = ""
     known: dict[Any, Any] = field(default_factory=dict)
     """Knowledge of the nodes, for the next cycle of the search."""
+    choices: dict[str, Any] = field(default_factory=dict)
+    """By the uid of a claimant, the place that is idle and held for it."""
+    revisions: dict[int, int] = field(default_factory=dict)
+    """Rows on which something is held, as they were then; a row that has changed since is missing."""
+    nominated: dict[str, str] = field(default_factory=dict)
+    """The nodes for which the API server says that claimants are nominated."""
+    passed_over: dict[str, None] = field(default_factory=dict)
+    """Uids of pods that were tried and have no place; they are not tried again in this search."""
+    failed_roles: set[str] = field(default_factory=set)
+    short_of_share: bool = False
+    """Whether its queue lacked the share for one of them."""
+    meanwhile: dict[Job, None] = field(default_factory=dict)
+    """Other jobs that were tried while this was held."""
 
 
 @dataclass(slots=True)
 class Departures:
     """By the uid of the pod."""
 
-    agenda: Agenda
+    scheduling_queue: SchedulingQueue
     ledger: Ledger
     promises: Promises
     tasks: Mapping[str, Task]
@@ -174,8 +198,8 @@ class Departures:
     """By the job for which room is being made."""
     _until: dict[str, float] = field(default_factory=dict)
     """When terminating pods should be gone at the latest."""
-    _refused: dict[str, tuple[float, int]] = field(default_factory=dict)
-    """Until when pods whose eviction was refused are left alone, and how often it was."""
+    _refused: dict[str, Retry] = field(default_factory=dict)
+    """Pods whose eviction was refused, and until when they are left alone."""
 
     # -- told by us -----------------------------------------------------------------------------------------------
 
@@ -189,7 +213,7 @@ class Departures:
         if receipt is not None:
             self.expect(receipt, task, task.status)
         task.job.move(task, Status.RELEASING)
-        self.agenda.look_at(task.job)
+        self.scheduling_queue.write_status(task.job)
         return task
 
     def expect(self, receipt: Receipt, task: Task, shown: Status) -> None:
@@ -209,10 +233,13 @@ class Departures:
             if task is not None and task.job is not None and eviction is not None:
                 self.ledger.undo(eviction.receipt)
                 task.job.move(task, eviction.shown)
-                self.agenda.look_at(task.job)
+                self.scheduling_queue.write_status(task.job)
         for uid in found.claimants:
             if uid in self.promises.kept:
-                self.promises.withdraw(self.promises.kept[uid].task)
+                task = self.promises.kept[uid].task
+                self.promises.withdraw(task)
+                task.nominated = found.nominated.get(uid, "")
+        self.scheduling_queue.released_to(found.meanwhile)
 
     def told(self, uid: str) -> Eviction | None:
         """Return what is known of a pod that goes by our word; None where it is gone, or goes by another's."""
@@ -226,17 +253,16 @@ class Departures:
             return None
         self.ledger.undo(eviction.receipt)
         task.job.move(task, eviction.shown)
-        _, times = self._refused.get(uid, (0.0, 0))
-        self._refused[uid] = (now + EVICT_AGAIN.pause(times), times + 1)
+        self._refused[uid] = self._refused.get(uid, NO_BACKOFF).refused(now, EVICT_AGAIN)
         task.spared = True
-        self.agenda.look_at(task.job)
+        self.scheduling_queue.write_status(task.job)
         self.promises.stays(uid)
         return task
 
     def ask_again(self, now: float) -> None:
         """Those that were left alone for long enough may be told again."""
-        for uid, (until, _) in self._refused.items():
-            if until <= now and uid in self.tasks:
+        for uid, retry in self._refused.items():
+            if retry.until <= now and uid in self.tasks:
                 self.tasks[uid].spared = False
 
     # -- seen by the watch ----------------------------------------------------------------------------------------
@@ -255,7 +281,7 @@ class Departures:
         """What it held is its queue's no more: who waited for a share of it may have it."""
         if self._evictions.pop(uid, None) is not None:
             self.promises.answered()
-            self.agenda.wake_waiting()
+            self.scheduling_queue.released()
 
     def expected(self, uid: str, until: float) -> None:
         """The watch shows that the pod is going; it should be gone by then."""
@@ -306,7 +332,7 @@ class Reservations:
     """By the gang that they are for."""
 
     ledger: Ledger
-    agenda: Agenda
+    scheduling_queue: SchedulingQueue
     held: dict[Job, Reservation] = field(default_factory=dict)
     rest: dict[str, float] = field(default_factory=dict)
     """Nodes that are not held again before."""
@@ -319,7 +345,7 @@ class Reservations:
 
     def hold(self, found: Reservation) -> None:
         self.held[found.job] = found
-        self.agenda.look_at(found.job)
+        self.scheduling_queue.write_status(found.job)
 
     def end(self, job: Job, now: float) -> None:
         """The nodes are everybody's again."""
@@ -330,7 +356,7 @@ class Reservations:
             row = self.ledger.table.row_of.get(node)
             if row is not None:
                 self.ledger.table.touch(row, gain=True)
-        self.agenda.wake_waiting()
+        self.scheduling_queue.released()
 
     def tidy(self, now: float) -> None:
         """Forget what matters no longer."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Any
 
 from pumice.apps.service.watches import object_of
-from pumice.apps.service.work_queue import WorkQueue
+from pumice.effects.performer import Performer
+from pumice.effects.vocabulary import Create
+from pumice.effects.work_queue import WorkQueue
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json, Resource, WatchEvent
 from pumice.wire import kinds, volcano
-from pumice.wire.names import GROUP_NAME
 from pumice.wire.objects import ConfigMap, Pod, convert, decode
 from pumice.wire.volcano import group_name_for
 from pumice_jobs.apps.controller.job_refusals import lasting
@@ -40,6 +40,7 @@ class BarePods:
 
     cluster: Cluster
     clock: Clock
+    performer: Performer
     work: WorkQueue
     groups: dict[str, tuple[str, str]]
     moves: Moves
@@ -114,27 +115,17 @@ class BarePods:
             return
         self.pods.pop(pod.metadata.uid, None)
 
-    async def _perform(self, action: podgroup.Action) -> None:
-        match action:
-            case podgroup.CreateGroup():
-                try:
-                    await self.cluster.create(volcano.POD_GROUPS, action.body, action.namespace)
-                except ApiError as error:
-                    if error.code != 409:
-                        raise
-                self.groups.setdefault(f"{action.namespace}/{action.name}", ("", volcano.PENDING))
-            case podgroup.AnnotatePod():
-                # The uid in the patch makes the API server refuse a successor of the same name.
-                metadata = {"uid": action.uid, "annotations": {GROUP_NAME: action.group}}
-                try:
-                    await self.cluster.patch(kinds.PODS, action.name, {"metadata": metadata}, action.namespace)
-                except ApiError as error:
-                    if error.code not in (404, 409, 422):
-                        raise
-            case podgroup.UpdateGroup():
-                await _quietly(self.cluster.patch(volcano.POD_GROUPS, action.name, action.body, action.namespace))
-            case podgroup.DeleteGroup():
-                await _quietly(self.cluster.delete(volcano.POD_GROUPS, action.name, action.namespace))
+    async def _perform(self, effect: podgroup.Action) -> None:
+        """An answer that only says that somebody was faster is none to raise."""
+        try:
+            await self.performer.perform(effect)
+        except ApiError as error:
+            faster = (409,) if isinstance(effect, Create) else (404, 409, 422) if effect.resource == kinds.PODS else (404, 409)
+            if error.code not in faster:
+                raise
+        if isinstance(effect, Create):
+            meta = effect.obj["metadata"]
+            self.groups.setdefault(f"{meta['namespace']}/{meta['name']}", ("", volcano.PENDING))
 
     async def _owner_annotations(self, pod: Pod) -> dict[str, str]:
         owner = podgroup.controlling_owner(pod)
@@ -169,17 +160,11 @@ class BarePods:
         uid = owner["metadata"]["uid"]
         members = [pod for pod in (convert(Pod, item) for item in items) if _belongs(pod, uid)]
         newest = max(members, key=lambda pod: pod.metadata.creation_timestamp, default=None)
-        for action in podgroup.reconcile_owner(owner, group, newest, self._passed_on(owner)):
-            await self._perform(action)
-
-
-async def _quietly(call: Coroutine[Any, Any, Any]) -> None:
-    """A refusal that only says that somebody was faster."""
-    try:
-        await call
-    except ApiError as error:
-        if error.code not in (404, 409):
-            log.warning("%s", error)
+        for effect in podgroup.reconcile_owner(owner, group, newest, self._passed_on(owner)):
+            try:
+                await self._perform(effect)
+            except ApiError as error:
+                log.warning("%s", error)
 
 
 def _belongs(pod: Pod, uid: str) -> bool:

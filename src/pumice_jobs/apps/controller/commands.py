@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from pumice.apps.service.work_queue import WorkQueue
-from pumice.ports.clock import Clock
+from pumice.effects.recorder import EventRecorder
+from pumice.effects.vocabulary import Event
+from pumice.effects.work_queue import WorkQueue
 from pumice.ports.cluster import ApiError, Cluster, WatchEvent
-from pumice.wire import kinds, volcano
-from pumice.wire.names import CONTROLLER_NAME
+from pumice.wire import volcano
 from pumice.wire.objects import decode
 from pumice.wire.volcano import Command
 
@@ -25,7 +25,7 @@ class Commands:
     """Those that wait, by target: on one object they are carried out one after the other, as they came."""
 
     cluster: Cluster
-    clock: Clock
+    recorder: EventRecorder
     work: WorkQueue
     apply: Apply
     jobs: bool = True
@@ -109,10 +109,8 @@ class Commands:
     async def say(self, command: Command, text: str) -> None:
         """An event on the Command."""
         meta = command.metadata
-        about = {"apiVersion": volcano.BUS_API, "kind": "Command", "namespace": meta.namespace, "name": meta.name,
-                 "uid": meta.uid}  # fmt: skip
-        body = volcano.event_body(about, "Warning", "CommandRefused", text, CONTROLLER_NAME, self.clock.now())
-        await self.cluster.create(kinds.EVENTS, body, meta.namespace)
+        about = ("Command", volcano.BUS_API, meta.namespace, meta.name, meta.uid)
+        await self.recorder.write(Event(*about, "Warning", "CommandRefused", text))
 
     def _target(self, command: Command) -> str:
         """What it is for: a queue, or a Job of its own namespace; empty where that is neither."""

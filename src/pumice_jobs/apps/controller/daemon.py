@@ -16,9 +16,11 @@ from pumice.apps.service.daemon_pages import pages
 from pumice.apps.service.http import host_and_port, served
 from pumice.apps.service.lease import Election
 from pumice.apps.service.settings import LedSettings
-from pumice.apps.service.tasks import run_until
 from pumice.apps.service.watches import ABSENT_OR_FORBIDDEN, SELDOM, Watcher, object_of
-from pumice.apps.service.work_queue import WorkQueue
+from pumice.effects.performer import Performer
+from pumice.effects.recorder import EventRecorder
+from pumice.effects.tasks import run_until
+from pumice.effects.work_queue import WorkQueue
 from pumice.model.errors import Unavailable
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster, Resource, WatchEvent
@@ -103,14 +105,16 @@ class Controller:
         settings = self.settings
         self._moves = Moves(self.clock)
         self.work = WorkQueue(self.clock, self.dice, self._reconcile, self._moves.are_many)
-        self.queues = Queues(self.cluster, self.clock, self.work, settings.default_queue)
-        self.bare = BarePods(self.cluster, self.clock, self.work, self.queues.groups, self._moves, settings.scheduler_names,
-                             settings.inherit_owner_annotations)  # fmt: skip
-        self.commands = Commands(self.cluster, self.clock, self.work, self._carry_out, jobs=self.settings.jobs)
-        self.jobs = Jobs(self.cluster, self.clock, self.work, rsa_pair, self.commands.done, self.queues.takes_groups)
-        self.makers = Makers(self.cluster, self.clock, self.work, self.jobs.store)
-        self.unserved = UnservedKinds(self.cluster, self.clock, self.work)
-        self.topology = Topology(self.cluster, self.clock, self.work, self.settings.lease_namespace)
+        recorder = EventRecorder(self.cluster, self.clock, CONTROLLER_NAME, log)
+        performer = Performer(self.cluster, recorder)
+        self.queues = Queues(self.cluster, performer, self.work, settings.default_queue)
+        self.bare = BarePods(self.cluster, self.clock, performer, self.work, self.queues.groups, self._moves,
+                             settings.scheduler_names, settings.inherit_owner_annotations)  # fmt: skip
+        self.commands = Commands(self.cluster, recorder, self.work, self._carry_out, jobs=self.settings.jobs)
+        self.jobs = Jobs(self.cluster, self.clock, recorder, self.work, rsa_pair, self.commands.done, self.queues.takes_groups)
+        self.makers = Makers(self.cluster, self.clock, performer, self.work, self.jobs.store)
+        self.unserved = UnservedKinds(recorder, self.work)
+        self.topology = Topology(self.cluster, self.clock, performer, self.work, self.settings.lease_namespace)
 
     async def run(self) -> None:
         host, port = host_and_port(self.settings.listen)

@@ -12,16 +12,16 @@ from typing import Any, Final
 import msgspec
 
 from pumice.apps.service.watches import ABSENT_OR_FORBIDDEN, SELDOM, Watcher
-from pumice.apps.service.work_queue import WorkQueue
+from pumice.effects.performer import Performer
+from pumice.effects.vocabulary import Create, Delete, Event, Patch
+from pumice.effects.work_queue import WorkQueue
 from pumice.model.errors import BadInput
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json, WatchEvent
 from pumice.wire import kinds, volcano
 from pumice.wire.controller_conf import CONFIG_KEY, CONFIG_MAP, LABEL, SOURCE, Discovery, parse_controller_conf
-from pumice.wire.names import CONTROLLER_NAME
 from pumice.wire.objects import ConfigMap, decode
 from pumice_jobs.controllers import hypernodes
-from pumice_jobs.controllers.hypernodes import Change, Drop, Make
 
 log = logging.getLogger("pumice.controller")
 
@@ -38,6 +38,7 @@ class Topology:
 
     cluster: Cluster
     clock: Clock
+    performer: Performer
     work: WorkQueue
     namespace: str
     conf: Discovery = field(default_factory=Discovery)
@@ -86,28 +87,21 @@ class Topology:
         except ValueError as error:
             await self._tell("TopologyRefused", f"the labels of the nodes make no tree, so nothing is changed: {error}")
             return
-        for action in hypernodes.changes(wanted, self.there):
-            await self._perform(action)
+        for effect in hypernodes.changes(wanted, self.there):
+            await self._perform(effect)
 
-    async def _perform(self, action: Make | Change | Drop) -> None:
-        match action:
-            case Make():
-                name = action.body["metadata"]["name"]
-                try:
-                    self.there[name] = await self.cluster.create(volcano.HYPER_NODES, action.body)
-                except ApiError as error:
-                    if error.code != 409:
-                        raise
-                    await self._tell("TopologyRefused", f"HyperNode {name} is there and was not discovered; it is left alone")
-            case Change():
-                self.there[action.name] = await self.cluster.patch(volcano.HYPER_NODES, action.name, action.body)
-            case Drop():
-                try:
-                    await self.cluster.delete(volcano.HYPER_NODES, action.name, uid=action.uid)
-                except ApiError as error:
-                    if error.code not in (404, 409):
-                        raise
-                self.there.pop(action.name, None)
+    async def _perform(self, effect: Create | Patch | Delete) -> None:
+        name = effect.obj["metadata"]["name"] if isinstance(effect, Create) else effect.name
+        try:
+            answer = await self.performer.perform(effect)
+        except ApiError as error:
+            if not isinstance(effect, Create) or error.code != 409:
+                raise
+            await self._tell("TopologyRefused", f"HyperNode {name} is there and was not discovered; it is left alone")
+            return
+        self.there.pop(name, None)
+        if answer is not None and not isinstance(effect, Delete):
+            self.there[name] = answer
 
     async def _say_of_configuration(self) -> None:
         if self._map is None:
@@ -127,9 +121,7 @@ class Topology:
         self._told.add(text)
         log.warning("%s: %s", CONFIG_MAP, text)
         meta = self._map.metadata
-        about = {"apiVersion": "v1", "kind": "ConfigMap", "namespace": meta.namespace, "name": meta.name, "uid": meta.uid}
-        body = volcano.event_body(about, "Warning", reason, text, CONTROLLER_NAME, self.clock.now())
-        await self.cluster.create(kinds.EVENTS, body, meta.namespace)
+        await self.performer.perform(Event("ConfigMap", "v1", meta.namespace, meta.name, meta.uid, "Warning", reason, text))
 
     # -- watches ------------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from pumice.apps.service.work_queue import WorkQueue
+from pumice.effects.work_queue import WorkQueue
 from pumice.ports.cluster import ApiError, Cluster
 from pumice.wire import names, volcano
 from pumice_jobs.apps.controller.job_refusals import lasting

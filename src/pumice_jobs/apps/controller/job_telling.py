@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from pumice.ports.clock import Clock
+from pumice.effects.recorder import EventRecorder
+from pumice.effects.vocabulary import Event
 from pumice.ports.cluster import ApiError, Cluster
-from pumice.wire import kinds, volcano
+from pumice.wire import volcano
 from pumice.wire.batch import JOB_API, JOB_KIND, Job, WrittenJob
-from pumice.wire.names import CONTROLLER_NAME
 from pumice_jobs.apps.controller.job_refusals import refused
 from pumice_jobs.apps.controller.job_store import JobStore, Known
 from pumice_jobs.controllers.job.effects import Tell
 from pumice_jobs.controllers.job.status import begun
-
-log = logging.getLogger("pumice.controller")
 
 Json = dict[str, Any]
 
@@ -26,7 +23,7 @@ Json = dict[str, Any]
 @dataclass(slots=True)
 class Telling:
     cluster: Cluster
-    clock: Clock
+    recorder: EventRecorder
     store: JobStore
 
     async def write_status(self, known: Known) -> None:
@@ -62,12 +59,8 @@ class Telling:
             return
         known.told[told.reason] = told.message
         meta = known.job.metadata
-        about = {"apiVersion": JOB_API, "kind": JOB_KIND, "namespace": meta.namespace, "name": meta.name, "uid": meta.uid}
-        body = volcano.event_body(about, told.type, told.reason, told.message, CONTROLLER_NAME, self.clock.now())
-        try:
-            await self.cluster.create(kinds.EVENTS, body, meta.namespace)
-        except ApiError as error:
-            log.info("event not written on job %s: %s", known.job.key, error)
+        about = (JOB_KIND, JOB_API, meta.namespace, meta.name, meta.uid)
+        await self.recorder.try_to_write(Event(*about, told.type, told.reason, told.message))
 
 
 def difference(before: Json, after: Json) -> Json:

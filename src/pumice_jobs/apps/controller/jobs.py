@@ -11,7 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from pumice.apps.service.watches import object_of
-from pumice.apps.service.work_queue import WorkQueue
+from pumice.effects.recorder import EventRecorder
+from pumice.effects.vocabulary import Requeue
+from pumice.effects.work_queue import WorkQueue
 from pumice.metrics.text import Histogram
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, WatchEvent
@@ -23,7 +25,7 @@ from pumice_jobs.apps.controller.job_effects import Effects
 from pumice_jobs.apps.controller.job_refusals import GroupNotTaken, NotTaken
 from pumice_jobs.apps.controller.job_store import JobStore, Known
 from pumice_jobs.apps.controller.job_telling import Telling
-from pumice_jobs.controllers.job.effects import DropGroup, Effect, LookAgain, MakeGroup, MakePod, Tell, WriteStatus
+from pumice_jobs.controllers.job.effects import DropGroup, Effect, MakeGroup, MakePod, Tell, WriteStatus
 from pumice_jobs.controllers.job.missed import missed
 from pumice_jobs.controllers.job.phases import ACTIONS, TARGETED, TERMINATE
 from pumice_jobs.controllers.job.reconcile import act, decide, only_counts, waits_for_nothing
@@ -56,6 +58,7 @@ class Jobs:
 
     cluster: Cluster
     clock: Clock
+    recorder: EventRecorder
     work: WorkQueue
     keys: Callable[[], tuple[str, str]]
     commanded: Callable[[str, str], None]
@@ -77,7 +80,7 @@ class Jobs:
 
     def __post_init__(self) -> None:
         self.store = JobStore(self._changed)
-        self.telling = Telling(self.cluster, self.clock, self.store)
+        self.telling = Telling(self.cluster, self.recorder, self.store)
         self.effects = Effects(self.cluster, self.clock, self.store, self.telling, self.keys, self.latency)
         self.ended_groups = EndedGroups(self.cluster, self.work, self.store, self.effects.drop_group)
 
@@ -234,7 +237,7 @@ class Jobs:
         """Statuses here, and what may wait; everything else is the effects' own."""
         await self.effects.perform(known, [effect for effect in wanted if not _may_wait(effect)])
         for effect in wanted:
-            if isinstance(effect, LookAgain):
+            if isinstance(effect, Requeue):
                 self.work.add_later(KIND, known.job.key, effect.seconds)
             elif isinstance(effect, DropGroup) and effect.in_company:
                 self.ended_groups.add(known, effect)
@@ -293,4 +296,4 @@ class Jobs:
 
 
 def _may_wait(effect: Effect) -> bool:
-    return isinstance(effect, WriteStatus | LookAgain) or (isinstance(effect, DropGroup) and effect.in_company)
+    return isinstance(effect, WriteStatus | Requeue) or (isinstance(effect, DropGroup) and effect.in_company)

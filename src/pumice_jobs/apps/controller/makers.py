@@ -5,23 +5,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import msgspec
 
 from pumice.adapters.probing import http_answers, tcp_answers
 from pumice.apps.service.watches import object_of
-from pumice.apps.service.work_queue import WorkQueue
+from pumice.effects.performer import Performer
+from pumice.effects.vocabulary import Create, Event, Patch, Requeue
+from pumice.effects.work_queue import WorkQueue
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json, WatchEvent
-from pumice.wire import kinds, volcano
-from pumice.wire.batch import CRON_JOBS, FLOW_API, JOB_API, JOB_TEMPLATES, Job
-from pumice.wire.names import CONTROLLER_NAME, OF_TEMPLATE
+from pumice.wire.batch import FLOW_API, JOB_API, JOB_TEMPLATES, Job
+from pumice.wire.names import OF_TEMPLATE
 from pumice_jobs.apps.controller.job_store import JobStore
 from pumice_jobs.controllers import cronjob, jobflow
-from pumice_jobs.controllers.cronjob import Action, DropJob, MakeJob, SetStatus
-from pumice_jobs.controllers.job.effects import LookAgain, Tell
+from pumice_jobs.controllers.cronjob import Action
 from pumice_jobs.controllers.job.requests import task_of
 from pumice_jobs.controllers.jobflow import Check, Probe
 
@@ -41,6 +41,7 @@ class Makers:
 
     cluster: Cluster
     clock: Clock
+    performer: Performer
     work: WorkQueue
     jobs: JobStore
     found: dict[tuple[str, str], Json] = field(default_factory=dict)
@@ -52,7 +53,6 @@ class Makers:
     """With the flow and its key."""
     _asking: set[tuple[str, str]] = field(default_factory=set)
     """Uids of flows and their steps that wait for an answer."""
-    _told: dict[tuple[str, str], str] = field(default_factory=dict)
     _children: dict[str, set[str]] = field(default_factory=dict)
     """Uid of a maker to the keys of its Jobs."""
     _made_of: dict[str, set[str]] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Makers:
             key = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
             if event.type == "DELETED":
                 self.found.pop((kind, key), None)
-                self._told.pop((kind, key), None)
+                self.performer.recorder.forget(obj["metadata"]["uid"])
                 self._answered.pop(obj["metadata"]["uid"], None)
             else:
                 self.found[kind, key] = obj
@@ -127,8 +127,9 @@ class Makers:
         """A Job that is made now is active in the same status that says its time."""
         made: list[Json] = []
         for action in cronjob.reconcile(obj, jobs, self.clock.now()):
-            if isinstance(action, SetStatus) and made:
-                action = SetStatus({**action.status, "active": [*action.status["active"], *made]})
+            if isinstance(action, Patch) and made:
+                status = action.body["status"]
+                action = replace(action, body={"status": {**status, "active": [*status["active"], *made]}})
             job = await self._perform(CRON, key, obj, action)
             if job is not None:
                 meta = job["metadata"]
@@ -174,7 +175,7 @@ class Makers:
         if problems:
             self.work.add_later(FLOW, key, BETWEEN_PROBES)
             text = f"{probe.step} waits for its probes: {'; '.join(problems)}"
-            await self._tell(FLOW, key, flow, Tell("Normal", "ProbeUnanswered", text))
+            await self.performer.recorder.write_if_new(_event(FLOW, flow, "Normal", "ProbeUnanswered", text))
         elif (FLOW, key) in self.found:
             self._answered.setdefault(meta["uid"], set()).add(probe.step)
             self.work.add(FLOW, key)
@@ -189,47 +190,32 @@ class Makers:
         answers = await asyncio.gather(*(ask(check, address) for address in addresses))
         return "" if "" in answers else answers[0]
 
-    async def _perform(self, kind: str, key: str, obj: Json, action: Action) -> Json | None:
+    async def _perform(self, kind: str, key: str, obj: Json, effect: Action) -> Json | None:
         """The Job that was made, if one was."""
-        meta = obj["metadata"]
-        match action:
-            case MakeJob():
-                try:
-                    return await self.cluster.create(volcano.JOBS, action.body, meta["namespace"])
-                except ApiError as error:
-                    if error.code != 409:  # it is there: by our own hand, as far as its name tells
-                        await self._tell(kind, key, obj, Tell("Warning", "FailedCreate", f"Error creating job: {error.message}"))
-                        raise
-            case DropJob():
-                try:
-                    await self.cluster.delete(volcano.JOBS, action.name, meta["namespace"], uid=action.uid,
-                                              propagation="Background")  # fmt: skip
-                except ApiError as error:
-                    if error.code not in (404, 409):
-                        raise
-            case SetStatus():
-                self.found[kind, key] = await self._set_status(kind, meta, action.status)
-            case Tell():
-                await self._tell(kind, key, obj, action)
-            case LookAgain():
-                self.work.add_later(kind, key, action.seconds)
-        return None
+        if isinstance(effect, Event):
+            await self.performer.recorder.write_if_new(effect)
+            return None
+        if isinstance(effect, Requeue):
+            self.work.add_later(kind, key, effect.seconds)
+            return None
+        try:
+            answer = await self.performer.perform(effect)
+        except ApiError as error:
+            if not isinstance(effect, Create):
+                raise
+            if error.code != 409:  # else it is there: by our own hand, as far as its name tells
+                text = f"Error creating job: {error.message}"
+                await self.performer.recorder.write_if_new(_event(kind, obj, "Warning", "FailedCreate", text))
+                raise
+            return None
+        if isinstance(effect, Patch) and answer is not None:
+            self.found[kind, key] = answer
+        return answer if isinstance(effect, Create) else None
 
-    async def _set_status(self, kind: str, meta: Json, status: Json) -> Json:
-        name, namespace, body = meta["name"], meta["namespace"], {"metadata": {"uid": meta["uid"]}, "status": status}
-        if kind == CRON:
-            return await self.cluster.patch(CRON_JOBS, name, body, namespace, subresource="status")
-        return await self.cluster.patch(volcano.JOB_FLOWS, name, body, namespace, subresource="status")
 
-    async def _tell(self, kind: str, key: str, obj: Json, told: Tell) -> None:
-        words = f"{told.reason} {told.message}"
-        if self._told.get((kind, key)) == words:
-            return
-        self._told[kind, key] = words
-        (api, name), meta = APIS[kind], obj["metadata"]
-        about = {"apiVersion": api, "kind": name, "namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"]}
-        body = volcano.event_body(about, told.type, told.reason, told.message, CONTROLLER_NAME, self.clock.now())
-        await self.cluster.create(kinds.EVENTS, body, meta["namespace"])
+def _event(kind: str, obj: Json, type_: str, reason: str, message: str) -> Event:
+    api_version, name = APIS[kind]
+    return Event.on(obj, type_, reason, message, api_version=api_version, kind=name)
 
 
 async def ask(check: Check, address: str) -> str:

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pumice.apps.service.watches import object_of
-from pumice.apps.service.work_queue import WorkQueue
+from pumice.effects.performer import Performer
+from pumice.effects.work_queue import WorkQueue
 from pumice.engine.state.bearers import Bearers
-from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, WatchEvent
-from pumice.wire import kinds, volcano
-from pumice.wire.names import CONTROLLER_NAME, ROOT_QUEUE
+from pumice.wire import volcano
+from pumice.wire.names import ROOT_QUEUE
 from pumice.wire.objects import convert
 from pumice.wire.volcano import Command, PodGroup, Queue, default_queue
 from pumice_jobs.controllers import queue
@@ -27,7 +27,7 @@ class Queues:
     """``default`` is the queue of groups that name none."""
 
     cluster: Cluster
-    clock: Clock
+    performer: Performer
     work: WorkQueue
     default: str
     queues: dict[str, Queue] = field(default_factory=dict)
@@ -100,21 +100,6 @@ class Queues:
 
     async def _act(self, actions: list[queue.Action]) -> None:
         for action in actions:
-            name = action.name
-            match action:
-                case queue.SetParent():
-                    await self.cluster.patch(volcano.QUEUES, name, {"spec": {"parent": action.parent}})
-                case queue.MarkClosedByParent():
-                    note = {volcano.CLOSED_BY_PARENT: "true" if action.closed else None}
-                    answer = await self.cluster.patch(volcano.QUEUES, name, {"metadata": {"annotations": note}})
-                    self.queues[name] = convert(Queue, answer)
-                case queue.SetState():
-                    body = {"status": {"state": action.state}}
-                    answer = await self.cluster.patch(volcano.QUEUES, name, body, subresource="status")
-                    self.queues[name] = convert(Queue, answer)
-                case queue.Tell():
-                    about = {"apiVersion": volcano.SCHEDULING_API, "kind": "Queue", "name": name,
-                             "uid": self.queues[name].metadata.uid}  # fmt: skip
-                    now = self.clock.now()
-                    body = volcano.event_body(about, action.type, action.reason, action.message, CONTROLLER_NAME, now)
-                    await self.cluster.create(kinds.EVENTS, body, "default")
+            answer = await self.performer.perform(action)
+            if answer is not None:
+                self.queues[answer["metadata"]["name"]] = convert(Queue, answer)

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from pumice.apps.service.work_queue import WorkQueue
-from pumice.ports.clock import Clock
-from pumice.ports.cluster import ApiError, Cluster, Json, WatchEvent
-from pumice.wire import kinds, volcano
-from pumice.wire.names import CONTROLLER_NAME
+from pumice.effects.recorder import EventRecorder
+from pumice.effects.vocabulary import Event
+from pumice.effects.work_queue import WorkQueue
+from pumice.ports.cluster import Json, WatchEvent
 from pumice.wire.without_effect import Row
 
 log = logging.getLogger("pumice.controller")
@@ -25,8 +24,7 @@ REASON = "WithoutEffect"
 class UnservedKinds:
     """What was seen of them, by uid: told already, or to be told."""
 
-    cluster: Cluster
-    clock: Clock
+    recorder: EventRecorder
     work: WorkQueue
     _told: set[str] = field(default_factory=set)
     _untold: dict[str, tuple[Row, Json]] = field(default_factory=dict)
@@ -54,13 +52,7 @@ class UnservedKinds:
         meta, text = obj["metadata"], f"{row.text} (no controller of ours serves this kind)"
         namespace = meta.get("namespace", "")
         log.warning("without effect kind=%s object=%s/%s", row.name, namespace, meta["name"])
-        about = {"kind": row.name, "apiVersion": obj.get("apiVersion", ""), "namespace": namespace, "name": meta["name"],
-                 "uid": uid}  # fmt: skip
-        body = volcano.event_body(about, "Warning", REASON, text, CONTROLLER_NAME, self.clock.now())
-        try:
-            await self.cluster.create(kinds.EVENTS, body, namespace or "default")
-        except ApiError as error:
-            log.warning("not told on %s %s/%s: %s", row.name, namespace, meta["name"], error)
+        await self.recorder.try_to_write(Event.on(obj, "Warning", REASON, text, kind=row.name))
 
 
 def _served_by_others(obj: Json) -> bool:

@@ -14,8 +14,8 @@ from aiohttp import web
 
 from pumice.apps.service.daemon_pages import pages
 from pumice.apps.service.http import host_and_port, served
-from pumice.apps.service.tasks import run_until
 from pumice.apps.service.watches import Watcher
+from pumice.effects.tasks import run_until
 from pumice.metrics.text import Histogram
 from pumice.model.errors import BadInput
 from pumice.ports.clock import Clock

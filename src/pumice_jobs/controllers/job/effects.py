@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from pumice.effects.vocabulary import Requeue
 from pumice.ports.cluster import Resource
 from pumice.wire.batch import JobPod, JobStatus
 
@@ -106,12 +107,7 @@ class DeleteJob:
     """It is finished for long enough."""
 
 
-@dataclass(frozen=True, slots=True)
-class LookAgain:
-    seconds: float
-
-
 Effect = (
     Ensure | Require | Follow | Remove | MakeGroup | ChangeGroup | DropGroup | MakePod | DropPod | WriteStatus | Tell
-    | DeleteJob | LookAgain
+    | DeleteJob | Requeue
 )  # fmt: skip

@@ -13,6 +13,7 @@ from typing import Any, Final
 from msgspec import MsgspecError
 from msgspec.structs import replace
 
+from pumice.effects.vocabulary import Requeue
 from pumice.wire import names
 from pumice.wire.batch import PENDING, RESTARTING, Job, JobPod
 from pumice.wire.kinds import PERSISTENT_VOLUME_CLAIMS
@@ -28,7 +29,6 @@ from pumice_jobs.controllers.job.effects import (
     DropPod,
     Effect,
     Ensure,
-    LookAgain,
     MakeGroup,
     MakePod,
     Remove,
@@ -115,7 +115,7 @@ def decide(view: View) -> list[Effect]:
 
 def waits_for_nothing(effect: Effect) -> bool:
     """Whether nothing of what comes after depends on it."""
-    return isinstance(effect, Tell | LookAgain) or (isinstance(effect, DropGroup) and effect.in_company) or only_counts(effect)
+    return isinstance(effect, Tell | Requeue) or (isinstance(effect, DropGroup) and effect.in_company) or only_counts(effect)
 
 
 def only_counts(effect: Effect) -> bool:
@@ -264,4 +264,4 @@ def _expiry(view: View) -> Iterator[Effect]:
     job = view.job
     if job.spec.ttl_seconds_after_finished is not None:
         left = seconds(job.status.state.last_transition_time) + job.spec.ttl_seconds_after_finished - view.now
-        yield LookAgain(left) if left > 0 else DeleteJob()
+        yield Requeue(left) if left > 0 else DeleteJob()

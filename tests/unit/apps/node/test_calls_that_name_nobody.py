@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 
 import grpc
 import pytest
@@ -18,10 +17,7 @@ NUMBER = names.VGPU_NUMBER
 
 def written(world: World, *entries: tuple[str, str, str]) -> None:
     """The kubelet's record: (pod UID, container, id)."""
-    found = [{"PodUID": uid, "ContainerName": name, "ResourceName": NUMBER, "DeviceIDs": {"-1": [unit]}}
-             for uid, name, unit in entries]  # fmt: skip
-    record = {"Data": {"PodDeviceEntries": found, "RegisteredDevices": {}}, "Checksum": 1}
-    (world.root / "plugins/kubelet_internal_checkpoint").write_text(json.dumps(record))
+    world.kubelet.write_record(NUMBER, *entries)
 
 
 async def ready(world: World) -> None:

@@ -15,8 +15,8 @@ from kit.plugin_world import in_a_world
 from pumice.apps.node.directories import make_directory
 from pumice.apps.node.files import digests, install_files
 from pumice.devices.nvidia_vgpu.node.library import NAMES, install
+from pumice.effects.vocabulary import MakeDirectory
 from pumice.model.errors import BadInput
-from pumice.node.effects import MakeDirectory
 from pumice.wire import names
 
 

@@ -18,9 +18,9 @@ from kit.admitting import AdmittingKubelet, Refused
 from kit.node_objects import NODE, A, B, container, gives, pod_object
 from kit.node_world import node_cluster, plugin_served
 from kit.plugin_world import World, in_a_world
-from kit.toy_brand import ASSIGNED, RESOURCE, render
-from kit.toy_brand_node import SLICE, ToyCards, toy
 from kit.virtual_time import VirtualClock, run_virtually
+from tests.scenarios.toy_brand.node import SLICE, ToyCards, toy
+from tests.scenarios.toy_brand.words import ASSIGNED, RESOURCE, render
 
 from pumice.apps.node.brand import PluginSettings
 from pumice.apps.node.naming import unnamed

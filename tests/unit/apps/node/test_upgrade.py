@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kit.node_objects import NODE, A, B, container, gives, pod_object
+from kit.node_world import until
 from kit.plugin_world import World, in_a_world
 
 from pumice.wire import limits_page, names
@@ -23,6 +24,8 @@ class Kubelet:
         self.world, self.taken, self.next = world, set[str](), 0
         self.answers: dict[str, Any] = {}
         self.regions: dict[str, tuple[int, bytes]] = {}
+        self.held: list[tuple[str, str, str]] = []
+        self.waiting: list[str] = []
 
     async def admit(self, count: int) -> None:
         for _ in range(count):
@@ -32,11 +35,19 @@ class Kubelet:
             unit = min(unit for unit in units if unit.startswith(card) and unit not in self.taken)
             self.taken.add(unit)
             answer = self.answers[name] = await self.world.kubelet.allocate(NUMBER, 1, [unit])
+            self.held.append((self.world.cluster.found("pods", name)["metadata"]["uid"], "train", unit))
+            self.world.kubelet.write_record(NUMBER, *self.held)
             self.world.cluster.change("pods", name, {"status": {"phase": "Running"}})
-            region = self.region(name)
-            region.write_bytes(f"of {name}".encode())
-            self.regions[name] = (region.stat().st_ino, region.read_bytes())
+            self.waiting.append(name)
             assert answer.envs["NVIDIA_VISIBLE_DEVICES"] == card
+
+    async def start(self) -> None:
+        """Start the containers that wait, once what they mount is there."""
+        for name in self.waiting:
+            await until(self.region(name).exists)
+            self.region(name).write_bytes(f"of {name}".encode())
+            self.regions[name] = (self.region(name).stat().st_ino, self.region(name).read_bytes())
+        self.waiting.clear()
 
     def region(self, name: str) -> Path:
         mounts = {mount.container_path: mount.host_path for mount in self.answers[name].mounts}
@@ -53,6 +64,7 @@ async def test_twenty_allocating_pods_are_served_over_an_upgrade_and_a_downgrade
     for count, version in ((7, "lib.so"), (6, "new.so"), (7, "lib.so")):
         async with world.plugin(library=world.root / version):
             await kubelet.admit(count - 1)
+            await kubelet.start()
             mapped = library.open("rb")
             writing = asyncio.Event()
             world.cluster.gate = slow(writing)
@@ -63,6 +75,8 @@ async def test_twenty_allocating_pods_are_served_over_an_upgrade_and_a_downgrade
         world.kubelet.lists.clear()
         with mapped:
             assert mapped.read() == (world.root / version).read_bytes(), "who has a library mapped keeps it"
+    async with world.plugin():
+        await kubelet.start()
     for name, answer in kubelet.answers.items():
         notes = world.cluster.notes("pods", name)
         assert notes[names.BIND_PHASE] == "success"

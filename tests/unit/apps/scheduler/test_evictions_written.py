@@ -9,7 +9,7 @@ from typing import Any
 from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.scheduler.status_writer import StatusWriter
-from pumice.engine.effects import Effect, Evict, Nominate
+from pumice.effects.vocabulary import Evict, Nominate, SchedulerEffect
 from pumice.ports.cluster import Json, Resource
 
 
@@ -31,7 +31,7 @@ class Recorder:
         self.asked.append(("delete", name, uid))
 
 
-def written(*effects: Effect, leads: bool = True) -> tuple[Recorder, list[str]]:
+def written(*effects: SchedulerEffect, leads: bool = True) -> tuple[Recorder, list[str]]:
     """What is asked for these effects, and which evictions came back as refused."""
     cluster, refused = Recorder(), list[str]()
 

@@ -13,8 +13,8 @@ from kit.scheduler_daemon import CONF, Daemon, create
 from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.scheduler.daemon import Settings
+from pumice.effects.vocabulary import Evict
 from pumice.engine.cycle.cycle import Plan
-from pumice.engine.effects import Evict
 from pumice.model.errors import Unavailable
 from pumice.ports.cluster import ApiError
 from pumice.wire import kinds

@@ -14,7 +14,7 @@ from pumice.apps.scheduler.binder import Binder, Outcome
 from pumice.apps.scheduler.node_locks import NodeLocks
 from pumice.apps.scheduler.volume_wait import VolumeWait
 from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
-from pumice.engine.effects import Bind
+from pumice.effects.vocabulary import Bind
 from pumice.engine.state.state import State
 from pumice.model.cards import Grant
 from pumice.wire import names

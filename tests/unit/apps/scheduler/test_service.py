@@ -19,7 +19,7 @@ from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.scheduler.daemon import Settings
 from pumice.apps.service.logs import JsonFormatter
-from pumice.engine.effects import PodCondition
+from pumice.effects.vocabulary import PodCondition
 from pumice.ports.cluster import ApiError
 from pumice.wire import kinds, volcano
 from pumice.wire.names import QUEUE_GATE

@@ -9,7 +9,7 @@ from typing import Any
 from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.scheduler.status_writer import GIVE_WAY, GIVE_WAY_AT_MOST, LAST_WORD, STANDS, StatusWriter
-from pumice.engine.effects import Event, GroupStatus
+from pumice.effects.vocabulary import Event, GroupStatus
 from pumice.ports.cluster import Json, Resource
 
 

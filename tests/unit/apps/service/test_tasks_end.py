@@ -13,8 +13,8 @@ from kit.scheduler_daemon import create, daemon
 from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.scheduler.daemon import Settings
-from pumice.apps.service.tasks import first
-from pumice.engine.effects import Bind
+from pumice.effects.tasks import first
+from pumice.effects.vocabulary import Bind
 from pumice_jobs.apps.controller.daemon import Controller
 from pumice_jobs.apps.controller.daemon import Settings as ControllerSettings
 

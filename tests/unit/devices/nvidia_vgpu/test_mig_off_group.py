@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from kit.device_world import A100, TinyLedger, card, limits, pod_of
-from kit.mig_cards import node_of, placed
+from tests.unit.devices.nvidia_vgpu.mig_cards import node_of, placed
 
 from pumice.devices.nvidia_vgpu.arguments import VgpuArguments
 from pumice.devices.nvidia_vgpu.mig_catalogue import Catalogue

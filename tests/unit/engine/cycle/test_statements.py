@@ -5,10 +5,10 @@ from __future__ import annotations
 from kit.engine_world import World
 from kit.objects import node, pod
 
+from pumice.effects.vocabulary import Bind, Evict
 from pumice.engine.cycle.concluding import commit, discard
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.statement import Statement
-from pumice.engine.effects import Bind, Evict
 from pumice.engine.state.jobs import Task
 from pumice.engine.state.tasks import Status
 

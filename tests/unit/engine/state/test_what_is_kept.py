@@ -11,7 +11,7 @@ from kit.engine_world import World
 from kit.objects import node, pod
 
 from pumice.devices.protocol import Inventory, Marks, WithoutConstraints
-from pumice.engine.effects import QueueAllocated
+from pumice.effects.vocabulary import QueueAllocated
 from pumice.engine.state.card_states import NamedNodes
 from pumice.engine.state.classes import KINDS_KEPT
 from pumice.engine.state.device_table import NodeDevices

@@ -11,17 +11,15 @@ from kit.faulty_cluster import FaultyCluster, faulty_cluster
 from kit.objects import pod, queue
 from kit.virtual_time import VirtualClock, run_virtually
 
+from pumice.effects.vocabulary import Create, Delete, Event, Patch
 from pumice.ports.cluster import ApiError
 from pumice.wire import kinds, volcano
+from pumice.wire.names import GROUP_NAME
 from pumice.wire.objects import Pod, convert
 from pumice.wire.volcano import Queue
 from pumice_jobs.apps.controller.daemon import Controller, Settings
 from pumice_jobs.controllers.podgroup import (
     SCALED_KINDS,
-    AnnotatePod,
-    CreateGroup,
-    DeleteGroup,
-    UpdateGroup,
     group_body,
     min_member,
     passed_on,
@@ -29,13 +27,13 @@ from pumice_jobs.controllers.podgroup import (
     reconcile_pod,
 )
 from pumice_jobs.controllers.queue import (
-    MarkClosedByParent,
-    SetParent,
-    SetState,
-    Tell,
     command,
+    event,
+    mark_closed_by_parent,
     next_state,
     reconcile_queue,
+    set_parent,
+    set_state,
 )
 
 OURS = ("volcano",)
@@ -49,13 +47,14 @@ def bare(**parts: Any) -> Pod:
 
 def test_a_bare_pod_gets_a_group_of_one_and_its_name() -> None:
     create, annotate = reconcile_pod(bare(queue="team"), group_exists=False, owner_annotations={}, scheduler_names=OURS, now=0.0)
-    assert isinstance(create, CreateGroup)
-    assert create.name == "podgroup-uid-a"
-    assert create.body["spec"]["minMember"] == 1
-    assert create.body["spec"]["queue"] == "team"
-    assert create.body["spec"]["minResources"]["cpu"] == "1"
-    assert create.body["metadata"]["ownerReferences"][0]["kind"] == "Pod"
-    assert annotate == AnnotatePod("default", "a", "uid-a", "podgroup-uid-a")
+    assert isinstance(create, Create)
+    assert create.obj["metadata"]["name"] == "podgroup-uid-a"
+    assert create.obj["spec"]["minMember"] == 1
+    assert create.obj["spec"]["queue"] == "team"
+    assert create.obj["spec"]["minResources"]["cpu"] == "1"
+    assert create.obj["metadata"]["ownerReferences"][0]["kind"] == "Pod"
+    assert annotate == Patch(
+        kinds.PODS, "default", "a", {"metadata": {"annotations": {GROUP_NAME: "podgroup-uid-a"}}}, "uid-a")  # fmt: skip
 
 
 def test_a_group_that_comes_behind_the_binding_is_born_standing() -> None:
@@ -67,8 +66,8 @@ def test_a_group_that_comes_behind_the_binding_is_born_standing() -> None:
             convert(Pod, made), group_exists=False, scheduler_names=OURS, now=1_800_000_000.0,
             owner_annotations={"scheduling.volcano.sh/group-min-member": minimum},
         )  # fmt: skip
-        assert isinstance(create, CreateGroup)
-        found[node, phase, minimum] = create.body["status"]
+        assert isinstance(create, Create)
+        found[node, phase, minimum] = create.obj["status"]
     conditions = [{"type": "Scheduled", "status": "True", "reason": "tasks in gang are ready to be scheduled",
                    "lastTransitionTime": "2027-01-15T08:00:00Z"}]  # fmt: skip
     assert found == {
@@ -120,7 +119,7 @@ def group_of(found: Pod, **changes: Any) -> dict[str, Any]:
 
 def test_an_owner_scaled_to_nothing_keeps_no_group() -> None:
     none = {**OWNER, "spec": {"replicas": 0}}
-    assert reconcile_owner(none, group_of(bare()), None, {}) == [DeleteGroup("default", "podgroup-uid-a")]
+    assert reconcile_owner(none, group_of(bare()), None, {}) == [Delete(volcano.POD_GROUPS, "default", "podgroup-uid-a")]
     assert reconcile_owner(none, None, None, {}) == []
 
 
@@ -129,7 +128,7 @@ def test_a_group_follows_its_owner_and_a_current_pod() -> None:
     assert reconcile_owner(OWNER, group_of(bare()), None, {"scheduling.volcano.sh/group-min-member": "3"}) == []
     (update,) = reconcile_owner(OWNER, group_of(bare()), bare(), {"scheduling.volcano.sh/group-min-member": "3",
                                                                   "volcano.sh/preemptable": "true"})  # fmt: skip
-    assert isinstance(update, UpdateGroup)
+    assert isinstance(update, Patch)
     assert (update.body["spec"]["minMember"], update.body["spec"]["minResources"]["cpu"]) == (3, "3")
     assert update.body["metadata"] == {"annotations": {"volcano.sh/preemptable": "true"}}
 
@@ -151,7 +150,7 @@ def test_the_state_of_a_queue(state: str, groups: int, after: str) -> None:
 
 def test_a_new_queue_gets_its_parent_and_opens() -> None:
     assert reconcile_queue(convert(Queue, queue("team", state="")), 0) == [
-        SetParent("team", "root"), SetState("team", "Open")]  # fmt: skip
+        set_parent("team", "root"), set_state("team", "Open")]  # fmt: skip
     assert reconcile_queue(convert(Queue, queue("root", state="Open")), 0) == []
 
 
@@ -165,13 +164,13 @@ def tree(**states: str) -> dict[str, Queue]:
 def test_closing_a_queue_closes_those_below_it_and_opening_it_opens_those_again_and_no_others() -> None:
     queues = tree(team="Open", group="Open", idle="Closed")
     assert command("CloseQueue", "team", queues, {"group": 2}.get) == [  # type: ignore[arg-type]
-        SetState("team", "Closed"), MarkClosedByParent("group", closed=True), SetState("group", "Closing"),
-        Tell("team", "Normal", "CloseQueue", "Close queue succeed"),
+        set_state("team", "Closed"), mark_closed_by_parent("group", closed=True), set_state("group", "Closing"),
+        event(queues["team"], "Normal", "CloseQueue", "Close queue succeed"),
     ]  # fmt: skip
     closed = tree(team="Closed", group="Closing", idle="Closed")
     closed["group"].metadata.annotations["volcano.sh/closed-by-parent"] = "true"
     assert command("OpenQueue", "team", closed, lambda name: 0) == [
-        SetState("team", "Open"), MarkClosedByParent("group", closed=False), SetState("group", "Open")]  # fmt: skip
+        set_state("team", "Open"), mark_closed_by_parent("group", closed=False), set_state("group", "Open")]  # fmt: skip
 
 
 def test_what_cannot_be_done_with_a_queue_is_said_on_it() -> None:
@@ -179,14 +178,14 @@ def test_what_cannot_be_done_with_a_queue_is_said_on_it() -> None:
     for action, name, words in (("OpenQueue", "group", "its parent team is Closed"), ("CloseQueue", "root", "cannot be closed"),
                                 ("Restart", "team", "none of a queue")):  # fmt: skip
         (told,) = command(action, name, queues, lambda name: 0)
-        assert isinstance(told, Tell)
+        assert isinstance(told, Event)
         assert (told.type, words in told.message) == ("Warning", True)
 
 
 def test_queues_that_are_their_own_ancestors_are_closed_once() -> None:
     queues = {name: convert(Queue, queue(name, parent=parent)) for name, parent in (("a", "b"), ("b", "a"))}
-    closed = [act for act in command("CloseQueue", "a", queues, lambda name: 0) if isinstance(act, SetState)]
-    assert closed == [SetState("a", "Closed"), SetState("b", "Closed")]
+    closed = [act for act in command("CloseQueue", "a", queues, lambda name: 0) if isinstance(act, Patch) and act.subresource]
+    assert closed == [set_state("a", "Closed"), set_state("b", "Closed")]
 
 
 def test_the_daemon_keeps_groups_and_queues() -> None:

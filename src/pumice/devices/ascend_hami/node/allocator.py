@@ -13,19 +13,19 @@ from pumice.devices.ascend_hami.node.inventory import Handshake, NpuSharing, mis
 from pumice.devices.ascend_hami.node.matching import (
     ALLOCATING,
     FAILED,
-    Broken,
-    Key,
     Work,
     after,
     lock_owner,
-    next_work,
+    placed,
+    waiting,
     work_of,
 )
+from pumice.effects.vocabulary import Event, NodeEffect, PatchNode, PatchPod
 from pumice.model.hardware.npu import NpuChip
 from pumice.model.refusal import Refusal
 from pumice.node.answer import Answer
 from pumice.node.device_list import MESSAGE_LIMIT, Unit, worst_size
-from pumice.node.effects import Effect, PatchNode, PatchPod, Tell
+from pumice.node.matching import Broken, Key, ServedContainers, first_in_line, waits
 from pumice.node.pods import Held, NodePod
 from pumice.node.protocol import Allocator, Conflict, Cut, Decision, Outdated, Refuse, Serve
 from pumice.ports.cards import CardFacts
@@ -60,11 +60,11 @@ class NpuAllocator(Allocator):
         self._word = sharing.chip.word
         self.resource = sharing.chip.resource
         self._handshake = Handshake(self._word, offset)
-        self._served: set[Key] = set()
-        """Who does not wait any more, until the kubelet starts anew and may ask again for whom it has lost."""
+        self._served = ServedContainers()
         self._given: dict[Key, tuple[Holding, ...]] = {}
         """What was handed out to pods that are still there, whatever the kubelet remembers."""
         self._owner = ""
+        self.links = f"{self._places.hook}/answers"
         self.show(())
 
     def learn(self, chip: NpuChip) -> None:
@@ -88,34 +88,35 @@ class NpuAllocator(Allocator):
     def closed(self) -> Mapping[str, str]:
         return {uuid: why for uuid, why in self._sick.items() if uuid in self._cards}
 
-    def missing(self, node: Node) -> list[Effect]:
+    def missing(self, node: Node) -> list[NodeEffect]:
         self._owner = lock_owner(node.metadata.annotations.get(self.lock, ""))
         return missing(node, list(self._cards.values()), self._sick, self._sharing)
 
-    def leaving(self, node: Node) -> list[Effect]:
+    def leaving(self, node: Node) -> list[NodeEffect]:
         keys = (register_key(self._word), handshake_key(self._word), names.NODE_NPU_SOFT)
         notes = {key: None for key in keys if key in node.metadata.annotations}
         return [PatchNode(notes)] if notes else []
 
-    def upkeep(self, node: Node, monotonic: float, stamp: str) -> list[Effect]:
+    def upkeep(self, node: Node, monotonic: float, stamp: str) -> list[NodeEffect]:
         return self._handshake.due(node, monotonic, stamp)
 
     # -- calls -------------------------------------------------------------------------------------------------------------
 
-    def allocate(self, pods: Sequence[NodePod], ids: Sequence[str], held: Held | None = None) -> Decision | None:
-        found = next_work(
-            pods, len(ids), self._word, self.resource, self._node, served=self._served, held=held, owner=self._owner
-        )
-        if isinstance(found, Broken):
-            return self.refuse(found.pod, found.reason)
-        return None if found is None else self._answer(found, pods)
+    def allocate(
+        self, pods: Sequence[NodePod], ids: Sequence[str], held: Held | None = None, number: str = ""
+    ) -> Decision | None:
+        mine = (pod for pod in pods if waits(pod, self._node) and any(c.asks(self.resource) for c in pod.containers))
+        found = (waiting(pod, len(ids), self._word, self.resource, self._served.keys, held) for pod in mine)
+        line = first_in_line([work for work in found if work is not None], placed, self._owner)
+        return self._answer(line[0], pods) if line else None
 
     def owned(self, pods: Sequence[NodePod], pod: NodePod, container: str, held: Held, number: str) -> Decision:
-        found = work_of(pod, container, self._word, self.resource, self._served)
-        return self.refuse(found.pod, found.reason) if isinstance(found, Broken) else self._answer(found, pods)
+        return self._answer(work_of(pod, container, self._word, self.resource, self._served.keys), pods)
 
-    def _answer(self, work: Work, pods: Sequence[NodePod]) -> Decision:
+    def _answer(self, work: Work | Broken, pods: Sequence[NodePod]) -> Decision:
         pod = work.pod
+        if isinstance(work, Broken):
+            return self.refuse(pod, work.reason)
         if strange := next((key for key in pod.annotations if key.startswith(SOFT_SHARE_KEYS)), ""):
             return self.refuse(pod, f"{strange} {SOFT_SHARE_NOT_SERVED}")
         key = runtime_key(self._word)
@@ -172,12 +173,11 @@ class NpuAllocator(Allocator):
         return f"card {uuid} takes no pods: {self._sick[uuid]}" if uuid in self._sick else ""
 
     def settled(self, served: Serve) -> None:
-        key = served.pod.uid, served.container.name
-        self._served.add(key)
-        self._given[key] = served.work
+        self._served.add(served.pod, served.container)
+        self._given[served.pod.uid, served.container.name] = served.work
 
     def unserved(self, served: Serve) -> None:
-        self._served.discard((served.pod.uid, served.container.name))
+        self._served.discard(served.pod, served.container)
 
     def kubelet_restarted(self) -> None:
         self._served.clear()
@@ -185,7 +185,7 @@ class NpuAllocator(Allocator):
     def sweep(self, pods: Sequence[NodePod]) -> list[PatchPod]:
         """Pods that ended while they were allocating keep the lock for nothing: the kubelet tells nobody."""
         alive = {pod.uid for pod in pods if not pod.finished}
-        self._served = {key for key in self._served if key[0] in alive}
+        self._served.keep(pods)
         self._given = {key: held for key, held in self._given.items() if key[0] in alive}
         return [
             PatchPod.of(pod.metadata, {BIND_PHASE: FAILED})
@@ -200,4 +200,4 @@ class NpuAllocator(Allocator):
     def refuse(self, pod: NodePod, reason: str) -> Refuse:
         """The pod is marked, so that no later call is taken for its own."""
         marked = PatchPod.of(pod.metadata, {BIND_PHASE: FAILED})
-        return Refuse(f"pod {pod.key}: {reason}", (marked, Tell.of_pod(pod.metadata, self.event, reason)))
+        return Refuse(f"pod {pod.key}: {reason}", (marked, Event.on_pod(pod.metadata, "Warning", self.event, reason)))

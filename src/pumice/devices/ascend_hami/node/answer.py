@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pumice.effects.vocabulary import MakeDirectory
 from pumice.node.answer import Answer, Mount
-from pumice.node.effects import MakeDirectory
 from pumice.ports.cards import CardFacts
 from pumice.wire import variables
 from pumice.wire.ascend_hami import RuntimeNpu
@@ -54,7 +54,8 @@ def soft(cards: Sequence[CardFacts], runtime: Mapping[str, RuntimeNpu], places: 
         Mount("/hami-shared-region", SHARED),
         Mount("/hami-vnpu-shmem", own),
     )
-    return Answer(env, mounts, directories=(MakeDirectory(SHARED, 0o777), MakeDirectory(own, 0o777, fresh=True)))
+    made = (MakeDirectory(SHARED, 0o777), MakeDirectory(own, 0o777, fresh=True))
+    return Answer(env, mounts, directories=made, own=(own,))
 
 
 def _physical(cards: Sequence[CardFacts]) -> str:

@@ -9,10 +9,11 @@ from typing import Final
 
 from pumice.devices.ascend_hami.ask import ContainerAsk, container_ask
 from pumice.devices.ascend_hami.node.inventory import NpuSharing
-from pumice.devices.ascend_hami.node.matching import Key, slots_of
+from pumice.devices.ascend_hami.node.matching import slots_of
 from pumice.devices.ascend_hami.units import units_of
 from pumice.model.hardware.npu import NpuChip
 from pumice.model.refusal import Refusal
+from pumice.node.matching import Key
 from pumice.node.pods import Container, NodePod
 from pumice.wire import names
 from pumice.wire.ascend_hami import NODE, SOFT, NpuDevice, RuntimeNpu, allocated_key, parse_npu_devices

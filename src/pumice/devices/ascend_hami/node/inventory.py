@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from pumice.effects.vocabulary import NodeEffect, PatchNode
 from pumice.model.hardware.npu import NpuChip
 from pumice.node.device_list import Unit
-from pumice.node.effects import Effect, PatchNode
 from pumice.ports.cards import CardFacts
 from pumice.wire import names
 from pumice.wire.ascend_hami import RegisteredNpu, handshake_key, register_key, render_npu_register
@@ -63,7 +63,7 @@ def units(cards: Sequence[CardFacts], sick: Mapping[str, str], sharing: NpuShari
     return [Unit(f"{card.uuid}-{i}", card.uuid not in sick) for card in shared for i in range(sharing.count)]
 
 
-def missing(node: Node, cards: Sequence[CardFacts], sick: Mapping[str, str], sharing: NpuSharing) -> list[Effect]:
+def missing(node: Node, cards: Sequence[CardFacts], sick: Mapping[str, str], sharing: NpuSharing) -> list[NodeEffect]:
     """The writes that make the node say what it has."""
     wanted = {
         register_key(sharing.chip.word): render_npu_register(registered(cards, sick, sharing)),
@@ -80,7 +80,7 @@ class Handshake:
         self._key, self._offset = handshake_key(word), offset
         self._written, self._text = float("-inf"), ""
 
-    def due(self, node: Node, monotonic: float, stamp: str) -> list[Effect]:
+    def due(self, node: Node, monotonic: float, stamp: str) -> list[NodeEffect]:
         """``stamp``: the time in UTC, as the plugin server has it."""
         found = node.metadata.annotations.get(self._key, "")
         if found == self._text and monotonic - self._written < REPORT_EVERY:

@@ -1,10 +1,11 @@
-"""Which pod an Allocate call is for, and what it is given of its annotations (spec ascend 16, defects 16 and 21)."""
+"""What a pod with NPUs waits for, and what it is given of its annotations (``node/matching.py`` says whose turn it is)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
+from pumice.node.matching import Broken, Key, time_in
 from pumice.node.pods import Container, Held, NodePod
 from pumice.wire.ascend_hami import (
     BIND_PHASE,
@@ -19,7 +20,6 @@ from pumice.wire.ascend_hami import (
 )
 
 ALLOCATING, SUCCESS, FAILED = "allocating", "success", "failed"
-Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,45 +35,10 @@ class Work:
     begun: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """A pod that waits for so many devices, and cannot have them."""
-
-    pod: NodePod
-    reason: str
-    begun: bool = False
-
-
-def next_work(
-    pods: Iterable[NodePod], count: int, word: str, resource: str, node: str, *,
-    served: Set[Key], held: Held | None, owner: str = "",
-) -> Work | Broken | None:  # fmt: skip
-    """The pod whose next container asks for ``count``. ``owner``: whom the node's lock names, as namespace/name. The kubelet
-    follows the same watch and finishes a pod before it begins the next, so those that were begun come first, then as they
-    came."""
-    fitting = []
-    for pod in pods:
-        if _waits(pod, node, resource):
-            found = _next_container(pod, count, word, resource, served, held)
-            if found is not None:
-                fitting.append(found)
-    return min(fitting, key=lambda found: (found.pod.key != owner, *_turn(found)), default=None)
-
-
-def _waits(pod: NodePod, node: str, resource: str) -> bool:
-    return (
-        pod.spec.node_name == node
-        and pod.metadata.deletion_timestamp is None
-        and pod.status.phase in ("", "Pending")
-        and not pod.turned_away
-        and not pod.mirror
-        and any(container.asks(resource) for container in pod.containers)
-    )
-
-
-def _next_container(
+def waiting(
     pod: NodePod, count: int, word: str, resource: str, served: Set[Key], held: Held | None
 ) -> Work | Broken | None:
+    """What the pod waits for next, if a call for so many devices may be for it."""
     notes = pod.annotations
     phase = notes.get(BIND_PHASE, "")
     if phase == FAILED:
@@ -100,7 +65,7 @@ def _next_container(
         if container.asks(resource) != count:
             return None  # its turn, and another number of devices
         if len(devices) != count:
-            return Broken(pod, f"device number not matched: annotation has {len(devices)}, request has {count}", begun)
+            return Broken(pod, f"device number not matched: annotation has {len(devices)}, request has {count}", begun=begun)
         rest = [() if at == place else slot for at, slot in enumerate(left)]
         return Work(pod, container, devices, "" if again else render_npu_devices(rest), not any(rest), begun)
     return None
@@ -164,10 +129,7 @@ def lock_owner(text: str) -> str:
     return f"{parts[1]}/{parts[2]}" if len(parts) == 3 else ""
 
 
-def _turn(found: Work | Broken) -> tuple[bool, int, int, int, int, str]:
-    bound, placed = (_time(found.pod.annotations.get(key, "")) for key in (BIND_TIME, PREDICATE_TIME))
-    return not found.begun, found.pod.arrival, bound, placed, found.pod.seen, found.pod.key
 
-
-def _time(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else 1 << 64
+def placed(pod: NodePod) -> tuple[int, int]:
+    """When a scheduler bound the pod, and chose its cards."""
+    return time_in(pod.annotations.get(BIND_TIME, "")), time_in(pod.annotations.get(PREDICATE_TIME, ""))

@@ -19,7 +19,6 @@ from pumice.apps.node.card_watch import open_cards
 from pumice.apps.node.npu_metrics import npu_page
 from pumice.apps.node.serving import run_plugins
 from pumice.apps.service.own_node import OwnNode
-from pumice.apps.service.tasks import first
 from pumice.devices.ascend_hami.node.allocator import NpuAllocator
 from pumice.devices.ascend_hami.node.answer import SoftPlaces
 from pumice.devices.ascend_hami.node.inventory import NpuSharing
@@ -27,6 +26,7 @@ from pumice.devices.ascend_hami.node.keeper import Keeper
 from pumice.devices.ascend_hami.plugin.configuration import known, load_vnpus, read_node_entry, sharing_of
 from pumice.devices.ascend_hami.plugin.slicing import NpuSlices
 from pumice.devices.ascend_hami.plugin.soft_npus import ASSETS, install_library, open_shared
+from pumice.effects.tasks import first
 from pumice.metrics.text import Family
 from pumice.model.errors import BadInput
 from pumice.model.hardware.npu import NpuChip

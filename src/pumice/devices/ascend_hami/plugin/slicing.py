@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 
 from pumice.apps.node.npu_metrics import short_id
+from pumice.apps.node.slicing import Slicer
 from pumice.apps.node.written_node import WrittenNode
-from pumice.apps.service.worker import PATIENCE, Worker
 from pumice.devices.ascend_hami.node.keeper import Keeper, Swept
+from pumice.effects.vocabulary import Event
 from pumice.model.errors import Unavailable
-from pumice.node.effects import Tell
 from pumice.node.pods import Held, NodePod
 from pumice.node.protocol import Conflict, Cut, Serve
-from pumice.node.slices.owners import Owners
 from pumice.ports.cards import CardFacts
 
 log = logging.getLogger("pumice.node")
 
 
-class NpuSlices:
-    """One node's slices (``allocating.Slicer``). ``held``: whom the kubelet has given devices; ``every``: seconds between
-    sweeps."""
+class NpuSlices(Slicer):
+    """Slices that the runtime makes: claims to them, and sweeps ``every`` so many seconds."""
 
     def __init__(self, keeper: Keeper, every: float, own: WrittenNode, held: Callable[[], Held | None]) -> None:
-        self._keeper, self._every, self._own, self._held = keeper, every, own, held
-        self._owners = Owners()
-        self._driver = Worker("vnpus")
+        super().__init__(own, held, "vnpus")
+        self._keeper, self._every = keeper, every
         self._cards: tuple[str, ...] = ()
         self._told: dict[str, int] = {}
         self._strange: Mapping[str, tuple[str, ...]] = {}
@@ -36,9 +32,6 @@ class NpuSlices:
         """Chips with slices that nobody has booked: what schedulers put there the driver may refuse. Which of them can be cut in
         any way is all the same here."""
         return {card: f"slices of it were made by somebody else ({', '.join(found)})" for card, found in self._strange.items()}
-
-    def look(self) -> None:
-        self._owners.look(self._own.pods, self._own.clock.monotonic())
 
     async def start(self, cards: Iterable[CardFacts]) -> None:
         self._cards = tuple(card.uuid for card in cards)
@@ -53,20 +46,16 @@ class NpuSlices:
         """Its claim is on disk before the runtime hears of it."""
         try:
             owner_of = containers(self._own.pods)
-            await self._driver.call(lambda: self._keeper.claim(wanted.places, wanted.pod.uid, owner_of))
+            await self._call(lambda: self._keeper.claim(wanted.places, wanted.pod.uid, owner_of))
         except Unavailable as error:
             return Conflict(wanted.pod, str(error))
         return wanted.then({})
 
-    def close(self, patience: float = PATIENCE) -> None:
-        self._driver.close(patience=patience)
-
     async def _sweep(self) -> None:
-        self.look()
-        self._owners.ask(await asyncio.to_thread(self._held))
+        await self._ask()
         owner_of = containers(self._own.pods)
         try:
-            swept = await self._driver.call(lambda: self._keeper.sweep(self._cards, self._owners.holds, owner_of))
+            swept = await self._call(lambda: self._keeper.sweep(self._cards, self._owners.holds, owner_of))
         except Unavailable as error:
             log.error("slices are left as they are: %s", error)
             return
@@ -79,7 +68,7 @@ class NpuSlices:
             text = f"idle slice {place.start} ({place.profile}) of card {place.card} {verb}: its pod is gone"
             log.info(text)
             if not swept.dry:
-                await self._own.perform(Tell("Node", "", self._own.name, self._own.name, "VNPUDestroyed", text, warning=False))
+                await self._own.perform(Event.on_node(self._own.name, "Normal", "VNPUDestroyed", text))
         if swept.foreign != self._told:
             self._told = dict(swept.foreign)
             for card, count in swept.foreign.items():

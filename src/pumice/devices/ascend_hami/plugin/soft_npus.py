@@ -12,8 +12,8 @@ from pumice.adapters.dcmi import DcmiCards
 from pumice.apps.node.directories import make_directory
 from pumice.apps.node.files import digests, install_files
 from pumice.devices.ascend_hami.node.answer import SHARED
+from pumice.effects.vocabulary import InstallFile, MakeDirectory
 from pumice.model.errors import BadInput
-from pumice.node.effects import InstallFile, MakeDirectory
 from pumice.wire import variables
 
 log = logging.getLogger("pumice.node")

@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from pumice.devices.ascend_mindcluster.node.matching import Broken, Turn, next_turn, turn_of
+from pumice.devices.ascend_mindcluster.node.matching import Turn, turn_of, waiting
+from pumice.effects.vocabulary import Event, NodeEffect, PatchNode, PatchPod
 from pumice.model.hardware.npu_slices import SliceKind
 from pumice.node.answer import Answer
 from pumice.node.device_list import Unit
-from pumice.node.effects import Effect, PatchNode, PatchPod, Tell
+from pumice.node.matching import Broken, ServedContainers, first_in_line, waits
 from pumice.node.pods import Held, NodePod
 from pumice.node.protocol import Allocator, Cut, Refuse, Serve
 from pumice.ports.cards import CardFacts
@@ -29,6 +30,7 @@ from pumice.wire.mindcluster import (
     TAKEN,
     chip_name,
     node_labels,
+    placed_at,
     render_base_devices,
 )
 from pumice.wire.objects import Node
@@ -43,7 +45,7 @@ class ChipAllocator(Allocator):
 
     def __init__(self, node: str, kind: SliceKind, per_chip: int) -> None:
         self._node, self._kind, self._per_chip = node, kind, per_chip
-        self._served: dict[tuple[str, str], None] = {}
+        self._served = ServedContainers()
         self.show(())
 
     # -- what the node has -------------------------------------------------------------------------------------------------
@@ -60,7 +62,7 @@ class ChipAllocator(Allocator):
     def closed(self) -> Mapping[str, str]:
         return self.sick
 
-    def missing(self, node: Node) -> list[Effect]:
+    def missing(self, node: Node) -> list[NodeEffect]:
         """Somebody may have said how many cores a chip has; the rest the driver knows."""
         meta = node.metadata
         notes = {BASE_DEVICES: render_base_devices(self.chips), SUPER_POD: "-1", SERVER_INDEX: "-1"}
@@ -69,7 +71,7 @@ class ChipAllocator(Allocator):
         unlabelled = {key: text for key, text in labels.items() if meta.labels.get(key) != text}
         return [PatchNode(lacking, unlabelled)] if lacking or unlabelled else []
 
-    def leaving(self, node: Node) -> list[Effect]:
+    def leaving(self, node: Node) -> list[NodeEffect]:
         """The node's chips are somebody else's to share from now on; what it is made of stays told by its labels."""
         said: tuple[str, ...] = (BASE_DEVICES, SUPER_POD, SERVER_INDEX)
         there = [key for key in said if key in node.metadata.annotations]
@@ -77,19 +79,20 @@ class ChipAllocator(Allocator):
 
     # -- calls -------------------------------------------------------------------------------------------------------------
 
-    def allocate(self, pods: Sequence[NodePod], ids: Sequence[str], held: Held | None = None) -> Cut | Refuse | None:
-        turn = next_turn(pods, len(ids), self._node, self._per_chip, served=self._served.keys(), held=held)
-        if isinstance(turn, Broken):
-            return self.refuse(turn.pod, turn.reason)
-        return None if turn is None else self._cut(turn, frozenset(ids))
+    def allocate(
+        self, pods: Sequence[NodePod], ids: Sequence[str], held: Held | None = None, number: str = ""
+    ) -> Cut | Refuse | None:
+        served = self._served.keys
+        found = (waiting(pod, len(ids), self._per_chip, served, held) for pod in pods if waits(pod, self._node))
+        line = first_in_line([turn for turn in found if turn is not None], lambda pod: (placed_at(pod.annotations),))
+        return self._cut(line[0], frozenset(ids)) if line else None
 
     def owned(self, pods: Sequence[NodePod], pod: NodePod, container: str, held: Held, number: str) -> Cut | Refuse:
-        turn = turn_of(pod, container, self._per_chip)
+        return self._cut(turn_of(pod, container, self._per_chip), held.get((pod.uid, container), frozenset()))
+
+    def _cut(self, turn: Turn | Broken, ids: frozenset[str]) -> Cut | Refuse:
         if isinstance(turn, Broken):
             return self.refuse(turn.pod, turn.reason)
-        return self._cut(turn, held.get((pod.uid, container), frozenset()))
-
-    def _cut(self, turn: Turn, ids: frozenset[str]) -> Cut | Refuse:
         chips, template = turn.assignment.chips, turn.assignment.template
         if strange := next((key for key in turn.pod.annotations if key.startswith(SOFT_SHARE_KEYS)), ""):
             return self.refuse(turn.pod, f"{strange} {SOFT_SHARE_NOT_SERVED}")
@@ -116,17 +119,16 @@ class ChipAllocator(Allocator):
         return Serve(turn.pod, turn.container, _answer(devices, is_slice=bool(given)), marked, summary=what)
 
     def settled(self, served: Serve) -> None:
-        self._served[served.pod.uid, served.container.name] = None
+        self._served.add(served.pod, served.container)
 
     def unserved(self, served: Serve) -> None:
-        self._served.pop((served.pod.uid, served.container.name), None)
+        self._served.discard(served.pod, served.container)
 
     def kubelet_restarted(self) -> None:
         self._served.clear()
 
     def sweep(self, pods: Sequence[NodePod]) -> list[PatchPod]:
-        alive = {pod.uid for pod in pods if not pod.finished}
-        self._served = {key: None for key in self._served if key[0] in alive}
+        self._served.keep(pods)
         return []
 
     def nobody(self, count: int) -> str:
@@ -135,7 +137,7 @@ class ChipAllocator(Allocator):
     def refuse(self, pod: NodePod, reason: str) -> Refuse:
         """The pod is marked, so that no later call is taken for its own."""
         marked = PatchPod.of(pod.metadata, {PREDICATE_TIME: TAKEN})
-        return Refuse(f"pod {pod.key}: {reason}", (marked, Tell.of_pod(pod.metadata, self.event, reason)))
+        return Refuse(f"pod {pod.key}: {reason}", (marked, Event.on_pod(pod.metadata, "Warning", self.event, reason)))
 
 
 def _answer(devices: Sequence[str], *, is_slice: bool) -> Answer:

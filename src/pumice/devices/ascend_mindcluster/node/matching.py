@@ -1,16 +1,16 @@
-"""Which pod an Allocate call is for (spec ascend 39.3)."""
+"""What a pod waits for whose chips are cut on demand (``node/matching.py`` says whose turn it is)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
+from pumice.node.matching import Broken, Key
 from pumice.node.pods import Container, Held, NodePod
 from pumice.wire.ascend_hami import PREDICATE_TIME
-from pumice.wire.mindcluster import NPU_CORE, TAKEN, Assignment, parse_assignment, placed_at, template_cores
+from pumice.wire.mindcluster import NPU_CORE, TAKEN, Assignment, parse_assignment, template_cores
 
-Key = tuple[str, str]
 STRANGER: Final = f"it asks for {NPU_CORE} but was not placed by the scheduler; set its schedulerName"
 
 
@@ -21,36 +21,11 @@ class Turn:
     pod: NodePod
     container: Container
     assignment: Assignment
+    begun: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """A pod that waits for so many cores, and cannot have them."""
-
-    pod: NodePod
-    reason: str
-
-
-def next_turn(
-    pods: Iterable[NodePod], count: int, node: str, per_chip: int, *, served: Set[Key], held: Held | None
-) -> Turn | Broken | None:
-    """The kubelet follows the same watch, so pods come as they came; of those that were there before, and nothing else is known,
-    the one that was placed first."""
-    found = (_turn(pod, count, per_chip, served, held) for pod in pods if _waits(pod, node))
-    return min((turn for turn in found if turn is not None), key=_order, default=None)
-
-
-def _waits(pod: NodePod, node: str) -> bool:
-    return (
-        pod.spec.node_name == node
-        and pod.metadata.deletion_timestamp is None
-        and not pod.finished
-        and not pod.turned_away
-        and not pod.mirror
-    )
-
-
-def _turn(pod: NodePod, count: int, per_chip: int, served: Set[Key], held: Held | None) -> Turn | Broken | None:
+def waiting(pod: NodePod, count: int, per_chip: int, served: Set[Key], held: Held | None) -> Turn | Broken | None:
+    """What the pod waits for, if a call for so many cores may be for it."""
     asking = [container for container in pod.containers if container.asks(NPU_CORE)]
     if count not in {container.asks(NPU_CORE) for container in asking}:
         return None
@@ -86,7 +61,3 @@ def _cores(assignment: Assignment, per_chip: int) -> int:
     if len(set(assignment.chips)) < len(assignment.chips):  # a chip that is named twice would be counted as two workers
         return 0
     return template_cores(assignment.template) if assignment.template else per_chip * len(assignment.chips)
-
-
-def _order(found: Turn | Broken) -> tuple[int, int, int, str]:
-    return found.pod.arrival, placed_at(found.pod.annotations), found.pod.seen, found.pod.key

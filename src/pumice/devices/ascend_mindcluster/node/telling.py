@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pumice.devices.ascend_mindcluster.node.keeper import State
+from pumice.effects.vocabulary import PatchPod
 from pumice.model.hardware.npu_slices import SliceKind
-from pumice.node.effects import PatchPod
 from pumice.node.pods import NodePod
 from pumice.ports.slices import Entry, Phase
 from pumice.wire.device_reports import device_info

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
 from pumice.adapters.kubelet.checkpoint import devices_held
+from pumice.apps.node.slicing import Slicer
 from pumice.apps.node.written_node import WrittenNode
-from pumice.apps.service.tasks import first
-from pumice.apps.service.worker import Worker
 from pumice.devices.ascend_mindcluster.node.allocator import ChipAllocator
 from pumice.devices.ascend_mindcluster.node.books import foreign, ids_text
 from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper, State
 from pumice.devices.ascend_mindcluster.node.telling import realised
 from pumice.devices.ascend_mindcluster.plugin.reports import AT_MOST_EVERY, ChipReports
+from pumice.effects.tasks import first
+from pumice.effects.vocabulary import Event
 from pumice.model.errors import Unavailable
 from pumice.model.hardware.npu_slices import slice_kinds
-from pumice.node.effects import Tell
 from pumice.node.protocol import Conflict, Cut, Serve
-from pumice.node.slices.owners import Owners
 from pumice.ports.cards import CardFacts
 from pumice.ports.cluster import Cluster
 from pumice.ports.slices import Place
@@ -30,27 +29,20 @@ from pumice.wire.mindcluster import KIND, NPU_CORE
 log = logging.getLogger("pumice.node")
 
 
-class ChipSlices:
-    """One node's slices (``allocating.Slicer``). ``folder``: of the kubelet's own record, looked at every so many seconds."""
+class ChipSlices(Slicer):
+    """Slices made for pods, and whole chips. ``folder``: of the kubelet's own record, looked at every so many seconds."""
 
     def __init__(
         self, keeper: ChipKeeper, chips: ChipAllocator, cluster: Cluster, folder: Path, every: float, own: WrittenNode,
     ) -> None:  # fmt: skip
-        self._keeper, self._chips, self._folder, self._every, self._own = keeper, chips, folder, every, own
-        self._owners = Owners()
-        self._driver = Worker("vnpus")
+        super().__init__(own, partial(devices_held, folder, NPU_CORE), "vnpus")
+        self._keeper, self._chips, self._every = keeper, chips, every
         self._state = State()
         self._strangers: dict[str, int] = {}
         self._beside = False
         self._failed: dict[Place, str] = {}
         self._would: set[Place] = set()
         self._reports = ChipReports(cluster, own)
-
-    def closed(self, cards: Iterable[str]) -> dict[str, str]:
-        return {}
-
-    def look(self) -> None:
-        self._owners.look(self._own.pods, self._own.clock.monotonic())
 
     async def start(self, cards: Iterable[CardFacts]) -> None:
         self._chips.show(tuple(cards))
@@ -72,7 +64,7 @@ class ChipSlices:
         await self._record()
         cards = list(self._chips.chips.values())
         try:
-            given, self._state = await self._driver.call(
+            given, self._state = await self._call(
                 lambda: self._keeper.give(wanted.places, wanted.pod.uid, wanted.ids, cards, self._owners)
             )
         except Unavailable as error:
@@ -80,23 +72,18 @@ class ChipSlices:
         await self._tell_node(self._state)
         return wanted.then(given)
 
-    def close(self) -> None:
-        self._driver.close()
-
     # -- looks -----------------------------------------------------------------------------------------------------------
 
     async def _record(self) -> dict[str, str]:
         """The kubelet's record as it is now: who holds cores, and its ids of each pod by the UID."""
-        self.look()
-        found = await asyncio.to_thread(devices_held, self._folder, NPU_CORE)
-        self._owners.ask(found)
+        found = await self._ask()
         return {uid: ids_text(ids) for (uid, _), ids in (found or {}).items()}
 
     async def _sweep(self, record: Mapping[str, str]) -> None:
         cards = list(self._chips.chips.values())
         live = {pod.uid for pod in self._own.pods if not pod.finished}
         try:
-            self._state = await self._driver.call(lambda: self._keeper.sweep(cards, self._owners, record, live))
+            self._state = await self._call(lambda: self._keeper.sweep(cards, self._owners, record, live))
         except Unavailable as error:
             log.error("slices are left as they are: %s", error)
             return
@@ -129,7 +116,7 @@ class ChipSlices:
         for place in places:
             text = f"vNPU {place.start} ({place.profile}) of card {place.card} {what}"
             log.info(text)
-            await self._own.perform(Tell("Node", "", name, name, reason, text, warning=False))
+            await self._own.perform(Event.on_node(name, "Normal", reason, text))
 
     def _warn_of_others(self, state: State) -> None:
         beside = self._own.node is not None and f"{names.NODE_NPU_REGISTER}{KIND}" in self._own.node.metadata.annotations

@@ -6,14 +6,16 @@ Pure accounting, no limits. Unlike upstream's it serves pods with several contai
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
 from pumice.devices.nvidia_gpushare.node.sharing import Legacy
+from pumice.effects.vocabulary import NodeEffect, PatchPod
 from pumice.model.amount import MIB
 from pumice.node.answer import Answer
 from pumice.node.device_list import MESSAGE_LIMIT, Unit, worst_size
-from pumice.node.effects import Effect, PatchPod
+from pumice.node.matching import Broken, ServedContainers, first_in_line, time_in, waits
 from pumice.node.pods import Container, Held, NodePod
 from pumice.node.protocol import Allocator, Refuse, Serve
 from pumice.ports.cards import CardFacts
@@ -22,6 +24,16 @@ from pumice.wire.nvidia_gpushare import parse_index
 from pumice.wire.objects import Node
 
 ASSIGNED: Final = names.GPU_ASSIGNED
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A pod's container whose turn it is; ``last``: with it the pod is served."""
+
+    pod: NodePod
+    container: Container
+    last: bool
+    begun: bool
 
 
 class ShareAllocator(Allocator):
@@ -33,7 +45,7 @@ class ShareAllocator(Allocator):
 
     def __init__(self, node: str, legacy: Legacy, cards: Sequence[CardFacts] = ()) -> None:
         self._node, self._legacy = node, legacy
-        self._served: dict[str, int] = {}
+        self._served = ServedContainers()
         self.resource = legacy.resource
         self.show(cards)
 
@@ -49,16 +61,17 @@ class ShareAllocator(Allocator):
     def shorter(self, resource: str, units: Sequence[Unit]) -> str:
         return f"set --gpu-memory-factor to at least {-(-self._legacy.factor * worst_size(units) // MESSAGE_LIMIT)}"
 
-    def missing(self, node: Node) -> list[Effect]:
+    def missing(self, node: Node) -> list[NodeEffect]:
         patch = self._legacy.status(self._cards, self._sick, node)
         return [patch] if patch else []
 
-    def allocate(self, pods: Iterable[NodePod], ids: Sequence[str], held: Held | None = None) -> Serve | Refuse | None:
-        for pod in sorted((pod for pod in pods if self._here(pod)), key=_turn):
-            waiting = self._waiting(pod, held)
-            if waiting and waiting[0].asks(self.resource) == len(ids):
-                return self._answer(pod, waiting[0], len(ids), last=len(waiting) == 1 and not _assigned(pod))
-        return None
+    def allocate(
+        self, pods: Iterable[NodePod], ids: Sequence[str], held: Held | None = None, number: str = ""
+    ) -> Serve | Refuse | None:
+        here = (pod for pod in pods if waits(pod, self._node) and names.GPU_INDEX in pod.annotations)
+        found = [work for pod in here if (work := self._next(pod, len(ids), held)) is not None]
+        line: list[Waiting | Broken] = first_in_line(found, lambda pod: (time_in(pod.annotations.get(names.PREDICATE_TIME, "")),))
+        return next((self._answer(w.pod, w.container, len(ids), w.last) for w in line if isinstance(w, Waiting)), None)
 
     def owned(self, pods: Sequence[NodePod], pod: NodePod, container: str, held: Held, number: str) -> Serve | Refuse:
         asking = self._asking(pod)
@@ -68,43 +81,38 @@ class ShareAllocator(Allocator):
         last = not _assigned(pod) and all((pod.uid, one.name) in held for one in asking)
         return self._answer(pod, found, found.asks(self.resource), last=last)
 
+    def _next(self, pod: NodePod, count: int, held: Held | None) -> Waiting | None:
+        """What the pod waits for next, if a call for so many units may be for it."""
+        waiting = self._waiting(pod, held)
+        if not waiting or waiting[0].asks(self.resource) != count:
+            return None
+        begun = any((pod.uid, one.name) in self._served.keys for one in pod.containers)
+        return Waiting(pod, waiting[0], last=len(waiting) == 1 and not _assigned(pod), begun=begun)
+
     def _waiting(self, pod: NodePod, held: Held | None) -> list[Container]:
         """The containers that still wait, in the kubelet's order. Those of an assigned pod wait only when the kubelet lost
         their answer: it was killed before it wrote it down."""
-        if held is None:
-            return [] if _assigned(pod) else self._asking(pod)[self._served.get(pod.uid, 0) :]
-        if _assigned(pod) and pod.admitted:
+        if _assigned(pod) and (held is None or pod.admitted):
             return []
-        asking = self._asking(pod)[self._served.get(pod.uid, 0) :]
-        return [container for container in asking if (pod.uid, container.name) not in held]
+        asking = ((pod.uid, one.name, one) for one in self._asking(pod))
+        return [one for uid, name, one in asking if (uid, name) not in self._served.keys and (uid, name) not in (held or ())]
 
     def kubelet_restarted(self) -> None:
         """It begins anew with the pods that have not started."""
         self._served.clear()
 
     def settled(self, served: Serve) -> None:
-        self._served[served.pod.uid] = self._served.get(served.pod.uid, 0) + 1
+        self._served.add(served.pod, served.container)
 
     def unserved(self, served: Serve) -> None:
-        self._served[served.pod.uid] = max(0, self._served.get(served.pod.uid, 0) - 1)
+        self._served.discard(served.pod, served.container)
 
     def sweep(self, pods: Sequence[NodePod]) -> list[PatchPod]:
-        alive = {pod.uid for pod in pods if not pod.finished}
-        self._served = {uid: count for uid, count in self._served.items() if uid in alive}
+        self._served.keep(pods)
         return []
 
     def _asking(self, pod: NodePod) -> list[Container]:
         return [container for container in pod.containers if container.asks(self.resource)]
-
-    def _here(self, pod: NodePod) -> bool:
-        return (
-            pod.spec.node_name == self._node
-            and pod.status.phase in ("", "Pending")
-            and pod.metadata.deletion_timestamp is None
-            and not pod.turned_away
-            and names.GPU_INDEX in pod.annotations
-            and bool(self._asking(pod))
-        )
 
     def _answer(self, pod: NodePod, container: Container, count: int, last: bool) -> Serve | Refuse:
         text = pod.annotations[names.GPU_INDEX]
@@ -126,9 +134,3 @@ class ShareAllocator(Allocator):
 
 def _assigned(pod: NodePod) -> bool:
     return pod.annotations.get(ASSIGNED, "false") != "false"
-
-
-def _turn(pod: NodePod) -> tuple[int, int, int, str, str]:
-    text = pod.annotations.get(names.PREDICATE_TIME, "")
-    placed = int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else 2**64
-    return (pod.arrival, placed, pod.seen, pod.metadata.creation_timestamp, pod.uid)

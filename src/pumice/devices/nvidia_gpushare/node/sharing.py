@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pumice.effects.vocabulary import PatchStatus
 from pumice.model.amount import MIB
 from pumice.node.device_list import Unit
-from pumice.node.effects import PatchStatus
 from pumice.node.node_object import Leftovers, holds
 from pumice.ports.cards import CardFacts
 from pumice.wire import names

@@ -12,7 +12,7 @@ from typing import Final
 from pumice.devices.nvidia_vgpu.node.annotations import register_annotation, topology_annotation
 from pumice.devices.nvidia_vgpu.node.inventory import SharedCard, capacity
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing
-from pumice.node.effects import Effect, PatchNode, PatchStatus
+from pumice.effects.vocabulary import NodeEffect, PatchNode, PatchStatus
 from pumice.node.node_object import Leftovers, holds
 from pumice.wire import names
 from pumice.wire.objects import Node
@@ -30,9 +30,9 @@ class Advertisement:
     annotations: Mapping[str, str]
     resources: Mapping[str, int]
 
-    def missing(self, node: Node) -> list[Effect]:
+    def missing(self, node: Node) -> list[NodeEffect]:
         """The writes that make ``node`` say it."""
-        effects: list[Effect] = []
+        effects: list[NodeEffect] = []
         old_resources, old_notes = OF_GPUSHARE.of(node)
         notes = {key: text for key, text in self.annotations.items() if node.metadata.annotations.get(key) != text}
         if notes or old_notes:
@@ -73,7 +73,7 @@ class Handshake:
         self._started = False
         self._written = float("-inf")
 
-    def answer(self, value: str | None, monotonic: float, stamp: str) -> Effect | None:
+    def answer(self, value: str | None, monotonic: float, stamp: str) -> NodeEffect | None:
         """The write that the present value calls for. ``stamp`` is the time as text, which no reader parses.
 
         A request is answered by our own clock since we first saw it; its timestamp is in the scheduler's zone.

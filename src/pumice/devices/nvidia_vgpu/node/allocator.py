@@ -15,13 +15,14 @@ from pumice.devices.nvidia_vgpu.node import mps
 from pumice.devices.nvidia_vgpu.node.advertise import Handshake, advertisement
 from pumice.devices.nvidia_vgpu.node.answer import ResponseOptions, build, opened, places, refusal
 from pumice.devices.nvidia_vgpu.node.inventory import SharedCard, core_list, memory_list, share, share_list
-from pumice.devices.nvidia_vgpu.node.matching import FAILED, INIT, Broken, Matcher, Unclear, Work, done, leftovers
+from pumice.devices.nvidia_vgpu.node.matching import FAILED, INIT, Matcher, Unclear, Work, done, leftovers
 from pumice.devices.nvidia_vgpu.node.record import Record
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing, needed_factor
 from pumice.devices.nvidia_vgpu.node.static import StaticSlices
+from pumice.effects.vocabulary import Event, MakeDirectory, NodeEffect, PatchNode, PatchPod, PatchStatus
 from pumice.node.answer import Answer
 from pumice.node.device_list import MESSAGE_LIMIT, Unit, worst_size
-from pumice.node.effects import Effect, MakeDirectory, PatchNode, PatchPod, PatchStatus, Tell
+from pumice.node.matching import Broken
 from pumice.node.mps.supervisor import Bounds
 from pumice.node.pods import Held, NodePod
 from pumice.node.protocol import Allocator, Conflict, Cut, Decision, Outdated, Refuse, Repeat, Serve
@@ -69,6 +70,7 @@ class VgpuAllocator(Allocator):
         self.given = self._static.resources
         self.counted: tuple[str, ...] = () if self._in_status else (sharing.cores, sharing.memory)
         self.record = Record(node, sharing)
+        self.links = response_options.links
         self.show(cards)
 
     def show(self, cards: Sequence[CardFacts], sick: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -106,13 +108,13 @@ class VgpuAllocator(Allocator):
     def closed(self) -> Mapping[str, str]:
         return {card.uuid: card.closed for card in self._cards.values() if card.closed}
 
-    def missing(self, node: Node) -> list[Effect]:
+    def missing(self, node: Node) -> list[NodeEffect]:
         cards = tuple(self._cards.values())
         return advertisement(
             cards, self._sharing, node, in_status=self._in_status, percentage=self._percentage
         ).missing(node)
 
-    def leaving(self, node: Node) -> list[Effect]:
+    def leaving(self, node: Node) -> list[NodeEffect]:
         """What the node object is to forget of its cards; who holds some of them stays written there."""
         notes = dict.fromkeys((names.NODE_VGPU_REGISTER, names.CARD_TOPOLOGY, names.NODE_VGPU_HANDSHAKE))
         there = {key: None for key in notes if key in node.metadata.annotations}
@@ -121,7 +123,7 @@ class VgpuAllocator(Allocator):
         resources = {name: None for name in kept if name in node.status.capacity or name in node.status.allocatable}
         return [*([PatchNode(there)] if there else ()), *([PatchStatus(resources)] if resources else ())]
 
-    def upkeep(self, node: Node, monotonic: float, stamp: str) -> list[Effect]:
+    def upkeep(self, node: Node, monotonic: float, stamp: str) -> list[NodeEffect]:
         """The answer to an older scheduler."""
         answer = self._handshake.answer(node.metadata.annotations.get(names.NODE_VGPU_HANDSHAKE), monotonic, stamp)
         return [answer] if answer else []
@@ -144,7 +146,9 @@ class VgpuAllocator(Allocator):
     ) -> list[str]:
         return self._matcher.propose(pods, available, must, size, held)
 
-    def allocate(self, pods: Sequence[NodePod], ids: Sequence[str], held: Held | None = None) -> Decision | None:
+    def allocate(
+        self, pods: Sequence[NodePod], ids: Sequence[str], held: Held | None = None, number: str = ""
+    ) -> Decision | None:
         key = frozenset(ids)
         holder = self._holder(pods, key)
         found = self._matcher.further(holder, len(ids), held) if holder else None
@@ -156,7 +160,7 @@ class VgpuAllocator(Allocator):
         if isinstance(found, Unclear):
             who = " or ".join(sorted(pod.key for pod in found.pods))
             return Refuse(f"the call may be for pod {who}, which were given different shares; nobody is served by chance")
-        return self._decided(found, key, pods, self._dice)
+        return self._decided(found, key, pods, random.Random(number) if number else self._dice)
 
     def owned(self, pods: Sequence[NodePod], pod: NodePod, container: str, held: Held, number: str) -> Decision:
         work = self._matcher.of(pod, container)
@@ -187,7 +191,7 @@ class VgpuAllocator(Allocator):
             work.container,
             replace(answer, bounds=self._bounds(work, pods)),
             None if work.segment == INIT or work.again else PatchPod.of(work.pod.metadata, done(work)),
-            (Tell.of_pod(work.pod.metadata, "VGPUPartlyServed", work.warning),) if work.warning else (),
+            (Event.on_pod(work.pod.metadata, "Warning", "VGPUPartlyServed", work.warning),) if work.warning else (),
             finished=work.last,
             summary=" ".join([f"cards={','.join(device.id for device in work.devices)}", *(slice_.uuid for slice_ in slices)]),
             ids=ids,

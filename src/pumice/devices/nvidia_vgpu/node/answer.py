@@ -14,8 +14,8 @@ from pumice.devices.nvidia_vgpu.node.inventory import SharedCard
 from pumice.devices.nvidia_vgpu.node.matching import Work
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing
 from pumice.devices.nvidia_vgpu.node.slots import place_of
+from pumice.effects.vocabulary import InstallFile, MakeDirectory
 from pumice.node.answer import Answer, DeviceNode, Mount
-from pumice.node.effects import InstallFile, MakeDirectory
 from pumice.ports.slices import Place, Slice
 from pumice.wire import cdi, limits_page, variables
 from pumice.wire.device_lists import CDI_ANNOTATIONS, CDI_FIELD
@@ -66,6 +66,11 @@ class ResponseOptions:
     def directory(self, pod_uid: str, container: str) -> str:
         """The host directory of one container's shared region."""
         return f"{self.hook}/vgpu/containers/{pod_uid}_{container}"
+
+    @property
+    def links(self) -> str:
+        """The host folder of links to containers' own folders, for answers by guess."""
+        return f"{self.hook}/vgpu/answers"
 
     def page(self, pod_uid: str, container: str, name: str = "limits") -> str:
         """The host's file of one container's limits page: in a folder of its own, for the container writes into the other."""
@@ -168,6 +173,8 @@ def _limited(
             InstallFile(page, limits_page.render(limits), 0o644, keep=not fresh, durable=False),
             InstallFile(f"{directory}/{region}", b"", 0o666, durable=False),
         ),
+        own=(directory, page.rpartition("/")[0]),
+        kept=frozenset((variables.SM_LIMIT, *(variables.memory_limit_of(at) for at in range(len(devices))))),
     )  # fmt: skip
 
 

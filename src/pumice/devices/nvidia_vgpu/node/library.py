@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from pumice.devices.nvidia_vgpu.node.answer import LIBRARY
-from pumice.node.effects import InstallFile
+from pumice.effects.vocabulary import InstallFile
 
 NAMES: Final = ("libvgpu.so", "ld.so.preload")
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pumice.devices.nvidia_vgpu.node.grants import Turn, turns
+from pumice.node.matching import Broken, first_in_line, time_in, waits
 from pumice.node.pods import Container, Held, NodePod
 from pumice.wire import names
 from pumice.wire.nvidia_vgpu import SERVED, PodDevice, PodDevices, parse_pod_devices, render_pod_devices
@@ -48,16 +49,6 @@ class Work:
     again: bool = False
     warning: str = ""
     parts: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """A pod that cannot be served; ``counts`` are the calls that it may be taken for. ``placed``: by our scheduler."""
-
-    pod: NodePod
-    reason: str
-    counts: frozenset[int]
-    placed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,17 +198,14 @@ class Matcher:
                     fitting.append(work)
                 case Broken(counts=counts) as broken if count in counts:
                     fitting.append(broken)
-        if not fitting:
-            return None
-        chosen = min(fitting, key=_turn)
-        equals = [found for found in fitting if _turn(found)[:-1] == _turn(chosen)[:-1]]
-        if len({_gives(found) for found in equals}) > 1:
-            return Unclear(tuple(found.pod for found in equals))
-        return chosen
+        line = first_in_line(fitting, lambda pod: (_age(pod.annotations),))
+        if len({_gives(found) for found in line}) > 1:
+            return Unclear(tuple(found.pod for found in line))
+        return line[0] if line else None
 
     def _work(self, pod: NodePod, held: Held | None) -> Work | Broken | None:
         notes = pod.annotations
-        if not self._waits(pod):
+        if pod.uid in self._refused or not waits(pod, self._node):
             return None
         if notes.get(names.VGPU_NODE) != self._node:
             return self._stranger(pod)
@@ -274,15 +262,6 @@ class Matcher:
                 answered = bool(served.segments) or served.inits > 0
                 return Work(pod, turn.part, turn.container, given[turn.part], begun=answered, again=True, parts=len(given))
         return None
-
-    def _waits(self, pod: NodePod) -> bool:
-        return (
-            pod.spec.node_name == self._node
-            and pod.metadata.deletion_timestamp is None
-            and pod.status.phase in ("", "Pending")
-            and pod.uid not in self._refused
-            and not pod.mirror
-        )
 
     def _stranger(self, pod: NodePod) -> Broken | None:
         counts, elsewhere = self._counts(pod), pod.annotations.get(names.VGPU_NODE)
@@ -360,14 +339,6 @@ FAILED: Final[Mapping[str, str]] = {names.BIND_PHASE: "failed", names.VGPU_TIME:
 """Annotations of a pod that could not be served; its assignment stays, the scheduler's books are made from it."""
 
 
-def _turn(found: Work | Broken) -> tuple[bool, int, int, int, str, str]:
-    """Partly served pods first: the kubelet finishes one pod before it starts the next. Then as they came; of those that one list
-    brought, as they were bound."""
-    meta = found.pod.metadata
-    begun = isinstance(found, Work) and found.begun
-    return (not begun, found.pod.arrival, _age(found.pod.annotations), found.pod.seen, meta.creation_timestamp, found.pod.key)
-
-
 def _gives(found: Work | Broken) -> tuple[tuple[int, int], ...] | str:
     """What tells one answer from another; equal amounts may be swapped, the cards' books stay right."""
     if isinstance(found, Broken):
@@ -379,7 +350,7 @@ def _age(notes: Mapping[str, str]) -> int:
     text = notes.get(names.VGPU_TIME, "")
     if text == SERVED:  # the time of the Binding outlives the service
         text = notes.get(names.BIND_TIME, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else int(SERVED)
+    return time_in(text, int(SERVED))
 
 
 def _card(unit: str) -> str:

@@ -22,7 +22,6 @@ from pumice.apps.node.files import digests, install_files
 from pumice.apps.node.performing import in_turn
 from pumice.apps.node.serving import run_plugins
 from pumice.apps.service.device_config import load_device_config
-from pumice.apps.service.tasks import first
 from pumice.apps.service.worker import once
 from pumice.devices.nvidia_vgpu.node.allocator import VgpuAllocator
 from pumice.devices.nvidia_vgpu.node.answer import CONTROL_NODES, ResponseOptions
@@ -33,6 +32,7 @@ from pumice.devices.nvidia_vgpu.node.static import StaticSlices
 from pumice.devices.nvidia_vgpu.plugin.cdi_files import CdiFiles, CdiPlaces, KeptFiles
 from pumice.devices.nvidia_vgpu.plugin.configuration import load_sharing, read_sharing
 from pumice.devices.nvidia_vgpu.plugin.slicing import Slicing
+from pumice.effects.tasks import first
 from pumice.model.errors import BadInput
 from pumice.ports.cards import CardFacts, Cards
 from pumice.ports.clock import Clock

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from pumice.engine.cycle import domains, planning, trying
+from functools import partial
+from typing import Any
+
+from pumice.engine.cycle import domains, over_cycles, planning, trying
 from pumice.engine.cycle.actions.lending import lend
 from pumice.engine.cycle.concluding import conclude
 from pumice.engine.cycle.cycle import Cycle
@@ -17,12 +20,12 @@ def allocate(cycle: Cycle) -> None:
     """Everybody within its queue's share; then, of what nobody can take so, queues beyond their share (``lend``)."""
     failed_roles: dict[Job, set[str]] = {}
     _within_shares(cycle, failed_roles)
-    agenda = cycle.state.agenda
+    scheduling_queue = cycle.state.scheduling_queue
     if cycle.out_of_time():
         if cycle.short_of_share:
-            agenda.lend_later()
+            scheduling_queue.lend_later()
         return
-    agenda.lend_now()
+    scheduling_queue.lend_now()
     lend(cycle, failed_roles)
 
 
@@ -31,18 +34,24 @@ def _within_shares(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
     lines = {queue: queue.active for queue in queues(cycle) if _line_up(cycle, queue)}
     untried: dict[Job, list[Task]] = {}
     turns = Turns(framework, lines)
-    least = cycle.at_least
-    while turns and (least == cycle.at_least or not cycle.out_of_time(2 if least > 0 else 1)):
-        queue = turns.take()
+    least, began = cycle.at_least, cycle.tick()
+    begun = [queue for queue in over_cycles.searching(cycle) if queue in lines]
+    while (begun or turns) and (
+        least == cycle.at_least or not cycle.out_of_time() or (least > 0 and cycle.tick() - began < cycle.budget / 2)
+    ):
+        out_of_turn = bool(begun)  # what is held for a gang is held no longer than must be
+        queue = begun.pop(0) if begun else turns.take()
         least -= 1
         line = lines[queue]
-        if framework.overused(queue):
+        if not line.line:
+            continue
+        if not out_of_turn and framework.overused(queue):
             for job in list(line.line):
                 if job in untried or _takes_part(cycle, job):
                     _overused(cycle, job)
             continue
         job, goes_on = line.take(), False
-        if queue.one_by_one and job.held_until > cycle.now:
+        if queue.one_by_one and job.backoff.until > cycle.now:
             hold_up(cycle, job, line.line)
             continue
         tasks = untried.get(job)
@@ -56,20 +65,22 @@ def _within_shares(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
                 turns.again(queue)
                 continue
             statement = cycle.statement()
-            domains.place(cycle, job, statement, tasks, failed_roles.setdefault(job, set()))
-            goes_on = conclude(cycle, job, statement)
+            if domains.place(cycle, job, statement, tasks, failed_roles.setdefault(job, set())):
+                least = min(least, 0)
+            else:
+                goes_on = conclude(cycle, job, statement)
             if goes_on and tasks:
                 line.line_up(job, framework.job_key)
         if queue.one_by_one and _holds_up(cycle, job, goes_on=goes_on, more=bool(tasks)):
             hold_up(cycle, job, line.line)
             continue
-        if line.line:
+        if line.line and not out_of_turn:
             turns.again(queue)
 
 
 def _line_up(cycle: Cycle, queue: QueueState) -> bool:
     """Give the jobs of a queue that have pods to be placed their places in its line. False: there are none."""
-    active, key = queue.active, cycle.framework.job_key
+    active, key = queue.active, partial(_place, cycle)
     if queue.one_by_one and queue.present:
         call_up(cycle, queue)
     active.line_up_again(key)
@@ -80,6 +91,11 @@ def _line_up(cycle: Cycle, queue: QueueState) -> bool:
             _start(cycle, job)
             cycle.tried.setdefault(job, None)
     return queue.present and bool(active.line)
+
+
+def _place(cycle: Cycle, job: Job) -> tuple[Any, ...]:
+    """Its place in the line: first of all those for which a search was begun."""
+    return () if over_cycles.begun(cycle, job) is not None else cycle.framework.job_key(job)
 
 
 def _holds_up(cycle: Cycle, job: Job, *, goes_on: bool, more: bool) -> bool:
@@ -110,7 +126,7 @@ def _start(cycle: Cycle, job: Job) -> bool:
         if "enqueue" in cycle.framework.conf.actions:
             return False
         job.promise()
-        cycle.state.agenda.look_at(job)
+        cycle.state.scheduling_queue.write_status(job)
     return True
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pumice.engine.cycle.concluding import commit, discard
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.domains import reach
+from pumice.engine.cycle.over_cycles import begun
 from pumice.engine.cycle.queueing import candidates, queues
 from pumice.engine.cycle.unplaced import refused
 from pumice.engine.placing.among import Among
@@ -21,10 +22,11 @@ def backfill(cycle: Cycle) -> None:
         jobs = [
             job for job in candidates(queue)
             if job.pending_best_effort and not job.is_pending() and job not in cycle.standing and framework.job_valid(job) is None
+            and begun(cycle, job) is None
         ]  # fmt: skip
         for job in sorted(jobs, key=framework.job_key):
             tasks = [
-                t for t in job.pending.values() if t.best_effort and not t.gated and t.retry_at <= cycle.now
+                t for t in job.pending.values() if t.best_effort and not t.gated and t.backoff.until <= cycle.now
             ]
             if tasks:
                 found.append((job, sorted(tasks, key=framework.task_key)))

@@ -35,14 +35,14 @@ def lend(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
         line_up(queue)
     while order:
         if cycle.out_of_time():
-            state.agenda.lend_later()
+            state.scheduling_queue.lend_later()
             return
         _, queue = heapq.heappop(order)
         job = lines[queue].take()
         if framework.lends(queue, job.unit()) and _lend_to(cycle, job, failed_roles.setdefault(job, set())):
             state.groups.lent(queue)
             if queue.one_by_one:
-                state.agenda.wake_waiting()  # for who came after it
+                state.scheduling_queue.released()  # for who came after it
             if job.pending:
                 lines[queue].line_up(job, framework.job_key(job))
         if lines[queue]:

@@ -32,7 +32,7 @@ def starving(cycle: Cycle, action: str, admitted: Callable[[QueueState], bool] =
 
 def claimants(cycle: Cycle, job: Job) -> list[Task]:
     """Its pods that may be tried, in order."""
-    tasks = [task for task in job.pending.values() if not task.gated and task.retry_at <= cycle.now]
+    tasks = [task for task in job.pending.values() if not task.gated and task.backoff.until <= cycle.now]
     return sorted(tasks, key=cycle.framework.task_key)
 
 
@@ -62,5 +62,5 @@ def _may_ask(cycle: Cycle, job: Job, action: str) -> bool:
     begun = cycle.state.departures.untold.get(job)
     return (begun is None or begun.action == action) and bool(
         job.pending and not job.is_pending() and job not in cycle.standing and job not in cycle.invalid
-        and job.held_until <= cycle.now and not policies_of(job)
+        and job.backoff.until <= cycle.now and not policies_of(job)
     )  # fmt: skip

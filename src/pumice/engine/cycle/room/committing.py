@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pumice.engine import effects
+from pumice.effects import vocabulary as effects
 from pumice.engine.cycle.concluding import expect
 from pumice.engine.cycle.cycle import Cycle
+from pumice.engine.cycle.over_cycles import ACTION as ALLOCATE
 from pumice.engine.cycle.room.making import Trial
 from pumice.engine.cycle.statement import Evict, Place, Promise, Statement
 from pumice.engine.state.jobs import Job, Task
@@ -45,7 +46,7 @@ def hold(cycle: Cycle, job: Job, trial: Trial) -> Search:
         state.promises.keep(claimant, gone.get(choice, set()) | state.ledger.going(choice))
         found.claimants.append(claimant.uid)
         claimant.trial, claimant.puzzling = (Status.PIPELINED, choice), False
-    state.agenda.look_at(job)
+    state.scheduling_queue.write_status(job)
     statement.steps.clear()
     return found
 
@@ -56,13 +57,17 @@ def withdraw_broken(cycle: Cycle) -> None:
     for job, found in list(departures.untold.items()):
         if not job.known or any(uid not in kept for uid in found.claimants):
             departures.withdraw(job)
+            lapsed = [task for task in cycle.state.promises.lapsed if task.uid not in found.claimants]  # nobody was told of those
+            cycle.state.promises.lapsed = lapsed
 
 
 def withdraw_idle(cycle: Cycle) -> None:
     """Give up searches that nobody goes on with: the job wants no room any more, or is not looked at."""
-    for job in list(cycle.state.departures.untold):
+    for job, found in list(cycle.state.departures.untold.items()):
         if job not in cycle.postponed and (job in cycle.tried or not cycle.out_of_time()):
             cycle.state.departures.withdraw(job)
+            if found.action == ALLOCATE:  # it is tried as any other
+                cycle.postponed[job] = None
 
 
 def tell_groups(cycle: Cycle, victims: Iterable[Task], reason: str) -> None:

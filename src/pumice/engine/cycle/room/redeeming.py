@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pumice.engine import effects
+from pumice.effects import vocabulary as effects
 from pumice.engine.cycle.concluding import commit
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.letting_in import beside_others

@@ -10,7 +10,7 @@ from kit.npu_world import chip
 
 from pumice.devices.ascend_hami.node.allocator import NpuAllocator
 from pumice.devices.ascend_hami.node.inventory import Handshake, NpuSharing, registered
-from pumice.node.effects import PatchNode
+from pumice.effects.vocabulary import PatchNode
 from pumice.node.pods import NodePod
 from pumice.node.protocol import Cut, Refuse, Serve
 from pumice.ports.cards import CardFacts

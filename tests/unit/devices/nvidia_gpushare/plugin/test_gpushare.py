@@ -21,9 +21,9 @@ from pumice.adapters.kubelet.endpoint import device_list
 from pumice.devices.nvidia_gpushare.node.allocator import ASSIGNED, ShareAllocator
 from pumice.devices.nvidia_gpushare.node.sharing import Legacy
 from pumice.devices.nvidia_gpushare.plugin import daemon as gpushare_plugin
+from pumice.effects.vocabulary import PatchPod, PatchStatus
 from pumice.model.errors import BadInput
 from pumice.node.device_list import worst_size
-from pumice.node.effects import PatchPod, PatchStatus
 from pumice.node.protocol import Refuse, Serve
 from pumice.ports.cluster import ApiError
 from pumice.wire import names

@@ -11,8 +11,8 @@ from kit.node_objects import CARDS, UID, A, B, allocator, card, container, gives
 
 from pumice.devices.nvidia_vgpu.node.allocator import VgpuAllocator
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing
+from pumice.effects.vocabulary import Event, PatchPod
 from pumice.node.answer import Answer
-from pumice.node.effects import PatchPod, Tell
 from pumice.node.pods import ContainerStatus, NodePod
 from pumice.node.protocol import Cut, Outdated, Refuse, Repeat, Serve
 from pumice.ports.slices import Place, Slice
@@ -147,7 +147,7 @@ def test_a_pod_that_no_scheduler_placed_takes_its_turn_and_is_refused():
     refused = at.allocate([placed, stranger], ["x"])
     assert isinstance(refused, Refuse)
     assert "pod ns1/stranger: it asks for volcano.sh/vgpu-number but was not placed by the scheduler" in refused.reason
-    assert [type(effect) for effect in refused.effects] == [Tell]
+    assert [type(effect) for effect in refused.effects] == [Event]
     assert serve(at, [placed, stranger], ["y"]).work.pod.key == "ns1/placed"
     assert at.allocate([stranger], ["z"]) is None, "its turn is over"
 
@@ -218,7 +218,7 @@ def test_a_container_with_memory_alone_is_passed_over_with_a_warning():
     p = pod("p", f"{gives(A)};{gives(B)}", container("memory", 0, 3000), container("gpu", 1, 3000))
     got = serve(allocator(), [p], ["x"])
     assert (got.work.container.name, got.finished, p.annotations[names.DEVICES_TO_ALLOCATE]) == ("gpu", True, ";")
-    assert [note.reason for note in got.notes if isinstance(note, Tell)] == ["VGPUPartlyServed"]
+    assert [note.reason for note in got.notes if isinstance(note, Event)] == ["VGPUPartlyServed"]
 
 
 def test_a_count_of_zero_asks_for_nothing_whatever_else_is_there():
@@ -379,7 +379,7 @@ def test_what_cannot_be_honoured_fails_that_pod_with_the_reason(devices, cards, 
     assert reason in decision.reason
     patch, event = decision.effects
     assert patch == PatchPod("ns1", "p", "uid-p", FAILED)
-    assert isinstance(event, Tell)
+    assert isinstance(event, Event)
     assert reason in event.message
 
 

@@ -49,7 +49,10 @@ async def test_a_pod_gets_what_the_scheduler_wrote(world):
         assert answer.envs["NVIDIA_VISIBLE_DEVICES"] == B
         assert answer.envs["CUDA_DEVICE_MEMORY_LIMIT_0"] == "3000m"
         hosts = {m.container_path: m.host_path for m in answer.mounts}
-        assert hosts["/tmp/vgpu"] == str(world.root / "hook/vgpu/containers/u1_train")
+        assert not Path(hosts["/tmp/vgpu"]).exists(), "nobody starts before it is known whose it is"
+        world.kubelet.write_record(NUMBER, ("u1", "train", *next(iter(world.kubelet.answers))))
+        await until(Path(hosts["/tmp/vgpu"]).exists)
+        assert Path(hosts["/tmp/vgpu"]).resolve() == world.root.resolve() / "hook/vgpu/containers/u1_train"
         assert Path(hosts["/tmp/vgpu"]).stat().st_mode & 0o7777 == 0o1777
         assert (world.root / "lock").stat().st_mode & 0o7777 == 0o1777
         notes = world.cluster.notes("pods", "p")

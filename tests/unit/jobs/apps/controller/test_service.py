@@ -12,7 +12,7 @@ from kit.objects import group, node, pod, queue
 from kit.scheduler_daemon import create, daemon
 from kit.virtual_time import VirtualClock, run_virtually
 
-from pumice.apps.service.work_queue import WorkQueue
+from pumice.effects.work_queue import WorkQueue
 from pumice.ports.cluster import ApiError, WatchEvent
 from pumice.wire import kinds, volcano
 from pumice.wire.names import CONTROLLER_NAME

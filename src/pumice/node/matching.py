@@ -1,0 +1,102 @@
+"""Which pod an Allocate call is for, where the kubelet does not say: whose next piece of work it fits, in the kubelet's order.
+
+A device type says what a pod waits for next; everything else is the same for all. The kubelet follows the same watch and finishes
+a pod before it begins the next, so pods that were begun come first, then as they came to this node; of those that one list
+brought, as they were placed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from pumice.node.pods import Container, NodePod
+
+Key = tuple[str, str]
+"""A container: its pod's UID, and its name."""
+NEVER = 1 << 64
+"""In the place of a time that is not told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A pod that waits and cannot be served. ``counts``: the calls that it may be taken for; ``placed``: by our scheduler."""
+
+    pod: NodePod
+    reason: str
+    counts: frozenset[int] = frozenset()
+    begun: bool = False
+    placed: bool = True
+
+
+class Work(Protocol):
+    """What a pod waits for next. ``begun``: a part of the pod has been served."""
+
+    @property
+    def pod(self) -> NodePod: ...
+
+    @property
+    def container(self) -> Container: ...
+
+    @property
+    def begun(self) -> bool: ...
+
+
+W = TypeVar("W", bound=Work)
+Placed = Callable[[NodePod], tuple[int, ...]]
+"""When a scheduler placed the pod, by its annotations."""
+Order = tuple[bool, bool, int, tuple[int, ...], int, str]
+
+
+def waits(pod: NodePod, node: str) -> bool:
+    """Whether the kubelet of this node may still ask for devices for the pod."""
+    return (
+        pod.spec.node_name == node
+        and pod.metadata.deletion_timestamp is None
+        and pod.status.phase in ("", "Pending")
+        and not pod.turned_away
+        and not pod.mirror
+    )
+
+
+def first_in_line(found: Sequence[W | Broken], placed: Placed, owner: str = "") -> list[W | Broken]:
+    """Those among which nothing but a name decides, the first by name at the front; none of none. ``owner``: whom the node's lock
+    names, as namespace/name: he comes before all."""
+    orders = [_order(one, placed, owner) for one in found]
+    least = min(orders, default=None)
+    equals = [one for one, order in zip(found, orders, strict=True) if order == least]
+    return sorted(equals, key=lambda one: one.pod.key)
+
+
+def _order(found: W | Broken, placed: Placed, owner: str) -> Order:
+    pod = found.pod
+    return pod.key != owner, not found.begun, pod.arrival, placed(pod), pod.seen, pod.metadata.creation_timestamp
+
+
+def time_in(text: str, otherwise: int = NEVER) -> int:
+    """The time that an annotation tells."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else otherwise
+
+
+class ServedContainers:
+    """The containers that this process has answered the present kubelet for, before the cache of pods shows it."""
+
+    def __init__(self) -> None:
+        self.keys: set[Key] = set()
+
+    def add(self, pod: NodePod, container: Container) -> None:
+        self.keys.add((pod.uid, container.name))
+
+    def discard(self, pod: NodePod, container: Container) -> None:
+        """The kubelet has written that answer down for somebody else."""
+        self.keys.discard((pod.uid, container.name))
+
+    def keep(self, pods: Iterable[NodePod]) -> None:
+        """Forget pods that are gone or have ended."""
+        alive = {pod.uid for pod in pods if not pod.finished}
+        self.keys = {key for key in self.keys if key[0] in alive}
+
+    def clear(self) -> None:
+        """A kubelet has registered us anew: what was answered before may be asked again."""
+        self.keys.clear()

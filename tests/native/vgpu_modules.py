@@ -1,0 +1,33 @@
+"""What modules take of a card: their images, the books of a container and what the card itself counted."""
+
+from __future__ import annotations
+
+from kit.vgpu_kit import Container, read_region
+from kit.vgpu_talk import Holder
+
+from pumice_lab import machine
+
+
+def booked(container: Container) -> tuple[int, int, int]:
+    """Context, modules and data of the container's processes, in bytes."""
+    used = [slot.used[0] for slot in read_region(container.region).live]
+    return sum(one[0] for one in used), sum(one[1] for one in used), sum(one[2] for one in used)
+
+
+def seen_by_machine(container: Container, *holders: Holder) -> int:
+    shares = [machine.open_machine(container.machine).witness().of(holder.pid) for holder in holders]
+    return sum(share.bytes for share in shares if share is not None)
+
+
+def variable(size: int) -> str:
+    return f".version,8.0,.target,sm_80,.address_size,64,.visible,.global,.align,16,.b8,g[{size}];"
+
+
+def silent_variable(size: int) -> str:
+    """An image of a format that the library does not know."""
+    return f"pumice-global,name=g,bytes={size}"
+
+
+def unbooked(container: Container, *holders: Holder) -> int:
+    """What the card gave to them beyond the books."""
+    return seen_by_machine(container, *holders) - read_region(container.region).total()

@@ -1,0 +1,326 @@
+"""Histories on the engine alone, in virtual time: events go in as the daemon's informers read them, effects are carried out at
+once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from functools import cache
+from itertools import count
+from random import Random
+from typing import Any
+
+import msgspec
+from kit.kube_rules import PREEMPTABLE, Cluster, leaving
+from kit.object_store import Json, merged
+from kit.queue_rules import GROUP, QUEUE
+from tests.property.history.door import Door
+from tests.property.history.one_reason import contradictions, unlike_events
+from tests.property.history.registry import ENGINE, Op
+
+from pumice.apps.scheduler.informers import Informers
+from pumice.devices.protocol import Family
+from pumice.effects.vocabulary import Bind, Evict, GroupStatus, Nominate, PodCondition, QueueAllocated, SchedulerEffect
+from pumice.engine.engine import Engine
+from pumice.engine.state.state import State
+from pumice.ports.cluster import WatchEvent
+from pumice.wire.scheduler_conf import SchedulerConf, parse_scheduler_conf
+
+PING_PONG = 60
+"""Evictions within one wait, after which two take from each other by turns."""
+LEFT_ALONE = 4.0
+"""Seconds after a refused eviction within which nobody asks for the pod again."""
+RESTLESS = 400
+"""Cycles within one wait after which nothing will ever be at rest."""
+SETTLED = 1.5
+"""Seconds after which a pod with a controller no longer waits for the PodGroup that may be on its way."""
+SLOW = 200.0
+"""Seconds for which a refused pod may wait for another try."""
+GOING: Json = {"metadata": {"deletionTimestamp": "2026-01-01T00:01:00Z"}}
+LISTS = {"Node": "nodes", "Namespace": "namespaces", "PriorityClass": "priorityclasses", "Queue": "queues",
+         "PodGroup": "podgroups", "Pod": "pods", "PersistentVolumeClaim": "claims", "PersistentVolume": "volumes"}  # fmt: skip
+"""The informers by kind, in the order in which lists come in."""
+_encode = msgspec.json.Encoder().encode
+
+
+@cache
+def parsed(text: str) -> SchedulerConf:
+    return parse_scheduler_conf(text)
+
+
+class Ears(Informers):
+    """The daemon's informers without watches: who takes the events of each kind, by its name."""
+
+    def watch(self, name: str, resource: Any, handle: Any, *_: Any, **__: Any) -> Any:
+        if not hasattr(self, "takes"):
+            self.takes: dict[str, Any] = {}
+        self.takes[name] = handle
+
+
+class EngineDoor(Door):
+    name = ENGINE
+    families: list[Family] | None = None
+
+    def __init__(self, conf: str, dice: Random) -> None:
+        super().__init__(conf, dice)
+        self.at = 1_000_000.0
+        self.arrival = self.at
+        self.deaf = False
+        self.every = self.count = 0
+        """Every so many Bindings of single pods are refused; 0: none."""
+        self.sparing = self.evicted = 0
+        """Every so many evictions are refused; 0: none. And how many there were in this wait."""
+        self.leaving: dict[str, tuple[float, str]] = {}
+        """Evicted pods by uid: when they are gone, and their key."""
+        self.left_alone: dict[str, float] = {}
+        """Pods whose eviction was refused, and until when nobody may ask for them again."""
+        self.hurried = self.ticks = 0
+        """So many cycles end after so many looks at the clock, with one job tried at least."""
+        self.told: dict[str, dict[str, Json]] = {}
+        """What the engine has heard, by kind and key."""
+        self.assumed: dict[str, Json] = {}
+        """Bindings and evictions that were accepted and that the watch has not shown yet: uid to pod."""
+        self.store.heard.append(self._hear)
+        self._start()
+
+    # -- what the engine hears ----------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        return self.at
+
+    monotonic = now
+
+    def make(self) -> tuple[Engine, dict[str, Any]]:
+        """An engine that has heard nothing, and who takes the events of each kind."""
+        engine = Engine(parsed(self.conf), state=State())
+        if self.families is not None:
+            engine.configure(parsed(self.conf), families=self.families)
+        ears = Ears(None, self, engine, asyncio.Event())  # type: ignore[arg-type]
+        ears.watches()
+        return engine, ears.takes
+
+    def _start(self) -> None:
+        self.engine, handlers = self.make()
+        self.handlers = {kind: handlers[name] for kind, name in LISTS.items()}
+        self.told = {kind: {} for kind in self.handlers}
+        self.assumed.clear()
+        self._list()
+
+    def _hear(self, change: str, obj: Json) -> None:
+        if change == "ADDED":
+            self.arrival = self.at
+        if not self.deaf:
+            self._tell(change, obj)
+
+    def _tell(self, change: str, obj: Json) -> None:
+        kind, key = obj["kind"], self.store.key(obj)
+        if change == "DELETED":
+            known = self.told[kind].get(key)
+            if known is not None and known["metadata"]["uid"] == obj["metadata"]["uid"]:
+                del self.told[kind][key]
+        else:
+            self.told[kind][key] = obj
+        assumed = self.assumed.get(obj["metadata"]["uid"]) if kind == "Pod" else None
+        if assumed is not None and (change == "DELETED" or _shows(obj, assumed)):
+            del self.assumed[obj["metadata"]["uid"]]
+        self.handlers[kind](WatchEvent(change, _encode(obj)))  # type: ignore[arg-type]
+
+    def _list(self) -> None:
+        """What a reflector tells after a 410: what is there and new, then what has gone, of which it knows the names only."""
+        for kind in self.handlers:
+            before, table = dict(self.told[kind]), self.store.tables[kind]
+            for key, obj in table.items():
+                if before.get(key) is not obj:
+                    same = key in before and before[key]["metadata"]["uid"] == obj["metadata"]["uid"]
+                    self._tell("MODIFIED" if same else "ADDED", obj)
+            fresh = {obj["metadata"]["uid"] for obj in table.values()}
+            for old in before.values():
+                if old["metadata"]["uid"] not in fresh:
+                    meta = {k: v for k, v in old["metadata"].items() if k in ("name", "namespace", "uid")}
+                    self._tell("DELETED", {"kind": kind, "metadata": meta})
+
+    # -- what befalls it ----------------------------------------------------------------------------------------
+
+    async def befall(self, op: Op) -> None:
+        match op["do"]:
+            case "wait":
+                self._wait(op["seconds"])
+            case "restart":
+                self.deaf, self.arrival = False, self.at
+                self.left_alone.clear()
+                self._start()
+            case "deaf":
+                self.deaf = True
+            case "relist":
+                self.deaf, self.arrival = False, self.at
+                self._list()
+            case "again":
+                if not self.deaf:
+                    for kind in ("Node", "Pod"):
+                        for obj in list(self.store.tables[kind].values()):
+                            self._tell("MODIFIED", obj)
+            case "stale":
+                pod = self.told["Pod"].get(op["key"])
+                if pod is not None:  # as it was at first, whatever has become of it since
+                    past = {"metadata": {"resourceVersion": "1", "labels": {"app": "old"}, "deletionTimestamp": None},
+                            "spec": {"nodeName": None} if op["unbound"] else {}, "status": {"phase": "Pending"}}  # fmt: skip
+                    self.handlers["Pod"](WatchEvent("MODIFIED", _encode(merged(pod, past))))
+            case "spare":
+                self.sparing = op["every"]
+            case "hurry":
+                self.hurried, self.ticks = op["cycles"], op["ticks"]
+            case "refuse":
+                self.every = op["every"]
+
+    def _wait(self, seconds: float) -> None:
+        end, cycles = self.at + seconds, 0
+        self.evicted = 0
+        while True:
+            self._let_go()
+            if self.engine.has_work(self.at):
+                self._cycle()
+                cycles += 1
+                if cycles > RESTLESS:
+                    self.checker.complain("restless", f"{RESTLESS} cycles in {seconds} s")
+                    return
+                if self.evicted > PING_PONG:
+                    self.checker.complain("restless", f"{self.evicted} evictions in {seconds} s")
+                    return
+            if self.at >= end:
+                return
+            self.at = min(end, self.at + 0.25)
+
+    async def look(self) -> None:
+        self.checker.whole(self.store.tables)
+        self._validate_queue()
+        if not self.deaf and self.at > self.arrival + SETTLED and not self.engine.has_work(self.at):
+            self.checker.asleep(self.store.tables, self.at)
+            for text in contradictions(self.engine, self.store.tables, self.at):
+                self.checker.complain("reasons", text)
+            for text in unsettled(self.engine):
+                self.checker.complain("promised", text)
+
+    # -- what it decides ----------------------------------------------------------------------------------------
+
+    def seen(self) -> Cluster:
+        """The cluster as the engine must take it to be."""
+        pods = {key: self.assumed.get(pod["metadata"]["uid"], pod) for key, pod in self.told["Pod"].items()}
+        return Cluster({**self.told, "Pod": pods})
+
+    def _cycle(self) -> None:
+        seen: Cluster | None = None
+        short: dict[str, Any] = {}
+        if self.hurried:
+            self.hurried -= 1
+            short = {"budget": self.ticks, "tick": count().__next__, "at_least": 1}
+        effects = self.engine.cycle(self.at, self.dice, **short).effects
+        for text in unlike_events(effects):
+            self.checker.complain("reasons", text)
+        if evictions := [effect for effect in effects if isinstance(effect, Evict)]:
+            self.checker.evicted([(effect.uid, effect.reason) for effect in evictions], self.seen())
+        for effect in effects:
+            if isinstance(effect, Bind):
+                seen = seen or self.seen()
+                self._bind(effect, seen)
+            else:
+                self._perform(effect)
+        for effect in evictions:
+            self._evict(effect)
+        self._validate_queue()
+
+    def _validate_queue(self) -> None:
+        """Complain where the scheduling queue is not what its table allows."""
+        for text in self.engine.state.scheduling_queue.validate(self.engine.state.jobs.values()):
+            self.checker.complain("queue", text)
+
+    def _bind(self, effect: Bind, seen: Cluster) -> None:
+        key = f"{effect.namespace}/{effect.name}"
+        known = self.told["Pod"].get(key)
+        if known is None or known["metadata"]["uid"] != effect.uid:
+            self.checker.complain("forbidden", f"{key} was bound though it is gone")
+            return
+        self.checker.placed(known, effect.node, effect.annotations, seen)
+        self.count += 1
+        pod = self.store.tables["Pod"].get(key)
+        refused = self.every and not effect.gang and self.count % self.every == 0
+        if pod is None or pod["metadata"]["uid"] != effect.uid or refused:
+            self.checker.granted.pop(effect.uid, None)
+            self.checker.slow[effect.uid] = self.at + SLOW
+            self.checker.disturb(known)
+            self.engine.bind_failed(effect.uid, self.at)
+            return
+        change = {"spec": {"nodeName": effect.node}, "metadata": {"annotations": effect.annotations}}
+        self.assumed[effect.uid] = merged(known, change)
+        self.engine.bound(effect.uid)
+        self.store.patch("Pod", key, change)
+
+    def _evict(self, effect: Evict) -> None:
+        self.evicted += 1
+        key = f"{effect.namespace}/{effect.name}"
+        if self.at < (until := self.left_alone.get(effect.uid, 0.0)):
+            self.checker.complain("restless", f"{key} is told to go again {until - self.at:g} s too soon")
+        pod = self.store.tables["Pod"].get(key)
+        if self.sparing and self.evicted % self.sparing == 0:
+            self.checker.evictions.going.discard(effect.uid)
+            self.left_alone[effect.uid] = self.at + LEFT_ALONE
+            self.engine.state.departures.refused(effect.uid, self.at)
+        elif pod is not None and pod["metadata"]["uid"] == effect.uid:
+            self.checker.disturb(pod)
+            self.leaving[effect.uid] = self.at + self.dice.choice((0.0, 0.0, 1.0, 30.0)), key
+            known = self.assumed.get(effect.uid) or self.told["Pod"].get(key)
+            if known is not None and known["metadata"]["uid"] == effect.uid:
+                self.assumed[effect.uid] = merged(known, GOING)  # it was let go, whatever the watch has shown
+            self.store.patch("Pod", key, GOING)
+
+    def _let_go(self) -> None:
+        """Evicted pods are gone when their time has come; controllers make them anew."""
+        for uid, (until, key) in list(self.leaving.items()):
+            if until > self.at:
+                continue
+            del self.leaving[uid]
+            pod = self.store.tables["Pod"].get(key)
+            if pod is None or pod["metadata"]["uid"] != uid:
+                continue
+            self.store.delete("Pod", key)
+            if any(owner.get("controller") for owner in pod["metadata"].get("ownerReferences", ())):
+                self.store.create(_heir(pod, f"e{self.store.version}"))
+
+    def _perform(self, effect: SchedulerEffect) -> None:
+        match effect:
+            case PodCondition():
+                told = {"type": "PodScheduled", "status": "False", "reason": effect.reason, "message": effect.message}
+                self.store.patch("Pod", f"{effect.namespace}/{effect.name}", {"status": {"conditions": [told]}})
+            case GroupStatus():
+                conditions = [{"type": c.type, "status": c.status, "reason": c.reason, "message": c.message,
+                               "transitionID": c.transition_id, "lastTransitionTime": c.last_transition_time}
+                              for c in effect.conditions]  # fmt: skip
+                self.store.patch("PodGroup", f"{effect.namespace}/{effect.name}", {"status": {
+                    "phase": effect.phase, "running": effect.running, "succeeded": effect.succeeded, "failed": effect.failed,
+                    "conditions": conditions}})  # fmt: skip
+            case Nominate():
+                nominated = {"status": {"nominatedNodeName": effect.node or None}}
+                self.store.patch("Pod", f"{effect.namespace}/{effect.name}", nominated)
+            case QueueAllocated():
+                self.store.patch("Queue", effect.name, {"status": {"allocated": effect.allocated}})
+
+
+def unsettled(engine: Engine) -> Iterator[str]:
+    """Jobs whose queue counts another amount as promised to them than they still lack."""
+    for job in engine.state.jobs.values():
+        counted = dict(job.inqueue), dict(job.elastic)
+        job.settle()
+        if (dict(job.inqueue), dict(job.elastic)) != counted:
+            yield f"{job.key} is promised {job.inqueue}, its queue counts {counted[0]}; elastic {job.elastic}, {counted[1]}"
+
+
+def _shows(pod: Json, assumed: Json) -> bool:
+    """Whether the watch has come as far as what is known of the pod."""
+    return bool(pod["spec"].get("nodeName")) and (leaving(pod) or not leaving(assumed))
+
+
+def _heir(pod: Json, name: str) -> Json:
+    """As its controller makes it anew."""
+    notes = {k: v for k, v in pod["metadata"].get("annotations", {}).items() if k in (QUEUE, GROUP, PREEMPTABLE)}
+    kept = {k: v for k, v in pod["metadata"].items() if k in ("namespace", "labels", "ownerReferences")}
+    spec = {k: v for k, v in pod["spec"].items() if k != "nodeName"}
+    return {**pod, "metadata": {**kept, "name": name, "annotations": notes}, "spec": spec, "status": {"phase": "Pending"}}
