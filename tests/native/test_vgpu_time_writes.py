@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.conducting import busy
 from kit.launch_waits import read_launches
-from kit.region_writes import EXT_DEVICES, EXTENSION, FAIR, FAIR_BYTES, WHOLE, damage_time
 from kit.seeds import chosen_seed
 from kit.vgpu_kit import PROGRAMS, build
 from kit.walled import REGION, Walled
 
 from pumice.wire.limits_page import GrantedCard, LimitsPage
 from pumice_lab import machine
+from tests.native.conducting import busy
+from tests.native.region_writes import EXT_DEVICES, EXTENSION, FAIR, FAIR_BYTES, WHOLE, damage_time
 
 LIMIT, LIBRARY, NODE = 30, "/usr/local/vgpu/libvgpu.so", "/tmp/vgpulock"
 ONE, MANY, SHORT = "kernel=1000000", "kernel=1000000,streams=8", "kernel=10000"

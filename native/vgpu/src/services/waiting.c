@@ -261,7 +261,7 @@ void await_turn(int index, struct ticket ticket, bool first, int64_t ahead)
         fair_asks(&guest.map, index, now + (wait < LONGEST_NAP_NS ? wait : LONGEST_NAP_NS));
         uint64_t rested = own ? rest(index, now, wait) : rest_for_others(index, now, wait);
         slept += rested;
-        in_vain += own ? 0 : rested;
+        in_vain += own || guest.map.usage == NULL ? 0 : rested;
     }
     if (slept > 0)
         shared_add(&device->throttled_ns, slept);
