@@ -27,7 +27,7 @@ from pumice.engine.plugins.predicates import VOLUME_PATIENCE, Predicates
 from pumice.engine.plugins.registry import always, make
 from pumice.engine.state.jobs import Job, Status, Task
 from pumice.engine.state.ledger import Hold
-from pumice.engine.state.scheduling_queue import FOR_EVER, Event, Hint, patience_of
+from pumice.engine.state.scheduling_queue import FOR_EVER, Hint, QueueEvent, patience_of
 from pumice.engine.state.state import State
 from pumice.engine.state.tasks import NO_BACKOFF
 from pumice.model.errors import BadInput
@@ -160,7 +160,7 @@ class Engine:
     def hold_back(self, job: Job, cause: str, now: float) -> float:
         """The gang could not be bound as a whole: it is tried again after a pause, which grows each time. Returns its seconds."""
         job.backoff = job.backoff.refused(now, GANG_RETRY, cause)
-        self.state.scheduling_queue.rest(job, Event.WRITE_REFUSED, Hint(job.backoff.until))
+        self.state.scheduling_queue.rest(job, QueueEvent.WRITE_REFUSED, Hint(job.backoff.until))
         return job.backoff.until - now
 
     def half_bound(self) -> list[Job]:

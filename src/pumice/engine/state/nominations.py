@@ -1,7 +1,7 @@
 """Places kept beyond a cycle: nominations, evictions that make their room, and nodes held for gangs.
 
 A nominated pod waits, with its status Pipelined, for evicted pods to be gone. In the present its place is held on top of theirs,
-in the future it is free for nobody else; no Binding rests on it before they are gone (``cycle/room/redeeming``).
+in the future it is free for nobody else; no Binding rests on it before they are gone (``cycle/preemption/nominating``).
 A node is held for a gang for the configured time at most (plugin gang-reservation), and then for nobody until it was open to all
 for as long as it was held.
 """

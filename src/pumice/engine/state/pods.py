@@ -19,7 +19,7 @@ from pumice.engine.state.nodes import NodeTable, images_of
 from pumice.engine.state.nominations import Departures, Promises
 from pumice.engine.state.queues import Charges
 from pumice.engine.state.resources import Request, Vector, add, exceeded, repack, subtract
-from pumice.engine.state.scheduling_queue import Event, Hint, SchedulingQueue
+from pumice.engine.state.scheduling_queue import Hint, QueueEvent, SchedulingQueue
 from pumice.engine.state.tasks import DONE_STATUSES, Status, name_index, task_status, yielding
 from pumice.wire.kubernetes import DEVICES_REFUSED
 from pumice.wire.names import QUEUE_GATE, QUEUE_NAME, TASK_PRIORITY, TASK_SPEC
@@ -288,7 +288,7 @@ class Pods:
         task = self.tasks.get(uid)
         if task is not None and task.job is not None and task.awaits_queue:
             task.job.let_in(task, yes=False)
-            self.scheduling_queue.rest(task.job, Event.WRITE_REFUSED, Hint(now + SHUT))
+            self.scheduling_queue.rest(task.job, QueueEvent.WRITE_REFUSED, Hint(now + SHUT))
 
     def _still_promised(self, task: Task, pod: Pod, kind: Kind) -> bool:
         """Whether the pod, which is promised a place, still asks for what it was promised."""
