@@ -29,9 +29,9 @@ from pumice.apps.node.performing import Performer
 from pumice.apps.node.share_files import ShareFiles, elsewhere_than_root
 from pumice.effects.tasks import Signal, first
 from pumice.model.errors import PumiceError
+from pumice.node.answer import share_file
 from pumice.node.pods import Container, Held, NodePod
 from pumice.node.protocol import Conflict, Refuse, Serve
-from pumice.node.share_file import share_file
 from pumice.wire import cdi
 from pumice.wire.objects import NodeInfo
 
