@@ -26,9 +26,9 @@ from pumice.engine.plugins import predicates
 from pumice.engine.plugins.capability import Capability
 from pumice.engine.plugins.priority import Priority
 from pumice.engine.state import pods
+from pumice.engine.state.groups import QueueTree
 from pumice.engine.state.ledger import Ledger
 from pumice.engine.state.nodes import NodeTable
-from pumice.engine.state.queue_tree import QueueTree
 from pumice.engine.state.scheduling_queue import TRANSITIONS, JobState, QueueEvent, Transition
 
 Break = Callable[[pytest.MonkeyPatch], None]

@@ -12,7 +12,6 @@ from operator import attrgetter
 from sys import intern
 
 from pumice.devices.protocol import NO_MARKS, Family
-from pumice.engine.state.bearers import Bearers
 from pumice.engine.state.classes import Classes, Kind
 from pumice.engine.state.jobs import Task
 from pumice.engine.state.ledger import GOING, Hold, Holding, Ledger
@@ -22,6 +21,7 @@ from pumice.engine.state.queues import Charges
 from pumice.engine.state.scheduling_queue import SchedulingQueue
 from pumice.engine.state.tasks import DONE_STATUSES, Status
 from pumice.engine.state.terms import Features
+from pumice.engine.state.uid_tracker import UidTracker
 from pumice.model.cards import Grant
 from pumice.model.refusal import Refusal
 from pumice.wire import kubernetes, names
@@ -231,7 +231,7 @@ class Bookings:
     """Nodes, and what the pods there hold. ``tasks`` is the table that ``Pods`` writes."""
 
     scheduling_queue: SchedulingQueue
-    bearers: Bearers
+    uids: UidTracker
     problems: dict[str, str]
     ledger: Ledger
     classes: Classes
@@ -351,7 +351,7 @@ class Bookings:
         """A node was added or changed; a heartbeat that changes nothing that is read costs nothing."""
         name = node.metadata.name
         node.reports = self.reports.of(name)
-        if self.bearers.comes("Node", name, node.metadata.uid):
+        if self.uids.comes("Node", name, node.metadata.uid):
             self._forget_node(name)
         row = self.ledger.table.row_of.get(name)
         news = self.assignments.hand_out(name, node.metadata.annotations.get(names.HANDED_OUT, ""))
@@ -410,7 +410,7 @@ class Bookings:
         self.ledger.tidy()
 
     def drop_node(self, name: str, uid: str = "") -> None:
-        if self.bearers.goes("Node", name, uid):
+        if self.uids.goes("Node", name, uid):
             self._forget_node(name)
 
     def _forget_node(self, name: str) -> None:

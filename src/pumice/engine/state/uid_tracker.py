@@ -1,4 +1,4 @@
-"""Who bears a name now. Objects are told apart by uid; queues, nodes, classes and volumes are referred to by name.
+"""Which object has a name now. Objects are told apart by uid; queues, nodes, classes and volumes are referred to by name.
 
 A name may pass from one object to the next while nobody watches, and a list that is told as a difference may say so in either
 order: the new object's arrival ends what the old one said, and word that the old one is gone then means nothing.
@@ -12,7 +12,7 @@ from pumice.wire.objects import Meta
 
 
 @dataclass(slots=True)
-class Bearers:
+class UidTracker:
     """By kind and name the uid of the object that was last seen under it. Without a uid, whoever comes or goes is believed."""
 
     _uids: dict[tuple[str, str], str] = field(default_factory=dict)
