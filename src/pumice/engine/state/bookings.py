@@ -12,6 +12,7 @@ from operator import attrgetter
 from sys import intern
 
 from pumice.devices.protocol import NO_MARKS, Family
+from pumice.effects.uids import UidTracker
 from pumice.engine.state.classes import Classes, Kind
 from pumice.engine.state.jobs import Task
 from pumice.engine.state.ledger import GOING, Hold, Holding, Ledger
@@ -21,7 +22,6 @@ from pumice.engine.state.queues import Charges
 from pumice.engine.state.scheduling_queue import SchedulingQueue
 from pumice.engine.state.tasks import DONE_STATUSES, Status
 from pumice.engine.state.terms import Features
-from pumice.engine.state.uid_tracker import UidTracker
 from pumice.model.cards import Grant
 from pumice.model.refusal import Refusal
 from pumice.wire import kubernetes, names

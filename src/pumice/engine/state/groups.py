@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pumice.effects.uids import UidTracker, Versions
 from pumice.engine.state.jobs import Job, QueueState
 from pumice.engine.state.resources import NOTHING, Vector, add, repack, subtract, vector
 from pumice.engine.state.scheduling_queue import SchedulingQueue
-from pumice.engine.state.uid_tracker import UidTracker, Versions
 from pumice.wire.names import DEFAULT_QUEUE, GROUP_NAME, GROUP_NAME_VOLCANO, QUEUE_NAME, ROOT_QUEUE
 from pumice.wire.objects import Pod
 from pumice.wire.volcano import PENDING, PodGroup, PriorityClass, Queue, group_name_for, seconds

@@ -9,6 +9,7 @@ from sys import intern
 from msgspec.structs import replace
 
 from pumice.devices.protocol import NO_MARKS
+from pumice.effects.uids import Versions
 from pumice.engine.state.bookings import Bookings
 from pumice.engine.state.classes import Classes, Kind, PodClass
 from pumice.engine.state.groups import Groups
@@ -20,7 +21,6 @@ from pumice.engine.state.queues import Charges
 from pumice.engine.state.resources import Request, Vector, add, exceeded, repack, subtract
 from pumice.engine.state.scheduling_queue import Hint, QueueEvent, SchedulingQueue
 from pumice.engine.state.tasks import DONE_STATUSES, Gate, Status, name_index, task_status, yielding
-from pumice.engine.state.uid_tracker import Versions
 from pumice.wire.kubernetes import DEVICES_REFUSED
 from pumice.wire.names import QUEUE_GATE, QUEUE_NAME, TASK_PRIORITY, TASK_SPEC
 from pumice.wire.objects import Pod

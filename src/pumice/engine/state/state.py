@@ -11,6 +11,7 @@ from typing import Any
 
 from pumice.devices.protocol import Family
 from pumice.devices.settings import Settings
+from pumice.effects.uids import UidTracker, Versions
 from pumice.engine.state.bookings import Bookings
 from pumice.engine.state.budgets import Budgets, Quotas
 from pumice.engine.state.classes import Classes, PodClass
@@ -22,7 +23,6 @@ from pumice.engine.state.nominations import Departures, Promises, Reservations
 from pumice.engine.state.pods import Elsewhere, Pods
 from pumice.engine.state.queues import Charges
 from pumice.engine.state.scheduling_queue import SchedulingQueue
-from pumice.engine.state.uid_tracker import UidTracker, Versions
 from pumice.engine.state.volumes import Volumes
 from pumice.wire.names import DEFAULT_QUEUE, SCHEDULER_NAME
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from pumice.apps.service.watches import object_of
 from pumice.effects.performer import Performer
+from pumice.effects.uids import UidTracker
 from pumice.effects.work_queue import WorkQueue
-from pumice.engine.state.uid_tracker import UidTracker
 from pumice.ports.cluster import ApiError, Cluster, WatchEvent
 from pumice.wire import volcano
 from pumice.wire.names import ROOT_QUEUE

@@ -13,7 +13,7 @@ from pumice.wire.objects import Meta
 
 @dataclass(slots=True)
 class UidTracker:
-    """By kind and name the uid of the object that was last seen under it. Without a uid, whoever comes or goes is believed."""
+    """The uid of the object that was last seen under a kind and name. Without a uid, whatever comes or goes is believed."""
 
     _uids: dict[tuple[str, str], str] = field(default_factory=dict)
 
@@ -32,7 +32,7 @@ class UidTracker:
         return True
 
     def heeds(self, kind: str, name: str, uid: str, *, gone: bool) -> bool:
-        """Return whether to heed an event of a kind of which a new bearer replaces the old one whole."""
+        """Return whether an event counts, of a kind of which a new object under the name replaces the old one whole."""
         if gone:
             return self.goes(kind, name, uid)
         self.comes(kind, name, uid)
