@@ -101,20 +101,6 @@ static uint64_t lane_of(const struct region_map *map, int device)
     return LANE(device, map->slot) + map->ledger->part * PART_BYTES;
 }
 
-bool ledger_ask(struct region_map *map, int device, uint64_t bytes)
-{
-    struct ledger *ledger = map->ledger;
-    int fd = begin(map);
-    if (fd < 0)
-        return false;
-    uint64_t held = ledger->granted[device] + ledger->asked[device];
-    bool said = bytes <= PART_BYTES - held && (bytes == 0 || lock_share(fd, lane_of(map, device) + held, bytes) == LOCK_TAKEN);
-    if (said)
-        ledger->asked[device] += bytes;
-    done(map);
-    return said;
-}
-
 /* changing held. Granted comes first, then what is asked for. */
 static void shorten(struct region_map *map, int fd, int device, uint64_t bytes)
 {
@@ -123,32 +109,25 @@ static void shorten(struct region_map *map, int fd, int device, uint64_t bytes)
         lock_release(fd, lane_of(map, device) + ledger->granted[device] + ledger->asked[device], bytes);
 }
 
-void ledger_withdraw(struct region_map *map, int device, uint64_t bytes)
+/* changing held */
+static bool ask(struct region_map *map, int fd, int device, uint64_t bytes)
 {
     struct ledger *ledger = map->ledger;
-    int fd = begin(map);
-    if (fd < 0)
-        return;
-    bytes = bytes < ledger->asked[device] ? bytes : ledger->asked[device];
-    ledger->asked[device] -= bytes;
-    shorten(map, fd, device, bytes);
-    done(map);
+    uint64_t held = ledger->granted[device] + ledger->asked[device];
+    bool said = bytes <= PART_BYTES - held && (bytes == 0 || lock_share(fd, lane_of(map, device) + held, bytes) == LOCK_TAKEN);
+    ledger->asked[device] += said ? bytes : 0;
+    return said;
 }
 
-bool ledger_grant(struct region_map *map, int device, uint64_t bytes)
+/* changing held */
+static bool grant(struct region_map *map, int fd, int device, uint64_t bytes)
 {
     struct ledger *ledger = map->ledger;
-    int fd = begin(map);
-    if (fd < 0)
+    if (bytes > 0 && (bytes > ledger->asked[device] || lock_try(fd, lane_of(map, device) + ledger->granted[device], bytes) != LOCK_TAKEN))
         return false;
-    bool granted = bytes == 0 || (bytes <= ledger->asked[device] &&
-                                  lock_try(fd, lane_of(map, device) + ledger->granted[device], bytes) == LOCK_TAKEN);
-    if (granted) {
-        ledger->granted[device] += bytes;
-        ledger->asked[device] -= bytes;
-    }
-    done(map);
-    return granted;
+    ledger->granted[device] += bytes;
+    ledger->asked[device] -= bytes;
+    return true;
 }
 
 void ledger_give_back(struct region_map *map, int device, uint64_t bytes)
@@ -244,18 +223,40 @@ static void add_ending(struct region_map *map, int fd, int device, struct summin
     }
 }
 
-uint64_t ledger_sum(struct region_map *map, int device, bool asked)
+/* changing held. UINT64_MAX: it cannot be told. */
+static uint64_t sum(struct region_map *map, int fd, int device, bool asked)
 {
     struct summing summing;
     memset(&summing, 0, sizeof summing);
+    bool told = add_others(fd, device, asked, &summing);
+    add_own(map->ledger, fd, device, asked, &summing);
+    add_ending(map, fd, device, &summing);
+    return told ? summing.sum : UINT64_MAX;
+}
+
+uint64_t ledger_sum(struct region_map *map, int device, bool asked)
+{
     int fd = begin(map);
     if (fd < 0)
         return UINT64_MAX;
-    bool told = add_others(fd, device, asked, &summing);
-    add_own(map->ledger, fd, device, asked, &summing);
+    uint64_t bytes = sum(map, fd, device, asked);
     done(map);
-    add_ending(map, fd, device, &summing);
-    return told ? summing.sum : UINT64_MAX;
+    return bytes;
+}
+
+bool ledger_request(struct region_map *map, int device, uint64_t bytes, uint64_t limit)
+{
+    int fd = begin(map);
+    if (fd < 0)
+        return false;
+    bool granted = ask(map, fd, device, bytes);
+    if (granted && !((limit == 0 || sum(map, fd, device, true) <= limit) && grant(map, fd, device, bytes))) {
+        granted = false;
+        map->ledger->asked[device] -= bytes;
+        shorten(map, fd, device, bytes);
+    }
+    done(map);
+    return granted;
 }
 
 /* ---- taking turns ---------------------------------------------------------------------------------------------------- */

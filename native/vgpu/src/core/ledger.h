@@ -22,10 +22,8 @@ struct ledger;
 /* After the slot was claimed: false where the kernel has no locks of open files. Else the table of joints is no longer asked. */
 bool ledger_open(struct region_map *map);
 
-/* Announces; false: that cannot be said, and nothing may be granted. Then one of the others. */
-bool ledger_ask(struct region_map *map, int device, uint64_t bytes);
-void ledger_withdraw(struct region_map *map, int device, uint64_t bytes);
-bool ledger_grant(struct region_map *map, int device, uint64_t bytes);
+/* Announces, looks whether it fits with all that others hold and ask for, and holds it or leaves no trace. limit 0: whatever others hold. */
+bool ledger_request(struct region_map *map, int device, uint64_t bytes, uint64_t limit);
 
 void ledger_give_back(struct region_map *map, int device, uint64_t bytes);
 

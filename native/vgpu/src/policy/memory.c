@@ -156,20 +156,10 @@ static enum grant reserve_unshared(struct region_map *map, int device, enum memo
     return REFUSED;
 }
 
-static bool granted_by_ledger(struct region_map *map, int device, uint64_t bytes, uint64_t limit)
-{
-    if (!ledger_ask(map, device, bytes))
-        return false;
-    if (ledger_sum(map, device, true) <= limit && ledger_grant(map, device, bytes))
-        return true;
-    ledger_withdraw(map, device, bytes);
-    return false;
-}
-
 /* In turn. What others ask for, and nobody knows yet whether they get it, is theirs for a grant only, as above. */
 static enum look decide_by_ledger(struct region_map *map, int device, uint64_t bytes, uint64_t limit)
 {
-    if (granted_by_ledger(map, device, bytes, limit))
+    if (ledger_request(map, device, bytes, limit))
         return FITS;
     return fits(ledger_sum(map, device, false), bytes, limit) ? UNDECIDED : NEVER_FITS;
 }
@@ -193,8 +183,8 @@ static bool reserve_by_ledger_slowly(struct region_map *map, int device, uint64_
 
 static void charge_in_ledger(struct region_map *map, int device, uint64_t bytes)
 {
-    if (map->ledger != NULL && ledger_ask(map, device, bytes))
-        ledger_grant(map, device, bytes);
+    if (map->ledger != NULL)
+        ledger_request(map, device, bytes, 0);
 }
 
 /* Announce, look, grant, as with the words of the region, but by what nobody can write for another (core/ledger.h). */
@@ -203,7 +193,7 @@ static enum grant reserve_by_ledger(struct region_map *map, int device, enum mem
     uint64_t limit = memory_limit(map, device);
     if (limit == 0)
         charge_in_ledger(map, device, bytes);
-    else if (!granted_by_ledger(map, device, bytes, limit) && !reserve_by_ledger_slowly(map, device, bytes, limit))
+    else if (!ledger_request(map, device, bytes, limit) && !reserve_by_ledger_slowly(map, device, bytes, limit))
         return REFUSED;
     book(map, device, type, bytes);
     return GRANTED;
