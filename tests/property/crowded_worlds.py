@@ -17,7 +17,7 @@ from kit.queue_worlds import capacity
 from kit.room_worlds import CONFORMANCE, PDB, minding, room_conf, running_cycle
 
 from pumice.engine.cycle.cycle import Cycle
-from pumice.engine.cycle.room.scope import Scope, between_jobs, between_queues, importance, stands_without
+from pumice.engine.cycle.preemption.victims import Scope, between_jobs, between_queues, importance, stands_without
 from pumice.engine.state.jobs import Task
 from pumice.engine.state.tasks import ALLOCATED_STATUSES
 

@@ -26,10 +26,11 @@ from pumice.engine.plugins import predicates
 from pumice.engine.plugins.capability import Capability
 from pumice.engine.plugins.priority import Priority
 from pumice.engine.state import pods
+from pumice.engine.state.groups import QueueTree
 from pumice.engine.state.ledger import Ledger
 from pumice.engine.state.nodes import NodeTable
-from pumice.engine.state.queue_tree import QueueTree
-from pumice.engine.state.scheduling_queue import TRANSITIONS, Event, JobState, Transition
+from pumice.engine.state.scheduling_queue import TRANSITIONS, JobState, QueueEvent, Transition
+from pumice.engine.state.tasks import Gate
 
 Break = Callable[[pytest.MonkeyPatch], None]
 MOST = 400
@@ -83,7 +84,7 @@ def cards_are_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def nobody_is_woken(patch: pytest.MonkeyPatch) -> None:
-    patch.setitem(TRANSITIONS, Event.FITS, Transition(frozenset(), JobState.ACTIVE))
+    patch.setitem(TRANSITIONS, QueueEvent.FITS, Transition(frozenset(), JobState.ACTIVE))
 
 
 def gains_are_not_told(patch: pytest.MonkeyPatch) -> None:
@@ -92,7 +93,7 @@ def gains_are_not_told(patch: pytest.MonkeyPatch) -> None:
 
 
 def releases_wake_nobody(patch: pytest.MonkeyPatch) -> None:
-    patch.setitem(TRANSITIONS, Event.RELEASED, Transition(frozenset(), JobState.ACTIVE))
+    patch.setitem(TRANSITIONS, QueueEvent.RELEASED, Transition(frozenset(), JobState.ACTIVE))
 
 
 def every_gang_is_ready(patch: pytest.MonkeyPatch) -> None:
@@ -104,7 +105,7 @@ def gates_are_open(patch: pytest.MonkeyPatch) -> None:
 
     def all_of_them(cycle: Any, job: Any) -> Any:
         for task in job.pending.values():
-            task.gated = False
+            task.gate = Gate.NONE
         return honest(cycle, job)
 
     patch.setattr(trying, "pending", all_of_them)

@@ -27,7 +27,7 @@ from pumice.engine.plugins.predicates import VOLUME_PATIENCE, Predicates
 from pumice.engine.plugins.registry import always, make
 from pumice.engine.state.jobs import Job, Status, Task
 from pumice.engine.state.ledger import Hold
-from pumice.engine.state.scheduling_queue import FOR_EVER, Event, Hint, patience_of
+from pumice.engine.state.scheduling_queue import FOR_EVER, Hint, QueueEvent, patience_of
 from pumice.engine.state.state import State
 from pumice.engine.state.tasks import NO_BACKOFF
 from pumice.model.errors import BadInput
@@ -105,12 +105,12 @@ class Engine:
         return run(cycle, self.actions)
 
     def has_work(self, now: float) -> bool:
-        """Whether a cycle now could do anything."""
+        """Return whether a cycle now could do anything."""
         return self.stirred or self._due <= now
 
     @property
     def stirred(self) -> bool:
-        """Whether something has happened that a cycle should look at, whatever the time."""
+        """Return whether something has happened that a cycle should look at, whatever the time."""
         scheduling_queue, promises = self.state.scheduling_queue, self.state.promises
         told = scheduling_queue.dirty or scheduling_queue.settled or self.state.hyper_nodes.untold
         refused = self.settings.delete_refused and self.state.pods.refused
@@ -118,7 +118,7 @@ class Engine:
 
     @property
     def pressing(self) -> bool:
-        """Whether some pod may get a place or a reason; else there is status to be written at most."""
+        """Return whether some pod may get a place or a reason; else there is status to be written at most."""
         promises, news = self.state.promises, self.placer.news
         if promises.ripe or (promises.kept and promises.seen != news):
             return True
@@ -126,17 +126,25 @@ class Engine:
         return active or self.state.scheduling_queue.pressing(news)
 
     @property
+    def lone_pod(self) -> bool:
+        """Whether whoever takes part is one pod that needs no others."""
+        active = [queue.active for queue in self.state.queues.values() if queue.active]
+        return len(active) == 1 and len(active[0]) == 1 and all(
+            job.min_available <= 1 and len(job.pending) == 1 for job in active[0]
+        )  # fmt: skip
+
+    @property
     def outdated(self) -> bool:
-        """Whether sleepers were told reasons that count other nodes than there are now."""
+        """Return whether unschedulable pods were told reasons that count other nodes than there are now."""
         return self.state.scheduling_queue.outdated(self.state.ledger.table.version)
 
     @property
     def _leaves(self) -> float:
-        """When a terminating pod has had its time, where somebody stands on one."""
+        """Return when a terminating pod has had its time, where a reserved gang waits for one."""
         return self.state.departures.first_overdue if self.state.scheduling_queue.reserved else FOR_EVER
 
     def next_wake(self) -> float | None:
-        """The earliest time for which a job waits, or at which sleepers are told anew; None when there is none."""
+        """Return the earliest time for which a job waits, or at which reasons are worked out anew; None when there is none."""
         return self._due if self._due < FOR_EVER else None
 
     @property
@@ -160,7 +168,7 @@ class Engine:
     def hold_back(self, job: Job, cause: str, now: float) -> float:
         """The gang could not be bound as a whole: it is tried again after a pause, which grows each time. Returns its seconds."""
         job.backoff = job.backoff.refused(now, GANG_RETRY, cause)
-        self.state.scheduling_queue.rest(job, Event.WRITE_REFUSED, Hint(job.backoff.until))
+        self.state.scheduling_queue.rest(job, QueueEvent.WRITE_REFUSED, Hint(job.backoff.until))
         return job.backoff.until - now
 
     def half_bound(self) -> list[Job]:

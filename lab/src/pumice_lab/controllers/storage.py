@@ -74,7 +74,7 @@ def reconcile_volume(volume: View, claim: View | None, now: float) -> list[Actio
 
 def concerned(resource: Resource, meta: Meta, obj: View | None, claims: Mapping[str, View],
               volumes: Mapping[str, View]) -> Iterator[tuple[Resource, str]]:  # fmt: skip
-    """Whom to look at when a claim, a volume or a class changes, or a pod is gone (``obj`` None: it is gone)."""
+    """Return the keys to reconcile when a claim, a volume or a class changes, or a pod is gone (``obj`` None: it is gone)."""
     unbound = ((CLAIMS, key) for key, claim in claims.items() if not claim["spec"].get("volumeName"))
     if resource == CLASSES:
         yield from unbound

@@ -43,7 +43,7 @@ HOOK_SECONDS = 120.0
 
 @dataclass(slots=True)
 class NodeTools:
-    """What every worker of a node shares."""
+    """Shared by all pod workers of a node."""
 
     settings: KubeletSettings
     cluster: Cluster

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.effects.vocabulary import Event
+from pumice.engine.cycle.charging import beside_others
 from pumice.engine.cycle.cycle import RETRY, Cycle
 from pumice.engine.cycle.domains import allowed
-from pumice.engine.cycle.letting_in import beside_others
-from pumice.engine.cycle.room.search import large_enough
+from pumice.engine.cycle.preemption.search import large_enough
 from pumice.engine.cycle.statement import Statement
 from pumice.engine.plugins.gang_reservation import GangReservation
 from pumice.engine.state.classes import PodClass

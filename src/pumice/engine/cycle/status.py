@@ -26,6 +26,7 @@ from pumice.wire.volcano import (
     RUNNING,
     SCHEDULING_API,
     UNKNOWN,
+    PodGroup,
     PodGroupCondition,
     stamp,
 )
@@ -137,7 +138,7 @@ def _words(told: tuple[str, str]) -> tuple[str, str]:
 
 def _group(cycle: Cycle, job: Job, waiting: Waiting) -> list[SchedulerEffect]:
     group = job.group
-    if group is None or (not job.tasks and job.key in cycle.state.groups.elsewhere):
+    if group is None or (not job.tasks and job.key in cycle.state.groups.elsewhere) or _goes_with_its_pod(job, group):
         return []
     if is_told(cycle, job) or job.is_ready() or not (job.counts[Status.RUNNING] and job.phase in (RUNNING, UNKNOWN)):
         # Else it lost members, and why they cannot be replaced is still to be found.
@@ -178,6 +179,12 @@ def _group(cycle: Cycle, job: Job, waiting: Waiting) -> list[SchedulerEffect]:
     return found
 
 
+def _goes_with_its_pod(job: Job, group: PodGroup) -> bool:
+    """Return whether the group belongs to a single pod that is gone or going: it is collected behind it, and read by nobody."""
+    owned = any(owner.kind == "Pod" for owner in group.metadata.owner_references)
+    return owned and all(task.status is Status.RELEASING for task in job.tasks.values())
+
+
 def _spoken(text: str) -> list[str]:
     """The words of a text without its numbers, whichever of its counts comes first."""
     return sorted(word.strip() for word in text.translate(_NO_DIGITS).replace(";", ",").split(","))
@@ -189,7 +196,8 @@ def _wordy(condition: PodGroupCondition) -> tuple[str, str, list[str]]:
 
 
 def is_told(cycle: Cycle, job: Job) -> bool:
-    """Whether this cycle learnt something about the job, and knows the reasons. Where no pod waits, the counts say it all."""
+    """Return whether this cycle learnt something about the job, and knows the reasons. Where no pod waits, the counts say it
+    all."""
     return (_learnt(cycle, job) or not job.pending) and not any(task.puzzling for task in job.pending.values())
 
 
@@ -198,7 +206,7 @@ def _learnt(cycle: Cycle, job: Job) -> bool:
 
 
 def _hyper_nodes(cycle: Cycle) -> Iterator[SchedulerEffect]:
-    """What became of HyperNodes, where that is news."""
+    """Return what became of HyperNodes, where that is news."""
     for known in cycle.state.hyper_nodes.news(stamp(cycle.wall)):
         meta, status = known.metadata, known.status
         yield HyperNodeStatus(meta.name, status.node_count, tuple(status.conditions))

@@ -12,7 +12,7 @@ from operator import attrgetter
 from sys import intern
 
 from pumice.devices.protocol import NO_MARKS, Family
-from pumice.engine.state.bearers import Bearers
+from pumice.effects.uids import UidTracker
 from pumice.engine.state.classes import Classes, Kind
 from pumice.engine.state.jobs import Task
 from pumice.engine.state.ledger import GOING, Hold, Holding, Ledger
@@ -98,7 +98,7 @@ class AssignmentCache:
         )
 
     def hand_out(self, node: str, text: str) -> bool:
-        """What the node's plugin says now; True when that is something else than before."""
+        """Take over what the node's plugin says now. Return True when that is something else than before."""
         if self._handed.get(node, "") == text:
             return False
         self._handed[node] = text
@@ -107,7 +107,7 @@ class AssignmentCache:
         return True
 
     def handed(self, uid: str, node: str) -> str:
-        """What that node's plugin says that it has handed to the pod; empty: it says nothing."""
+        """Return what that node's plugin says that it has handed to the pod; empty: it says nothing."""
         text = self._handed.get(node)
         return handed_to(text, uid) if text else ""
 
@@ -208,7 +208,7 @@ class Reports:
 
 
 def _keeping(found: Reported, before: Reported) -> Reported:
-    """What counts now: of nodes in doubt what was said before."""
+    """Return what counts now: of nodes in doubt what was said before."""
     if "" in found.doubts:
         return Reported(found.about or before.about, before.said, found.doubts)
     kept = {node: before.said[node] for node in found.doubts if node in before.said}
@@ -222,7 +222,7 @@ _pieces = attrgetter("pieces")
 
 
 def _doubtful(holding: Holding) -> bool:
-    """Whether something that its pod claims cannot be true, or is not known yet."""
+    """Return whether something that its pod claims cannot be true, or is not known yet."""
     return any(grant.doubts or grant.pending for grant in holding.grants)
 
 
@@ -231,7 +231,7 @@ class Bookings:
     """Nodes, and what the pods there hold. ``tasks`` is the table that ``Pods`` writes."""
 
     scheduling_queue: SchedulingQueue
-    bearers: Bearers
+    uids: UidTracker
     problems: dict[str, str]
     ledger: Ledger
     classes: Classes
@@ -351,7 +351,7 @@ class Bookings:
         """A node was added or changed; a heartbeat that changes nothing that is read costs nothing."""
         name = node.metadata.name
         node.reports = self.reports.of(name)
-        if self.bearers.comes("Node", name, node.metadata.uid):
+        if self.uids.comes("Node", name, node.metadata.uid):
             self._forget_node(name)
         row = self.ledger.table.row_of.get(name)
         news = self.assignments.hand_out(name, node.metadata.annotations.get(names.HANDED_OUT, ""))
@@ -410,7 +410,7 @@ class Bookings:
         self.ledger.tidy()
 
     def drop_node(self, name: str, uid: str = "") -> None:
-        if self.bearers.goes("Node", name, uid):
+        if self.uids.goes("Node", name, uid):
             self._forget_node(name)
 
     def _forget_node(self, name: str) -> None:

@@ -48,7 +48,7 @@ class JobState(Enum):
     __hash__ = object.__hash__  # Enum's own is a Python function
 
 
-class Event(Enum):
+class QueueEvent(Enum):
     """What moves a job: the first six happen between cycles, a refused write at any time, the others are verdicts of a cycle."""
 
     CHANGED = auto()
@@ -85,25 +85,25 @@ class Transition(NamedTuple):
 
 _ANY: Final = frozenset(JobState)
 _ASIDE: Final = _ANY - {JobState.ACTIVE}
-TRANSITIONS: Final[Mapping[Event, Transition]] = {
-    Event.CHANGED: Transition(_ANY, JobState.ACTIVE),
-    Event.RELEASED: Transition(frozenset({JobState.UNSCHEDULABLE, JobState.RESERVED}), JobState.ACTIVE),
-    Event.FITS: Transition(frozenset({JobState.UNSCHEDULABLE}), JobState.ACTIVE),
-    Event.ELSEWHERE: Transition(frozenset({JobState.UNSCHEDULABLE, JobState.RESERVED}), JobState.ACTIVE),
-    Event.DUE: Transition(_ASIDE, JobState.ACTIVE),
-    Event.CYCLE_OPENS: Transition(frozenset({JobState.RESERVED}), JobState.ACTIVE),
-    Event.WRITE_REFUSED: Transition(_ANY, JobState.BACKOFF),
-    Event.UNPLACED: Transition(_ANY, JobState.UNSCHEDULABLE),
-    Event.INVALID: Transition(_ANY, JobState.GATED),
-    Event.PART_PLACED: Transition(_ANY, JobState.RESERVED),
-    Event.NOMINATION: Transition(_ANY, JobState.NOMINATED),
-    Event.NOTHING_LEFT: Transition(_ANY, JobState.IDLE),
+TRANSITIONS: Final[Mapping[QueueEvent, Transition]] = {
+    QueueEvent.CHANGED: Transition(_ANY, JobState.ACTIVE),
+    QueueEvent.RELEASED: Transition(frozenset({JobState.UNSCHEDULABLE, JobState.RESERVED}), JobState.ACTIVE),
+    QueueEvent.FITS: Transition(frozenset({JobState.UNSCHEDULABLE}), JobState.ACTIVE),
+    QueueEvent.ELSEWHERE: Transition(frozenset({JobState.UNSCHEDULABLE, JobState.RESERVED}), JobState.ACTIVE),
+    QueueEvent.DUE: Transition(_ASIDE, JobState.ACTIVE),
+    QueueEvent.CYCLE_OPENS: Transition(frozenset({JobState.RESERVED}), JobState.ACTIVE),
+    QueueEvent.WRITE_REFUSED: Transition(_ANY, JobState.BACKOFF),
+    QueueEvent.UNPLACED: Transition(_ANY, JobState.UNSCHEDULABLE),
+    QueueEvent.INVALID: Transition(_ANY, JobState.GATED),
+    QueueEvent.PART_PLACED: Transition(_ANY, JobState.RESERVED),
+    QueueEvent.NOMINATION: Transition(_ANY, JobState.NOMINATED),
+    QueueEvent.NOTHING_LEFT: Transition(_ANY, JobState.IDLE),
 }
 """By event the states that it moves a job from, and to where; from any other state it moves none. A job that has nothing to be
 tried is idle or nominated after CHANGED."""
 
 
-def after(state: JobState, event: Event) -> JobState:
+def after(state: JobState, event: QueueEvent) -> JobState:
     """Return where a job stands after an event."""
     sources, target = TRANSITIONS[event]
     return target if state in sources else state
@@ -228,7 +228,7 @@ class SchedulingQueue:
 
     def released_to(self, jobs: Iterable[Job]) -> None:
         """What was kept from these jobs when they were tried is free again: those that wait for a release may try it."""
-        self._happens(Event.RELEASED, [job for job in jobs if job in self._resting and self._resting[job].hint.released])
+        self._happens(QueueEvent.RELEASED, [job for job in jobs if job in self._resting and self._resting[job].hint.released])
 
     def write_status(self, job: Job) -> None:
         """The job's status may have to be written at the end of the cycle."""
@@ -265,7 +265,7 @@ class SchedulingQueue:
             return found.state
         return JobState.ACTIVE if job in job.queue.active else JobState.IDLE
 
-    def rest(self, job: Job, event: Event, hint: Hint = NO_HINT) -> None:
+    def rest(self, job: Job, event: QueueEvent, hint: Hint = NO_HINT) -> None:
         """Move the job to where the event leads, until what the hint names happens, or the job changes."""
         state = after(self.state_of(job), event)
         job.queue.active.leave(job)
@@ -290,7 +290,7 @@ class SchedulingQueue:
             if not jobs:
                 del self._by_class[cls]
 
-    def _happens(self, event: Event, jobs: Iterable[Job]) -> None:
+    def _happens(self, event: QueueEvent, jobs: Iterable[Job]) -> None:
         """Activate those of the jobs that the event moves."""
         for job in list(jobs):
             if after(self._resting[job].state, event) is JobState.ACTIVE:
@@ -303,14 +303,14 @@ class SchedulingQueue:
             self.end_inqueue(next(iter(self._inqueue_until)))
         if self._released:
             self._released = False
-            self._happens(Event.RELEASED, [job for job in self._timed if self._resting[job].hint.released])
+            self._happens(QueueEvent.RELEASED, [job for job in self._timed if self._resting[job].hint.released])
         if self._next_due <= now:
-            self._happens(Event.DUE, [job for job, until in self._timed.items() if until <= now])
+            self._happens(QueueEvent.DUE, [job for job, until in self._timed.items() if until <= now])
             self._next_due = min(self._timed.values(), default=FOR_EVER)
 
     def take_reserved(self) -> None:
         """Gangs that hold a part take it again before other jobs see it as free."""
-        self._happens(Event.CYCLE_OPENS, [job for job in self.reserved if job in self._resting])
+        self._happens(QueueEvent.CYCLE_OPENS, [job for job in self.reserved if job in self._resting])
 
     def reserve(self, rows: Mapping[Job, frozenset[int]]) -> None:
         """A cycle ends in which these gangs held a part, on these rows."""
@@ -322,7 +322,7 @@ class SchedulingQueue:
             job for job in self._timed
             if any(t.cls.constraints.awaits_pods or t.cls.constraints.claims for t in job.pending.values())
         ]  # fmt: skip
-        self._happens(Event.ELSEWHERE, minding)
+        self._happens(QueueEvent.ELSEWHERE, minding)
 
     def offer(self, news: int, unschedulable: Callable[[PodClass], bool], late: Callable[[], bool]) -> None:
         """Activate the jobs of classes whose hint says that something helped, as far as the time allows; the others come next
@@ -333,7 +333,7 @@ class SchedulingQueue:
             if unschedulable(cls):
                 self._by_class[cls] = self._by_class.pop(cls)  # to the end of the row
             else:
-                self._happens(Event.FITS, self._by_class[cls])
+                self._happens(QueueEvent.FITS, self._by_class[cls])
             if late():
                 return
         self._offered = news

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import pumice
-from pumice.engine.state.scheduling_queue import TRANSITIONS, Event, JobState, SchedulingQueue, after
+from pumice.engine.state.scheduling_queue import TRANSITIONS, JobState, QueueEvent, SchedulingQueue, after
 
 SOURCE = Path(pumice.__file__).parent
 KEPT = {field.name for field in fields(SchedulingQueue)}
@@ -64,23 +64,23 @@ def test_reading_is_nobodys_harm(line: str) -> None:
 
 
 def test_every_event_has_its_row_and_no_state_is_a_dead_end() -> None:
-    assert TRANSITIONS.keys() == set(Event)
+    assert TRANSITIONS.keys() == set(QueueEvent)
     for state in set(JobState) - {JobState.ACTIVE}:
-        assert after(state, Event.CHANGED) is JobState.ACTIVE
-        assert any(source is not state and after(source, event) is state for source in JobState for event in Event), state
+        assert after(state, QueueEvent.CHANGED) is JobState.ACTIVE
+        assert any(source is not state and after(source, event) is state for source in JobState for event in QueueEvent), state
 
 
 @pytest.mark.parametrize(("state", "event", "target"), [
-    (JobState.BACKOFF, Event.RELEASED, JobState.BACKOFF),
-    (JobState.BACKOFF, Event.DUE, JobState.ACTIVE),
-    (JobState.GATED, Event.RELEASED, JobState.GATED),
-    (JobState.GATED, Event.FITS, JobState.GATED),
-    (JobState.UNSCHEDULABLE, Event.RELEASED, JobState.ACTIVE),
-    (JobState.UNSCHEDULABLE, Event.FITS, JobState.ACTIVE),
-    (JobState.RESERVED, Event.CYCLE_OPENS, JobState.ACTIVE),
-    (JobState.UNSCHEDULABLE, Event.CYCLE_OPENS, JobState.UNSCHEDULABLE),
-    (JobState.ACTIVE, Event.UNPLACED, JobState.UNSCHEDULABLE),
-    (JobState.ACTIVE, Event.WRITE_REFUSED, JobState.BACKOFF),
+    (JobState.BACKOFF, QueueEvent.RELEASED, JobState.BACKOFF),
+    (JobState.BACKOFF, QueueEvent.DUE, JobState.ACTIVE),
+    (JobState.GATED, QueueEvent.RELEASED, JobState.GATED),
+    (JobState.GATED, QueueEvent.FITS, JobState.GATED),
+    (JobState.UNSCHEDULABLE, QueueEvent.RELEASED, JobState.ACTIVE),
+    (JobState.UNSCHEDULABLE, QueueEvent.FITS, JobState.ACTIVE),
+    (JobState.RESERVED, QueueEvent.CYCLE_OPENS, JobState.ACTIVE),
+    (JobState.UNSCHEDULABLE, QueueEvent.CYCLE_OPENS, JobState.UNSCHEDULABLE),
+    (JobState.ACTIVE, QueueEvent.UNPLACED, JobState.UNSCHEDULABLE),
+    (JobState.ACTIVE, QueueEvent.WRITE_REFUSED, JobState.BACKOFF),
 ])  # fmt: skip
-def test_where_an_event_leads(state: JobState, event: Event, target: JobState) -> None:
+def test_where_an_event_leads(state: JobState, event: QueueEvent, target: JobState) -> None:
     assert after(state, event) is target

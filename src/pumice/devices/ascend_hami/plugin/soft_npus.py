@@ -1,4 +1,4 @@
-"""What a node needs before soft shares of its NPUs can be given (spec ascend 18): the library where containers mount it from,
+"""The needs of a node before soft shares of its NPUs can be given (spec ascend 18): the library where containers mount it from,
 and the chips switched to be shared. Nodes that only cut their chips need none of it."""
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ import os
 from pathlib import Path
 
 from pumice.adapters.dcmi import DcmiCards
-from pumice.apps.node.directories import make_directory
-from pumice.apps.node.files import digests, install_files
+from pumice.apps.node.files import digests, install_files, make_directory
 from pumice.devices.ascend_hami.node.answer import SHARED
 from pumice.effects.vocabulary import InstallFile, MakeDirectory
 from pumice.model.errors import BadInput

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from pumice.devices.nvidia_vgpu.node.doctor.facts import Finding, NodeFacts, State
+from pumice.devices.nvidia_vgpu.node.doctor.facts import NodeFacts
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing
 from pumice.model.amount import MIB
 from pumice.node.accounts import SENTENCES, Granted, Tenant, signs
+from pumice.node.findings import Finding, State
 from pumice.wire import names
 from pumice.wire.nvidia_vgpu import parse_pod_devices, parse_register
 
@@ -71,7 +72,7 @@ def assignments(facts: NodeFacts, sharing: Sharing) -> Iterator[Finding]:
 
 
 def _complete(handed: str) -> bool:
-    """Whether each of its containers was served: until then the plugin's word is shorter than the scheduler's."""
+    """Return whether each of its containers was served: until then the plugin's word is shorter than the scheduler's."""
     return all(parse_pod_devices(handed).containers)
 
 

@@ -1,0 +1,50 @@
+"""Nothing that a namespace's editor sends keeps others waiting: what a request multiplies to is bounded before it is done."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import resource
+
+import pytest
+from kit.seeds import chosen_seed
+from lab.tests.property.hostile_requests import ROWS, attacked
+
+SEED = chosen_seed()
+LONGEST = 1.0
+"""Seconds of the server's own work in one piece."""
+GROWTH = 1 << 20
+"""KiB that the process may grow by."""
+
+
+async def attack(seed: int, rounds: int) -> dict[str, float]:
+    """The longest stretch of work that each kind of request caused. Raises AssertionError for an error of the server's own."""
+    dice, longest = random.Random(seed), dict.fromkeys(ROWS, 0.0)
+    async with attacked(seed) as server:
+        for _ in range(rounds):
+            for name, row in ROWS.items():
+                asked = await asyncio.to_thread(row, dice)
+                await asyncio.sleep(0.01)  # what the thread held up is over
+                server.longest = 0.0
+                code, said = await server.send(asked)
+                assert 200 <= code < 500, (name, code, said, asked.method, asked.path, asked.body[:300])
+                await asyncio.sleep(0.01)  # what it left to do
+                longest[name] = max(longest[name], server.longest)
+    return longest
+
+
+def test_no_request_of_a_namespaces_editor_keeps_the_others_waiting_for_a_second() -> None:
+    print(f"PUMICE_SEED={SEED}")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    longest = asyncio.run(attack(SEED, 1))
+    assert not {name: seconds for name, seconds in longest.items() if seconds > LONGEST}
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < GROWTH
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+def test_no_request_of_many_keeps_the_others_waiting_for_a_second() -> None:
+    print(f"PUMICE_SEED={SEED}")
+    for part in range(20):
+        longest = asyncio.run(attack(SEED + part, 3))
+        assert not {name: seconds for name, seconds in longest.items() if seconds > LONGEST}, SEED + part
