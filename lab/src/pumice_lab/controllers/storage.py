@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from pumice.effects.vocabulary import Delete as DeleteObject
-from pumice.effects.vocabulary import Event, Patch
+from pumice.effects.vocabulary import Event, Patch, Severity
 from pumice.ports.cluster import Resource
 from pumice.wire import kinds
 from pumice.wire.quantity import parse_quantity
@@ -105,7 +105,7 @@ def _about(obj: View) -> Json:
     return {"apiVersion": "v1", "kind": kind, "metadata": obj["metadata"]}
 
 
-def _why_unbound(named: str, class_: View | None, *, waits: bool) -> tuple[str, str, str]:
+def _why_unbound(named: str, class_: View | None, *, waits: bool) -> tuple[Severity, str, str]:
     if waits:
         return "Normal", "WaitForFirstConsumer", "waiting for first consumer to be created before binding"
     if not named:

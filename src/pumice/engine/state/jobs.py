@@ -162,7 +162,7 @@ class QueueState(QueueRecord):
     """Where it stands when what it holds or was promised has changed (``QueueTree.stirred``)."""
 
     def stir(self) -> None:
-        """What it holds or was promised has changed."""
+        """Note that what it holds or was promised has changed."""
         self.stirred[self] = None
 
 
@@ -268,16 +268,16 @@ class Job(Gang[Task], eq=False):
                 self.queue.waiters.pop(self, None)
 
     def _await(self, task: Task, sign: int) -> None:
-        """What it was promised counts for its queue before it is there."""
+        """Count what it was promised for its queue before it is there."""
         (add if sign > 0 else subtract)(self.queue.awaited, task.cls.amounts.items())
         self.queue.stir()
 
     def _ask(self, task: Task, sign: int) -> None:
-        """What a pending pod wants is asked for by its queue, or stands aside."""
+        """Count the request of a pending pod as asked for by its queue, or as aside."""
         self.queue.ask(task.cls, sign, task.aside or self.stalled)
 
     def _keep(self, task: Task, sign: int) -> None:
-        """What its queue keeps for it since it let it in."""
+        """Count what its queue keeps for a pod that it let in."""
         if task.let_in:
             (add if sign > 0 else subtract)(self.queue.let_in, task.cls.amounts.items())
             self.queue.stir()
@@ -402,7 +402,7 @@ class Job(Gang[Task], eq=False):
             self.settle()
 
     def rest(self) -> None:
-        """What it could not take is promised to it no longer."""
+        """End the promise of what it could not take."""
         self.resting = True
         self.settle()
 
