@@ -26,7 +26,7 @@ START = Mark(0)
 
 
 class Before(NamedTuple):
-    """What a step changes of a pod of ours."""
+    """The fields of one of our pods that a step changes."""
 
     status: Status
     node: str
@@ -183,5 +183,5 @@ def _holding(task: Task, choice: Choice) -> Holding:
 def _move(task: Task, status: Status, node: str, *, hopeless: bool) -> None:
     task.node = node
     if task.job is not None:
-        task.job.mark(task, gated=task.gated, hopeless=hopeless)
+        task.job.set_hopeless(task, hopeless)
         task.job.move(task, status)

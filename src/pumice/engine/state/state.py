@@ -37,7 +37,7 @@ class State:
         implicit_groups: bool = True, names_groups: bool = False,
     ) -> None:  # fmt: skip
         self.problems: dict[str, str] = {}
-        self.bearers, versions, tasks = UidTracker(), Versions(), dict[str, Task]()
+        self.uids, versions, tasks = UidTracker(), Versions(), dict[str, Task]()
         self.ledger, self.classes, self.volumes, self.settings = Ledger(), Classes(), Volumes(), Settings()
         """``settings``: the arguments of deviceshare, how much the cards' score counts between nodes."""
         self.scheduling_queue, self.budgets = SchedulingQueue(), Budgets(self._leaving)
@@ -47,12 +47,12 @@ class State:
         self.departures = Departures(self.scheduling_queue, self.ledger, self.promises, tasks)
         self.reservations = Reservations(self.ledger, self.scheduling_queue)
         self.groups = Groups(
-            self.scheduling_queue, self.bearers, versions, self.problems, default_queue, implicit_groups, names_groups,
+            self.scheduling_queue, self.uids, versions, self.problems, default_queue, implicit_groups, names_groups,
         )  # fmt: skip
         self.quotas = Quotas(self.scheduling_queue)
         self.hyper_nodes = HyperNodes(self.scheduling_queue, self.ledger, self.problems)
         self.bookings = Bookings(
-            self.scheduling_queue, self.bearers, self.problems, self.ledger, self.classes, self.charges, self.promises, tasks,
+            self.scheduling_queue, self.uids, self.problems, self.ledger, self.classes, self.charges, self.promises, tasks,
             self.hyper_nodes.nodes_changed,
         )  # fmt: skip
         self.pods = Pods(
@@ -63,7 +63,7 @@ class State:
         self.jobs: Mapping[str, Job] = self.groups.jobs
         self.queues: Mapping[str, QueueState] = self.groups.queues
         self.taint_verdicts: dict[Hashable, Any] = {}
-        """What ``plugins.taints`` remembers per list of tolerations."""
+        """The memory of ``plugins.taints`` per list of tolerations."""
 
     def _leaving(self) -> Iterator[Task]:
         """Pods that go, and whose places are waited for."""
@@ -84,14 +84,14 @@ class State:
         self.pods.reclass_placed()
 
     def count_images(self, *, counted: bool) -> None:
-        """Whether some plugin scores by images."""
+        """Take over whether some plugin scores by images."""
         if self.classes.images.counted != counted:
             self.classes.images.counted = counted
             self.classes.set_families(self.classes.families)  # no class is what it was
             self.pods.reclass()
 
     def count_workloads(self, *, counted: bool) -> None:
-        """Whether some plugin spreads pods that do not say how."""
+        """Take over whether some plugin spreads pods that do not say how."""
         if self.classes.workloads.counted != counted:
             self.classes.workloads.counted = counted
             self.pods.reclass()
