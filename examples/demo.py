@@ -21,7 +21,8 @@ from in_container import run_in_container
 from rich.console import Console
 
 from pumice.adapters.kube import KubeClient
-from pumice.cli.cards_table import card_rows, cards_table
+from pumice.cli.cards_table import cards_table
+from pumice.devices.registry import all_card_rows
 from pumice.ports.cluster import ApiError, Json
 from pumice.wire.kinds import CONFIGMAPS, NAMESPACES, NODES, PODS
 from pumice.wire.objects import Node, Pod, convert
@@ -85,7 +86,7 @@ async def running(kube: KubeClient, namespace: str, name: str) -> Json:
 async def show_cards(kube: KubeClient) -> None:
     nodes = [convert(Node, n) for n in (await kube.list(NODES))["items"]]
     pods = [convert(Pod, p) for p in (await kube.list(PODS))["items"]]
-    console.print(cards_table(card_rows(nodes, pods), console.width))
+    console.print(cards_table(all_card_rows(nodes, pods), console.width))
 
 
 async def show_env(kube: KubeClient, namespace: str, pod: str, wanted: tuple[str, ...]) -> dict[str, str]:
