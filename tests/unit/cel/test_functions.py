@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from kit.expressions import value
+from kit.seeds import value
 
 from pumice.cel.values import CelError
 
