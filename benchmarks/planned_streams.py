@@ -30,11 +30,11 @@ from benchmarks import mig_instances, mig_streams, npu_streams
 from benchmarks.goals import goals_of
 from benchmarks.report import conclude
 from pumice.devices.ascend_hami.ask import ContainerAsk
-from pumice.devices.ascend_hami.chip_board import Left, board_of
-from pumice.devices.ascend_mindcluster.chip_board import ChipBoard
+from pumice.devices.ascend_hami.planning import Left, board_of
+from pumice.devices.ascend_mindcluster.planning import ChipBoard
 from pumice.devices.card_policies import POLICIES
 from pumice.devices.layout import Board, Want, lay_out
-from pumice.devices.nvidia_vgpu.mig_board import MigBoard
+from pumice.devices.nvidia_vgpu.planning import MigBoard
 from pumice.model.hardware.npu import shipped_chips
 from pumice.model.hardware.npu_slices import Dvpp
 

@@ -28,6 +28,7 @@ ROBUST = "tests/native/test_vgpu_robustness.py"
 WITNESS = "tests/native/test_vgpu_witness.py"
 IMPORTS = "tests/native/test_vgpu_imports.py"
 REGION_WRITES = "tests/native/test_vgpu_region_writes.py"
+TIME_WRITES = "tests/native/test_vgpu_time_writes.py"
 WRITES = f"{REGION_WRITES}::test_what_a_program_holds_is_nobody_elses_whatever_is_zeroed_meanwhile"
 BREAK_OUT = f"{PAGES}::test_no_way_past_the_library_that_it_can_see_gives_more"
 ENTRIES = "tests/native/test_vgpu_entries.py"
@@ -219,8 +220,18 @@ FROM_INSIDE = (
            f"{REGION_WRITES}::test_locks_that_a_tenant_adds_make_his_share_smaller_and_no_longer_than_they_last"),
     Attack("lock the name of another's exported memory, so that one's own is taken for it", OPEN,
            "what is passed on by two names and let go by one may count once; the monitor shows a region above its limit"),
-    Attack("write credit of GPU time into the region", OPEN,
-           "the budget of time is in memory that all of a container may write; no memory"),
+    Attack("write credit of GPU time into the region", HELD, "each process keeps the budget, and says in locks what it uses",
+           f"{TIME_WRITES}::test_words_of_time_that_somebody_goes_on_writing_give_no_more_than_the_limit_and_stop_nobody"),
+    Attack("write a debt of GPU time, or that others are busy, so that siblings stand still", HELD,
+           "words that no lock bears out are waited for a moment",
+           f"{TIME_WRITES}::test_words_of_time_that_somebody_goes_on_writing_give_no_more_than_the_limit_and_stop_nobody"),
+    Attack("a million writes into the words of time while programs launch", HELD, "the same",
+           f"{TIME_WRITES}::test_a_million_random_writes_of_time_give_no_more_than_the_limit"),
+    Attack("write into the node's file that the card is one's own for ever", HELD,
+           "turns are waited for as far as locks show that somebody uses the card; they may be lost",
+           f"{TIME_WRITES}::test_a_neighbour_that_says_the_card_is_his_for_ever_costs_nobody_his_share"),
+    Attack("lock lanes of the node's file, so that one's own launches seem to have met others'", OPEN,
+           "as calling past every name; the monitor shows who uses the card"),
     Attack("a program linked statically, or of another C library", OPEN, "nothing is preloaded into it"),
     Attack("read the driver's file and call past every name", OPEN,
            "a process may run what it likes; no library holds against that"),

@@ -33,12 +33,13 @@ class FakeCluster(Verbs):
     """Implements ports.cluster.Cluster over a store.
 
     ``gate(verb, path)`` is awaited before every request: it may refuse by an ApiError, or take its time. A stream's verb is
-    WATCH.
+    WATCH. ``way_back(verb, path)`` is awaited when a request was carried out: what it raises comes in place of the answer.
     """
 
     def __init__(self, store: Store | None = None, clock: Clock | None = None, dice: Random | None = None) -> None:
         self.store, self.clock, self.dice = store or Store(), clock or SystemClock(), dice or Random(0)
         self.gate: Gate = _open
+        self.way_back: Gate = _open
         self.forgotten = 0
         """Watches from before this version are refused: all is listed again."""
         self.patches: list[tuple[str, str, Json]] = []
@@ -106,6 +107,11 @@ class FakeCluster(Verbs):
                       content_type: str = "application/json") -> bytes:
         await asyncio.sleep(0)
         await self.gate(verb, path)
+        answer = self._carry_out(verb, path, params, body, content_type)
+        await self.way_back(verb, path)
+        return answer
+
+    def _carry_out(self, verb: str, path: str, params: Mapping[str, str] | None, body: bytes | None, content_type: str) -> bytes:
         kind, key, sub = parse(path)
         if kind is None:
             raise ApiError(404, "NotFound", path)

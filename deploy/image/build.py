@@ -17,6 +17,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -27,8 +28,13 @@ from deploy.image.debian import Refused  # noqa: E402
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pumice" / "image"
 EMPTY = ("dev", "proc", "run", "sys", "tmp")  # folders that a runtime mounts at
 NEWEST_GLIBC = 36  # of Debian 12: wheels may ask for as much
-DAEMONS = ("scheduler.daemon", "controller.daemon", "webhook.daemon", "monitor.daemon", "node.plugin", "node.vgpu_plugin",
-           "node.gpushare_plugin", "node.ascend_plugin", "node.mindcluster_plugin", "doctor.node")  # fmt: skip
+EVERY_MODULE = """
+import importlib, pkgutil
+for name in ("pumice", "pumice_jobs"):
+    for one in pkgutil.walk_packages(importlib.import_module(name).__path__, name + "."):
+        if not one.name.endswith(".__main__"):
+            importlib.import_module(one.name)
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -125,24 +131,28 @@ def _compile(root: Path, said: contents.Contents) -> None:
 
 
 def _check(root: Path, said: contents.Contents) -> None:
-    """What was left out is not needed: each library is there that another asks for, and each module that a daemon imports."""
+    """What was left out is not needed: each library is there that another asks for, and each module that one of ours imports."""
     files = [path for path in _below(root) if path.is_file() and path.open("rb").read(4) == b"\x7fELF"]
     said_of_all = subprocess.run(["objdump", "-p", *map(str, files)], capture_output=True, text=True, check=True).stdout
     names = {path.name for path in _below(root)}
     if gone := sorted(name for name in set(re.findall(r"^ +NEEDED +(\S+)", said_of_all, re.M)) if name not in names):
         raise Refused(f"contents.toml: {', '.join(gone)} is asked for and not in the image")
-    _python(root, said, "-c", "\n".join(f"import pumice.apps.{daemon}" for daemon in DAEMONS))
+    _python(root, said, "-c", EVERY_MODULE)
 
 
 def _python(root: Path, said: contents.Contents, *arguments: str) -> None:
-    """The image's interpreter, by the image's own loader and libraries."""
+    done = subprocess.run(**interpreter(root, said, *arguments), capture_output=True, text=True)
+    if done.returncode:
+        raise Refused(f"the image's python: {(done.stdout + done.stderr).strip()[-600:]}")
+
+
+def interpreter(root: Path, said: contents.Contents, *arguments: str) -> dict[str, Any]:
+    """Return how to run the interpreter of the image that is unpacked in ``root``, by its own loader and libraries."""
     (loader,) = [*root.glob("lib64/ld-linux*.so.2"), *root.glob("lib/ld-linux-aarch64.so.1")]
     libraries = ":".join(str(path) for path in [*root.glob("lib/*-linux-gnu"), *root.glob("usr/lib/*-linux-gnu")])
     environ = {"PYTHONHOME": str(root / "usr"), "PYTHONPATH": str(root / said.home), "PYTHONHASHSEED": "0"}
-    command = [str(loader), "--library-path", libraries, str(root / f"usr/bin/{said.python}"), "-S", "-B", *arguments]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True)
-    if done.returncode:
-        raise Refused(f"the image's python: {(done.stdout + done.stderr).strip()[-600:]}")
+    return {"args": [str(loader), "--library-path", libraries, str(root / f"usr/bin/{said.python}"), "-S", "-B", *arguments],
+            "env": environ}  # fmt: skip
 
 
 def _layer(root: Path, moment: int, wanted: Callable[[str], bool]) -> oci.Layer:

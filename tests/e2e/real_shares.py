@@ -32,8 +32,10 @@ call; the last two where the kubelet was: containerd gives up what a caller that
 never to start again (``restartPolicy: Never``) then ends its pod, with a reason of its own and none of the pod's."""
 
 
-BY_GUESS = "NVIDIA_VISIBLE_DEVICES is"
-"""Of the reason for which a pod may be ended where calls are guessed: the answer that it was given opens another card."""
+BY_GUESS = ("NVIDIA_VISIBLE_DEVICES is",)
+"""Of the reasons for which a pod may be refused where calls are guessed: the answer that it was given opens another card."""
+UNHEARD = ("no pod of this node waits", "could not be written", "does not say whether", "it seems to be gone")
+"""The same while the API server does not answer: who is asked for cannot be guessed, or what he is given not be written."""
 
 
 @dataclass

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +12,7 @@ HEAD, LIMITS, SLOTS, SLOT_BYTES, USED, MARK = 0, 1600, 1856, 1960, 8, 2_008_896
 EXTENSION, TURNS, EXT_DEVICES, EXT_SLOTS, EXT_SLOT_BYTES = 2_011_136, 112, 256, 4096, 320
 JOINTS = EXTENSION + 331_776
 WHOLE = JOINTS + 131_072 + 262_144
+FAIR, FAIR_BYTES = JOINTS + 131_072, 256
 LIVELY = 16
 """Slots that a test's programs have."""
 
@@ -29,6 +32,20 @@ def aimed(dice: random.Random) -> tuple[int, int]:
     )  # fmt: skip
 
 
+def of_time(dice: random.Random) -> tuple[int, int]:
+    """Return a place that tells of GPU time or of who may launch, and how many bytes are written there."""
+    slot = dice.randrange(8)
+    at = dice.choice(
+        [
+            EXTENSION + EXT_DEVICES + 4 * dice.randrange(30),
+            EXTENSION + EXT_SLOTS + slot * EXT_SLOT_BYTES + 288, EXTENSION + EXT_SLOTS + slot * EXT_SLOT_BYTES + 296,
+            FAIR + slot * FAIR_BYTES, FAIR + slot * FAIR_BYTES + 8, MARK, MARK + 4, MARK + 8,
+            SLOTS + slot * SLOT_BYTES + 1928, EXTENSION + 16,
+        ]
+    )  # fmt: skip
+    return at, dice.choice((4, 8))
+
+
 def content(dice: random.Random, count: int) -> bytes:
     kind = dice.randrange(4)
     if kind == 0:
@@ -45,6 +62,21 @@ def writes(dice: random.Random) -> Iterator[tuple[int, bytes]]:
     while True:
         at, count = aimed(dice) if dice.random() < 0.5 else (dice.randrange(WHOLE - 64), dice.choice((1, 4, 8, 64)))
         yield at, content(dice, count)
+
+
+def writes_of_time(dice: random.Random) -> Iterator[tuple[int, bytes]]:
+    """Nothing, all ones, anything, or a time of about now in nanoseconds."""
+    while True:
+        at, count = of_time(dice)
+        about_now = time.monotonic_ns() + dice.randrange(-(10**10), 10**10)
+        yield at, about_now.to_bytes(8, "little", signed=True)[:count] if dice.random() < 0.5 else content(dice, count)
+
+
+def damage_time(region: Path, dice: random.Random, count: int) -> None:
+    """Write by a mapping, as a program of the container would: some hundred thousand a second."""
+    with region.open("r+b") as file, mmap.mmap(file.fileno(), WHOLE) as memory:
+        for _, (at, bytes_) in zip(range(count), writes_of_time(dice), strict=False):
+            memory[at : at + len(bytes_)] = bytes_
 
 
 def damage(region: Path, dice: random.Random, count: int) -> None:

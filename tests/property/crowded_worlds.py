@@ -16,7 +16,7 @@ from kit.objects import budget, group, node, pod, priority_class, queue
 from kit.room_worlds import CONFORMANCE, PDB, capacity, minding, room_conf, running_cycle
 
 from pumice.engine.cycle.cycle import Cycle
-from pumice.engine.cycle.room.scope import Scope, between_jobs, between_queues, importance, stands_without
+from pumice.engine.cycle.preemption.victims import Scope, between_jobs, between_queues, importance, stands_without
 from pumice.engine.state.jobs import Task
 from pumice.engine.state.tasks import ALLOCATED_STATUSES
 

@@ -9,11 +9,11 @@ from random import Random
 
 import pytest
 
-from pumice.devices.ascend_mindcluster.chip_board import ChipBoard
+from pumice.devices.ascend_mindcluster.planning import ChipBoard
 from pumice.devices.layout import Board, Want, fills, lay_out
 from pumice.devices.nvidia_vgpu.mig import Geometry
-from pumice.devices.nvidia_vgpu.mig_board import MigBoard
 from pumice.devices.nvidia_vgpu.mig_catalogue import PUBLISHED, Catalogue
+from pumice.devices.nvidia_vgpu.planning import MigBoard
 from pumice.model.hardware.npu_slices import Dvpp, slice_kinds
 from pumice.wire.device_config import NvidiaConfig
 

@@ -9,8 +9,8 @@ import pytest
 from kit.objects import hyper_node
 from kit.room_worlds import Everything, claimants, random_world, running_cycle
 
-from pumice.engine.cycle.room.making import Making, prices
-from pumice.engine.cycle.room.scope import between_jobs
+from pumice.engine.cycle.preemption.making import Making, prices
+from pumice.engine.cycle.preemption.victims import between_jobs
 from pumice.engine.cycle.statement import Evict, Place, Promise
 from pumice.engine.state.tasks import Status
 

@@ -19,7 +19,7 @@ from kit.scheduler_confs import conf, sharing
 
 from pumice.devices.ascend_mindcluster.chips import piece_of
 from pumice.devices.ascend_mindcluster.fit import chips_of
-from pumice.devices.ascend_mindcluster.node_board import Cut
+from pumice.devices.ascend_mindcluster.planning import Cut
 from pumice.devices.protocol import Ask, Fit, Planned
 from pumice.model.cards import Grant
 from pumice.model.hardware.npu_slices import slice_kinds

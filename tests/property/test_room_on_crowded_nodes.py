@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from tests.property.crowded_worlds import Crowd, crowd, falls, fits_without, may_go
 
-from pumice.engine.cycle.room.making import Making, prices
+from pumice.engine.cycle.preemption.making import Making, prices
 from pumice.engine.cycle.statement import Evict
 
 CLUSTERS = int(os.environ.get("PUMICE_ROOM_CROWDS", "40"))

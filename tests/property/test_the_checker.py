@@ -29,7 +29,7 @@ from pumice.engine.state import pods
 from pumice.engine.state.ledger import Ledger
 from pumice.engine.state.nodes import NodeTable
 from pumice.engine.state.queue_tree import QueueTree
-from pumice.engine.state.scheduling_queue import Agenda
+from pumice.engine.state.scheduling_queue import TRANSITIONS, JobState, QueueEvent, Transition
 
 Break = Callable[[pytest.MonkeyPatch], None]
 MOST = 400
@@ -83,7 +83,7 @@ def cards_are_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def nobody_is_woken(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Agenda, "wake", lambda self, cls: None)
+    patch.setitem(TRANSITIONS, QueueEvent.FITS, Transition(frozenset(), JobState.ACTIVE))
 
 
 def gains_are_not_told(patch: pytest.MonkeyPatch) -> None:
@@ -92,7 +92,7 @@ def gains_are_not_told(patch: pytest.MonkeyPatch) -> None:
 
 
 def releases_wake_nobody(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Agenda, "wake_waiting", lambda self: None)
+    patch.setitem(TRANSITIONS, QueueEvent.RELEASED, Transition(frozenset(), JobState.ACTIVE))
 
 
 def every_gang_is_ready(patch: pytest.MonkeyPatch) -> None:

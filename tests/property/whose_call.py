@@ -164,7 +164,8 @@ class History:
 
     def _may_be_refused(self, pod: dict[str, Any], text: str, *, at_allocate: bool) -> None:
         """By guess alone: who is answered with another card's, or asked for while the plugin cannot learn of him."""
-        fair = self.deaf or text.startswith("failed to connect") if at_allocate else self._wrong_card(pod)
+        unwritten = self.away and "annotations could not be written" in text
+        fair = self.deaf or unwritten or text.startswith("failed to connect") if at_allocate else self._wrong_card(pod)
         assert fair, (f"{pod['metadata']['name']} could have been served: {text}", self.told)
 
     def _wrong_card(self, pod: dict[str, Any]) -> bool:
@@ -199,13 +200,19 @@ class History:
 
     async def cut_off(self) -> None:
         """The plugin's watch ends and does not come back; lists may be answered."""
-        lists = self.dice.random() < 0.7
+        lists, lost = self.dice.random() < 0.7, self.dice.random() < 0.5
 
         async def away(verb: str, path: str) -> None:
+            if lost and verb == "PATCH" and "/pods/" in path:  # what is on its way is carried out, and nobody hears of it
+                self.world.cluster.way_back = away_back
             if verb == "WATCH" or (verb == "GET" and not lists):
                 raise ApiError(503, "ServiceUnavailable", "away")
 
-        self.told.append(f"cut off, lists {lists}")
+        async def away_back(verb: str, path: str) -> None:
+            if verb == "PATCH":
+                raise ApiError(0, "Unreachable", "reset by peer")
+
+        self.told.append(f"cut off, lists {lists}, answers lost {lost}")
         self.away, self.deaf = True, not lists
         self.world.cluster.gate = away
         self.world.cluster.hang_up(forget=self.dice.random() < 0.5)
@@ -214,7 +221,7 @@ class History:
         if self.away:
             self.told.append("comes back")
             self.away = self.deaf = False
-            self.world.cluster.gate = _open
+            self.world.cluster.gate = self.world.cluster.way_back = _open
         await asyncio.sleep(self.dice.choice((0, 0.01, 10)))
 
     async def restart_plugin(self) -> None:
@@ -332,7 +339,7 @@ async def play(world: World, seed: int, steps: int = 25, strict: bool = False) -
                 await asyncio.sleep(dice.choice((0, 0.01, 1)))
         await history.settle()
     finally:
-        world.cluster.gate = _open
+        world.cluster.gate = world.cluster.way_back = _open
         await history.stop_plugin()
     return history
 

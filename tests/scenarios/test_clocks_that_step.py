@@ -88,7 +88,7 @@ def test_the_limit_of_sla_is_reckoned_from_the_date_of_the_job_once_and_no_setti
     sla = next(plugin for plugin in engine.framework.plugins if plugin.name == "sla")
     due = sla.job_due(job)
     assert due == (HOUR if created < EPOCH else 2 * HOUR)  # a date in the future is a clock that differs from ours
-    state.agenda.activate(job)
+    state.scheduling_queue.activate(job)
     engine.cycle(60.0, wall=EPOCH + 60.0 + step)
     assert sla.job_due(job) == due
 

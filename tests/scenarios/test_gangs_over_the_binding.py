@@ -253,7 +253,7 @@ def test_a_gang_that_was_evicted_does_not_come_back_in_part() -> None:
             tasks, count = running.scheduler.engine.state.tasks, [0]
 
             def fault(verb: str, path: str) -> ApiError | None:
-                given_up = any(task.failures for task in tasks.values())
+                given_up = any(task.backoff.times for task in tasks.values())
                 if path.endswith("/pods/g-0/binding") and not given_up:
                     return REFUSED
                 if verb == "DELETE" and count[0] < 20:  # the evictions take their time

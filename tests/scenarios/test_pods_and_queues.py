@@ -186,7 +186,7 @@ def test_the_echo_of_a_queues_own_status_wakes_nobody() -> None:
     world.add({**world.queues["default"], "status": {"state": "Open", "allocated": {"volcano.sh/vgpu-memory": "2000"}}})
     world.engine.cycle(world.now)
     world.add({**world.queues["default"], "status": {"state": "Open", "allocated": {"volcano.sh/vgpu-memory": "1000"}}})
-    assert not world.engine.state.agenda.dirty
+    assert not world.engine.state.scheduling_queue.dirty
     assert not world.engine.has_work(world.now)
     world.add({**world.queues["default"], "spec": {"weight": 7}})
     assert world.engine.has_work(world.now)

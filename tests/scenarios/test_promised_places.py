@@ -195,7 +195,7 @@ def test_a_gang_that_stands_keeps_its_whole_promise_between_cycles(shares: str) 
     world.settle()
     assert world.groups["default/first"]["status"]["phase"] == "Inqueue"
     job = world.engine.state.jobs["default/first"]
-    assert world.engine.placer.standing.keys() == {job}
+    assert world.engine.state.scheduling_queue.reserved.keys() == {job}
     assert job.queue.inqueue == {"cpu": 14000}
     world.add(group("second", minimum=12, queue="a", resources={"cpu": "12"}))
     world.add(*(pod(f"second-{i}", cpu="1", group="second") for i in range(12)))

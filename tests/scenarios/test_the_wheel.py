@@ -18,7 +18,9 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from kit import every_command
 from kit.command_pages import man_pages
+from kit.local_cluster import local_cluster
 from packaging.requirements import Requirement
 
 from pumice.cli.extras import BROUGHT_BY
@@ -55,11 +57,11 @@ class Installed:
     venv: Path
     home: Path
 
-    def run(self, *words: str, program: str = "pumice") -> subprocess.CompletedProcess[str]:
+    def run(self, *words: str, program: str = "pumice", given: str | None = None) -> subprocess.CompletedProcess[str]:
         """In an environment in which no compiler is found, nor anything else."""
         environ = {"PATH": str(self.venv / "bin"), "HOME": str(self.home), "COLUMNS": "200"}
         command = [str(self.venv / "bin" / program), *words]
-        return subprocess.run(command, env=environ, cwd=self.home, capture_output=True, text=True, timeout=60)
+        return subprocess.run(command, env=environ, cwd=self.home, input=given, capture_output=True, text=True, timeout=120)
 
     def served(self, *words: str) -> str:
         done = self.run(*words)
@@ -91,12 +93,18 @@ def alone(wheels: Wheels, tmp_path_factory: pytest.TempPathFactory) -> Installed
     return install(wheels, tmp_path_factory.mktemp("alone"), wheels.product)
 
 
-def install(wheels: Wheels, directory: Path, *files: Path) -> Installed:
+@pytest.fixture(scope="module")
+def product(wheels: Wheels, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The product with its extra for a cluster, without a laboratory."""
+    return install(wheels, tmp_path_factory.mktemp("product"), wheels.product, extra="kubernetes")
+
+
+def install(wheels: Wheels, directory: Path, *files: Path, extra: str = "") -> Installed:
     venv, home = directory / "venv", directory / "home"
     home.mkdir()
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True, timeout=60)
     (packages,) = venv.glob("lib/python*/site-packages")
-    for name in _with_what_they_ask_for(_asked_for(wheels.product)):
+    for name in _with_what_they_ask_for(_asked_for(wheels.product), extra=extra):
         for top in {Path(str(file)).parts[0] for file in metadata.files(name) or []} - {"..", "__pycache__"}:
             if not (packages / top).exists():
                 (packages / top).symlink_to(metadata.distribution(name).locate_file(top))
@@ -113,10 +121,10 @@ def _asked_for(wheel: Path) -> Iterator[Requirement]:
     yield from (Requirement(line.partition(":")[2]) for line in lines if line.startswith("Requires-Dist:"))
 
 
-def _with_what_they_ask_for(asked: Iterable[Requirement], seen: frozenset[str] = frozenset()) -> set[str]:
+def _with_what_they_ask_for(asked: Iterable[Requirement], seen: frozenset[str] = frozenset(), extra: str = "") -> set[str]:
     found: set[str] = set()
     for one in asked:
-        if one.name not in seen | found and (one.marker is None or one.marker.evaluate({"extra": ""})):
+        if one.name not in seen | found and (one.marker is None or one.marker.evaluate({"extra": extra})):
             found.add(one.name)
             found |= _with_what_they_ask_for([Requirement(line) for line in metadata.requires(one.name) or []], seen | found)
     return found
@@ -230,6 +238,19 @@ def test_without_the_laboratory_a_line_says_which_file_brings_it(alone: Installe
     assert ("  run " in told, "  up " in told, "  machine " in told, "A cluster on this machine" in told) == (True, *[False] * 3)
     burning = alone.run("burn", "--kernels", "1")
     assert (burning.returncode, burning.stderr.count("\n")) == (2, 1)
+
+
+def test_every_command_of_the_product_serves_without_the_laboratory(product: Installed, tmp_path: Path) -> None:
+    def python(program: str, given: str) -> subprocess.CompletedProcess[str]:
+        return product.run("-c", program, program="python", given=given)
+
+    here = list(every_command.without_cluster(tmp_path))
+    named = {call.words.split()[1] for call in here if call.words.startswith("pumice ")}
+    assert named >= set(COMMANDS) - every_command.ASK
+    assert not every_command.all_that_is_wrong(python, [*every_command.helps(), *here])
+    with local_cluster(tmp_path / "cluster") as cluster:
+        every_command.furnish(cluster, python)
+        assert not every_command.all_that_is_wrong(python, list(every_command.in_a_cluster(cluster, tmp_path)))
 
 
 def test_a_laboratory_of_another_version_is_refused(installed: Installed, tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_a_gang_keeps_places_from_the_moment_its_limit_passes_and_not_from_the_n
     assert world.engine.next_wake() == CREATED + 40
     world.now = CREATED + 40
     world.cycle()
-    assert len(world.engine.placer.standing) == 1
+    assert len(world.engine.state.scheduling_queue.reserved) == 1
 
 
 @pytest.mark.parametrize("text", ["", "soon", "-5m", "0s", "10"])

@@ -10,6 +10,8 @@ from random import Random
 from time import perf_counter
 from uuid import UUID
 
+from msgspec.structs import replace
+
 from pumice.devices.protocol import Family
 from pumice.devices.registry import families_from, settings_from
 from pumice.devices.settings import Settings
@@ -25,8 +27,9 @@ from pumice.engine.plugins.predicates import VOLUME_PATIENCE, Predicates
 from pumice.engine.plugins.registry import always, make
 from pumice.engine.state.jobs import Job, Status, Task
 from pumice.engine.state.ledger import Hold
-from pumice.engine.state.scheduling_queue import patience_of
+from pumice.engine.state.scheduling_queue import FOR_EVER, Hint, QueueEvent, patience_of
 from pumice.engine.state.state import State
+from pumice.engine.state.tasks import NO_BACKOFF
 from pumice.model.errors import BadInput
 from pumice.model.refusal import Refusal
 from pumice.wire.device_config import DeviceConfig
@@ -78,7 +81,7 @@ class Engine:
         self.state.count_workloads(counted=any(isinstance(p, NodeOrder) and p.spread for p in framework.plugins))
         self.actions = [(name, ACTIONS[name]) for name in conf.actions if name in ACTIONS]
         patience, complaints = patience_of(conf)
-        self.state.agenda.start_over(self.state.jobs.values(), patience)
+        self.state.scheduling_queue.start_over(self.state.jobs.values(), patience)
         return complaints + remarks
 
     @property
@@ -103,14 +106,13 @@ class Engine:
 
     def has_work(self, now: float) -> bool:
         """Whether a cycle now could do anything."""
-        agenda = self.state.agenda
-        return self.stirred or min(agenda.due, self._leaves) <= now or (self.outdated and agenda.retell_at <= now)
+        return self.stirred or self._due <= now
 
     @property
     def stirred(self) -> bool:
         """Whether something has happened that a cycle should look at, whatever the time."""
-        agenda, promises = self.state.agenda, self.state.promises
-        told = agenda.dirty or agenda.settled or self.state.hyper_nodes.untold
+        scheduling_queue, promises = self.state.scheduling_queue, self.state.promises
+        told = scheduling_queue.dirty or scheduling_queue.settled or self.state.hyper_nodes.untold
         refused = self.settings.delete_refused and self.state.pods.refused
         return bool(told or refused or promises.ripe or promises.lapsed) or self.pressing
 
@@ -121,25 +123,26 @@ class Engine:
         if promises.ripe or (promises.kept and promises.seen != news):
             return True
         active = any(queue.active and queue.present for queue in self.state.queues.values())
-        return active or self.state.agenda.pressing(news)
+        return active or self.state.scheduling_queue.pressing(news)
 
     @property
     def outdated(self) -> bool:
         """Whether sleepers were told reasons that count other nodes than there are now."""
-        return self.state.agenda.outdated(self.state.ledger.table.version)
+        return self.state.scheduling_queue.outdated(self.state.ledger.table.version)
 
     @property
     def _leaves(self) -> float:
         """When a terminating pod has had its time, where somebody stands on one."""
-        return self.state.departures.first_overdue if self.placer.standing else float("inf")
+        return self.state.departures.first_overdue if self.state.scheduling_queue.reserved else FOR_EVER
 
     def next_wake(self) -> float | None:
         """The earliest time for which a job waits, or at which sleepers are told anew; None when there is none."""
-        agenda = self.state.agenda
-        due = [agenda.due] if agenda.waiting or agenda.promises or agenda.alarm < float("inf") else []
-        due += [self._leaves] if self._leaves < float("inf") else []
-        due += [agenda.retell_at] if self.outdated else []
-        return min(due, default=None)
+        return self._due if self._due < FOR_EVER else None
+
+    @property
+    def _due(self) -> float:
+        queue = self.state.scheduling_queue
+        return min(queue.due, self._leaves, queue.explain_at if self.outdated else FOR_EVER)
 
     # -- what became of the effects -----------------------------------------------------------------------------
 
@@ -148,20 +151,17 @@ class Engine:
         task = self.state.tasks.get(uid)
         if task is not None and task.status is Status.BINDING and task.job is not None:
             task.job.move(task, Status.BOUND)
-            task.failures = 0
-            if task.job.ready_count >= task.job.min_available:
-                task.job.refusals = 0
-            self.state.agenda.look_at(task.job)
+            task.backoff = NO_BACKOFF
+            if task.job.backoff.times and task.job.ready_count >= task.job.min_available:
+                task.job.backoff = replace(task.job.backoff, times=0)
+            self.state.scheduling_queue.write_status(task.job)
         return task
 
     def hold_back(self, job: Job, cause: str, now: float) -> float:
         """The gang could not be bound as a whole: it is tried again after a pause, which grows each time. Returns its seconds."""
-        pause = GANG_RETRY.pause(job.refusals)
-        job.refusals += 1
-        job.held_until, job.held_because = now + pause, cause
-        self.state.agenda.wait(job, job.held_until)
-        job.retry_at = job.held_until
-        return pause
+        job.backoff = job.backoff.refused(now, GANG_RETRY, cause)
+        self.state.scheduling_queue.rest(job, QueueEvent.WRITE_REFUSED, Hint(job.backoff.until))
+        return job.backoff.until - now
 
     def half_bound(self) -> list[Job]:
         """Gangs that have members on nodes and members without one, and never stood whole. Between two schedulers such a
@@ -181,19 +181,17 @@ class Engine:
         job: Job = task.job
         if task.status is not Status.BINDING:  # it is being deleted without ever having had a node
             self.state.ledger.release(uid)
-            self.state.agenda.wake_waiting()
+            self.state.scheduling_queue.released()
             return None
         self.state.ledger.release(uid)
         if task.cls.constraints.claims:
             self.state.volumes.forget_promises(f"{task.namespace}/{name}" for name in task.cls.constraints.claims)
         job.move(task, Status.PENDING)
         task.node = ""
-        task.failures += 1
-        task.retry_at = now + RETRY.pause(task.failures - 1)
-        job.retry_at = task.retry_at
-        self.state.agenda.look_at(job)
-        self.state.agenda.activate(job)
-        self.state.agenda.wake_waiting()
+        task.backoff = task.backoff.refused(now, RETRY)
+        self.state.scheduling_queue.write_status(job)
+        self.state.scheduling_queue.activate(job)
+        self.state.scheduling_queue.released()
         return task
 
 

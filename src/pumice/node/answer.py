@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from pumice.effects.vocabulary import InstallFile, MakeDirectory
 from pumice.node.mps.supervisor import Bounds
+from pumice.wire import cdi
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +41,18 @@ class Answer:
     kept: frozenset[str] = frozenset()
     bounds: Mapping[str, Bounds] = field(default_factory=dict)
     """By card, what its MPS server must hold clients to before the answer is given."""
+
+
+_BOUND = ("nosuid", "nodev", "bind")
+
+
+def share_file(number: str, answer: Answer) -> bytes:
+    """Environment, mounts and device nodes. A runtime puts them in place after the pod's own, so that they win."""
+    edits = cdi.Edits(
+        tuple(f"{name}={value}" for name, value in answer.env.items()),
+        tuple(cdi.DeviceNode(node.container_path, node.host_path, node.permissions) for node in answer.nodes),
+        tuple(cdi.Mount(mount.host_path, mount.container_path, ("ro" if mount.read_only else "rw", *_BOUND))
+              for mount in answer.mounts),
+    )  # fmt: skip
+    kind = f"{cdi.OWN_VENDOR}/{cdi.SHARE}"
+    return cdi.render(cdi.Specification(cdi.VERSION, kind, (cdi.Device(number, edits),)))

@@ -192,6 +192,7 @@ class EngineDoor(Door):
 
     async def look(self) -> None:
         self.checker.whole(self.store.tables)
+        self._validate_queue()
         if not self.deaf and self.at > self.arrival + SETTLED and not self.engine.has_work(self.at):
             self.checker.asleep(self.store.tables, self.at)
             for text in contradictions(self.engine, self.store.tables, self.at):
@@ -225,6 +226,12 @@ class EngineDoor(Door):
                 self._perform(effect)
         for effect in evictions:
             self._evict(effect)
+        self._validate_queue()
+
+    def _validate_queue(self) -> None:
+        """Complain where the scheduling queue is not what its table allows."""
+        for text in self.engine.state.scheduling_queue.validate(self.engine.state.jobs.values()):
+            self.checker.complain("queue", text)
 
     def _bind(self, effect: Bind, seen: Cluster) -> None:
         key = f"{effect.namespace}/{effect.name}"

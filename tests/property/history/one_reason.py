@@ -85,7 +85,7 @@ def _conditions(job: Job, tables: Mapping[str, Mapping[str, Json]], now: float) 
     found = {}
     for task in job.pending.values():
         pod = tables["Pod"].get(task.key)
-        if pod is None or task.gated or task.puzzling or task.retry_at > now or task.status is not Status.PENDING:
+        if pod is None or task.gated or task.puzzling or task.backoff.until > now or task.status is not Status.PENDING:
             continue
         told = [c for c in pod.get("status", {}).get("conditions", ()) if c["type"] == "PodScheduled" and c["status"] == "False"]
         if told and task.told is not None:

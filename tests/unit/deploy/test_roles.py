@@ -75,11 +75,12 @@ HELD_IN_VARIABLES = {
     ("pumice.effects.performer", "patch", "volcano-controllers"): [
         kinds.PODS, volcano.POD_GROUPS, volcano.QUEUES, volcano.HYPER_NODES,
         *map(status_of, (volcano.QUEUES, CRON_JOBS, volcano.JOB_FLOWS))],
-    ("pumice.effects.performer", "delete", "volcano-controllers"): [volcano.JOBS, volcano.POD_GROUPS, volcano.HYPER_NODES],
+    ("pumice.effects.performer", "delete", "volcano-controllers"): [
+        volcano.JOBS, volcano.POD_GROUPS, volcano.HYPER_NODES, *REMOVED_BY_JOBS],
     ("pumice_jobs.apps.controller.job_effects", "_ensure"): list(MADE_BY_JOBS),
     ("pumice_jobs.apps.controller.job_effects", "_is_there"): [kinds.PODS, volcano.POD_GROUPS],
     ("pumice_jobs.apps.controller.job_effects", "_check_owner"): list(MADE_BY_JOBS),
-    ("pumice_jobs.apps.controller.job_effects", "_remove"): list(REMOVED_BY_JOBS),
+    ("pumice_jobs.apps.controller.job_effects", "_one"): [volcano.POD_GROUPS],
     ("pumice_jobs.apps.controller.job_effects", "_follow"): [kinds.CONFIGMAPS],
     ("pumice_jobs.apps.controller.job_effects", "_require"): [kinds.PERSISTENT_VOLUME_CLAIMS],
 }  # fmt: skip

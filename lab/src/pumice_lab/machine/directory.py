@@ -23,7 +23,7 @@ from msgspec import Struct
 from pumice.model.amount import MIB
 from pumice_lab.machine import layout
 from pumice_lab.machine.native import MachineError, control, library_path, runtime_libraries
-from pumice_lab.machine.tools import place_mps, place_tool
+from pumice_lab.machine.tools import place_mps, place_tool, renew_tools
 from pumice_lab.machine.witness import Witness, read_witness
 
 if TYPE_CHECKING:
@@ -171,6 +171,7 @@ class Machine:
 
     def environment(self) -> dict[str, str]:
         """What a program needs to live on this machine; the lists of paths are to be put in front."""
+        renew_tools(self.directory)
         return {
             "PUMICE_MACHINE": str(self.directory.resolve()),
             "LD_LIBRARY_PATH": library_path(int(self.state.cuda_version)),

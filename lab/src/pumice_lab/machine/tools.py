@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Final
 from pumice_lab.machine.native import MachineError, library_dir
 
 MPS_CONTROL: Final = "nvidia-cuda-mps-control"
+FORMER, NOW = " -m pumice.machine.", " -m pumice_lab.machine."
 
 
 def place_tool(directory: Path, name: str, what: str) -> None:
@@ -23,9 +26,21 @@ def place_tool(directory: Path, name: str, what: str) -> None:
         '    PUMICE_MACHINE=$(cd "$(dirname "$0")/.." && pwd)\n'
         "    export PUMICE_MACHINE\n"
         "fi\n"
-        f'exec {shlex.quote(sys.executable)} -m pumice_lab.machine.{name.replace("-", "_")} "$@"\n'
+        f'exec {shlex.quote(sys.executable)}{NOW}{name.replace("-", "_")} "$@"\n'
     )
     tool.chmod(0o755)
+
+
+def renew_tools(directory: Path) -> None:
+    """Let the tools of a machine that an earlier release made run the module where it is now."""
+    for tool in (directory / "bin").glob("*-smi"):
+        with contextlib.suppress(OSError, UnicodeDecodeError):  # another user's machine is served as it is
+            text = tool.read_text()
+            if FORMER in text:
+                draft = tool.with_name(f".{tool.name}.{os.getpid()}")
+                draft.write_text(text.replace(FORMER, NOW))
+                draft.chmod(0o755)
+                draft.rename(tool)
 
 
 def place_mps(directory: Path) -> None:

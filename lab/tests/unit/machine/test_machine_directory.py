@@ -27,6 +27,17 @@ def test_a_created_machine_shows_its_cards_to_whoever_opens_it(tmp_path: Path) -
         assert (tmp_path / "m/bin/nvidia-smi").stat().st_mode & 0o111
 
 
+def test_the_tools_of_a_machine_that_an_earlier_release_made_work_on(tmp_path: Path) -> None:
+    create(machine_of("L4"), tmp_path).close()
+    tool = tmp_path / "bin/nvidia-smi"
+    made = tool.read_text()
+    tool.write_text(made.replace("pumice_lab.machine", "pumice.machine"))
+    with open_machine(tmp_path) as machine:
+        machine.environment()
+    assert tool.read_text() == made
+    assert tool.stat().st_mode & 0o777 == 0o755
+
+
 def test_links_meet_at_both_ends(tmp_path: Path) -> None:
     text = "cards:\n- {preset: L40S, nvlink: [1, 1, -1]}\n- {preset: L40S, nvlink: [0, 0]}\n"
     with create(load_model(text), tmp_path) as machine:

@@ -331,11 +331,8 @@ static void attach_alone(struct region_map *map, const struct config *config)
         slot_claim(map);
 }
 
-void region_attach(struct region_map *map, const struct config *config)
+static void attach_anywhere(struct region_map *map, const struct config *config)
 {
-    memset(map, 0, sizeof *map);
-    map->fd = map->slot = -1;
-    map->page = config->page;
     enum place place = find_place(map, config);
     if (place != PLACE_KNOWN) {
         if (place == PLACE_LOST) {
@@ -344,8 +341,6 @@ void region_attach(struct region_map *map, const struct config *config)
                       "its first process has ended; there is no memory to be had");
         }
         attach_alone(map, config);
-        if (map->region != NULL)
-            waits_go_to(&map->ext->waits);
         return;
     }
 
@@ -364,8 +359,16 @@ void region_attach(struct region_map *map, const struct config *config)
         map->own = (struct region_slot){.pid = getpid()};
         slot_republish(map);
     }
-    if (map->region != NULL)
-        waits_go_to(&map->ext->waits);
     if (config->complaint[0] != '\0' && map->region != NULL)
         warn_once(map, LOG_LEVEL_ERROR, WARN_BAD_VARIABLE, "%s; the next source counts, and without one there is no memory to be had", config->complaint);
+}
+
+void region_attach(struct region_map *map, const struct config *config)
+{
+    memset(map, 0, sizeof *map);
+    map->fd = map->slot = -1;
+    map->page = config->page;
+    attach_anywhere(map, config);
+    if (map->region != NULL)
+        waits_go_to(&map->ext->waits);
 }

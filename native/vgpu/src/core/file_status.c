@@ -14,3 +14,9 @@ int path_status(const char *path, struct stat *status)
 {
     return (int)syscall(SYS_newfstatat, AT_FDCWD, path, status, 0);
 }
+
+bool file_is(int fd, dev_t device, ino_t inode)
+{
+    struct stat status;
+    return fd >= 0 && file_status(fd, &status) == 0 && status.st_dev == device && status.st_ino == inode;
+}

@@ -34,6 +34,11 @@ static inline uint64_t granted_cores(const struct limits_page *page, int device)
     return (uint32_t)device < granted_cards(page) ? shared_peek(&page->cards[device].cores) : 0;
 }
 
+static inline const char *granted_uuid(const struct limits_page *page, int device, const char *otherwise)
+{
+    return page != NULL && (uint32_t)device < granted_cards(page) ? page->cards[device].uuid : otherwise;
+}
+
 /* NULL: the page is of before, and the region says who is held back. What lies behind the end of a short file is zeros. */
 static inline const struct page_more *granted_more(const struct limits_page *page)
 {

@@ -25,7 +25,10 @@ void region_forget(struct region_map *map)
     waits_go_to(NULL);
     if (map->ledger != NULL)
         munmap(map->ledger, map->ledger_bytes);
+    if (map->usage != NULL)
+        munmap(map->usage, map->usage_bytes);
     map->ledger = NULL;
+    map->usage = NULL;
     if (map->ext != NULL && !map->ext_shared && map->shared)
         munmap(map->ext, REGION_EXT_BYTES);
     if (map->region != NULL)
@@ -42,16 +45,15 @@ void region_forget(struct region_map *map)
 
 int region_fd(struct region_map *map)
 {
-    struct stat status;
     if (!map->shared)
         return -1;
-    if (map->fd >= 0 && file_status(map->fd, &status) == 0 && status.st_dev == map->device && status.st_ino == map->inode)
+    if (file_is(map->fd, map->device, map->inode))
         return map->fd;
     /* The program closed our descriptor: whatever has its number now is not ours to close. */
     int fd = quiet_open(map->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd >= 0)
         fd = region_fd_move_up(fd);
-    if (fd < 0 || file_status(fd, &status) != 0 || status.st_dev != map->device || status.st_ino != map->inode) {
+    if (!file_is(fd, map->device, map->inode)) {
         if (fd >= 0)
             quiet_close(fd);
         return -1;

@@ -21,6 +21,8 @@ struct region_map {
     bool locked; /* and its record lock is held */
     struct ledger *ledger; /* under a limits page: core/ledger.h; NULL without one, and the bytes of the region decide */
     size_t ledger_bytes;
+    struct usage *usage;   /* under a limits page: policy/usage.h */
+    size_t usage_bytes;
     unsigned reopened;     /* how often the program closed our descriptor */
     struct region_slot own; /* this process's books where there is a ledger; its slot is a copy for monitors then */
     int leaving; /* the slot is given back: other threads may still run, and book nothing more */

@@ -1,6 +1,7 @@
 #include "policy/arbiter.h"
 
 #include "core/file_status.h"
+#include "core/region_map.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -73,17 +74,19 @@ static int take_entry(struct arbiter_file *file, uint64_t identity, uint64_t now
 bool arbiter_open(struct arbiter *arbiter, const char *directory, const char *uuid, uint64_t identity, uint64_t now)
 {
     char path[4096];
-    *arbiter = (struct arbiter){NULL, -1};
+    *arbiter = (struct arbiter){.own = -1, .fd = -1};
     if (uuid[0] == '\0' || strchr(uuid, '/') != NULL)
         return false;
     snprintf(path, sizeof path, "%s/act-%s", directory, uuid);
     int fd = open_file(path);
     if (fd < 0)
         return false;
+    fd = region_fd_move_up(fd);
     void *base = mmap(NULL, ARBITER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    close(fd);
-    if (base == MAP_FAILED)
+    if (base == MAP_FAILED) {
+        close(fd);
         return false;
+    }
     struct arbiter_file *file = base;
     uint32_t none = 0;
     if (swap_if(&file->magic, &none, ARBITER_MAGIC)) {
@@ -91,6 +94,12 @@ bool arbiter_open(struct arbiter *arbiter, const char *directory, const char *uu
         file->entries = ARBITER_ENTRIES;
     }
     arbiter->file = file;
+    arbiter->fd = fd;
+    struct stat status;
+    if (file_status(fd, &status) == 0) {
+        arbiter->device = status.st_dev;
+        arbiter->inode = status.st_ino;
+    }
     arbiter->own = get(&file->magic) == ARBITER_MAGIC ? take_entry(file, identity != 0 ? identity : 1, now) : -1;
     if (arbiter->own < 0)
         arbiter_close(arbiter);
@@ -99,9 +108,12 @@ bool arbiter_open(struct arbiter *arbiter, const char *directory, const char *uu
 
 void arbiter_close(struct arbiter *arbiter)
 {
-    if (arbiter->file != NULL)
+    if (arbiter->file != NULL) {
         munmap(arbiter->file, ARBITER_BYTES);
-    *arbiter = (struct arbiter){NULL, -1};
+        if (file_is(arbiter->fd, arbiter->device, arbiter->inode))
+            close(arbiter->fd);
+    }
+    *arbiter = (struct arbiter){.own = -1, .fd = -1};
 }
 
 void arbiter_publish(struct arbiter *arbiter, uint64_t now, uint64_t busy_until, uint32_t weight, bool takes_part)

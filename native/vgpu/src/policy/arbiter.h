@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #define ARBITER_PATIENCE_NS 200000000ull
 enum { ARBITER_ENTRIES = 63, ARBITER_BYTES = 8192 };
@@ -38,6 +39,9 @@ struct arbiter_file {
 struct arbiter {
     struct arbiter_file *file; /* NULL: not available */
     int own;
+    int fd; /* what others hold of the file is asked by it */
+    dev_t device;
+    ino_t inode;
 };
 
 /* Maps DIRECTORY/act-UUID and finds or takes the container's entry; false where that is not possible. */

@@ -28,6 +28,7 @@ struct cost {
     uint64_t spread_ns;   /* mean distance of samples from the mean: of the clean ones, once there is one */
     uint64_t shortest_ns; /* of the contended samples */
     uint64_t last_sampled_ns;
+    uint64_t measured_at_ns; /* when the last one that is measured was launched */
     uint64_t others; /* in one word, so that counting takes one addition: number << 40 | ns charged */
     uint32_t samples;
     uint32_t clean_samples;

@@ -70,14 +70,14 @@ uint64_t fair_wait_ns(struct region_map *map, int device, uint64_t percent, uint
 {
     if (map->fair == NULL || map->slot < 0 || percent == 0)
         return 0;
-    struct ext_device *budget = &map->ext->devices[device];
+    struct ext_device *shared = &map->ext->devices[device];
     struct fair_use *own = use_of(map, map->slot, device);
     if (!asks(own, now)) /* who has asked all the time keeps what measuring gives back */
-        raise(&own->used_ns, shared_get(&budget->fair_ns));
+        raise(&own->used_ns, shared_get(&shared->fair_ns));
     int64_t used = shared_get(&own->used_ns), least = least_used(map, device, used, now), lead = used - least - AHEAD_NS;
-    int64_t saves = room(budget, percent);
+    int64_t saves = room(shared, percent);
     bool goes = lead <= 0 || saves < 0;
-    raise(&budget->fair_ns, goes && lead > 0 ? used - AHEAD_NS : least);
+    raise(&shared->fair_ns, goes && lead > 0 ? used - AHEAD_NS : least);
     lead = lead < LONGEST_WAIT_NS ? lead / 2 : LONGEST_WAIT_NS; /* half of what they need: the other half is looked at again */
     saves = saves < LONGEST_WAIT_NS ? saves : LONGEST_WAIT_NS;
     uint64_t wait = goes ? 0 : within((lead < saves ? lead : saves) * 100 / (int64_t)percent);

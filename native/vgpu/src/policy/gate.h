@@ -45,8 +45,8 @@ static inline uint64_t gate_limit(const struct region_map *map, enum core_policy
  */
 static inline bool gate_closed(const struct region_map *map)
 {
-    return (shared_peek(&map->region->recent_kernel) < 0 && granted_more(map->page) == NULL) ||
-           (map->slot >= 0 && shared_peek(&map->region->procs[map->slot].status) == SLOT_SUSPENDED);
+    return granted_more(map->page) == NULL && (shared_peek(&map->region->recent_kernel) < 0 ||
+           (map->slot >= 0 && shared_peek(&map->region->procs[map->slot].status) == SLOT_SUSPENDED));
 }
 
 /* Waits until it opens, or until whoever closed it gave a pulse and has lost it: then it opens it. */

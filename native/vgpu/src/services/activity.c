@@ -6,6 +6,7 @@
 
 #include "core/waits.h"
 #include "policy/arbiter.h"
+#include "policy/usage.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -39,14 +40,16 @@ static struct arbiter *node_file(int device)
         mutex_take(&opening);
         if (arbiter_state[device] == 0) {
             char uuid[REGION_UUID_BYTES];
-            memcpy(uuid, guest.map.region->uuids[device], sizeof uuid);
+            memcpy(uuid, granted_uuid(guest.map.page, device, guest.map.region->uuids[device]), sizeof uuid);
             uuid[sizeof uuid - 1] = '\0';
             /* Of the process: the others of its container wait for its work and it for theirs, as for anybody's. */
             uint64_t identity = (uint64_t)guest.map.device << 48 ^ (uint64_t)guest.map.slot << 32 ^ (uint64_t)guest.map.inode;
             uint64_t now = policy_clock.now();
             bool open = guest.map.ext_shared && arbiter_open(&arbiters[device], guest.config.arbiter_directory, uuid, identity, now);
-            if (open) /* at once: who seems not to take part would be waited for by nobody */
+            if (open) { /* at once: who seems not to take part would be waited for by nobody */
                 arbiter_publish(&arbiters[device], now, 0, (uint32_t)core_limit(&guest.map, device), guest.config.arbiter);
+                usage_join_card(&guest.map, device, &arbiters[device]);
+            }
             __atomic_store_n(&arbiter_state[device], open ? 1 : 2, __ATOMIC_RELEASE);
         }
         state = arbiter_state[device];

@@ -6,6 +6,7 @@
 #include "core/log.h"
 #include "core/slots.h"
 #include "core/waits.h"
+#include "policy/usage.h"
 #include "services/bindings.h"
 #include "services/blocks.h"
 #include "services/contexts.h"
@@ -93,6 +94,8 @@ bool guest_attach(void)
         if (page != NULL)
             config_obey(&guest.config, page);
         region_attach(&guest.map, &guest.config);
+        if (guest.map.ledger != NULL)
+            usage_open(&guest.map);
         guest.device_count = 0;
         if (guest.map.region != NULL) {
             if (!fork_registered++)

@@ -68,8 +68,10 @@ void launch_tick(uint64_t now)
     __atomic_store_n(&launch_any_limit, any, __ATOMIC_RELAXED);
     gate_record(&guest.map, guest.config.record_interval_s, now);
     int index = any ? -1 : device_of_launch();
-    if (index >= 0) /* unlimited, but neighbours want to know when they were alone */
+    if (index >= 0) { /* unlimited, but neighbours want to know when they were alone */
         activity_publish(index, policy_clock.now(), (struct queued){.ahead_ns = TICK_NS});
+        usage_of_card(&guest.map, index, TICK_NS);
+    }
     if (region_has_books(&guest.map))
         __atomic_store_n(&guest.map.ext->slots[guest.map.slot].heartbeat_ns, now, __ATOMIC_RELAXED);
     __atomic_store_n(&launch_next_tick_ns, now + TICK_NS, __ATOMIC_RELAXED);
@@ -105,18 +107,17 @@ static bool admit_carefully(struct launch *launch, const struct shape *shape, ui
 /* One after the other: each waits until the work before it is paid for. False: it would have to wait and captures. */
 static bool admit_alone(struct launch *launch, int64_t estimate, uint64_t limit, bool first)
 {
-    struct ext_device *device = &guest.map.ext->devices[launch->device];
     if (!first && !await_fair(launch->device, launch))
         return false;
-    int64_t ticket = launch_charge(launch->device, estimate);
+    struct ticket ticket = launch_charge(launch->device, estimate);
     launch->charged = estimate;
-    if (!budget_allows(device, ticket)) {
+    if (!usage_allows(&guest.map, launch->device, ticket, 0)) {
         if (launch_capturing(launch->stream, launch->per_thread)) {
             launch_correct(launch->device, -estimate);
             return false;
         }
         int64_t ahead = first ? 0 : burst_ahead(launch->device, launch->cost, limit, policy_clock.now());
-        await_turn(device, launch->device, ticket, first, ahead);
+        await_turn(launch->device, ticket, first, ahead);
     }
     if (first && !guest.config.arbiter)
         await_neighbours(launch->device);
@@ -131,7 +132,6 @@ bool launch_admit(struct launch *launch, const struct shape *shape, CUstream str
         return false;
 
     int saved = errno;
-    struct ext_device *device = &guest.map.ext->devices[index];
     struct cost *cost = cost_of(cost_key(shape->function, shape->blocks, shape->threads, shape->shared));
     *launch = (struct launch){.device = index, .per_thread = per_thread, .stream = stream, .cost = cost};
     bool first = false, several = multistream_applies(index, stream, per_thread, coarse);
@@ -139,9 +139,9 @@ bool launch_admit(struct launch *launch, const struct shape *shape, CUstream str
         if (launch_capturing(stream, per_thread) || !await_fair(index, launch))
             return false;
         first = await_probe(index, cost, !several); /* of its kind, measured alone */
-    } else if (cost_estimate(cost) >= COST_LONG_NS && !guest.config.arbiter && budget_probe_runs(device, policy_clock.now()) &&
+    } else if (cost_estimate(cost) >= COST_LONG_NS && !guest.config.arbiter && budget_probe_runs(&guest.map.ext->devices[index], policy_clock.now()) &&
                !launch_capturing(stream, per_thread)) {
-        yield_to_probe(device, (int64_t)cost_estimate(cost));
+        yield_to_probe(index, (int64_t)cost_estimate(cost));
     }
 
     /* While there is credit no clock is needed: what was earned meanwhile is added when it runs out. */

@@ -33,24 +33,23 @@ bool multistream_applies(int device, CUstream stream, bool per_thread, uint64_t 
 /* Waits for its turn as the one that opens the next slice. False: the stream captures. */
 static bool lead(struct launch *launch, uint64_t key, uint64_t cost)
 {
-    struct ext_device *device = &guest.map.ext->devices[launch->device];
     struct overlap *overlap = &overlaps[launch->device];
     if (!await_fair(launch->device, launch)) {
         overlap_give_up(overlap);
         return false;
     }
-    int64_t ticket = launch_charge(launch->device, (int64_t)cost);
+    struct ticket ticket = launch_charge(launch->device, (int64_t)cost);
     uint64_t now = policy_clock.now(), limit = launch_limit_of(launch->device);
     if (limit != 0)
-        budget_refill(device, limit, now);
-    if (limit != 0 && !budget_allows(device, ticket)) {
+        usage_refill(&guest.map, launch->device, limit, now);
+    if (limit != 0 && !usage_allows(&guest.map, launch->device, ticket, 0)) {
         if (launch_capturing(launch->stream, launch->per_thread)) {
             launch_correct(launch->device, -(int64_t)cost);
             overlap_give_up(overlap);
             return false;
         }
-        overlap_expect(overlap, now + budget_wait_ns(device, limit, ticket));
-        await_turn(device, launch->device, ticket, false, 0);
+        overlap_expect(overlap, now + usage_wait(&guest.map, launch->device, limit, ticket, 0).shared_ns);
+        await_turn(launch->device, ticket, false, 0);
     }
     sampler_harvest(policy_clock.now());
     overlap_open(overlap, key, policy_clock.now(), cost, &launch->place);

@@ -22,7 +22,7 @@ struct sample {
     struct cost_others others;
     bool multistream;
     struct overlap_place place;
-    uint64_t launched_ns;
+    uint64_t launched_ns, apart_ns; /* from the last one of the kind that is measured */
     int device;
     bool unknown;
 };
@@ -128,6 +128,8 @@ struct sample *sampler_begin(struct launch *launch, uint64_t now, bool unknown)
         sample->place = launch->place;
         sample->device = launch->device;
         sample->launched_ns = now;
+        uint64_t last = __atomic_exchange_n(&launch->cost->measured_at_ns, now, __ATOMIC_RELAXED);
+        sample->apart_ns = last != 0 && now > last ? now - last : 0;
         sample->unknown = unknown;
         __atomic_add_fetch(&launch->cost->outstanding, 1, __ATOMIC_RELAXED);
     }
@@ -204,6 +206,13 @@ static uint64_t end_by_device(struct sample *sample, uint64_t now)
     return end;
 }
 
+/* By how much less than was measured it is charged, and those for whom it speaks: they ran since the last one that was measured. */
+static uint64_t shortened(const struct sample *sample, uint64_t duration, uint64_t own)
+{
+    uint64_t sum = duration > own ? (duration - own) * (1 + sample->others.launches) : 0, most = sample->apart_ns + duration;
+    return sum < most ? sum : most;
+}
+
 static void account(struct sample *sample, uint64_t duration, uint64_t now)
 {
     struct ext_device *device = &guest.map.ext->devices[sample->device];
@@ -213,8 +222,11 @@ static void account(struct sample *sample, uint64_t duration, uint64_t now)
     int64_t own = (int64_t)verdict.own_ns - sample->charged;
     if (sample->unknown)
         activity_learned(sample->device, verdict.own_ns);
-    if (sample->multistream)
-        own = multistream_measured(sample->device, &sample->place, verdict.own_ns, end_by_device(sample, now));
+    int64_t unproven = usage_unproven(&guest.map, sample->device, shortened(sample, duration, verdict.own_ns));
+    if (sample->multistream) /* what it waited for may have been another stream of this process */
+        own = multistream_measured(sample->device, &sample->place, verdict.own_ns + (uint64_t)unproven, end_by_device(sample, now));
+    else
+        own += unproven;
     int64_t more = own + verdict.others_ns;
     launch_correct(sample->device, more);
     watch_count(sample->device, more);

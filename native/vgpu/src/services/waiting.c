@@ -12,6 +12,8 @@
 #define NEIGHBOUR_WAIT_NS 250000000ull /* how long a first measurement waits for the container's others */
 #define YIELD_LENGTHS 4
 #define BURST_FOLLOWERS 3
+#define IN_VAIN_NS 300000000ull      /* for the words of the region, where what this process knows itself does not bear them out */
+#define FAIR_LENGTHS 4               /* of what it launched, until its siblings have had the same */
 #define MANY_SHORT 8u                 /* launches of unknown length on their way at once, where they are short */
 #define PROBE_LOOKS 32                /* what a kernel took is known a thirty-second of it later */
 #define SHORTEST_LOOK_NS 10000ull
@@ -57,36 +59,57 @@ uint64_t rest(int index, uint64_t now, uint64_t wait)
     return slept;
 }
 
-int64_t launch_charge(int index, int64_t cost)
+static int64_t charged_since[REGION_DEVICES]; /* it was last let go before its siblings */
+
+struct ticket launch_charge(int index, int64_t cost)
 {
+    __atomic_fetch_add(&charged_since[index], cost, __ATOMIC_RELAXED);
     fair_used(&guest.map, index, cost);
-    return budget_charge(&guest.map.ext->devices[index], cost);
+    return usage_charge(&guest.map, index, cost);
 }
 
 void launch_correct(int index, int64_t difference)
 {
+    __atomic_fetch_add(&charged_since[index], difference, __ATOMIC_RELAXED);
     fair_used(&guest.map, index, difference);
-    budget_correct(&guest.map.ext->devices[index], difference);
+    usage_correct(&guest.map, index, difference);
+}
+
+/* For the sake of others, by what they write: no longer than they are seen to use the card. */
+static uint64_t rest_for_others(int index, uint64_t now, uint64_t wait)
+{
+    uint64_t slept = rest(index, now, wait);
+    usage_waited(&guest.map, index, slept);
+    return slept;
+}
+
+/* A process is ahead of its siblings by what it launched itself. */
+static bool fair_in_vain(int index, uint64_t slept, uint64_t limit)
+{
+    int64_t charged = __atomic_load_n(&charged_since[index], __ATOMIC_RELAXED);
+    uint64_t due = charged > 0 ? FAIR_LENGTHS * (uint64_t)charged * 100 / limit : 0;
+    return guest.map.usage != NULL && slept > IN_VAIN_NS + due;
 }
 
 bool await_fair(int index, const struct launch *launch)
 {
-    struct ext_device *device = &guest.map.ext->devices[index];
     uint64_t slept = 0, limit, wait;
     for (;;) {
         uint64_t now = policy_clock.now();
         limit = launch_limit_of(index);
         if (limit == 0)
             break;
-        budget_refill(device, limit, now);
-        if ((wait = fair_wait_ns(&guest.map, index, limit, now)) == 0)
+        usage_refill(&guest.map, index, limit, now);
+        if ((wait = fair_wait_ns(&guest.map, index, limit, now)) == 0 || !usage_is_patient(&guest.map, index, now) ||
+            fair_in_vain(index, slept, limit))
             break;
         if (launch_capturing(launch->stream, launch->per_thread))
             return false;
-        slept += rest(index, now, wait);
+        slept += rest_for_others(index, now, wait);
     }
+    __atomic_store_n(&charged_since[index], 0, __ATOMIC_RELAXED);
     if (slept > 0)
-        shared_add(&device->throttled_ns, slept);
+        shared_add(&guest.map.ext->devices[index].throttled_ns, slept);
     return true;
 }
 
@@ -94,8 +117,8 @@ bool await_fair(int index, const struct launch *launch)
 void await_neighbours(int index)
 {
     uint64_t waited = 0, now = policy_clock.now(), clear;
-    while (waited < NEIGHBOUR_WAIT_NS && (clear = activity_neighbours_clear_at(index, now)) > now) {
-        waited += rest(index, now, clear - now < NEIGHBOUR_WAIT_NS ? clear - now : NEIGHBOUR_WAIT_NS);
+    while (waited < NEIGHBOUR_WAIT_NS && (clear = activity_neighbours_clear_at(index, now)) > now && usage_is_patient(&guest.map, index, now)) {
+        waited += rest_for_others(index, now, clear - now < NEIGHBOUR_WAIT_NS ? clear - now : NEIGHBOUR_WAIT_NS);
         now = policy_clock.now();
     }
 }
@@ -104,12 +127,17 @@ void await_neighbours(int index)
  * A measurement beside others would take their slices for the kernel's own time, and all would be billed too much. So long kernels
  * let the first one of another process answer, for a few times their own length at most.
  */
-void yield_to_probe(struct ext_device *device, int64_t estimate)
+void yield_to_probe(int index, int64_t estimate)
 {
     int64_t waited = 0;
-    while (waited < YIELD_LENGTHS * estimate && budget_probe_runs(device, policy_clock.now())) {
-        sampler_harvest(policy_clock.now()); /* it may be our own that waits to be read */
-        waited += (int64_t)nap((uint64_t)estimate / 16);
+    uint64_t now = policy_clock.now();
+    while (waited < YIELD_LENGTHS * estimate && budget_probe_runs(&guest.map.ext->devices[index], now) &&
+           usage_is_patient(&guest.map, index, now)) {
+        sampler_harvest(now); /* it may be our own that waits to be read */
+        uint64_t slept = nap((uint64_t)estimate / 16);
+        usage_waited(&guest.map, index, slept);
+        waited += (int64_t)slept;
+        now = policy_clock.now();
     }
 }
 
@@ -155,7 +183,7 @@ static bool several_may_start(int index, bool one_stream)
 static bool take_probe(int index, struct cost *cost, bool one_stream)
 {
     struct ext_device *device = &guest.map.ext->devices[index];
-    uint64_t waited = 0;
+    uint64_t waited = 0, wait;
     if (__atomic_load_n(&unanswered[index], __ATOMIC_RELAXED))
         return false;
     while (waited < PROBE_WAIT_NS && __atomic_load_n(&cost->samples, __ATOMIC_RELAXED) == 0) {
@@ -169,7 +197,11 @@ static bool take_probe(int index, struct cost *cost, bool one_stream)
                 __atomic_store_n(&unanswered[index], 1, __ATOMIC_RELAXED);
             return true;
         }
-        waited += rest(index, now, within(waited / PROBE_LOOKS, SHORTEST_LOOK_NS, LONGEST_LOOK_NS));
+        bool own = __atomic_load_n(&own_until[index], __ATOMIC_RELAXED) > now;
+        if (!own && !usage_is_patient(&guest.map, index, now))
+            return false;
+        wait = within(waited / PROBE_LOOKS, SHORTEST_LOOK_NS, LONGEST_LOOK_NS);
+        waited += own ? rest(index, now, wait) : rest_for_others(index, now, wait);
     }
     if (waited >= PROBE_WAIT_NS)
         __atomic_store_n(&cost->patience_lost, 1, __ATOMIC_RELAXED);
@@ -182,18 +214,17 @@ static bool take_probe(int index, struct cost *cost, bool one_stream)
  */
 bool await_probe(int index, struct cost *cost, bool one_stream)
 {
-    struct ext_device *device = &guest.map.ext->devices[index];
     if (!take_probe(index, cost, one_stream))
         return false;
-    int64_t ticket = shared_get(&device->charged_ns);
+    struct ticket ticket = usage_charged(&guest.map, index);
     do {
         uint64_t limit = launch_limit_of(index);
         if (limit != 0)
-            budget_refill(device, limit, policy_clock.now());
-        if (limit == 0 || budget_allows(device, ticket))
+            usage_refill(&guest.map, index, limit, policy_clock.now());
+        if (limit == 0 || usage_allows(&guest.map, index, ticket, 0))
             return true;
-        budget_probe_renew(device, 0);
-        await_turn(device, index, ticket, false, 0);
+        budget_probe_renew(&guest.map.ext->devices[index], 0);
+        await_turn(index, ticket, false, 0);
     } while (take_probe(index, cost, one_stream));
     return false;
 }
@@ -207,21 +238,30 @@ int64_t burst_ahead(int index, const struct cost *cost, uint64_t limit, uint64_t
 }
 
 /* Sleeps off the debt. Whatever changes meanwhile, limit, policy, switch or what others owe, is seen after each nap. */
-void await_turn(struct ext_device *device, int index, int64_t ticket, bool first, int64_t ahead)
+void await_turn(int index, struct ticket ticket, bool first, int64_t ahead)
 {
-    uint64_t slept = 0;
+    struct ext_device *device = &guest.map.ext->devices[index];
+    uint64_t slept = 0, in_vain = 0;
     for (;;) {
         uint64_t limit = launch_limit_of(index), now = policy_clock.now();
         if (limit == 0)
             break;
-        budget_refill(device, limit, now);
+        usage_refill(&guest.map, index, limit, now);
         if (first)
             budget_probe_renew(device, now + PROBE_NS);
-        if (budget_allows(device, ticket + ahead))
+        if (usage_allows(&guest.map, index, ticket, ahead))
             break;
-        uint64_t wait = budget_wait_ns(device, limit, ticket + ahead);
+        struct usage_wait waits = usage_wait(&guest.map, index, limit, ticket, ahead);
+        bool own = waits.own_ns > 0, patient = usage_is_patient(&guest.map, index, now) && in_vain < IN_VAIN_NS;
+        if (!own && !patient) {
+            usage_mend(&guest.map, index, now);
+            break;
+        }
+        uint64_t wait = patient && waits.shared_ns > waits.own_ns ? waits.shared_ns : waits.own_ns;
         fair_asks(&guest.map, index, now + (wait < LONGEST_NAP_NS ? wait : LONGEST_NAP_NS));
-        slept += rest(index, now, wait);
+        uint64_t rested = own ? rest(index, now, wait) : rest_for_others(index, now, wait);
+        slept += rested;
+        in_vain += own || guest.map.usage == NULL ? 0 : rested;
     }
     if (slept > 0)
         shared_add(&device->throttled_ns, slept);
@@ -231,8 +271,11 @@ void await_turn(struct ext_device *device, int index, int64_t ticket, bool first
 void await_window(int index, uint64_t limit)
 {
     uint64_t waited = 0, wait, now;
-    while (waited < ARBITER_PATIENCE_NS && (wait = activity_ask(index, now = policy_clock.now(), limit)) > 0)
-        waited += rest(index, now, wait < LONGEST_LOOK_NS ? wait : LONGEST_LOOK_NS);
+    while (waited < ARBITER_PATIENCE_NS && (wait = activity_ask(index, now = policy_clock.now(), limit)) > 0 &&
+           usage_is_patient(&guest.map, index, now)) {
+        waited += rest_for_others(index, now, wait < LONGEST_LOOK_NS ? wait : LONGEST_LOOK_NS);
+        usage_refill(&guest.map, index, limit, policy_clock.now());
+    }
 }
 
 /*

@@ -3,6 +3,7 @@
 #define VGPU_WAITING_H
 
 #include "services/launching.h"
+#include "policy/usage.h"
 
 #define PROBE_NS 400000000ull      /* how long the right to launch something unknown holds */
 
@@ -12,7 +13,9 @@ uint64_t launch_limit_shared_evenly(uint64_t limit);
 static inline uint64_t launch_limit_of(int device)
 {
     uint64_t limit = backend->share(&guest.map, &guest.config, device);
-    return limit == 0 || guest.map.ext_shared || !guest.map.shared ? limit : launch_limit_shared_evenly(limit);
+    if (limit == 0)
+        return 0;
+    return guest.map.ext_shared || !guest.map.shared ? usage_limit(&guest.map, device, limit) : launch_limit_shared_evenly(limit);
 }
 
 /* A launch on a capturing stream becomes a node of a graph; it costs when the graph runs. */
@@ -28,18 +31,18 @@ bool await_probe(int index, struct cost *cost, bool one_stream);
 void waiting_after_fork(void);
 void probe_launched(int index, uint64_t now, bool measured);
 void probe_answered(int index);
-void yield_to_probe(struct ext_device *device, int64_t estimate);
+void yield_to_probe(int index, int64_t estimate);
 void await_neighbours(int index);
 
 /* Until the process is not ahead of the container's others. False: it would have to wait and captures. */
 bool await_fair(int index, const struct launch *launch);
 
 /* What a launch is charged, to the container and to its process. */
-int64_t launch_charge(int index, int64_t cost); /* the ticket */
+struct ticket launch_charge(int index, int64_t cost);
 void launch_correct(int index, int64_t difference);
 
 /* Sleeps off the debt. first: the holder of the probe's right, which it keeps meanwhile. ahead: saved up beyond it. */
-void await_turn(struct ext_device *device, int index, int64_t ticket, bool first, int64_t ahead);
+void await_turn(int index, struct ticket ticket, bool first, int64_t ahead);
 
 /*
  * What a launch saves up so that others of its kind follow it closely. Launched one by one beside somebody who never rests, each waits

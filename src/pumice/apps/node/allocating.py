@@ -143,12 +143,23 @@ class AllocateHandler:
                 return None
             await asyncio.to_thread(self._links.open, number, f"{pod.uid}_{decision.container.name}", decision.answer.own)
         except (PumiceError, OSError) as error:
-            raise await self._performer.refuse(self._allocator.refuse(pod, str(error))) from error
+            raise await self._performer.refuse(self._given_up(decision, str(error))) from error
         meant = Meant(pod.uid, decision.container.name, number)
         notes = {**decision.answer.annotations, names.ANSWERED_FOR: meant.text}
         decision = replace(decision, answer=replace(self._links.mounted(decision.answer, number), annotations=notes))
         await self._performer.settle(decision)
         return message(decision.answer)
+
+
+    def _given_up(self, decision: Serve, reason: str) -> Refuse:
+        """Refuse the call. While others wait for as many it may be for one of them, and the one guessed waits on behind them."""
+        pod, count = decision.pod, decision.container.asks(self._allocator.resource)
+        others = (other for other in self._own.pods if other.uid != pod.uid and not (other.mirror or other.turned_away)
+                  and other.awaits(self._allocator.resource))  # fmt: skip
+        if any(one.asks(self._allocator.resource) == count for other in others for one in other.containers):
+            self._own.passed_over(pod.uid)
+            return Refuse(f"pod {pod.key}: {reason}")
+        return self._allocator.refuse(pod, reason)
 
 
 class GivingHandler:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
+import stat
 import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from pumice.effects.vocabulary import InstallFile
+from pumice.effects.vocabulary import InstallFile, MakeDirectory
 from pumice.model.errors import BadInput
 
 
@@ -46,3 +48,21 @@ def install_files(files: Iterable[InstallFile]) -> None:
                 raise
         except OSError as error:
             raise BadInput(f"cannot write {path}: {error.strerror}") from error
+
+
+def make_directory(effect: MakeDirectory) -> None:
+    """Make the directory with exactly its mode, whatever the umask. Raises BadInput when a link or file is in the way."""
+    path = Path(effect.path)
+    if effect.fresh and path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError as error:
+        raise BadInput(f"cannot make the directory {path}: {error.strerror}") from error
+    try:
+        if stat.S_IMODE(os.fstat(descriptor).st_mode) != effect.mode:
+            with suppress(PermissionError):  # somebody else's shared directory, as /tmp/vgpulock may be
+                os.fchmod(descriptor, effect.mode)
+    finally:
+        os.close(descriptor)

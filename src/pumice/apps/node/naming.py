@@ -29,9 +29,9 @@ from pumice.apps.node.performing import Performer
 from pumice.apps.node.share_files import ShareFiles, elsewhere_than_root
 from pumice.effects.tasks import Signal, first
 from pumice.model.errors import PumiceError
+from pumice.node.answer import share_file
 from pumice.node.pods import Container, Held, NodePod
 from pumice.node.protocol import Conflict, Refuse, Serve
-from pumice.node.share_file import share_file
 from pumice.wire import cdi
 from pumice.wire.objects import NodeInfo
 
@@ -50,13 +50,15 @@ SWEEP_EVERY = 60.0
 
 @dataclass(slots=True)
 class Claim:
-    """An answer of which the record says whose it is. ``error``: why it has no share yet or, where it ``ended``, never will."""
+    """An answer of which the record says whose it is. ``error``: why it has no share yet or, where it ``ended``, never will.
+    ``due``: this process has made something of the share and has not booked it, though all may be written."""
 
     one: Recorded
     since: float
     error: str = ""
     done: bool = False
     ended: bool = False
+    due: bool = False
     alone: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -283,22 +285,26 @@ class NamingHandler:
             case Serve() if meant is not None:
                 return await self._exchange(claim, meant, decision, there, starting)
             case Serve():
-                return await self._serve(number, decision, there)
+                return await self._serve(number, claim, decision, there)
         if there or not isinstance(decision, Refuse):
             return ""  # it was served, and runs or may start again with what it has
         claim.ended = True
         return str(await self._performer.end(pod, decision))
 
-    async def _serve(self, number: str, decision: Serve, there: bool) -> str:
+    async def _serve(self, number: str, claim: Claim, decision: Serve, there: bool) -> str:
+        claim.due = claim.due or not there or decision.patch is not None
         if not there:
             await self._performer.make(decision.answer)
             await asyncio.to_thread(self._files.write, number, share_file(number, decision.answer))
         if decision.patch is not None and (refused := await self._performer.write(decision.patch)) is not None:
             return f"its annotations could not be written: {refused}"
-        if decision.patch is not None or not there:
-            await self._performer.settle(decision)
+        await self._settled(claim, decision)
         return ""
 
+    async def _settled(self, claim: Claim, decision: Serve) -> None:
+        if claim.due:
+            await self._performer.settle(decision)
+            claim.due = False
 
     # -- where it was guessed ----------------------------------------------------------------------------------------------
 
@@ -311,6 +317,7 @@ class NamingHandler:
         """Put this container's share in the place of the one that was guessed. A pod for which that cannot be is ended once the
         kubelet asks nothing more for it: its further calls would be taken for others'."""
         one, pod = claim.one, decision.pod
+        claim.due = claim.due or not there or decision.patch is not None
         if not there:
             due = self._links.mounted(decision.answer, meant.number)
             if why := unlike(one.answer, due):
@@ -326,8 +333,7 @@ class NamingHandler:
             await asyncio.to_thread(self._links.exchange, meant.number, _owner(one), decision.answer.own)
             log.info("exchanged pod=%s container=%s was taken for pod UID %s container %s",
                      pod.key, one.container, meant.pod, meant.container)  # fmt: skip
-        if decision.patch is not None or not there:
-            await self._performer.settle(decision)
+        await self._settled(claim, decision)
         return ""
 
     async def _checked(self, one: Recorded) -> str:

@@ -18,7 +18,7 @@ from pumice.apps.node.allocating import AllocateHandler, CountedHandler, GivingH
 from pumice.apps.node.answer_links import AnswerLinks
 from pumice.apps.node.brand import Brand, PluginSettings
 from pumice.apps.node.card_watch import CardWatch
-from pumice.apps.node.directories import make_directory
+from pumice.apps.node.files import make_directory
 from pumice.apps.node.naming import NamingHandler, unnamed
 from pumice.apps.node.performing import Performer
 from pumice.apps.node.registration import Registration

@@ -2,22 +2,72 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from pumice.devices.ascend_mindcluster.arguments import CoreArguments
 from pumice.devices.ascend_mindcluster.ask import STATIC_ONLY, CoreAsk, core_ask
-from pumice.devices.ascend_mindcluster.fit import TIE_ALONE, choose, explain, fit_of
-from pumice.devices.ascend_mindcluster.inventory import EARLY, chip_inventory
+from pumice.devices.ascend_mindcluster.chips import chip_state, others_made, takes, untouched
+from pumice.devices.ascend_mindcluster.fit import AS_ASKED, MOST_IDLE, TIE_ALONE, choose, explain, fit_of
+from pumice.devices.ascend_mindcluster.inventory import EARLY, Facts, chip_inventory
 from pumice.devices.ascend_mindcluster.planning import CorePlanner
-from pumice.devices.ascend_mindcluster.ranking import CoreRanking
 from pumice.devices.ascend_mindcluster.replay import replay_pod
-from pumice.devices.protocol import Ask, Family, Fit, Inventory, NodeCards, ReportSource, Series, Tunables
+from pumice.devices.protocol import (
+    Ask,
+    Columns,
+    Family,
+    Fit,
+    Inventory,
+    NodeCards,
+    Ranking,
+    ReportSource,
+    Series,
+    Tunables,
+)
 from pumice.devices.settings import Settings
-from pumice.model.cards import Grant
-from pumice.model.hardware.npu_slices import slice_kinds
+from pumice.model.cards import Grant, Usage
+from pumice.model.hardware.npu_slices import SliceKind, slice_kinds
 from pumice.model.refusal import Misfit, Refusal, Short
 from pumice.wire.ascend_hami import PREDICATE_TIME
 from pumice.wire.device_reports import GATHERED_LABEL, GATHERED_NAMESPACE, OWN_LABEL, read_gathered, read_own
 from pumice.wire.mindcluster import KIND, NPU_CORE, Assignment, chip_number, render_mindcluster_binding
 from pumice.wire.objects import Node, Pod
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+class CoreRanking(Ranking):
+    """``scale``: what the score is multiplied with."""
+
+    def __init__(self, kind: SliceKind, scale: float) -> None:
+        self.kind, self.scale = kind, scale
+        (self.cpus,) = set(kind.cpus.values())
+
+    def vector(self, ask: Ask, columns: Columns) -> tuple[NDArray[np.bool_], NDArray[np.float64]] | None:
+        want: CoreAsk = ask.detail
+        if columns.state is None:
+            return None
+        present = columns.total > 0
+        state: Any = columns.state.clip(0)
+        cores: Any = (columns.total - columns.memory) * columns.flags
+        idle = (MOST_IDLE - cores.sum(axis=1)).clip(0)
+        if want.whole:
+            free = columns.flags & present & untouched(columns.shares, state)
+            size = columns.total.max(axis=1)
+            may = (free.sum(axis=1) * size >= want.cores) & (want.cores % size.clip(1) == 0)
+            return may, self.scale * (AS_ASKED + idle) * may
+        may, score = idle < 0, 0.0 * idle
+        for template in reversed(want.templates):  # the first that fits decides
+            fits = (columns.flags & takes(template, cores, self.cpus - columns.cores, state)).any(axis=1)
+            settled = ((state & others_made(self.kind, template)) == 0).all(axis=1)
+            may = may & (fits == 0) | fits & settled
+            score = score * (fits == 0) + fits * (AS_ASKED * (template is want.templates[0]) + idle)
+        return may, self.scale * score * may
+
+    def card_state(self, card: int, usage: Usage, inventory: Inventory) -> int:
+        facts: Facts = inventory.config
+        return chip_state(usage, self.kind, listed=facts.listed[card])
+
 
 GATHERED = ReportSource(GATHERED_NAMESPACE, GATHERED_LABEL, read_gathered)
 OWN = ReportSource("", OWN_LABEL, read_own)

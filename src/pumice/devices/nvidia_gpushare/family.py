@@ -6,10 +6,10 @@ Both modes use the lowest card ids, take no account of policies and score 0. A c
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pumice.devices.amounts import out_of_range
-from pumice.devices.nvidia_gpushare.ranking import GpushareRanking
-from pumice.devices.protocol import Ask, Family, Fit, Inventory, NodeCards, Tunables
+from pumice.devices.protocol import Ask, Columns, Family, Fit, Inventory, NodeCards, Ranking, Tunables
 from pumice.model.cards import Card, Grant, Mode, Piece
 from pumice.model.refusal import CardMisfit, Misfit, Refusal, Short
 from pumice.model.units import INT32_MAX
@@ -17,6 +17,10 @@ from pumice.wire import names
 from pumice.wire.nvidia_gpushare import parse_index, parse_unhealthy, render_binding
 from pumice.wire.objects import Container, Node, Pod, is_admitted, is_mirror
 from pumice.wire.quantity import round_up
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 ANY_NUMBER = 2**20
 """Share limit of a card in memory mode, where only memory limits the number of pods."""
@@ -180,3 +184,18 @@ class NvidiaGpushare(Family):
     def no_devices(self, node: str) -> Misfit:
         word = "GpuNumber no enough gpu number" if self.number else "GpuShare no enough gpu memory"
         return Misfit(node, Short.NO_DEVICES, f"{word}: no cards on the node", final=True)
+
+
+@dataclass(frozen=True, slots=True)
+class GpushareRanking(Ranking):
+    """``number``: whole cards, else memory of one."""
+
+    number: bool
+
+    def vector(self, ask: Ask, columns: Columns) -> tuple[NDArray[np.bool_], NDArray[np.float64]] | None:
+        amount: int = ask.detail.amount
+        if self.number:
+            may = (columns.flags & (columns.shares == 0)).sum(axis=1) >= amount
+        else:
+            may = (columns.flags & ((columns.total - columns.memory).clip(0) >= amount)).any(axis=1)
+        return may, may * 0.0

@@ -2,17 +2,73 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from pumice.devices.card_rows import CardRow, Holder
 from pumice.devices.device_type import DeviceType, PluginCommand, Switch
 from pumice.devices.nvidia_vgpu.arguments import VgpuArguments
-from pumice.devices.nvidia_vgpu.card_rows import card_rows
 from pumice.devices.settings import Settings
+from pumice.model.cards import Grant
 from pumice.wire import names
 from pumice.wire.device_config import DeviceConfig
+from pumice.wire.nvidia_gpushare import parse_index
+from pumice.wire.nvidia_vgpu import device_of, parse_pod_devices, parse_register
+from pumice.wire.objects import Node, Pod
+from pumice.wire.quantity import round_up
 
 if TYPE_CHECKING:
     from pumice.devices.protocol import Family
+
+def card_rows(node: Node, pods: Sequence[Pod]) -> list[CardRow]:
+    """The node's cards with what live pods hold of them by their annotations."""
+    register = parse_register(node.metadata.annotations.get(names.NODE_VGPU_REGISTER, ""))
+    cards = [CardRow(node.metadata.name, c.index, c.uuid, c.type, c.total, c.healthy) for c in register.cards]
+    legacy = _legacy_cards(node) if not cards or any(names.GPU_INDEX in pod.metadata.annotations for pod in pods) else []
+    for pod in pods:
+        _charge_vgpu(pod, {card.uuid: card for card in cards}, _slices(node, pod))
+        _charge_legacy(pod, {card.index: card for card in legacy})
+    return legacy if any(card.holders for card in legacy) or not cards else cards
+
+
+def _legacy_cards(node: Node) -> list[CardRow]:
+    count = round_up(node.status.capacity.get(names.GPU_NUMBER, 0))
+    memory = round_up(node.status.capacity.get(names.GPU_MEMORY, 0)) // count if count else 0
+    return [CardRow(node.metadata.name, i, str(i), "by gpu-memory", memory) for i in range(count)]
+
+
+def _slices(node: Node, pod: Pod) -> dict[str, int]:
+    """By slice, as the pod's annotation names it, what it holds: the pod has all of it, whatever it asked for."""
+    if "[" not in pod.metadata.annotations.get(names.VGPU_IDS, ""):
+        return {}
+    from pumice.devices.nvidia_vgpu.arguments import VgpuArguments
+    from pumice.devices.nvidia_vgpu.family import NvidiaVgpu  # only here: most clusters have no slices
+    from pumice.devices.settings import Settings
+
+    family = NvidiaVgpu(None, Settings(sections=(VgpuArguments(mig_off_group=True),)))
+    known = family.inventory(node)
+    grant = family.replay(pod, node.metadata.name, known) if known is not None else None
+    pieces = grant.pieces if isinstance(grant, Grant) else ()
+    return {device_of(piece).id: piece.memory for piece in pieces if piece.slot is not None}
+
+
+def _charge_vgpu(pod: Pod, cards: dict[str, CardRow], slices: Mapping[str, int]) -> None:
+    for container in parse_pod_devices(pod.metadata.annotations.get(names.VGPU_IDS, "")).containers:
+        for device in container:
+            card = cards.get(device.uuid)
+            if card is not None:
+                memory = slices.get(device.id, device.memory)
+                card.memory += memory
+                card.cores += device.cores
+                card.holders.append(Holder(pod.key, memory, device.cores))
+
+
+def _charge_legacy(pod: Pod, cards: dict[int, CardRow]) -> None:
+    asked = sum(round_up(c.resources.limits.get(names.GPU_MEMORY, 0)) for c in pod.spec.containers)
+    for index in parse_index(pod.metadata.annotations.get(names.GPU_INDEX)) or ():
+        if index in cards:
+            cards[index].memory += asked
+            cards[index].holders.append(Holder(pod.key, asked))
 
 
 def families(config: DeviceConfig | None, settings: Settings) -> list[Family]:

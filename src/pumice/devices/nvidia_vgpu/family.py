@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pumice.devices.nvidia_vgpu import written
 from pumice.devices.nvidia_vgpu.arguments import VgpuArguments
@@ -11,24 +15,125 @@ from pumice.devices.nvidia_vgpu.ask import STEERING, UNSET, VgpuAsk, constraints
 from pumice.devices.nvidia_vgpu.assignment import Statement, statement
 from pumice.devices.nvidia_vgpu.draft import Draft
 from pumice.devices.nvidia_vgpu.fit import fit_node, hopeless
-from pumice.devices.nvidia_vgpu.inventory import inventory_of
+from pumice.devices.nvidia_vgpu.inventory import Facts, inventory_of
+from pumice.devices.nvidia_vgpu.mig import STATES
 from pumice.devices.nvidia_vgpu.mig_catalogue import Catalogue
-from pumice.devices.nvidia_vgpu.mig_policy import chooser
+from pumice.devices.nvidia_vgpu.mig_policy import Chooser, chooser
 from pumice.devices.nvidia_vgpu.misfit import explain_node, no_devices
 from pumice.devices.nvidia_vgpu.planning import VgpuPlanner
-from pumice.devices.nvidia_vgpu.quota import VgpuLateQuota, quota_of
-from pumice.devices.nvidia_vgpu.ranking import VgpuRanking
 from pumice.devices.nvidia_vgpu.replay import replay_pod
+from pumice.devices.nvidia_vgpu.rows import dearest
 from pumice.devices.nvidia_vgpu.search import STEPS
-from pumice.devices.protocol import Ask, Family, Fit, Inventory, Marks, NodeCards, Series, Tunables
-from pumice.devices.rules import matching_rules
-from pumice.devices.settings import Settings
-from pumice.model.cards import Grant
+from pumice.devices.protocol import (
+    Ask,
+    Columns,
+    Family,
+    Fit,
+    Inventory,
+    Marks,
+    NodeCards,
+    Ranking,
+    Series,
+    Tunables,
+    WithoutConstraints,
+)
+from pumice.devices.settings import Rule, Settings
+from pumice.model.cards import Grant, Mode, Usage
 from pumice.model.refusal import Misfit, Refusal
 from pumice.wire import names
-from pumice.wire.device_config import DeviceConfig
+from pumice.wire.device_config import DeviceConfig, NvidiaConfig
 from pumice.wire.nvidia_vgpu import group_key, render_binding
 from pumice.wire.objects import Node, Pod, PodSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+@dataclass(frozen=True, slots=True)
+class VgpuRanking(Ranking):
+    """``remembered`` gives equal asks one value."""
+
+    catalogue: Catalogue
+    choose: Chooser | None
+    remembered: Callable[[VgpuAsk], Ask]
+
+    def vector(self, ask: Ask, columns: Columns) -> tuple[NDArray[np.bool_], NDArray[np.float64]] | None:
+        from pumice.devices.nvidia_vgpu.vector import rank_nodes
+
+        return rank_nodes(ask.detail, columns, self.catalogue, self.choose)
+
+    def without_constraints(self, ask: Ask) -> WithoutConstraints | None:
+        want: VgpuAsk = ask.detail
+        if not (want.group or want.rules or want.use_uuids or want.nouse_uuids):
+            return None
+        uuids = frozenset(want.use_uuids or want.nouse_uuids)
+        plain = replace(want, use_uuids=(), nouse_uuids=(), group="", rules=frozenset())
+        return WithoutConstraints(None if want.use_uuids else self.remembered(plain), uuids, want.group, want.rules)
+
+    def card_state(self, card: int, usage: Usage, inventory: Inventory) -> int:
+        facts: Facts = inventory.config
+        geometry = facts.geometries[card] if card < len(facts.geometries) else None
+        if geometry is None:
+            return -1
+        state = geometry.number_of(*geometry.held(usage))
+        return state if state < 0 else geometry.number * STATES + state
+
+    def empty_kind(self, inventory: Inventory) -> Hashable:
+        facts: Facts = inventory.config
+        return facts.geometries
+
+
+def quota_of(want: VgpuAsk, config: NvidiaConfig) -> dict[str, int]:
+    """What a percentage comes to is known only on a card: see ``VgpuLateQuota``."""
+    return {
+        config.resource_count_name: sum(x.count for x in want.containers),
+        config.resource_memory_name: sum(x.count * x.memory for x in want.containers if x.percent == UNSET),
+        config.resource_core_name: sum(x.count * x.cores for x in want.containers),
+    }
+
+
+class VgpuLateQuota(Struct, frozen=True):
+    """The memory, where the ask does not say it."""
+
+    config: NvidiaConfig
+
+    def known_late(self, ask: Ask) -> bool:
+        """Slots are larger than what was asked for, and the mode may be left to the node."""
+        want: VgpuAsk = ask.detail
+        return want.mode != Mode.HAMI_CORE or any(container.percent != UNSET for container in want.containers)
+
+    def card_kinds(self, inventory: Inventory) -> frozenset[Hashable]:
+        """(memory units, geometry) of its cards."""
+        facts: Facts = inventory.config
+        return frozenset((card.total, facts.geometries[card.index]) for card in inventory.cards)
+
+    def bound(self, ask: Ask, kinds: Iterable[Any]) -> dict[str, int]:
+        """Of a card in MIG mode its largest slot: which groups are in use when the pod's turn comes, nobody knows."""
+        want: VgpuAsk = ask.detail
+        cards = [(total, geometry) for total, geometry in kinds if geometry is None or want.mode != Mode.HAMI_CORE]
+        memory = sum(
+            container.count * max((dearest(container, total, geometry) for total, geometry in cards), default=0)
+            for container in want.containers
+        )
+        return {self.config.resource_memory_name: memory}
+
+    def of_grant(self, grant: Grant) -> dict[str, int]:
+        """The memory that the cards give: of a slot its size, not what was asked of it (E-30)."""
+        return {self.config.resource_memory_name: sum(piece.memory for piece in grant.pieces)}
+
+
+_NONE: frozenset[int] = frozenset()
+"""One for all: empty sets of immutable kind are not shared by Python itself."""
+
+
+def matching_rules(rules: Sequence[Rule], labels: Mapping[str, str]) -> frozenset[int]:
+    """The numbers of the rules whose labels the pod carries, all with equal values."""
+    if not rules or not labels:
+        return _NONE
+    return frozenset(
+        number for number, rule in enumerate(rules) if all(labels.get(label) == value for label, value in rule)
+    )
+
 
 ASKS_REMEMBERED = 100_000
 STATEMENTS_REMEMBERED = 10_000

@@ -12,7 +12,6 @@ from pumice.devices.nvidia_vgpu.inventory import Facts
 from pumice.devices.nvidia_vgpu.rows import Row, Rows, rows_of
 from pumice.devices.nvidia_vgpu.search import STEPS, OutOfSteps, Search, largest_first
 from pumice.devices.nvidia_vgpu.slots import MigChooser, cost_of, slots_for
-from pumice.devices.nvidia_vgpu.topology import together
 from pumice.devices.protocol import Fit, NodeCards
 from pumice.devices.settings import LAST_RESORT
 from pumice.model.cards import Card, Grant, Mode, Piece, Usage
@@ -248,3 +247,42 @@ def _shares(rows: Sequence[Row], ask: ContainerAsk, policy: str, draft: Draft,
     if len(passing) >= ask.count:
         passing = ordered(passing, policy, draft)
     return [(row, -1, -1) for row in passing]
+
+
+def together(ordered: Sequence[Chosen], count: int, cards: Sequence[Card],
+             tier: Callable[[Row], tuple[float, ...]]) -> list[Chosen]:  # fmt: skip
+    """Rewrite the first ``count`` of ``ordered``: a tier that is taken only in part gives its closest cards.
+
+    Grows from each possible first card and keeps the set with the widest links; ties keep the policy's order.
+    """
+    border = tier(ordered[count - 1][0])
+    fixed = [item for item in ordered[:count] if tier(item[0]) != border]
+    equal = [item for item in ordered if tier(item[0]) == border]
+    missing = count - len(fixed)
+    if missing >= len(equal):
+        return list(ordered)
+    starts = [[]] if fixed else [[item] for item in equal]
+    grown = [_grow(fixed, start, equal, missing, cards) for start in starts]
+    best = max(grown, key=lambda chosen: closeness([row.card for row, _, _ in chosen], cards))
+    order = {item[0].card: place for place, item in enumerate(ordered)}
+    return sorted(best, key=lambda item: order[item[0].card])
+
+
+def _grow(fixed: list[Chosen], start: list[Chosen], equal: Sequence[Chosen], missing: int,
+          cards: Sequence[Card]) -> list[Chosen]:  # fmt: skip
+    chosen = [*fixed, *start]
+    rest = [item for item in equal if item not in start]
+    while len(chosen) < len(fixed) + missing:
+        members = [row.card for row, _, _ in chosen]
+        nearest = max(rest, key=lambda item: closeness([*members, item[0].card], cards))
+        rest.remove(nearest)
+        chosen.append(nearest)
+    return chosen
+
+
+def closeness(members: Sequence[int], cards: Sequence[Card]) -> tuple[int, int]:
+    """(sum of NVLink widths, pairs on one NUMA node) inside a set of cards."""
+    inside = set(members)
+    widths = sum(width for index in members for peer, width in cards[index].links if peer in inside)
+    numa = [cards[index].numa for index in members if cards[index].numa >= 0]
+    return widths, sum(numa.count(node) for node in numa)

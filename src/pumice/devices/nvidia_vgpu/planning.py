@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,14 +14,27 @@ from pumice.devices.nvidia_vgpu.ask import VgpuAsk
 from pumice.devices.nvidia_vgpu.draft import Draft, draft_of, passes
 from pumice.devices.nvidia_vgpu.fit import closed_cards, fit_node
 from pumice.devices.nvidia_vgpu.inventory import Facts
-from pumice.devices.nvidia_vgpu.mig import TANGLED, Geometry
-from pumice.devices.nvidia_vgpu.mig_board import MigBoard
+from pumice.devices.nvidia_vgpu.mig import TANGLED, Choice, Geometry
 from pumice.devices.nvidia_vgpu.mig_catalogue import Catalogue
 from pumice.devices.nvidia_vgpu.mig_places import Places
-from pumice.devices.nvidia_vgpu.mig_policy import Offer
+from pumice.devices.nvidia_vgpu.mig_policy import Offer, remaining_value
 from pumice.devices.nvidia_vgpu.rows import rows_of
 from pumice.devices.protocol import Ask, Fit, NodeCards, Planned, Planner
 from pumice.model.cards import Mode
+
+
+class MigBoard(Struct, frozen=True):
+    geometry: Geometry
+
+    def ways(self, state: tuple[int, int], need: int) -> Iterable[tuple[tuple[int, int], Choice, float]]:
+        if state[0] == TANGLED:
+            return
+        for group, slot in self.geometry.choices(*state, need):
+            yield self.geometry.taken(*state, group, slot), (group, slot), self.geometry.memory(group, slot) - need
+
+    def left(self, state: tuple[int, int]) -> float:
+        active, used = state
+        return remaining_value(self.geometry, active if used else -1, used)
 
 
 class Where(Struct, frozen=True):

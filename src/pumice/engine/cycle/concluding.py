@@ -75,7 +75,7 @@ def commit(cycle: Cycle, job: Job, statement: Statement) -> None:
     if not job.scheduled_at:
         job.scheduled_at = cycle.wall
         cycle.measures.jobs.append(max(0.0, cycle.wall - job.created))
-    cycle.state.agenda.look_at(job)
+    cycle.state.scheduling_queue.write_status(job)
     statement.steps = [step for step in statement.steps if isinstance(step, Promise)]
     _remember(statement)
     cycle.promises.append(statement)
@@ -128,4 +128,4 @@ def expect(cycle: Cycle, step: Evict) -> None:
     """It goes from now on, whatever older events say."""
     assert step.task.job is not None
     cycle.state.departures.expect(step.receipt, step.task, step.before.status)
-    cycle.state.agenda.look_at(step.task.job)
+    cycle.state.scheduling_queue.write_status(step.task.job)

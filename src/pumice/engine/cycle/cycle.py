@@ -133,7 +133,7 @@ class Cycle:
     # -- what plugins may look at and say -----------------------------------------------------------------------
 
     def looked_at(self) -> Iterable[Job]:
-        return {**self.state.agenda.dirty, **self.tried, **self.explained}
+        return {**self.state.scheduling_queue.dirty, **self.tried, **self.explained}
 
     def stands(self, job: Job) -> None:
         self.gangs[job] = None

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.engine.cycle import larger_first, over_cycles, trying
+from pumice.engine.cycle import over_cycles, planning, trying
+from pumice.engine.cycle.charging import affordable
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.statement import Place, Statement
-from pumice.engine.cycle.trust import affordable
 from pumice.engine.cycle.trying import CHUNK, Outcome
 from pumice.engine.state.domains import (
     HELD,
@@ -43,7 +43,7 @@ def place(
     asked, policies = topology_of(job), policies_of(job)
     if asked is None and not policies:
         stop = not beyond and over_cycles.may_stop(cycle, job, tasks)
-        return larger_first.place(cycle, job, statement, tasks, failed_roles, beyond=beyond, may_stop=stop)
+        return planning.place(cycle, job, statement, tasks, failed_roles, beyond=beyond, may_stop=stop)
     if over_cycles.begun(cycle, job) is not None:  # it asks for other things than when that was begun
         cycle.state.departures.withdraw(job)
     waiting = list(tasks)
@@ -165,7 +165,7 @@ class _Search:
             self._by_groups(domain)
         else:
             left = list(self.tasks)
-            larger_first.place(self.cycle, self.job, self.statement, left, set(), beyond=self.beyond, within=within)
+            planning.place(self.cycle, self.job, self.statement, left, set(), beyond=self.beyond, within=within)
         placed = len(self.statement.steps)
         if placed > self.closest[0] and within is not None:
             error = next((task.error for task in reversed(self.tasks) if task.status is Status.PENDING and task.error), None)

@@ -9,11 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from pumice.engine.cycle.charging import affordable, beside_others, price_of
 from pumice.engine.cycle.cycle import Cycle
-from pumice.engine.cycle.letting_in import beside_others
-from pumice.engine.cycle.price import price_of
 from pumice.engine.cycle.statement import Place, Promise, Statement
-from pumice.engine.cycle.trust import affordable
 from pumice.engine.state.jobs import Job, QueueState, Task
 from pumice.engine.state.nominations import Promised, Search
 

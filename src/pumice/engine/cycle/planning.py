@@ -1,26 +1,32 @@
-"""Pods that wait together for slices of cards, laid out together (ADR 79).
+"""Pods laid out together: those that wait for slices of cards (ADR 79), and gangs of unlike requests.
 
-A family lays the pods out on the nodes that take them (``Planner``); what comes of it is a wish for each pod, a node and what to
-take there, which is tried by the ordinary way on the live books before any other choice. So nothing is booked that the books do
-not bear, and a wish that does not stand costs nothing. Whether a layout is any better is not believed but played.
+A device type lays the pods out on the nodes that take them (``Planner``); what comes of it is a wish for each pod, a node and
+what to take there, which is tried by the ordinary way on the live books before any other choice. So nothing is booked that
+the books do not bear, and a wish that does not stand costs nothing. Whether a layout is any better is not believed but
+played.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pumice.devices.protocol import Planned, Planner
 from pumice.devices.settings import FULLEST, NONE
+from pumice.engine.cycle import over_cycles, trying
+from pumice.engine.cycle.charging import price_of
 from pumice.engine.cycle.cycle import Cycle
-from pumice.engine.cycle.price import price_of
-from pumice.engine.cycle.statement import Place
+from pumice.engine.cycle.statement import Mark, Place, Statement
 from pumice.engine.placing.evaluation import Choice
 from pumice.engine.state.jobs import Job, QueueState, Task
 from pumice.engine.state.line import Line
 from pumice.engine.state.nodes import Rows
+from pumice.engine.state.tasks import Status
+
+# -- layouts -----------------------------------------------------------------------------------------------------------
+
 
 MOST = 16
 """Single pods that are laid out together: they are played twice."""
@@ -101,7 +107,7 @@ def _rows(cycle: Cycle, tasks: Sequence[Task], within: Rows | None) -> list[set[
     return [found[mask.tobytes()] for mask in open_to]
 
 
-# -- single pods of one queue -----------------------------------------------------------------------------------------------
+# -- single pods of one queue ------------------------------------------------------------------------------------------
 
 
 def together(cycle: Cycle, queue: QueueState, job: Job, task: Task, line: Line[Job]) -> None:
@@ -144,11 +150,11 @@ def _early(cycle: Cycle) -> bool:
 
 def _single(cycle: Cycle, job: Job) -> bool:
     """Whether it is one pod that waits for nothing but its place."""
-    if job.min_available > 1 or len(job.pending) != 1 or not job.queue.open or job.held_until > cycle.now:
+    if job.min_available > 1 or len(job.pending) != 1 or not job.queue.open or job.backoff.until > cycle.now:
         return False
     task = next(iter(job.pending.values()))
     started = not job.is_pending() or "enqueue" not in cycle.framework.conf.actions
-    return started and not (task.gated or task.best_effort or task.nominated) and task.retry_at <= cycle.now
+    return started and not (task.gated or task.best_effort or task.nominated) and task.backoff.until <= cycle.now
 
 
 def _scarce(cycle: Cycle, tasks: Sequence[Task]) -> bool:
@@ -199,3 +205,78 @@ def _only_gains(before: Mapping[str, Got], after: Mapping[str, Got]) -> bool:
 def _worth(placed: Mapping[str, Got]) -> tuple[int, int]:
     """The memory that they ask for, and how many they are."""
     return sum(got.asked for got in placed.values()), len(placed)
+
+
+# -- a gang that does not stand in the order of its pods is tried with the larger requests first -----------------------
+
+
+MOST = 64
+"""Pods of a gang that is tried in two orders; a larger one would take a whole cycle."""
+
+
+def place(
+    cycle: Cycle, job: Job, statement: Statement, tasks: list[Task], failed_roles: set[str], *, beyond: bool = False,
+    within: Rows | None = None, may_stop: bool = False,
+) -> bool:  # fmt: skip
+    """Place as ``trying.place``. What is searched for over several cycles is tried in one order."""
+    waiting, roles, mark = list(tasks), set(failed_roles), statement.mark()
+    begun = over_cycles.begun(cycle, job) is not None
+    if trying.place(cycle, job, statement, tasks, failed_roles, beyond=beyond, within=within, may_stop=may_stop):
+        return True
+    if begun or cycle.framework.job_ready(job) or not _unlike(cycle, job, waiting) or cycle.out_of_time():
+        return False
+    _take_back(cycle, statement, mark, waiting)
+    for order in _orders(cycle, job, waiting, within):
+        failed = set(roles)
+        trying.place(cycle, job, statement, order, failed, beyond=beyond, within=within)
+        if cycle.framework.job_ready(job):
+            tasks[:] = [task for task in waiting if task.status is Status.PENDING]
+            failed_roles.clear()
+            failed_roles |= failed
+            return False
+        _take_back(cycle, statement, mark, waiting)
+        for task in waiting:
+            cycle.wishes.pop(task.uid, None)
+    tasks[:] = waiting
+    # For what it stands on, and why the rest does not.
+    trying.place(cycle, job, statement, tasks, roles, beyond=beyond, within=within)
+    return False
+
+
+def _unlike(cycle: Cycle, job: Job, tasks: list[Task]) -> bool:
+    """Whether they are unlike pods of a gang, so that another order may help."""
+    if job.min_available < 2 or not 2 <= len(tasks) <= MOST or len({task.cls for task in tasks}) < 2:
+        return False
+    return _larger_last(cycle, tasks) != tasks or any(plannable(cycle, task) for task in tasks)
+
+
+def _orders(cycle: Cycle, job: Job, tasks: list[Task], within: Rows | None) -> Iterator[list[Task]]:
+    """Orders in which they may stand, the last one first: the larger first; and by a layout of those that cut slices."""
+    larger_last = _larger_last(cycle, tasks)
+    if larger_last != tasks:
+        yield larger_last[:]
+    cut = [task for task in reversed(larger_last) if plannable(cycle, task)]
+    if cycle.out_of_time():
+        return
+    wishes = wishes_for(cycle, cut, within)
+    if wishes and job.ready_count + len(tasks) - len(cut) + len(wishes) >= job.min_available:
+        cycle.wishes.update(wishes)
+        yield sorted(larger_last, key=lambda task: task.uid in wishes)
+
+
+def _larger_last(cycle: Cycle, tasks: list[Task]) -> list[Task]:
+    """The tasks with the largest ask last, which is taken first."""
+    sizes = {cls: _size(cycle, next(task for task in tasks if task.cls is cls)) for cls in {task.cls for task in tasks}}
+    return sorted(tasks, key=lambda task: sizes[task.cls])
+
+
+def _size(cycle: Cycle, task: Task) -> float:
+    """Of its cards' memory what it needs at least; whole cards and percentages, of which that cannot be said, before all else."""
+    books = cycle.state.ledger.books
+    known = [books[ask.family].family.least_memory(ask) for ask in task.cls.asks]
+    return float("inf") if known and not all(known) else float(sum(known))
+
+
+def _take_back(cycle: Cycle, statement: Statement, mark: Mark, tasks: list[Task]) -> None:
+    statement.rollback(mark)
+    cycle.placer.reconsider(task.cls for task in tasks)

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.effects.vocabulary import Event
+from pumice.engine.cycle.charging import beside_others
 from pumice.engine.cycle.cycle import RETRY, Cycle
 from pumice.engine.cycle.domains import allowed
-from pumice.engine.cycle.letting_in import beside_others
-from pumice.engine.cycle.room.search import large_enough
+from pumice.engine.cycle.preemption.search import large_enough
 from pumice.engine.cycle.statement import Statement
 from pumice.engine.plugins.gang_reservation import GangReservation
 from pumice.engine.state.classes import PodClass
@@ -67,7 +67,7 @@ def reserve(cycle: Cycle) -> None:
             reservations.paused[job], reservations.again = cycle.now + RETRY, cycle.now + PAUSE
             return
         reservations.hold(Reservation(job, nodes, cycle.now, cycle.now + limit))
-        cycle.state.agenda.ring_at(cycle.now + limit)
+        cycle.state.scheduling_queue.cycle_at(cycle.now + limit)
         _say(cycle, job, words.held(nodes, cycle.wall))
         some = f"{len(nodes)} node" + ("s" if len(nodes) > 1 else "")
         _tell(cycle, job, words.HELD, f"for at most {limit:g} s nothing of lower rank is placed on {some}: {_few(nodes)}")
@@ -118,7 +118,7 @@ def _end(cycle: Cycle, job: Job, reason: str, text: str) -> None:
 
 def _say(cycle: Cycle, job: Job, condition: PodGroupCondition) -> None:
     job.conditions = {**job.conditions, words.RESERVED: condition}
-    cycle.state.agenda.look_at(job)
+    cycle.state.scheduling_queue.write_status(job)
 
 
 def _tell(cycle: Cycle, job: Job, reason: str, text: str) -> None:
@@ -144,7 +144,7 @@ def _first(cycle: Cycle, queue: QueueState) -> Job | None:
 
 def _waits(cycle: Cycle, job: Job) -> bool:
     ready = job.is_pipelined() or cycle.framework.job_ready(job)
-    if job.group is None or job.stalled or ready or job.held_until > cycle.now or job in cycle.standing:
+    if job.group is None or job.stalled or ready or job.backoff.until > cycle.now or job in cycle.standing:
         return False
     return not policies_of(job) and cycle.framework.job_valid(job) is None
 
@@ -166,7 +166,7 @@ def _free(cycle: Cycle, job: Job) -> Rows:
     state = cycle.state
     table, reservations = state.ledger.table, state.reservations
     taken = {*reservations.rest, *state.ledger.promised, *(node for found in reservations.held.values() for node in found.nodes)}
-    taken |= {table.name(row) for other, rows in cycle.placer.standing.items() if other is not job for row in rows}
+    taken |= {table.name(row) for other, rows in state.scheduling_queue.reserved.items() if other is not job for row in rows}
     return np.array([row for name, row in table.row_of.items() if name not in taken], np.intp)
 
 

@@ -1,4 +1,4 @@
-"""One scheduling cycle: open, the configured actions, close (spec volcano-core 6).
+"""One scheduling cycle: open, the configured actions, close.
 
 A cycle works on the live state: every tentative step is part of a statement and can be taken back. It makes no call and reads no
 clock; what the world shall do comes out as effects.
@@ -8,9 +8,181 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pumice.engine.cycle import reserving, resting, status, unplaced, waking
-from pumice.engine.cycle.cycle import Cycle, Plan
-from pumice.engine.cycle.room.committing import withdraw_idle
+from pumice.effects.vocabulary import Event
+from pumice.engine.cycle import reserving, status
+from pumice.engine.cycle.cycle import RETRY, Cycle, Plan
+from pumice.engine.cycle.over_cycles import ACTION as ALLOCATE
+from pumice.engine.cycle.preemption.nominating import redeem, withdraw_idle
+from pumice.engine.cycle.queueing import admit, queues
+from pumice.engine.cycle.statement import Place, Step
+from pumice.engine.cycle.trying import explain
+from pumice.engine.state.domains import bound_together
+from pumice.engine.state.jobs import Job
+from pumice.engine.state.scheduling_queue import NO_HINT, Hint, QueueEvent
+from pumice.engine.state.tasks import Status
+from pumice.engine.state.waiting import never
+from pumice.wire.volcano import SCHEDULING_API
+
+# -- open: which jobs take part again, and which wait for a place in vain ----------------------------------------------
+
+
+def wake(cycle: Cycle) -> None:
+    """Let all take part that have a reason to."""
+    state = cycle.state
+    cycle.placer.fallen.clear()
+    _give_up(cycle)
+    reserving.give_back(cycle)
+    redeem(cycle)
+    state.departures.ask_again(cycle.now)
+    state.scheduling_queue.open(cycle.now)
+    if state.classes.workloads.stale:
+        state.pods.sort_by_workloads()
+    if state.classes.images.fresh:
+        state.pods.sort_by_images()
+    state.scheduling_queue.take_reserved()
+    _offer_gains(cycle)
+    _hope(cycle)
+    admit(cycle)
+    state.scheduling_queue.explain_again(state.ledger.table.version, cycle.now)
+
+
+def _give_up(cycle: Cycle) -> None:
+    """Gangs stand on what is being released. A pod that does not go would starve all behind them: after a while its place
+    is promised to nobody until it is gone, which it and who stood on it are told."""
+    state = cycle.state
+    for uid in state.departures.take_overdue(cycle.now):
+        if not state.ledger.give_up(uid):
+            continue
+        namespace, _, name = state.pods.name_of(uid).partition("/")
+        node = state.ledger.holdings[uid].node
+        text = f"pod {namespace}/{name} on {node} is Terminating for too long; nobody waits for its place any more"
+        cycle.effects.append(Event("Pod", "v1", namespace, name, uid, "Warning", "StuckTerminating", text))
+        state.promises.stays(uid)
+        for job in state.scheduling_queue.reserved:
+            if any(task.trial == (Status.PIPELINED, node) for task in job.pending.values()):
+                about = ("PodGroup", SCHEDULING_API, job.namespace, job.name, job.uid)
+                cycle.effects.append(Event(*about, "Warning", "StuckTerminating", text))
+
+
+def _offer_gains(cycle: Cycle) -> None:
+    """Offer what was released to the unschedulable classes, as far as the time allows; the others come next cycle."""
+    scheduling_queue, placer, begin = cycle.state.scheduling_queue, cycle.placer, cycle.tick()
+    if placer.changed_elsewhere():
+        scheduling_queue.changed_elsewhere()
+    scheduling_queue.offer(placer.news, placer.is_asleep, lambda: cycle.tick() - begin > cycle.budget / 4)
+
+
+def _hope(cycle: Cycle) -> None:
+    """Who may take part again because the nodes changed asks for a share again."""
+    changed = cycle.state.scheduling_queue.nodes_changed(cycle.state.ledger.table.version)
+    for queue in queues(cycle):
+        for job in queue.active if changed else queue.active.fresh:
+            if job.runnable < len(job.pending):
+                for task in job.pending.values():
+                    if task.hopeless and not cycle.placer.hopeless(task.cls):
+                        job.mark(task, gated=task.gated, hopeless=False)
+
+
+# -- close: what was held on trial is let go, and each tried job goes to its state in the scheduling queue -------------
+
+
+ROOM_RETRY = 5.0
+"""Seconds after which a job is looked at again for whom no room could be made."""
+
+
+def rest(cycle: Cycle) -> None:
+    """Take back what did not reach the world, and let everybody wait for what they lack."""
+    taken_back = [step for statement in reversed(cycle.promises) for step in statement.rollback()]
+    taken_back += _let_go(cycle)
+    for job in {step.task.job: None for step in taken_back if step.task is not None}:
+        if job is not None and job.known:
+            job.settle()  # when it was settled last, those places counted as taken
+    for job in cycle.tried:
+        _put_to_rest(cycle, job)
+    for found in cycle.state.departures.untold.values():
+        if found.action == ALLOCATE:
+            found.meanwhile.update(cycle.tried)
+    if cycle.standing:  # others saw the held room as taken; who comes anew, and is more important, may have it
+        cycle.placer.reconsider(cycle.placer.fallen)
+    if not cycle.out_of_time():
+        for queue in queues(cycle):
+            for job in [job for job in queue.active if job not in cycle.tried and job not in cycle.postponed]:
+                # No action of this configuration looks at it.
+                cycle.state.scheduling_queue.rest(job, QueueEvent.UNPLACED, Hint(cycle.now + RETRY, released=True))
+
+
+def _let_go(cycle: Cycle) -> list[Step]:
+    """Take back what standing gangs hold, and return it. Nothing of it reached the world, and no Binding may rest on it. Rows of
+    gangs that stand no longer are offered to whoever sleeps."""
+    table, before = cycle.state.ledger.table, cycle.state.scheduling_queue.reserved
+    back = {job: statement.rollback() for job, statement in reversed(cycle.standing.items())}
+    now = {job: frozenset(step.choice.row for step in steps if isinstance(step, Place)) for job, steps in back.items()}
+    for job, rows in before.items():
+        if job in now:
+            continue
+        if job.known and job not in cycle.tried and cycle.out_of_time():
+            now[job] = rows
+            continue
+        for row in rows:
+            table.touch(row, gain=True)
+    cycle.state.scheduling_queue.reserve(now)
+    return [step for steps in back.values() for step in steps]
+
+
+def _put_to_rest(cycle: Cycle, job: Job) -> None:
+    """Say what the cycle found of a job that was tried, and what may help it; one that it is not finished with stays active."""
+    found = _verdict(cycle, job) if job.known else None
+    if found is not None:
+        cycle.state.scheduling_queue.rest(job, *found)
+
+
+def _verdict(cycle: Cycle, job: Job) -> tuple[QueueEvent, Hint] | None:
+    if job.backoff.until > cycle.now:
+        return QueueEvent.WRITE_REFUSED, Hint(job.backoff.until)
+    pending = [t for t in job.pending.values() if not t.gated or (t.awaits_queue and not t.let_in)]
+    if job in cycle.invalid:
+        return QueueEvent.INVALID, NO_HINT
+    if not pending and not job.is_pending():
+        return _nothing_to_try(job), NO_HINT
+    cycle.state.scheduling_queue.bound_inqueue(job, cycle.now)
+    hoping = [t for t in pending if not never(t)]
+    if pending and not hoping:
+        return QueueEvent.INVALID, NO_HINT
+    classes = tuple(cls for cls in dict.fromkeys(t.cls for t in hoping) if cycle.placer.is_asleep(cls))
+    nowhere = all(t.cls in classes and not t.awaits_queue for t in hoping)
+    if job in cycle.postponed:
+        return None
+    reserved = job in cycle.state.scheduling_queue.reserved
+    blocked = job in cycle.blocked and (job.is_pending() or not nowhere)  # where no node takes it, its queue is no matter yet
+    if blocked or reserved or job in cycle.discarded:
+        return QueueEvent.PART_PLACED if reserved else QueueEvent.UNPLACED, Hint(_again(cycle, job), released=True)
+    if any(t.backoff.until > cycle.now for t in pending):
+        return QueueEvent.WRITE_REFUSED, Hint(min(t.backoff.until for t in pending if t.backoff.until > cycle.now))
+    if not hoping:
+        return _nothing_to_try(job), NO_HINT
+    if nowhere:
+        if cycle.makes_room and not all(t.hopeless for t in hoping):  # who may go changes without anything being released
+            return QueueEvent.UNPLACED, Hint(cycle.now + ROOM_RETRY, released=True, classes=classes)
+        return QueueEvent.UNPLACED, Hint(classes=classes)
+    if cycle.out_of_time():
+        return None
+    return QueueEvent.UNPLACED, Hint(_again(cycle, job), released=True)
+
+
+def _nothing_to_try(job: Job) -> QueueEvent:
+    """Return what follows for a job all of whose pods are gated, nominated or placed."""
+    if job.pending:
+        return QueueEvent.INVALID
+    return QueueEvent.NOMINATION if job.counts[Status.PIPELINED] else QueueEvent.NOTHING_LEFT
+
+
+def _again(cycle: Cycle, job: Job) -> float:
+    """When to look at a job that waits for room although nothing was released."""
+    asks = cycle.makes_room and (job not in cycle.blocked or bound_together(job))
+    return min(cycle.now + (ROOM_RETRY if asks else RETRY), cycle.framework.job_due(job, cycle.now))
+
+
+# -- the cycle ---------------------------------------------------------------------------------------------------------
 
 
 def run(cycle: Cycle, actions: list[tuple[str, Callable[[Cycle], None]]]) -> Plan:
@@ -29,8 +201,8 @@ def run(cycle: Cycle, actions: list[tuple[str, Callable[[Cycle], None]]]) -> Pla
 
 
 def _open(cycle: Cycle) -> None:
-    waking.wake(cycle)
-    for job in cycle.state.agenda.dirty:
+    wake(cycle)
+    for job in cycle.state.scheduling_queue.dirty:
         job.settle()
     for plugin in cycle.framework.plugins:
         before = cycle.tick()
@@ -41,11 +213,11 @@ def _open(cycle: Cycle) -> None:
 def _close(cycle: Cycle) -> None:
     withdraw_idle(cycle)
     reserving.reserve(cycle)
-    unplaced.explain(cycle)
+    explain(cycle)
     for plugin in cycle.framework.plugins:
         before = cycle.tick()
         plugin.close(cycle)
         cycle.measures.plugins[plugin.name, "OnSessionClose"] = cycle.tick() - before
     cycle.effects.extend(status.close(cycle))
-    resting.rest(cycle)
-    cycle.state.agenda.close()
+    rest(cycle)
+    cycle.state.scheduling_queue.close()

@@ -38,7 +38,7 @@ REWRITE_AFTER = 30.0
 def close(cycle: Cycle) -> list[SchedulerEffect]:
     """Effects for every job that changed or was tried in this cycle."""
     effects: list[SchedulerEffect] = []
-    queues: set[str] = set(cycle.state.agenda.settled)
+    queues: set[str] = set(cycle.state.scheduling_queue.settled)
     for job in cycle.looked_at():
         if not job.known:
             continue
@@ -106,7 +106,7 @@ def _tasks(cycle: Cycle, job: Job, waiting: Waiting) -> list[SchedulerEffect]:
     for task in job.tasks.values():
         if task.gated or task.puzzling or task.status not in (Status.PENDING, Status.PIPELINED, Status.ALLOCATED):
             continue
-        if task.retry_at > cycle.now and waiting.refusal is None:
+        if task.backoff.until > cycle.now and waiting.refusal is None:
             continue  # its SchedulerError says more
         reason, message = pod_word(task), waiting.of(task).text
         if task.told == (reason, message):

@@ -1,20 +1,66 @@
-"""Trying the pods of one job: what may be placed is, of the rest it is known why not (spec volcano-core 10.2)."""
+"""Trying the pods of one job: place what may be placed, and find why the rest may not."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from enum import Enum, auto
 
-from pumice.engine.cycle import letting_in, over_cycles
+from pumice.engine.cycle import over_cycles
+from pumice.engine.cycle.charging import May, affordable, beside_others, no_room, open_gates, price_of
 from pumice.engine.cycle.cycle import Cycle
-from pumice.engine.cycle.price import May, price_of
 from pumice.engine.cycle.statement import Statement
-from pumice.engine.cycle.trust import affordable
-from pumice.engine.cycle.unplaced import refused
+from pumice.engine.placing.among import Among
 from pumice.engine.state.jobs import Job, Task
 from pumice.engine.state.nodes import Rows
 from pumice.engine.state.resources import Vector
 from pumice.engine.state.tasks import Status, by_nodes, by_queue
+
+# -- pods that no node took: their reasons, worked out beside the placing ----------------------------------------------
+
+
+def refused(cycle: Cycle, task: Task, *, amid_gang: bool = False, among: Among | None = None) -> None:
+    """No node took the pod; why is worked out later, once per class (``explain``), or at once while the rest of its
+    gang holds the room that it lacks, and where its queue or its job have a say in where it may go."""
+    if amid_gang or among is not None:
+        task.puzzling, task.error = False, by_nodes(cycle.placer.why(task.cls, among=among).text)
+        _despair(cycle, task, cycle.placer.hopeless(task.cls))
+        return
+    cycle.state.scheduling_queue.ask_why(task)
+
+
+def explain(cycle: Cycle) -> None:
+    """Work out reasons while there is time; at least one class per cycle. The rest waits for the next cycle."""
+    state, begin = cycle.state, cycle.tick()
+    for cls in list(state.scheduling_queue.unexplained):
+        tasks = state.scheduling_queue.take_unexplained(cls)
+        pending = [t for t in tasks if t.puzzling and t.status is Status.PENDING and t.job is not None]
+        if not pending:
+            continue
+        why = by_nodes(cycle.placer.why(cls).text)
+        hopeless = cycle.placer.hopeless(cls)
+        for task in pending:
+            task.puzzling, task.error = False, why
+            assert task.job is not None
+            cycle.explained[task.job] = None
+            _despair(cycle, task, hopeless)
+        if cycle.tick() - begin > cycle.budget / 3:
+            return
+
+
+def _despair(cycle: Cycle, task: Task, hopeless: bool) -> None:
+    """What no node can ever hold keeps nothing from others: neither a share of its queue nor its job's promise."""
+    job = task.job
+    if job is None or task.hopeless is hopeless:
+        return
+    job.mark(task, gated=task.gated, hopeless=hopeless)
+    if hopeless:
+        cycle.state.scheduling_queue.released()
+        if job.stalled:
+            cycle.state.scheduling_queue.end_inqueue(job)
+
+
+# -- placing -----------------------------------------------------------------------------------------------------------
+
 
 CHUNK = 64
 """Pods of one ready job that are placed before the orders are looked at again (spec 10.2 allows several per pass)."""
@@ -23,13 +69,13 @@ CHUNK = 64
 def pending(cycle: Cycle, job: Job, *, beyond: bool = False) -> list[Task]:
     """Tasks to try, in task order, last one first (they are popped from the end). Those that request nothing are left to
     backfill, unless the others need them to be a gang: then they come after them."""
-    letting_in.open_gates(cycle, job, beyond=beyond)
-    tasks = [t for t in job.pending.values() if not t.gated and t.retry_at <= cycle.now]
+    open_gates(cycle, job, beyond=beyond)
+    tasks = [t for t in job.pending.values() if not t.gated and t.backoff.until <= cycle.now]
     if job.pending_best_effort:
         asking = [t for t in tasks if not t.best_effort]
         if len(asking) < len(tasks) and (not asking or cycle.framework.job_ready(job)):
             tasks = asking
-    stood = job in cycle.placer.standing
+    stood = job in cycle.state.scheduling_queue.reserved
     for task in tasks:
         if stood and task.trial is not None and task.trial[0] is Status.ALLOCATED:
             cycle.before[task.uid] = task.trial[1]
@@ -100,7 +146,7 @@ def attempt(
     assert job is not None
     among = cycle.among(task, within)
     amid_gang = bool(statement.steps) or over_cycles.begun(cycle, job) is not None
-    amounts = letting_in.beside_others(task, task.cls.amounts)
+    amounts = beside_others(task, task.cls.amounts)
     if not may(job.queue, amounts):
         # A pod that fits nowhere is told so; the queue is named only where it alone is in the way.
         if placer.choose(task.cls, among=among) is None:
@@ -137,7 +183,7 @@ def attempt(
 def _too_dear(cycle: Cycle, task: Task, amounts: Vector) -> None:
     job = task.job
     assert job is not None
-    task.error, task.puzzling = by_queue(letting_in.no_room(cycle, task, amounts)), False
+    task.error, task.puzzling = by_queue(no_room(cycle, task, amounts)), False
     cycle.blocked[job] = None
     cycle.short_of_share[job] = None
 

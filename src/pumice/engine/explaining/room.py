@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pumice.engine.cycle.actions.starving import claimants
+from pumice.engine.cycle.actions.preempt import claimants
 from pumice.engine.cycle.cycle import Cycle
-from pumice.engine.cycle.room.making import Making, Trial
-from pumice.engine.cycle.room.scope import Scope, between_jobs, between_queues, importance, inside_a_job
-from pumice.engine.cycle.room.victims import stays
+from pumice.engine.cycle.preemption.making import Making, Trial
+from pumice.engine.cycle.preemption.victims import Scope, between_jobs, between_queues, importance, inside_a_job, stays
 from pumice.engine.cycle.statement import Evict, Place, Promise
 from pumice.engine.engine import Engine
 from pumice.engine.state.jobs import Status, Task

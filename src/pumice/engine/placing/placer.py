@@ -24,7 +24,6 @@ from pumice.engine.placing.occupants import Occupants
 from pumice.engine.placing.reasons import Why, why_not
 from pumice.engine.plugins.contract import Part
 from pumice.engine.state.classes import PodClass
-from pumice.engine.state.jobs import Job
 from pumice.engine.state.ledger import LEAVING
 from pumice.engine.state.nodes import Rows
 from pumice.engine.state.state import State
@@ -54,8 +53,6 @@ class Placer:
         """Classes for which there was nothing on any row that is being released, and up to which change."""
         self.fallen: list[PodClass] = []
         """Classes that fell asleep in the running cycle."""
-        self.standing: dict[Job, frozenset[int]] = {}
-        """Gangs of which the last cycle held a part (the rest waits for something to be released), with their rows."""
 
     # -- choosing -----------------------------------------------------------------------------------------------
 
@@ -260,7 +257,6 @@ class Placer:
         self._hopeless.clear()
         self._no_future.clear()
         self._told = self._told_among = None
-        self.standing.clear()
 
     def choose_future(
         self, cls: PodClass, only: str = "", among: Among | None = None, accept: Callable[[Choice], bool] | None = None

@@ -30,7 +30,7 @@ class GangReservation(BoundsTasks):
 
     def open(self, session: Session) -> None:
         for found in session.state.reservations.held.values():
-            session.state.agenda.ring_at(found.until)
+            session.state.scheduling_queue.cycle_at(found.until)
 
     def bounds(self, state: State, task: Task) -> Iterator[Verdict]:
         table = state.ledger.table

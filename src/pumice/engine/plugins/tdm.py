@@ -62,7 +62,7 @@ class Tdm(OrdersJobs, BoundsTasks, LeansTasks, SparesFromPreempt, NamesVictims):
             self._open, self._next = opened, session.now
         if self._windows:
             switch = session.now + min(each.until_switch(second) for each in self._windows.values())
-            session.state.agenda.ring_at(min(switch, max(self._next, session.now)) if self._late else switch)
+            session.state.scheduling_queue.cycle_at(min(switch, max(self._next, session.now)) if self._late else switch)
 
     # -- who goes where -------------------------------------------------------------------------------------------
 
@@ -119,7 +119,7 @@ class Tdm(OrdersJobs, BoundsTasks, LeansTasks, SparesFromPreempt, NamesVictims):
         self._late = bool(late)
         if late:
             self._next = self._now + self._period
-            self._state.agenda.ring_at(self._next)
+            self._state.scheduling_queue.cycle_at(self._next)
         return found
 
     def _zone(self, task: Task) -> str:

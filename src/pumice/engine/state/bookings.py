@@ -19,7 +19,7 @@ from pumice.engine.state.ledger import GOING, Hold, Holding, Ledger
 from pumice.engine.state.nodes import node_bytes
 from pumice.engine.state.nominations import Promises
 from pumice.engine.state.queues import Charges
-from pumice.engine.state.scheduling_queue import Agenda
+from pumice.engine.state.scheduling_queue import SchedulingQueue
 from pumice.engine.state.tasks import DONE_STATUSES, Status
 from pumice.engine.state.terms import Features
 from pumice.model.cards import Grant
@@ -230,7 +230,7 @@ def _doubtful(holding: Holding) -> bool:
 class Bookings:
     """Nodes, and what the pods there hold. ``tasks`` is the table that ``Pods`` writes."""
 
-    agenda: Agenda
+    scheduling_queue: SchedulingQueue
     bearers: Bearers
     problems: dict[str, str]
     ledger: Ledger
@@ -267,13 +267,13 @@ class Bookings:
             marks = self.classes.marks(pod) if grants else NO_MARKS
         before = self.ledger.holdings.get(uid)
         if before is not None and before.request != request:
-            self.agenda.wake_waiting()  # resized in place: its queue may have room now
+            self.scheduling_queue.released()  # resized in place: its queue may have room now
         self.ledger.confirm(Holding(uid, node, request, grants, Hold.CONFIRMED, marks, features))
         if task is not None and task.cls.quota_known_late:
             self._recharge(task, grants)
         if pod.metadata.deletion_timestamp:
             self.ledger.terminate(uid, shown=True)
-            self.agenda.wake_waiting()
+            self.scheduling_queue.released()
 
     # -- cards ----------------------------------------------------------------------------------------------------
 
@@ -317,7 +317,7 @@ class Bookings:
             pod = self.assignments.pod(uid, node)
             if pod is not None and (grants := self._replay(pod, node)) != holding.grants:
                 self._regrant(uid, pod, grants)
-                self.agenda.wake_waiting()
+                self.scheduling_queue.released()
 
     def _regrant(self, uid: str, pod: Pod, grants: tuple[Grant, ...]) -> None:
         task = self.tasks.get(uid)
@@ -377,7 +377,7 @@ class Bookings:
         if replayed:
             self._replay_node(name)
         self._note_inventory(name)
-        self.agenda.wake_waiting()
+        self.scheduling_queue.released()
         return row, replayed
 
     def put_report(self, where: str, found: Reported | None) -> None:
@@ -402,7 +402,7 @@ class Bookings:
         """The pod holds nothing any more."""
         self.assignments.drop(uid)
         if self.ledger.release(uid):
-            self.agenda.wake_waiting()
+            self.scheduling_queue.released()
 
     def tidy(self) -> None:
         """Give back the room of pods that are gone."""
@@ -418,7 +418,7 @@ class Bookings:
         self.promises.drop_node(name)
         self.ledger.remove_node(name)
         self.nodes_changed()
-        self.agenda.wake_waiting()  # whoever was kept away from other nodes by the pods that were seen there
+        self.scheduling_queue.released()  # whoever was kept away from other nodes by the pods that were seen there
         if row is not None:
             self.classes.images.remove(row, len(self.ledger.table))
         self.assignments.hand_out(name, "")
@@ -442,7 +442,7 @@ class Bookings:
         self.ledger.terms.put_namespace(name, labels)
         if self.ledger.terms.version == before:
             return
-        self.agenda.wake_waiting()  # who refuses to be near whom may have changed anywhere
-        if self.agenda.sleeping:
+        self.scheduling_queue.released()  # who refuses to be near whom may have changed anywhere
+        if self.scheduling_queue.awaits_nodes:
             for row in self.ledger.table.row_of.values():
                 self.ledger.table.touch(row, gain=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from pumice.engine.state.jobs import Task
 from pumice.engine.state.resources import PODS, Vector, amount
-from pumice.engine.state.scheduling_queue import Agenda
+from pumice.engine.state.scheduling_queue import SchedulingQueue
 from pumice.engine.state.selectors import Requirements, match_all, parse_label_selector
 from pumice.engine.state.terms import Features
 from pumice.wire.objects import Quantities
@@ -30,7 +30,7 @@ class Quota:
 class Quotas:
     """Those that hold for all pods of a namespace."""
 
-    agenda: Agenda
+    scheduling_queue: SchedulingQueue
     _of: dict[str, dict[str, Quota]] = field(default_factory=dict)
 
     def put(self, quota: ResourceQuota) -> None:
@@ -42,11 +42,11 @@ class Quotas:
         known = self._of.setdefault(meta.namespace, {})
         if known.get(meta.name) != found:
             known[meta.name] = found
-            self.agenda.wake_waiting()
+            self.scheduling_queue.released()
 
     def drop(self, namespace: str, name: str) -> None:
         if self._of.get(namespace, {}).pop(name, None) is not None:
-            self.agenda.wake_waiting()
+            self.scheduling_queue.released()
 
     def of(self, namespace: str) -> Mapping[str, Quota]:
         return self._of.get(namespace, {})

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pumice.engine.state.jobs import Job, Task
 from pumice.engine.state.ledger import Ledger
 from pumice.engine.state.nodes import Rows
-from pumice.engine.state.scheduling_queue import Agenda
+from pumice.engine.state.scheduling_queue import SchedulingQueue
 from pumice.engine.state.selectors import LabelTable, match_all, parse_label_selector
 from pumice.engine.state.tasks import ALLOCATED_STATUSES, READY_STATUSES, Status
 from pumice.wire.topology import (
@@ -305,7 +305,7 @@ MOST_WORDS = 1024
 
 @dataclass(slots=True)
 class HyperNodes:
-    agenda: Agenda
+    scheduling_queue: SchedulingQueue
     ledger: Ledger
     problems: dict[str, str]
     known: dict[str, HyperNode] = field(default_factory=dict)
@@ -333,7 +333,7 @@ class HyperNodes:
 
     def _changed(self) -> None:
         self.nodes_changed()
-        self.agenda.wake_waiting()  # who waits for room behind one switch is looked at anew
+        self.scheduling_queue.released()  # who waits for room behind one switch is looked at anew
 
     @property
     def tree(self) -> Tree:

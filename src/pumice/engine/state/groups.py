@@ -9,7 +9,7 @@ from pumice.engine.state.bearers import Bearers, Versions
 from pumice.engine.state.jobs import Job, QueueState
 from pumice.engine.state.queue_tree import QueueTree
 from pumice.engine.state.resources import NOTHING, repack, vector
-from pumice.engine.state.scheduling_queue import Agenda
+from pumice.engine.state.scheduling_queue import SchedulingQueue
 from pumice.wire.names import DEFAULT_QUEUE, GROUP_NAME, GROUP_NAME_VOLCANO, QUEUE_NAME, ROOT_QUEUE
 from pumice.wire.objects import Pod
 from pumice.wire.volcano import PENDING, PodGroup, PriorityClass, Queue, group_name_for, seconds
@@ -59,7 +59,7 @@ OWNED_WAIT = 1.0
 class Groups:
     """Jobs and queues."""
 
-    agenda: Agenda
+    scheduling_queue: SchedulingQueue
     bearers: Bearers
     """Of the names of everything but pods, which go by uid, and PodGroups, which are as many and kept whole by their jobs."""
     versions: Versions
@@ -112,7 +112,7 @@ class Groups:
         if job.ready_count and before != (job.queue, job.priority):
             self.ranked += 1
         if not echo:
-            self.agenda.touch(job)
+            self.scheduling_queue.changed(job)
 
     def drop_group(self, group: PodGroup) -> None:
         key = f"{group.metadata.namespace}/{group.metadata.name}"
@@ -123,7 +123,7 @@ class Groups:
         self.problems.pop(f"PodGroup {key}", None)
         if job is not None:
             drop_group(job)  # a successor of the same name starts anew
-            self.agenda.wake_waiting()  # for what was promised to it
+            self.scheduling_queue.released()  # for what was promised to it
             self.drop_if_empty(job)
             if job.known:
                 self._leave_queue(job)
@@ -137,8 +137,8 @@ class Groups:
         self.ranked += 1
         if not left.present and not left.jobs:
             self._drop_queue(left.name)
-        self.agenda.look_at_queues([left.name])
-        self.agenda.touch(job)
+        self.scheduling_queue.write_queues([left.name])
+        self.scheduling_queue.changed(job)
 
     def _note(self, kind: str, key: str, uid: str, asked: Sequence[Row]) -> None:
         if not asked:
@@ -161,7 +161,7 @@ class Groups:
         state.read(queue)
         self._note("Queue", name, state.uid, state.unserved)
         if state.parent != parent:
-            self.agenda.look_at_queues([parent])  # what it and its own parents hold is less now
+            self.scheduling_queue.write_queues([parent])  # what it and its own parents hold is less now
             self._look_for_circles(name)
         meaning = (queue.spec, queue.status.state, state.hierarchy, state.misplaced)
         if state.meaning == meaning:
@@ -169,8 +169,8 @@ class Groups:
         state.meaning = meaning
         self.tree.version += 1
         for job in state.jobs:
-            self.agenda.touch(job)
-        self.agenda.wake_waiting()
+            self.scheduling_queue.changed(job)
+        self.scheduling_queue.released()
 
     def drop_queue(self, name: str, uid: str = "") -> None:
         self.versions.forget(uid)
@@ -186,7 +186,7 @@ class Groups:
             if not state.jobs:
                 self._drop_queue(name)
             self._look_for_circles(name)
-            self.agenda.wake_waiting()  # for what was guaranteed to it
+            self.scheduling_queue.released()  # for what was guaranteed to it
 
     def queue(self, name: str) -> QueueState:
         """The queue of that name, known or not (an unknown one is not present)."""
@@ -235,7 +235,7 @@ class Groups:
         """Name the queues that are their own ancestors, after the parent of one has changed. Mending one mends its circle."""
         doubtful = {changed, *self._path(changed), *(name for name, queue in self.queues.items() if queue.problem)}
         self.problems.pop(f"Queue {changed}", None)
-        self.agenda.look_at_queues(doubtful)
+        self.scheduling_queue.write_queues(doubtful)
         self.tree.version += 1
         for name in doubtful & self.queues.keys():
             path = self._path(name)
@@ -336,9 +336,9 @@ class Groups:
             return
         job.detach()
         if job.queue.one_by_one:
-            self.agenda.wake_waiting()  # for who came after it
+            self.scheduling_queue.released()  # for who came after it
         self.jobs.pop(job.key, None)
-        self.agenda.forget(job)
+        self.scheduling_queue.forget(job)
         if not job.queue.present and not job.queue.jobs:
             self._drop_queue(job.queue.name)
 

@@ -25,10 +25,12 @@ from pumice.engine.state.tasks import (
     ALLOCATED_STATUSES,
     DONE_STATUSES,
     MOVES,
+    NO_BACKOFF,
     READY_STATUSES,
     SCHEDULED_STATUSES,
     IllegalMove,
     Reason,
+    Retry,
     Status,
     TaskRecord,
     name_index,
@@ -139,7 +141,7 @@ class Task(TaskRecord):
         job = "no job" if self.job is None else f"job {self.job.key}, {self.job.phase or 'new'}"
         known = {
             "node": self.node, "gated": self.gated, "hopeless": self.hopeless, "tried": self.trial, "told": self.told,
-            "refused Bindings": self.failures, "error": self.error and self.error.text,
+            "refused Bindings": self.backoff.times, "error": self.error and self.error.text,
         }  # fmt: skip
         said = "".join(f", {name}: {value}" for name, value in known.items() if value)
         return f"pod {self.key} (uid {self.uid}, class {self.cls.number}, {job}{said}) is {self.status.label}"
@@ -198,12 +200,8 @@ class Job(Gang[Task], eq=False):
     announced: tuple[str, str] = ("", "")
     scheduled_at: float = 0.0
     """When its gang first stood."""
-    retry_at: float = 0.0
-    refusals: int = 0
-    """How often in a row it could not be bound as a whole."""
-    held_until: float = 0.0
-    """It is not tried before, because of ``held_because``."""
-    held_because: str = ""
+    backoff: Retry = NO_BACKOFF
+    """It could not be bound as a whole, and is not tried before."""
     resting: bool = False
     whole: bool = False
     """All of its minimum had nodes at some time since this PodGroup was seen."""

@@ -1,7 +1,7 @@
 """Places kept beyond a cycle: nominations, evictions that make their room, and nodes held for gangs.
 
 A nominated pod waits, with its status Pipelined, for evicted pods to be gone. In the present its place is held on top of theirs,
-in the future it is free for nobody else; no Binding rests on it before they are gone (``cycle/room/redeeming``).
+in the future it is free for nobody else; no Binding rests on it before they are gone (``cycle/preemption/nominating``).
 A node is held for a gang for the configured time at most (plugin gang-reservation), and then for nobody until it was open to all
 for as long as it was held.
 """
@@ -16,8 +16,8 @@ from pumice.effects.backoff import Backoff
 from pumice.engine.state.jobs import Job, QueueState, Task
 from pumice.engine.state.ledger import Ledger, Receipt
 from pumice.engine.state.resources import Vector
-from pumice.engine.state.scheduling_queue import Agenda
-from pumice.engine.state.tasks import Status
+from pumice.engine.state.scheduling_queue import SchedulingQueue
+from pumice.engine.state.tasks import NO_BACKOFF, Retry, Status
 
 # -- nominations -------------------------------------------------------------------------------------------------------
 
@@ -36,7 +36,7 @@ class Promises:
     """By the uid of the pod that waits."""
 
     ledger: Ledger
-    agenda: Agenda
+    scheduling_queue: SchedulingQueue
     kept: dict[str, Promised] = field(default_factory=dict)
     ripe: dict[Job, None] = field(default_factory=dict)
     """Jobs for whose pods somebody has left since they were last looked at."""
@@ -94,8 +94,8 @@ class Promises:
         """The pod waits for a place like any other; what was held for it is free."""
         self.withdraw(task)
         if task.job is not None:
-            self.agenda.activate(task.job)
-        self.agenda.wake_waiting()
+            self.scheduling_queue.activate(task.job)
+        self.scheduling_queue.released()
 
     def withdraw(self, task: Task) -> None:
         """The same of a promise of which nobody was told."""
@@ -103,7 +103,7 @@ class Promises:
         task.node = task.nominated = ""
         if task.job is not None:
             task.job.move(task, Status.PENDING)
-            self.agenda.look_at(task.job)
+            self.scheduling_queue.write_status(task.job)
 
     def forget(self, uid: str) -> None:
         """The pod that waited is gone, or has a place."""
@@ -188,7 +188,7 @@ class Search:
 class Departures:
     """By the uid of the pod."""
 
-    agenda: Agenda
+    scheduling_queue: SchedulingQueue
     ledger: Ledger
     promises: Promises
     tasks: Mapping[str, Task]
@@ -198,8 +198,8 @@ class Departures:
     """By the job for which room is being made."""
     _until: dict[str, float] = field(default_factory=dict)
     """When terminating pods should be gone at the latest."""
-    _refused: dict[str, tuple[float, int]] = field(default_factory=dict)
-    """Until when pods whose eviction was refused are left alone, and how often it was."""
+    _refused: dict[str, Retry] = field(default_factory=dict)
+    """Pods whose eviction was refused, and until when they are left alone."""
 
     # -- told by us -----------------------------------------------------------------------------------------------
 
@@ -213,7 +213,7 @@ class Departures:
         if receipt is not None:
             self.expect(receipt, task, task.status)
         task.job.move(task, Status.RELEASING)
-        self.agenda.look_at(task.job)
+        self.scheduling_queue.write_status(task.job)
         return task
 
     def expect(self, receipt: Receipt, task: Task, shown: Status) -> None:
@@ -233,15 +233,13 @@ class Departures:
             if task is not None and task.job is not None and eviction is not None:
                 self.ledger.undo(eviction.receipt)
                 task.job.move(task, eviction.shown)
-                self.agenda.look_at(task.job)
+                self.scheduling_queue.write_status(task.job)
         for uid in found.claimants:
             if uid in self.promises.kept:
                 task = self.promises.kept[uid].task
                 self.promises.withdraw(task)
                 task.nominated = found.nominated.get(uid, "")
-        for other in found.meanwhile:
-            if other in self.agenda.waiting:
-                self.agenda.activate(other)
+        self.scheduling_queue.released_to(found.meanwhile)
 
     def told(self, uid: str) -> Eviction | None:
         """Return what is known of a pod that goes by our word; None where it is gone, or goes by another's."""
@@ -255,17 +253,16 @@ class Departures:
             return None
         self.ledger.undo(eviction.receipt)
         task.job.move(task, eviction.shown)
-        _, times = self._refused.get(uid, (0.0, 0))
-        self._refused[uid] = (now + EVICT_AGAIN.pause(times), times + 1)
+        self._refused[uid] = self._refused.get(uid, NO_BACKOFF).refused(now, EVICT_AGAIN)
         task.spared = True
-        self.agenda.look_at(task.job)
+        self.scheduling_queue.write_status(task.job)
         self.promises.stays(uid)
         return task
 
     def ask_again(self, now: float) -> None:
         """Those that were left alone for long enough may be told again."""
-        for uid, (until, _) in self._refused.items():
-            if until <= now and uid in self.tasks:
+        for uid, retry in self._refused.items():
+            if retry.until <= now and uid in self.tasks:
                 self.tasks[uid].spared = False
 
     # -- seen by the watch ----------------------------------------------------------------------------------------
@@ -284,7 +281,7 @@ class Departures:
         """What it held is its queue's no more: who waited for a share of it may have it."""
         if self._evictions.pop(uid, None) is not None:
             self.promises.answered()
-            self.agenda.wake_waiting()
+            self.scheduling_queue.released()
 
     def expected(self, uid: str, until: float) -> None:
         """The watch shows that the pod is going; it should be gone by then."""
@@ -335,7 +332,7 @@ class Reservations:
     """By the gang that they are for."""
 
     ledger: Ledger
-    agenda: Agenda
+    scheduling_queue: SchedulingQueue
     held: dict[Job, Reservation] = field(default_factory=dict)
     rest: dict[str, float] = field(default_factory=dict)
     """Nodes that are not held again before."""
@@ -348,7 +345,7 @@ class Reservations:
 
     def hold(self, found: Reservation) -> None:
         self.held[found.job] = found
-        self.agenda.look_at(found.job)
+        self.scheduling_queue.write_status(found.job)
 
     def end(self, job: Job, now: float) -> None:
         """The nodes are everybody's again."""
@@ -359,7 +356,7 @@ class Reservations:
             row = self.ledger.table.row_of.get(node)
             if row is not None:
                 self.ledger.table.touch(row, gain=True)
-        self.agenda.wake_waiting()
+        self.scheduling_queue.released()
 
     def tidy(self, now: float) -> None:
         """Forget what matters no longer."""

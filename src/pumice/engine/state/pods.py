@@ -19,7 +19,7 @@ from pumice.engine.state.nodes import NodeTable, images_of
 from pumice.engine.state.nominations import Departures, Promises
 from pumice.engine.state.queues import Charges
 from pumice.engine.state.resources import Request, Vector, add, exceeded, repack, subtract
-from pumice.engine.state.scheduling_queue import Agenda
+from pumice.engine.state.scheduling_queue import Hint, QueueEvent, SchedulingQueue
 from pumice.engine.state.tasks import DONE_STATUSES, Status, name_index, task_status, yielding
 from pumice.wire.kubernetes import DEVICES_REFUSED
 from pumice.wire.names import QUEUE_GATE, QUEUE_NAME, TASK_PRIORITY, TASK_SPEC
@@ -85,7 +85,7 @@ SHUT = 10.0
 class Pods:
     """All pods that are known, by uid."""
 
-    agenda: Agenda
+    scheduling_queue: SchedulingQueue
     versions: Versions
     problems: dict[str, str]
     ledger: Ledger
@@ -143,7 +143,8 @@ class Pods:
                 self._put_task(pod, kind, status, task, now)
             self._hold(pod, kind, status)
         if status is Status.RELEASING:
-            self.departures.expected(meta.uid, now + (meta.deletion_grace_period_seconds or 0) + self.agenda.patience.leaving)
+            grace = (meta.deletion_grace_period_seconds or 0) + self.scheduling_queue.patience.leaving
+            self.departures.expected(meta.uid, now + grace)
 
     def drop(self, pod: Pod) -> None:
         """A pod is gone. Only the uid counts: a successor of the same name is somebody else."""
@@ -167,13 +168,13 @@ class Pods:
         if task is not None:
             del self.tasks[uid]
             task.cls.users -= 1
-            self.agenda.forget_pod(task)
+            self.scheduling_queue.forget_pod(task)
             job = task.job
             if job is not None:
                 if task.status is Status.PENDING:
-                    self.agenda.wake_waiting()  # its queue asks for less: the share of others grows
+                    self.scheduling_queue.released()  # its queue asks for less: the share of others grows
                 job.leave(task)
-                self.agenda.touch(job)
+                self.scheduling_queue.changed(job)
                 self.groups.drop_if_empty(job)
         self._gone += 1
         if self._gone > self.tidied_after + len(self.versions) // 2:
@@ -280,14 +281,14 @@ class Pods:
         if pod.status.reason == DEVICES_REFUSED and status is Status.FAILED and task.controlled and task.cls.asks:
             self.refused[task.uid] = task
         if before != (task.status, task.cls, task.gated, task.awaits_queue, task.job, task.nominated):
-            self.agenda.touch(job)  # else it is an echo of our own writes, or says nothing that is read
+            self.scheduling_queue.changed(job)  # else it is an echo of our own writes, or says nothing that is read
 
     def gate_stays(self, uid: str, now: float) -> None:
         """The gate of a pod that its queue let in could not be taken off: it is looked at again after a while."""
         task = self.tasks.get(uid)
         if task is not None and task.job is not None and task.awaits_queue:
             task.job.let_in(task, yes=False)
-            self.agenda.wait(task.job, now + SHUT)
+            self.scheduling_queue.rest(task.job, QueueEvent.WRITE_REFUSED, Hint(now + SHUT))
 
     def _still_promised(self, task: Task, pod: Pod, kind: Kind) -> bool:
         """Whether the pod, which is promised a place, still asks for what it was promised."""
@@ -327,7 +328,7 @@ class Pods:
             if task.pod is not None:
                 self._reclass(task, task.pod)
                 if task.job is not None:
-                    self.agenda.activate(task.job)
+                    self.scheduling_queue.activate(task.job)
 
     def reclass_placed(self) -> None:
         """The families are others: what pods hold that were placed before is charged by what it is now known to be."""
@@ -350,7 +351,7 @@ class Pods:
             for task in list(job.pending.values()):
                 if task.pod is not None and not fresh.isdisjoint(images_of(task.pod.spec)):
                     self._reclass(task, task.pod)
-                    self.agenda.activate(job)
+                    self.scheduling_queue.activate(job)
 
     def sort_by_workloads(self) -> None:
         """Services or controllers came, went or select others: pods there that wait may be spread otherwise."""
@@ -363,7 +364,7 @@ class Pods:
                 before = task.cls
                 self._reclass(task, task.pod)
                 if task.job is not None and task.cls is not before:
-                    self.agenda.activate(task.job)
+                    self.scheduling_queue.activate(task.job)
 
     def _reclass(self, task: Task, pod: Pod, kind: Kind | None = None) -> None:
         """A pending pod may change what it asks for (annotations, gates, tolerations)."""

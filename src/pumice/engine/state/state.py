@@ -22,7 +22,7 @@ from pumice.engine.state.ledger import Ledger
 from pumice.engine.state.nominations import Departures, Promises, Reservations
 from pumice.engine.state.pods import Elsewhere, Pods
 from pumice.engine.state.queues import Charges
-from pumice.engine.state.scheduling_queue import Agenda
+from pumice.engine.state.scheduling_queue import SchedulingQueue
 from pumice.engine.state.volumes import Volumes
 from pumice.wire.names import DEFAULT_QUEUE, SCHEDULER_NAME
 
@@ -40,21 +40,23 @@ class State:
         self.bearers, versions, tasks = Bearers(), Versions(), dict[str, Task]()
         self.ledger, self.classes, self.volumes, self.settings = Ledger(), Classes(), Volumes(), Settings()
         """``settings``: the arguments of deviceshare, how much the cards' score counts between nodes."""
-        self.agenda, self.budgets = Agenda(), Budgets(self._leaving)
+        self.scheduling_queue, self.budgets = SchedulingQueue(), Budgets(self._leaving)
         self.charges = Charges(self.ledger)
-        self.promises = Promises(self.ledger, self.agenda)
+        self.promises = Promises(self.ledger, self.scheduling_queue)
         self.elsewhere = Elsewhere(self.ledger.table)
-        self.departures = Departures(self.agenda, self.ledger, self.promises, tasks)
-        self.reservations = Reservations(self.ledger, self.agenda)
-        self.groups = Groups(self.agenda, self.bearers, versions, self.problems, default_queue, implicit_groups, names_groups)
-        self.quotas = Quotas(self.agenda)
-        self.hyper_nodes = HyperNodes(self.agenda, self.ledger, self.problems)
+        self.departures = Departures(self.scheduling_queue, self.ledger, self.promises, tasks)
+        self.reservations = Reservations(self.ledger, self.scheduling_queue)
+        self.groups = Groups(
+            self.scheduling_queue, self.bearers, versions, self.problems, default_queue, implicit_groups, names_groups,
+        )  # fmt: skip
+        self.quotas = Quotas(self.scheduling_queue)
+        self.hyper_nodes = HyperNodes(self.scheduling_queue, self.ledger, self.problems)
         self.bookings = Bookings(
-            self.agenda, self.bearers, self.problems, self.ledger, self.classes, self.charges, self.promises, tasks,
+            self.scheduling_queue, self.bearers, self.problems, self.ledger, self.classes, self.charges, self.promises, tasks,
             self.hyper_nodes.nodes_changed,
         )  # fmt: skip
         self.pods = Pods(
-            self.agenda, versions, self.problems, self.ledger, self.classes, self.charges, self.groups, self.bookings,
+            self.scheduling_queue, versions, self.problems, self.ledger, self.classes, self.charges, self.groups, self.bookings,
             self.promises, self.departures, tasks, scheduler_names, self.elsewhere,
         )  # fmt: skip
         self.tasks: Mapping[str, Task] = tasks

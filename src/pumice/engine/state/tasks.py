@@ -10,6 +10,7 @@ from typing import Final
 from msgspec import Struct
 
 from pumice.devices.protocol import NO_MARKS, Marks
+from pumice.effects.backoff import Backoff
 from pumice.engine.state.classes import PodClass
 from pumice.engine.state.resources import Request, Vector
 from pumice.engine.state.terms import Features
@@ -184,6 +185,21 @@ class IllegalMove(AssertionError):
     """A task was to go where no path leads: our own error, told with the task's story."""
 
 
+class Retry(Struct, frozen=True, gc=False):
+    """Until when something is not tried again, because the API server refused it ``times`` in a row."""
+
+    until: float = 0.0
+    times: int = 0
+    because: str = ""
+
+    def refused(self, now: float, backoff: Backoff, because: str = "") -> Retry:
+        """Return what holds after one more refusal."""
+        return Retry(now + backoff.pause(self.times), self.times + 1, because)
+
+
+NO_BACKOFF: Final = Retry()
+
+
 class TaskRecord(Struct, eq=False):
     """One pod of ours, or one of another scheduler that has a node.
 
@@ -226,8 +242,8 @@ class TaskRecord(Struct, eq=False):
     trial: tuple[Status, str] | None = None
     told: tuple[str, str] | None = None
     told_at: float = -1e9
-    retry_at: float = 0.0
-    failures: int = 0
+    backoff: Retry = NO_BACKOFF
+    """Its Binding was refused: it is not tried before."""
     charged: Vector | None = None
     """What its queue is charged for its cards, where the class alone cannot tell (``PodClass.quota_known_late``)."""
 

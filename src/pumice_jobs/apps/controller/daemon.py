@@ -111,7 +111,7 @@ class Controller:
         self.bare = BarePods(self.cluster, self.clock, performer, self.work, self.queues.groups, self._moves,
                              settings.scheduler_names, settings.inherit_owner_annotations)  # fmt: skip
         self.commands = Commands(self.cluster, recorder, self.work, self._carry_out, jobs=self.settings.jobs)
-        self.jobs = Jobs(self.cluster, self.clock, recorder, self.work, rsa_pair, self.commands.done, self.queues.takes_groups)
+        self.jobs = Jobs(self.cluster, self.clock, performer, self.work, rsa_pair, self.commands.done, self.queues.takes_groups)
         self.makers = Makers(self.cluster, self.clock, performer, self.work, self.jobs.store)
         self.unserved = UnservedKinds(recorder, self.work)
         self.topology = Topology(self.cluster, self.clock, performer, self.work, self.settings.lease_namespace)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from pumice.effects.performer import Performer
+from pumice.effects.vocabulary import Create, Delete, Event, Patch
 from pumice.metrics.text import Histogram
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Resource
@@ -19,20 +21,7 @@ from pumice.wire.volcano import PodGroup
 from pumice_jobs.apps.controller.job_refusals import GroupNotTaken, lasting, refused
 from pumice_jobs.apps.controller.job_store import JobStore, Known
 from pumice_jobs.apps.controller.job_telling import Telling
-from pumice_jobs.controllers.job.effects import (
-    ChangeGroup,
-    DeleteJob,
-    DropGroup,
-    DropPod,
-    Effect,
-    Ensure,
-    Follow,
-    MakeGroup,
-    MakePod,
-    Remove,
-    Require,
-    Tell,
-)
+from pumice_jobs.controllers.job.effects import DeleteJob, DropGroup, DropPod, Effect, Ensure, Follow, Require, event
 from pumice_jobs.controllers.job.group import owner
 from pumice_jobs.controllers.job.phases import FINISHED
 from pumice_jobs.controllers.job.plugins.ssh import with_keys
@@ -45,6 +34,7 @@ AT_ONCE = 64
 @dataclass(slots=True)
 class Effects:
     cluster: Cluster
+    performer: Performer
     clock: Clock
     store: JobStore
     telling: Telling
@@ -53,8 +43,8 @@ class Effects:
 
     async def perform(self, known: Known, wanted: Sequence[Effect]) -> None:
         """One after the other, but pods at once."""
-        for kind, group in groupby(wanted, type):
-            if kind in (MakePod, DropPod):
+        for (_, of_pods), group in groupby(wanted, lambda effect: (type(effect), _is_of_pods(effect))):
+            if of_pods:
                 await self._pods(known, list(group))
             else:
                 for effect in group:
@@ -69,16 +59,16 @@ class Effects:
                 await self._require(known, effect)
             case Follow():
                 await self._follow(known, effect)
-            case Remove():
-                await self._remove(effect.resource, effect.name, namespace)
-            case MakeGroup():
+            case Delete():
+                await self.performer.delete(effect)
+            case Create():
                 await self._make_group(known, effect)
-            case ChangeGroup():
-                group = await self.cluster.patch_as(volcano.POD_GROUPS, effect.name, effect.body, namespace, PodGroup)
+            case Patch():
+                group = await self.cluster.patch_as(effect.resource, effect.name, effect.body, namespace, PodGroup)
                 self.store.made_group(known, group)
             case DropGroup():
                 await self.drop_group(known, effect)
-            case Tell():
+            case Event():
                 await self.telling.tell(known, effect)
             case DeleteJob():
                 await self._delete_job(known)
@@ -94,7 +84,7 @@ class Effects:
             await self.cluster.create(effect.resource, body, namespace)
         except ApiError as error:
             if error.code != 409:
-                await self.telling.tell(known, _not_made(effect.resource, error.message))
+                await self.telling.tell(known, _not_made(known.job, effect.resource, error.message))
                 raise refused(error) from error
             await self._check_owner(known, effect.resource, name)
 
@@ -102,7 +92,7 @@ class Effects:
         """What is there under the name must be of this Job: what a forerunner left goes with it, and then ours is made."""
         found = await self.cluster.get(kind, name, known.job.metadata.namespace)
         if not _is_of(known.job, found):
-            told = _not_made(kind, f"{kind.plural} {name} exists and is not of this job")
+            told = _not_made(known.job, kind, f"{kind.plural} {name} exists and is not of this job")
             await self.telling.tell(known, told)
             raise ApiError(409, "Conflict", told.message)
 
@@ -111,7 +101,7 @@ class Effects:
             await self.cluster.get(effect.resource, effect.name, known.job.metadata.namespace)
         except ApiError as error:
             if error.code == 404:
-                await self.telling.tell(known, Tell("Warning", effect.reason, effect.problem))
+                await self.telling.tell(known, event(known.job, "Warning", effect.reason, effect.problem))
             raise
 
     async def _follow(self, known: Known, effect: Follow) -> None:
@@ -122,23 +112,16 @@ class Effects:
                 raise
             await self._ensure(known, effect.lost)
 
-    async def _remove(self, kind: Resource, name: str, namespace: str) -> None:
-        try:
-            await self.cluster.delete(kind, name, namespace)
-        except ApiError as error:
-            if error.code != 404:
-                raise
-
-    async def _make_group(self, known: Known, effect: MakeGroup) -> None:
+    async def _make_group(self, known: Known, effect: Create) -> None:
         namespace = known.job.metadata.namespace
         try:
-            group = await self.cluster.create_as(volcano.POD_GROUPS, effect.body, namespace, PodGroup)
+            group = await self.cluster.create_as(volcano.POD_GROUPS, effect.obj, namespace, PodGroup)
         except ApiError as error:
             if error.code != 409:
-                told = Tell("Warning", "PodGroupError", f"Failed to create PodGroup, err: {error.message}")
+                told = event(known.job, "Warning", "PodGroupError", f"Failed to create PodGroup, err: {error.message}")
                 await self.telling.tell(known, told)
                 raise refused(error, GroupNotTaken) from error
-            group = convert(PodGroup, await self.cluster.get(volcano.POD_GROUPS, effect.body["metadata"]["name"], namespace))
+            group = convert(PodGroup, await self.cluster.get(volcano.POD_GROUPS, effect.obj["metadata"]["name"], namespace))
         self.store.made_group(known, group)
 
     async def drop_group(self, known: Known, effect: DropGroup) -> None:
@@ -171,7 +154,7 @@ class Effects:
         async def one(effect: Effect) -> None:
             async with gate:
                 try:
-                    await (self._make_pod(known, effect) if isinstance(effect, MakePod) else self._drop_pod(known, effect))
+                    await (self._make_pod(known, effect) if isinstance(effect, Create) else self._drop_pod(known, effect))
                 except ApiError as error:
                     problems.append(error)
 
@@ -181,17 +164,17 @@ class Effects:
         with self.store.making_pods():
             await asyncio.gather(*map(one, wanted))
         if problems:
-            making = isinstance(wanted[0], MakePod)
+            making = isinstance(wanted[0], Create)
             reason, doing = ("FailedCreate", "creating") if making else ("FailedDelete", "deleting")
             texts = sorted({error.message for error in problems})
-            await self.telling.tell(known, Tell("Warning", reason, f"Error {doing} pods: [{', '.join(texts)}]"))
+            await self.telling.tell(known, event(known.job, "Warning", reason, f"Error {doing} pods: [{', '.join(texts)}]"))
             worst = next((error for error in problems if lasting(error)), problems[0])
             raise refused(worst) from worst
 
-    async def _make_pod(self, known: Known, effect: MakePod) -> None:
-        namespace, name = known.job.metadata.namespace, effect.body["metadata"]["name"]
+    async def _make_pod(self, known: Known, effect: Create) -> None:
+        namespace, name = known.job.metadata.namespace, effect.obj["metadata"]["name"]
         try:
-            pod = await self.cluster.create_as(kinds.PODS, effect.body, namespace, JobPod)
+            pod = await self.cluster.create_as(kinds.PODS, effect.obj, namespace, JobPod)
         except ApiError as error:
             if error.code != 409:
                 raise
@@ -242,11 +225,15 @@ class Effects:
         return bool(found["metadata"]["uid"] == uid)
 
 
-def _not_made(kind: Resource, cause: str) -> Tell:
+def _is_of_pods(effect: Effect) -> bool:
+    return isinstance(effect, DropPod) or (isinstance(effect, Create) and effect.resource == kinds.PODS)
+
+
+def _not_made(job: Job, kind: Resource, cause: str) -> Event:
     """Why an object beside the pods is not there."""
     if kind == kinds.PERSISTENT_VOLUME_CLAIMS:
-        return Tell("Warning", "PVCError", f"Failed to create PVC, err: {cause}")
-    return Tell("Warning", "PluginError", f"Execute plugin when job add failed, err: {cause}")
+        return event(job, "Warning", "PVCError", f"Failed to create PVC, err: {cause}")
+    return event(job, "Warning", "PluginError", f"Execute plugin when job add failed, err: {cause}")
 
 
 def _is_of(job: Job, found: Json) -> bool:

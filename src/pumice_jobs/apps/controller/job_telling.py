@@ -11,10 +11,9 @@ from pumice.effects.recorder import EventRecorder
 from pumice.effects.vocabulary import Event
 from pumice.ports.cluster import ApiError, Cluster
 from pumice.wire import volcano
-from pumice.wire.batch import JOB_API, JOB_KIND, Job, WrittenJob
+from pumice.wire.batch import Job, WrittenJob
 from pumice_jobs.apps.controller.job_refusals import refused
 from pumice_jobs.apps.controller.job_store import JobStore, Known
-from pumice_jobs.controllers.job.effects import Tell
 from pumice_jobs.controllers.job.status import begun
 
 Json = dict[str, Any]
@@ -53,14 +52,12 @@ class Telling:
             known.decide(known.written)  # what was not written is decided anew
             self.store.take_job(msgspec.json.decode(msgspec.json.encode(found), type=Job, strict=False))
 
-    async def tell(self, known: Known, told: Tell, *, again: bool = False) -> None:
+    async def tell(self, known: Known, told: Event, *, again: bool = False) -> None:
         """An event on the Job, unless it was the last one of its reason. That one is lost changes nothing."""
         if not again and known.told.get(told.reason) == told.message:
             return
         known.told[told.reason] = told.message
-        meta = known.job.metadata
-        about = (JOB_KIND, JOB_API, meta.namespace, meta.name, meta.uid)
-        await self.recorder.try_to_write(Event(*about, told.type, told.reason, told.message))
+        await self.recorder.try_to_write(told)
 
 
 def difference(before: Json, after: Json) -> Json:

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from pumice.apps.service.watches import object_of
-from pumice.effects.recorder import EventRecorder
-from pumice.effects.vocabulary import Requeue
+from pumice.effects.performer import Performer
+from pumice.effects.vocabulary import Create, Requeue
 from pumice.effects.work_queue import WorkQueue
 from pumice.metrics.text import Histogram
 from pumice.ports.clock import Clock
@@ -25,7 +25,7 @@ from pumice_jobs.apps.controller.job_effects import Effects
 from pumice_jobs.apps.controller.job_refusals import GroupNotTaken, NotTaken
 from pumice_jobs.apps.controller.job_store import JobStore, Known
 from pumice_jobs.apps.controller.job_telling import Telling
-from pumice_jobs.controllers.job.effects import DropGroup, Effect, MakeGroup, MakePod, Tell, WriteStatus
+from pumice_jobs.controllers.job.effects import DropGroup, Effect, WriteStatus, event
 from pumice_jobs.controllers.job.missed import missed
 from pumice_jobs.controllers.job.phases import ACTIONS, TARGETED, TERMINATE
 from pumice_jobs.controllers.job.reconcile import act, decide, only_counts, waits_for_nothing
@@ -58,7 +58,7 @@ class Jobs:
 
     cluster: Cluster
     clock: Clock
-    recorder: EventRecorder
+    performer: Performer
     work: WorkQueue
     keys: Callable[[], tuple[str, str]]
     commanded: Callable[[str, str], None]
@@ -80,8 +80,8 @@ class Jobs:
 
     def __post_init__(self) -> None:
         self.store = JobStore(self._changed)
-        self.telling = Telling(self.cluster, self.recorder, self.store)
-        self.effects = Effects(self.cluster, self.clock, self.store, self.telling, self.keys, self.latency)
+        self.telling = Telling(self.cluster, self.performer.recorder, self.store)
+        self.effects = Effects(self.cluster, self.performer, self.clock, self.store, self.telling, self.keys, self.latency)
         self.ended_groups = EndedGroups(self.cluster, self.work, self.store, self.effects.drop_group)
 
     def on_job(self, event: WatchEvent) -> None:
@@ -148,7 +148,7 @@ class Jobs:
             if known.failures <= GIVE_UP:
                 raise
             text = f"Job failed on action {refused.action} for retry limit reached"
-            await self.telling.tell(known, Tell("Warning", "ExecuteAction", text))
+            await self.telling.tell(known, event(known.job, "Warning", "ExecuteAction", text))
             await self._carry_out(known, TERMINATE, Request(COMMAND))
             self.work.add(KIND, key)
 
@@ -190,7 +190,7 @@ class Jobs:
         known.delayed.append(Delayed(self.clock.monotonic() + left, found.action, replace(request, since=since)))
         self.work.add_later(KIND, known.job.key, max(0.0, left))
         text = f"Execute action {found.action} after {found.after:g}s"
-        await self.telling.tell(known, Tell("Normal", "ExecuteAction", text), again=True)
+        await self.telling.tell(known, event(known.job, "Normal", "ExecuteAction", text), again=True)
 
     async def _ripe(self, known: Known) -> None:
         """Delayed actions whose time has come."""
@@ -208,9 +208,10 @@ class Jobs:
             known.delayed.clear()
         if request.command:
             text = f"Start to execute command {action}, and clean it up to make sure executed not more than once."
-            await self.telling.tell(known, Tell("Normal", COMMAND, text), again=True)
+            await self.telling.tell(known, event(known.job, "Normal", COMMAND, text), again=True)
         elif request.event != COMMAND:
-            await self.telling.tell(known, Tell("Normal", "ExecuteAction", f"Start to execute action {action} "), again=True)
+            text = f"Start to execute action {action} "
+            await self.telling.tell(known, event(known.job, "Normal", "ExecuteAction", text), again=True)
 
     async def _settle(self, known: Known) -> bool:
         """Whether something was made, which will soon change what there is to write."""
@@ -224,7 +225,7 @@ class Jobs:
             if wanted == last or not wanted:
                 break
             await self._do(known, wanted)
-            moved = moved or any(isinstance(effect, MakeGroup | MakePod) for effect in wanted)
+            moved = moved or any(isinstance(effect, Create) for effect in wanted)
             if all(map(waits_for_nothing, wanted)):
                 known.at_rest = all(map(only_counts, wanted))
                 break

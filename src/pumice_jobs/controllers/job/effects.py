@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pumice.effects.vocabulary import Requeue
+from pumice.effects.vocabulary import Create, Delete, Event, Patch, Requeue
 from pumice.ports.cluster import Resource
-from pumice.wire.batch import JobPod, JobStatus
+from pumice.wire.batch import JOB_API, JOB_KIND, Job, JobPod, JobStatus
 
 Json = dict[str, Any]
 
@@ -42,38 +42,12 @@ class Follow:
 
 
 @dataclass(frozen=True, slots=True)
-class Remove:
-    """Delete an object of the Job's own, if it is there."""
-
-    resource: Resource
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class MakeGroup:
-    body: Json
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeGroup:
-    name: str
-    uid: str
-    body: Json
-
-
-@dataclass(frozen=True, slots=True)
 class DropGroup:
     """``in_company``: the Job has ended; the shell may wait for groups of others, and find it by the label of its Job."""
 
     name: str
     uid: str
     in_company: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class MakePod:
-    task: str
-    body: Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,20 +68,15 @@ class WriteStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
-    """An event on the Job. Events with words that were said last under this reason are not repeated."""
-
-    type: str
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
 class DeleteJob:
     """It is finished for long enough."""
 
 
-Effect = (
-    Ensure | Require | Follow | Remove | MakeGroup | ChangeGroup | DropGroup | MakePod | DropPod | WriteStatus | Tell
-    | DeleteJob | Requeue
-)  # fmt: skip
+Effect = Create | Patch | Delete | Event | Requeue | Ensure | Require | Follow | DropGroup | DropPod | WriteStatus | DeleteJob
+"""``Create`` makes the PodGroup or a pod, ``Patch`` changes the PodGroup, ``Delete`` removes an object of the Job's own."""
+
+
+def event(job: Job, type_: str, reason: str, message: str) -> Event:
+    """An Event on the Job. With words that were said last under this reason it is not repeated."""
+    meta = job.metadata
+    return Event(JOB_KIND, JOB_API, meta.namespace, meta.name, meta.uid, type_, reason, message)

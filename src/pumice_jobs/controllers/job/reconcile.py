@@ -13,28 +13,24 @@ from typing import Any, Final
 from msgspec import MsgspecError
 from msgspec.structs import replace
 
-from pumice.effects.vocabulary import Requeue
+from pumice.effects.vocabulary import Create, Delete, Event, Patch, Requeue
 from pumice.wire import names
 from pumice.wire.batch import PENDING, RESTARTING, Job, JobPod
-from pumice.wire.kinds import PERSISTENT_VOLUME_CLAIMS
+from pumice.wire.kinds import PERSISTENT_VOLUME_CLAIMS, PODS
 from pumice.wire.volcano import PENDING as GROUP_PENDING
-from pumice.wire.volcano import PodGroup, seconds, stamp
+from pumice.wire.volcano import POD_GROUPS, PodGroup, seconds, stamp
 from pumice_jobs.controllers.job import group as groups
 from pumice_jobs.controllers.job import phases, pods
 from pumice_jobs.controllers.job.dependencies import startable
 from pumice_jobs.controllers.job.effects import (
-    ChangeGroup,
     DeleteJob,
     DropGroup,
     DropPod,
     Effect,
     Ensure,
-    MakeGroup,
-    MakePod,
-    Remove,
     Require,
-    Tell,
     WriteStatus,
+    event,
 )
 from pumice_jobs.controllers.job.phases import FINISHED, LIVING, MOVES, RESTART_JOB, RESUME, TARGETED, Kill
 from pumice_jobs.controllers.job.plugins import registry
@@ -115,7 +111,7 @@ def decide(view: View) -> list[Effect]:
 
 def waits_for_nothing(effect: Effect) -> bool:
     """Whether nothing of what comes after depends on it."""
-    return isinstance(effect, Tell | Requeue) or (isinstance(effect, DropGroup) and effect.in_company) or only_counts(effect)
+    return isinstance(effect, Event | Requeue) or (isinstance(effect, DropGroup) and effect.in_company) or only_counts(effect)
 
 
 def only_counts(effect: Effect) -> bool:
@@ -139,17 +135,17 @@ def _counts(view: View) -> Iterator[Effect]:
 def _living(view: View) -> Iterator[Effect]:
     job = view.job
     if view.problem:
-        yield Tell("Warning", "JobStatusError", view.problem)
+        yield event(job, "Warning", "JobStatusError", view.problem)
         return
     if prepared := list(_preparation(job)):
         yield from prepared
         return
     if view.group is None:
-        yield MakeGroup(groups.body(job, view.group_spec))
+        yield Create(POD_GROUPS, groups.body(job, view.group_spec))
         return
     meta = view.group.metadata
     if changed := groups.change(view.group, view.group_spec):
-        yield ChangeGroup(meta.name, meta.uid, {"spec": changed})
+        yield Patch(POD_GROUPS, meta.namespace, meta.name, {"spec": changed})
     yield from _waiting(view.group, job)
     if view.group.status.phase not in ("", GROUP_PENDING) and not meta.deletion_timestamp:
         yield from _pods(view, meta.name)
@@ -195,7 +191,7 @@ def _waiting(group: PodGroup, job: Job) -> Iterator[Effect]:
     """The word that the scheduler has no room for it."""
     if lacks := groups.what_it_lacks(group):
         meta = job.metadata
-        yield Tell("Warning", "PodGroupPending", f"PodGroup {meta.namespace}:{meta.name} {lacks}")
+        yield event(job, "Warning", "PodGroupPending", f"PodGroup {meta.namespace}:{meta.name} {lacks}")
 
 
 def _pods(view: View, group: str) -> Iterator[Effect]:
@@ -209,7 +205,7 @@ def _pods(view: View, group: str) -> Iterator[Effect]:
     for task in startable(job, view.pods.values()):
         for index in range(task.replicas):
             if pod_name(job, task, index) not in view.pods:
-                yield MakePod(task.name, _told(pods.body(job, task, index, group), view.evicted))
+                yield Create(PODS, _told(pods.body(job, task, index, group), view.evicted))
 
 
 def _told(body: dict[str, Any], evicted: Mapping[str, float]) -> dict[str, Any]:
@@ -244,7 +240,8 @@ def _killed(view: View) -> Iterator[Effect]:
         yield DropGroup(meta.name, meta.uid, job.phase in FINISHED and meta.labels.get(names.JOB_UID) == job.metadata.uid)
     marked = {key: name for key, name in status.controlled_resources.items() if key == registry.mark(name)}
     for name in marked.values():
-        yield from (Remove(each.resource, each.body["metadata"]["name"]) for each in registry.objects(job, name))
+        yield from (Delete(each.resource, job.metadata.namespace, each.body["metadata"]["name"])
+                    for each in registry.objects(job, name))  # fmt: skip
     if marked:
         kept = {key: name for key, name in status.controlled_resources.items() if key not in marked and key != HOSTS_OF}
         yield WriteStatus(replace(status, controlled_resources=kept), urgent=False)

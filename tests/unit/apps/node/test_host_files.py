@@ -12,8 +12,7 @@ import pytest
 from kit.node_objects import A, B, gives, pod_object
 from kit.plugin_world import in_a_world
 
-from pumice.apps.node.directories import make_directory
-from pumice.apps.node.files import digests, install_files
+from pumice.apps.node.files import digests, install_files, make_directory
 from pumice.devices.nvidia_vgpu.node.library import NAMES, install
 from pumice.effects.vocabulary import MakeDirectory
 from pumice.model.errors import BadInput

@@ -7,7 +7,7 @@ from kit.engine_world import World
 from kit.objects import group, node, pod
 
 from pumice.engine.state.jobs import Job, Status, Task
-from pumice.engine.state.tasks import MOVES, IllegalMove, by_nodes
+from pumice.engine.state.tasks import MOVES, IllegalMove, Retry, by_nodes
 
 
 def task_in(status: Status) -> tuple[Job, Task]:
@@ -24,7 +24,7 @@ def task_in(status: Status) -> tuple[Job, Task]:
 @pytest.mark.parametrize(("before", "after"), [(b, a) for b, a in product(Status, Status) if b is not a and a not in MOVES[b]])
 def test_where_no_path_leads_nothing_moves_and_the_story_is_told(before: Status, after: Status) -> None:
     job, task = task_in(before)
-    task.node, task.error, task.failures = "n1", by_nodes("0/1 nodes are available"), 3
+    task.node, task.error, task.backoff = "n1", by_nodes("0/1 nodes are available"), Retry(times=3)
     counts = job.counts
     with pytest.raises(IllegalMove) as caught:
         job.move(task, after)

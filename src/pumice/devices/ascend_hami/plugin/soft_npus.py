@@ -9,8 +9,7 @@ import os
 from pathlib import Path
 
 from pumice.adapters.dcmi import DcmiCards
-from pumice.apps.node.directories import make_directory
-from pumice.apps.node.files import digests, install_files
+from pumice.apps.node.files import digests, install_files, make_directory
 from pumice.devices.ascend_hami.node.answer import SHARED
 from pumice.effects.vocabulary import InstallFile, MakeDirectory
 from pumice.model.errors import BadInput

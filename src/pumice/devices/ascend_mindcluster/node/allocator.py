@@ -3,16 +3,17 @@ made before the kubelet hears of it (``keeper.py``)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Final
 
-from pumice.devices.ascend_mindcluster.node.matching import Turn, turn_of, waiting
 from pumice.effects.vocabulary import Event, NodeEffect, PatchNode, PatchPod
 from pumice.model.hardware.npu_slices import SliceKind
 from pumice.node.answer import Answer
 from pumice.node.device_list import Unit
-from pumice.node.matching import Broken, ServedContainers, first_in_line, waits
-from pumice.node.pods import Held, NodePod
+from pumice.node.matching import Broken, Key, ServedContainers, first_in_line, waits
+from pumice.node.pods import Container, Held, NodePod
 from pumice.node.protocol import Allocator, Cut, Refuse, Serve
 from pumice.ports.cards import CardFacts
 from pumice.ports.slices import Place, Slice
@@ -28,12 +29,66 @@ from pumice.wire.mindcluster import (
     SERVER_TYPE,
     SUPER_POD,
     TAKEN,
+    Assignment,
     chip_name,
     node_labels,
+    parse_assignment,
     placed_at,
     render_base_devices,
+    template_cores,
 )
 from pumice.wire.objects import Node
+
+STRANGER: Final = f"it asks for {NPU_CORE} but was not placed by the scheduler; set its schedulerName"
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A pod that waits, and what the scheduler gave it."""
+
+    pod: NodePod
+    container: Container
+    assignment: Assignment
+    begun: bool = False
+
+
+def waiting(pod: NodePod, count: int, per_chip: int, served: Set[Key], held: Held | None) -> Turn | Broken | None:
+    """What the pod waits for, if a call for so many cores may be for it."""
+    asking = [container for container in pod.containers if container.asks(NPU_CORE)]
+    if count not in {container.asks(NPU_CORE) for container in asking}:
+        return None
+    key = (pod.uid, asking[0].name)
+    if key in served or (held is not None and key in held):
+        return None
+    if pod.annotations.get(PREDICATE_TIME) == TAKEN and (held is None or pod.admitted):
+        return None  # it was served, and nothing says that the kubelet lost the answer
+    return _assigned(pod, asking, per_chip)
+
+
+def turn_of(pod: NodePod, container: str, per_chip: int) -> Turn | Broken:
+    """The turn of a pod whose container has cores by the kubelet's record."""
+    asking = [one for one in pod.containers if one.asks(NPU_CORE)]
+    if container not in {one.name for one in asking}:
+        return Broken(pod, f"container {container} asks for no {NPU_CORE}")
+    return _assigned(pod, asking, per_chip)
+
+
+def _assigned(pod: NodePod, asking: Sequence[Container], per_chip: int) -> Turn | Broken:
+    if len(asking) > 1:
+        return Broken(pod, f"{len(asking)} of its containers ask for {NPU_CORE}; one may")
+    if NPU_CORE not in pod.annotations or not pod.bound:
+        return Broken(pod, STRANGER)
+    count, text = asking[0].asks(NPU_CORE), pod.annotations[NPU_CORE]
+    assignment = parse_assignment(text)
+    if assignment is None or _cores(assignment, per_chip) != count:
+        return Broken(pod, f"annotation {NPU_CORE} {text[:80]!r} does not name what gives it {count} AI cores")
+    return Turn(pod, asking[0], assignment)
+
+
+def _cores(assignment: Assignment, per_chip: int) -> int:
+    if len(set(assignment.chips)) < len(assignment.chips):  # a chip that is named twice would be counted as two workers
+        return 0
+    return template_cores(assignment.template) if assignment.template else per_chip * len(assignment.chips)
 
 
 class ChipAllocator(Allocator):

@@ -2,13 +2,9 @@
 
 from collections.abc import Callable, Mapping
 
-from pumice.engine.cycle.actions.allocate import allocate
-from pumice.engine.cycle.actions.backfill import backfill
+from pumice.engine.cycle.actions.allocate import allocate, backfill
 from pumice.engine.cycle.actions.enqueue import enqueue
-from pumice.engine.cycle.actions.gangs import gangpreempt, gangreclaim
-from pumice.engine.cycle.actions.preempt import preempt
-from pumice.engine.cycle.actions.reclaim import reclaim
-from pumice.engine.cycle.actions.shuffle import shuffle
+from pumice.engine.cycle.actions.preempt import gangpreempt, gangreclaim, preempt, reclaim, shuffle
 from pumice.engine.cycle.cycle import Cycle
 
 ACTIONS: Mapping[str, Callable[[Cycle], None]] = {

@@ -1,31 +1,94 @@
-"""allocate: place the pending pods of jobs, queue by queue and job by job (spec volcano-core 10.2)."""
+"""allocate and backfill: place the pending pods of jobs, queue by queue and job by job; then those that request nothing."""
 
 from __future__ import annotations
 
+import heapq
 from functools import partial
 from typing import Any
 
 from pumice.engine.cycle import domains, over_cycles, planning, trying
-from pumice.engine.cycle.actions.lending import lend
-from pumice.engine.cycle.concluding import conclude
+from pumice.engine.cycle.concluding import commit, conclude, discard
 from pumice.engine.cycle.cycle import Cycle
-from pumice.engine.cycle.queueing import call_up, hold_up, newcomers, queues, refuse
-from pumice.engine.cycle.turns import Turns
-from pumice.engine.cycle.unplaced import refused
-from pumice.engine.state.jobs import Job, QueueState, Task
+from pumice.engine.cycle.domains import reach
+from pumice.engine.cycle.over_cycles import begun
+from pumice.engine.cycle.queueing import Turns, call_up, candidates, hold_up, newcomers, queues, refuse
+from pumice.engine.cycle.trying import refused
+from pumice.engine.placing.among import Among
+from pumice.engine.placing.evaluation import Choice
+from pumice.engine.state.jobs import Job, QueueState, Status, Task
+from pumice.engine.state.line import Line
 from pumice.engine.state.tasks import by_gang, by_queue
+
+# -- lending: what no queue can take within its share ------------------------------------------------------------------
+
+
+def lend(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
+    """Shares are parts of everything, pods and gangs are whole: what no queue can take within its share would lie idle for
+    ever. It is lent pod by pod (gang by gang), to the queue that comes least over its share by it first, of equal ones to the
+    one that was lent something longest ago, as far as the plugins lend (``LimitsQueues.lends``)."""
+    framework, state = cycle.framework, cycle.state
+    waiting: dict[QueueState, list[Job]] = {}
+    for job in cycle.short_of_share:
+        if job.pending and job not in cycle.standing:
+            waiting.setdefault(job.queue, []).append(job)
+    lines: dict[QueueState, Line[Job]] = {queue: Line() for queue in waiting}
+    for queue, jobs in waiting.items():
+        for job in jobs:
+            lines[queue].line_up(job, framework.job_key(job))
+    order: list[tuple[Any, QueueState]] = []
+
+    def line_up(queue: QueueState) -> None:
+        excess = framework.excess(queue, lines[queue].first.unit())
+        heapq.heappush(order, ((-queue.priority, excess, queue.lent, framework.queue_key(queue)), queue))
+
+    for queue in lines:
+        line_up(queue)
+    while order:
+        if cycle.out_of_time():
+            state.scheduling_queue.lend_later()
+            return
+        _, queue = heapq.heappop(order)
+        job = lines[queue].take()
+        if framework.lends(queue, job.unit()) and _lend_to(cycle, job, failed_roles.setdefault(job, set())):
+            state.groups.lent(queue)
+            if queue.one_by_one:
+                state.scheduling_queue.released()  # for who came after it
+            if job.pending:
+                lines[queue].line_up(job, framework.job_key(job))
+        if lines[queue]:
+            line_up(queue)
+
+
+def _lend_to(cycle: Cycle, job: Job, failed_roles: set[str]) -> bool:
+    """Place one pod, or the gang. What the job and its pods were refused for before still stands where that fails."""
+    refusal, job.refusal = job.refusal, None
+    told = [(task, task.error, task.puzzling) for task in job.pending.values()]
+    statement = cycle.statement()
+    domains.place(cycle, job, statement, trying.pending(cycle, job, beyond=True), failed_roles, beyond=True)
+    if statement.steps and cycle.framework.job_ready(job):
+        commit(cycle, job, statement)
+        return True
+    discard(cycle, job, statement)
+    job.refusal = refusal
+    for task, error, puzzling in told:
+        if error is not None or puzzling:
+            task.error, task.puzzling = error, puzzling
+    return False
+
+
+# -- allocate ----------------------------------------------------------------------------------------------------------
 
 
 def allocate(cycle: Cycle) -> None:
     """Everybody within its queue's share; then, of what nobody can take so, queues beyond their share (``lend``)."""
     failed_roles: dict[Job, set[str]] = {}
     _within_shares(cycle, failed_roles)
-    agenda = cycle.state.agenda
+    scheduling_queue = cycle.state.scheduling_queue
     if cycle.out_of_time():
         if cycle.short_of_share:
-            agenda.lend_later()
+            scheduling_queue.lend_later()
         return
-    agenda.lend_now()
+    scheduling_queue.lend_now()
     lend(cycle, failed_roles)
 
 
@@ -51,7 +114,7 @@ def _within_shares(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
                     _overused(cycle, job)
             continue
         job, goes_on = line.take(), False
-        if queue.one_by_one and job.held_until > cycle.now:
+        if queue.one_by_one and job.backoff.until > cycle.now:
             hold_up(cycle, job, line.line)
             continue
         tasks = untried.get(job)
@@ -126,7 +189,7 @@ def _start(cycle: Cycle, job: Job) -> bool:
         if "enqueue" in cycle.framework.conf.actions:
             return False
         job.promise()
-        cycle.state.agenda.look_at(job)
+        cycle.state.scheduling_queue.write_status(job)
     return True
 
 
@@ -146,3 +209,55 @@ def _overused(cycle: Cycle, job: Job) -> None:
         else:
             task.error, task.puzzling = overused, False
             cycle.short_of_share[job] = cycle.blocked[job] = None
+
+
+# -- backfill: pods that request nothing are placed where any room is --------------------------------------------------
+
+
+def backfill(cycle: Cycle) -> None:
+    framework = cycle.framework
+    found: list[tuple[Job, list[Task]]] = []
+    for queue in sorted(queues(cycle), key=framework.queue_key):
+        if not (queue.open and queue.best_effort):
+            continue
+        jobs = [
+            job for job in candidates(queue)
+            if job.pending_best_effort and not job.is_pending() and job not in cycle.standing and framework.job_valid(job) is None
+            and begun(cycle, job) is None
+        ]  # fmt: skip
+        for job in sorted(jobs, key=framework.job_key):
+            tasks = [
+                t for t in job.pending.values() if t.best_effort and not t.gated and t.backoff.until <= cycle.now
+            ]
+            if tasks:
+                found.append((job, sorted(tasks, key=framework.task_key)))
+    for number, (job, tasks) in enumerate(found):
+        if cycle.out_of_time():
+            for late, _ in found[number:]:
+                cycle.postpone(late)
+            return
+        cycle.tried[job] = None
+        statement = cycle.statement()
+        for task in tasks:
+            task.trial = None
+            among = cycle.among(task)
+            choice = _choose(cycle, job, task, among)
+            if choice is None:
+                refused(cycle, task, amid_gang=bool(statement.steps), among=among)
+                continue
+            statement.place(task, choice)
+        if framework.job_ready(job) and job.counts[Status.ALLOCATED]:
+            commit(cycle, job, statement)
+            if job in cycle.discarded:  # with these it stands: the others, which failed as a gang, may come one by one
+                cycle.postponed[job] = None
+        elif statement.steps:  # else nothing was taken back for which it could wait: it sleeps until a node may take it
+            discard(cycle, job, statement)
+
+
+def _choose(cycle: Cycle, job: Job, task: Task, among: Among | None) -> Choice | None:
+    """A node for the pod; where its job asks for one switch, behind that."""
+    around = reach(cycle, job, task)
+    if around is None:
+        return cycle.placer.choose(task.cls, among=among)
+    choices = (cycle.placer.choose(task.cls, among=cycle.among(task, domain.rows)) for domain in around)
+    return next((choice for choice in choices if choice is not None), None)

@@ -25,7 +25,7 @@ def _one_by_one(cycle: Cycle, queue: QueueState) -> None:
     """Until one cannot be started."""
     jobs = in_turn(cycle, queue)
     for number, job in enumerate(jobs):
-        if job.held_until > cycle.now or not _try(cycle, job):
+        if job.backoff.until > cycle.now or not _try(cycle, job):
             hold_up(cycle, job, jobs[number + 1 :])
             return
 
@@ -35,7 +35,7 @@ def _try(cycle: Cycle, job: Job) -> bool:
     if _may_start(cycle, job):
         cycle.framework.job_enqueued(job)
         job.promise()
-        cycle.state.agenda.look_at(job)
+        cycle.state.scheduling_queue.write_status(job)
         return True
     refuse(cycle, job, job.refusal)
     if job.group is not None and job.refusal is not None and job.refusal != before:

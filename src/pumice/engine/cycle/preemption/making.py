@@ -7,16 +7,12 @@ from dataclasses import dataclass, field
 from itertools import groupby, islice
 from typing import Final
 
+from pumice.engine.cycle.charging import affordable, agreed, beside_others
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.domains import allowed
-from pumice.engine.cycle.letting_in import beside_others
-from pumice.engine.cycle.price import agreed
-from pumice.engine.cycle.room.on_a_node import Claim, Room
-from pumice.engine.cycle.room.scope import Scope
-from pumice.engine.cycle.room.search import Order
-from pumice.engine.cycle.room.victims import Prices, Unit
+from pumice.engine.cycle.preemption.search import Claim, Order, Room
+from pumice.engine.cycle.preemption.victims import Prices, Scope, Unit
 from pumice.engine.cycle.statement import Evict, Place, Promise, Statement, Step
-from pumice.engine.cycle.trust import affordable
 from pumice.engine.placing.among import Among
 from pumice.engine.state.domains import Domain
 from pumice.engine.state.jobs import Job, Task
