@@ -10,10 +10,10 @@ export PYTHONDONTWRITEBYTECODE :=
 
 DIST ?= dist
 
-.PHONY: help setup native wheel image test check bench soak kube prometheus e2e conformance demo clean
+.PHONY: help setup native wheel image test test-product check bench soak kube prometheus e2e conformance demo clean
 
 help: ## list the commands
-	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(VENV)/.installed: pyproject.toml setup.py lab/pyproject.toml lab/setup.py constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Pumice needs python3 >= 3.11; name one with make PYTHON=..." >&2; exit 2; }
@@ -47,6 +47,10 @@ test: setup ## run every test that needs no hardware; prints what was skipped an
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 	@$(MAKE) --no-print-directory -C native test
 
+test-product: setup ## run the tests of the product alone, without the laboratory's own and the benchmarks'
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests
+	@$(MAKE) --no-print-directory -C native vgpu-test
+
 check: setup ## lint, types, import contract
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -65,7 +69,7 @@ prometheus: ## unpack Debian's Prometheus for the tests of rules and dashboards;
 	@tests/kube/prometheus.sh
 
 e2e: setup ## real etcd, kube-apiserver, kubelet and containerd with our scheduler and device plugin (root)
-	@assets=$$(tests/kube/build.sh | tail -n 1) && KUBEBUILDER_ASSETS=$$assets $(BIN)/python -m pytest tests/e2e tests/contract/kubelet -m e2e --timeout 300
+	@assets=$$(tests/kube/build.sh | tail -n 1) && KUBEBUILDER_ASSETS=$$assets $(BIN)/python -m pytest tests/e2e lab/tests/contract/kubelet -m e2e --timeout 300
 
 conformance: setup ## build Kubernetes' own e2e suite and count what passes of it on `pumice up` (20 minutes the first time, then 4)
 	@assets=$$(tests/kube/build.sh e2e.test | tail -n 1) && KUBEBUILDER_ASSETS=$$assets $(BIN)/python -m benchmarks.conformance $(BENCH)

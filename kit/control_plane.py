@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import http.client
+import itertools
 import json
 import random
 import ssl
@@ -214,3 +215,23 @@ def write_kubeconfig(path: Path, api: Api) -> Path:
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
     }))  # fmt: skip
     return path
+
+
+# ---- fixtures, for the conftest of a folder of contracts
+
+
+_count = itertools.count(1)
+
+
+@pytest.fixture(scope="session", params=KINDS)
+def api(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    with control_plane(request.param, tmp_path_factory.mktemp(request.param)) as running:
+        yield running
+
+
+@pytest.fixture
+def namespace(api: Api) -> str:
+    """A namespace of the test's own."""
+    name = f"test-{next(_count)}"
+    api.create("/api/v1/namespaces", {"metadata": {"name": name}})
+    return name

@@ -8,9 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from kit.machines import make_machine
-
-__all__ = ["make_machine"]
 
 SECONDS = 300
 """Whichever of them comes first builds the libraries and the C programs, which a busy machine does in minutes."""

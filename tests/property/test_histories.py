@@ -90,11 +90,14 @@ def test_a_history_is_data_and_plays_again_as_it_was() -> None:
 
 
 def test_the_checker_imports_nothing_of_pumice() -> None:
-    kit = Path(__file__).parents[2] / "kit"
-    judges = ("checker", "card_rules", "legacy_card_rules", "kube_rules", "npu_rules", "queue_rules", "eviction_rules", "auditor")
-    allowed = {f"kit.{name}" for name in judges} | {"kit"}
-    for name in judges:
-        for found in ast.walk(ast.parse((kit / f"{name}.py").read_text())):
+    here = Path(__file__).parent
+    kit = ("card_rules", "legacy_card_rules", "kube_rules", "npu_rules", "queue_rules", "auditor")
+    beside = ("checker", "eviction_rules")
+    judges = {f"kit.{name}": here.parents[1] / "kit" / f"{name}.py" for name in kit}
+    judges |= {f"tests.property.history.{name}": here / "history" / f"{name}.py" for name in beside}
+    for name, path in judges.items():
+        for found in ast.walk(ast.parse(path.read_text())):
             modules = [alias.name for alias in found.names] if isinstance(found, ast.Import) else \
                 [found.module or ""] if isinstance(found, ast.ImportFrom) else []
-            assert not [m for m in modules if m.startswith("pumice") or (m.startswith("kit") and m not in allowed)], name
+            own = [module for module in modules if module.startswith(("pumice", "kit", "tests"))]
+            assert not [module for module in own if module not in {*judges, "kit"}], name

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import inf
 from random import Random
+from typing import Any
 
 from pumice.effects.backoff import Backoff
 from pumice.effects.tasks import Bell, first
@@ -26,8 +27,8 @@ TICK = 0.02
 LOOK = 0.1
 """Seconds between two looks whether what was put off may be done, while others are busy."""
 
-Key = tuple[str, str]
-"""Kind and key of an object."""
+Key = tuple[Any, str]
+"""Kind and key of an object; a kind is whatever the controllers tell kinds apart by."""
 
 
 @dataclass(slots=True)
@@ -37,8 +38,10 @@ class WorkQueue:
 
     clock: Clock
     dice: Random
-    reconcile: Callable[[str, str], Awaitable[None]]
+    reconcile: Callable[[Any, str], Awaitable[None]]
     others_busy: Callable[[], bool] = lambda: False
+    rest: float = 0.0
+    """Seconds between two looks at the same key at least: what changes of it meanwhile is looked at together."""
     _todo: OrderedDict[Key, int] = field(default_factory=OrderedDict)  # a dict seeks its first key past all that have left
     """Key to how often it has failed in a row."""
     _idle: dict[Key, float] = field(default_factory=dict)
@@ -52,7 +55,7 @@ class WorkQueue:
     _count: int = 0
     _sooner: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def add(self, kind: str, key: str, failures: int = 0) -> None:
+    def add(self, kind: Any, key: str, failures: int = 0) -> None:
         self._todo[kind, key] = failures
         self._work_there.ring()
 
@@ -61,7 +64,7 @@ class WorkQueue:
         """Whether nothing waits but what may be put off, and what is in hand and will be looked at once more."""
         return self._at_once() is None
 
-    def add_later(self, kind: str, key: str, seconds: float, failures: int = 0, *, put_off: float = 0.0) -> None:
+    def add_later(self, kind: Any, key: str, seconds: float, failures: int = 0, *, put_off: float = 0.0) -> None:
         """The same after a pause, unless it was added meanwhile. ``put_off``: for how many seconds longer it may wait while
         there is something else to do."""
         self._count += 1
@@ -111,6 +114,8 @@ class WorkQueue:
             self._busy.add(item)
             try:
                 await self.reconcile(*item)
+                if self.rest:
+                    await self.clock.sleep(self.rest)
             except ApiError as error:
                 self._again(item, failures, str(error), error.retry_after)
             except Exception as error:  # one object must not end the work on all the others

@@ -105,12 +105,12 @@ class Engine:
         return run(cycle, self.actions)
 
     def has_work(self, now: float) -> bool:
-        """Whether a cycle now could do anything."""
+        """Return whether a cycle now could do anything."""
         return self.stirred or self._due <= now
 
     @property
     def stirred(self) -> bool:
-        """Whether something has happened that a cycle should look at, whatever the time."""
+        """Return whether something has happened that a cycle should look at, whatever the time."""
         scheduling_queue, promises = self.state.scheduling_queue, self.state.promises
         told = scheduling_queue.dirty or scheduling_queue.settled or self.state.hyper_nodes.untold
         refused = self.settings.delete_refused and self.state.pods.refused
@@ -118,7 +118,7 @@ class Engine:
 
     @property
     def pressing(self) -> bool:
-        """Whether some pod may get a place or a reason; else there is status to be written at most."""
+        """Return whether some pod may get a place or a reason; else there is status to be written at most."""
         promises, news = self.state.promises, self.placer.news
         if promises.ripe or (promises.kept and promises.seen != news):
             return True
@@ -127,16 +127,16 @@ class Engine:
 
     @property
     def outdated(self) -> bool:
-        """Whether sleepers were told reasons that count other nodes than there are now."""
+        """Return whether unschedulable pods were told reasons that count other nodes than there are now."""
         return self.state.scheduling_queue.outdated(self.state.ledger.table.version)
 
     @property
     def _leaves(self) -> float:
-        """When a terminating pod has had its time, where somebody stands on one."""
+        """Return when a terminating pod has had its time, where a reserved gang waits for one."""
         return self.state.departures.first_overdue if self.state.scheduling_queue.reserved else FOR_EVER
 
     def next_wake(self) -> float | None:
-        """The earliest time for which a job waits, or at which sleepers are told anew; None when there is none."""
+        """Return the earliest time for which a job waits, or at which reasons are worked out anew; None when there is none."""
         return self._due if self._due < FOR_EVER else None
 
     @property

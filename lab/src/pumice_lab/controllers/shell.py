@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from pumice.effects.backoff import Backoff
 from pumice.effects.performer import Performer
 from pumice.effects.recorder import EventRecorder
 from pumice.effects.vocabulary import Create, Delete, Event, Patch, Requeue
+from pumice.effects.work_queue import WorkQueue
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Resource
 from pumice.wire import kinds
@@ -46,7 +48,9 @@ from pumice_lab.controllers.selecting import Key
 from pumice_lab.controllers.watched import COLLECTED, FULL
 
 log = logging.getLogger("pumice.kube-controllers")
-_WRITES = 16  # at a time
+_WRITES, _WORKERS = 16, 64  # at a time
+_TOGETHER = 0.005
+"""Seconds in which what changes of one object is looked at together."""
 _AGAIN = Backoff(1.0, 30.0)
 
 
@@ -63,15 +67,14 @@ class Controllers:
     def __init__(self, settings: ControllersSettings, cluster: Cluster, clock: Clock, dice: random.Random) -> None:
         self.cluster, self.clock, self.roots = cluster, clock, settings.roots
         self.root_ca = settings.ca_certificate.read_text() if settings.ca_certificate else ""
-        self.marking = Marking(cluster, clock, self._mark, self._later)
+        self.marking = Marking(cluster, clock, lambda key: self.work.add(*key), self._later)
         self.caches = self.marking.caches
         self.events = EventRecorder(cluster, clock, "kube-controllers", log, counts=True)
         self.performer = Performer(cluster, self.events)
-        self._dirty: dict[Key, None] = {}
-        self._wake = asyncio.Event()
-        self._timers: dict[Key, tuple[float, asyncio.Task[None]]] = {}
+        self.work = WorkQueue(clock, dice, self._reconcile, rest=_TOGETHER)
+        self._due: dict[Key, float] = {}
+        """When that is looked at which is looked at later."""
         self._slots = asyncio.Semaphore(_WRITES)
-        self._busy: dict[Key, asyncio.Task[None]] = {}
         self._absent: dict[str, bool] = {}
         self._refused: dict[Key, tuple[str, int]] = {}
         """Why the last pods of a controller were not made, and how often in a row."""
@@ -88,8 +91,7 @@ class Controllers:
                 if part.done():
                     part.result()
         finally:
-            timers = [task for _, task in self._timers.values()]
-            everything = [stopping, *tasks, *timers, *self._busy.values()]
+            everything = [stopping, *tasks]
             for task in everything:
                 task.cancel()
             await asyncio.gather(*everything, return_exceptions=True)
@@ -100,24 +102,12 @@ class Controllers:
         self.marking.find_orphans()
         if ready is not None:
             ready.set()
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            for key in [k for k in self._dirty if k not in self._busy]:
-                del self._dirty[key]
-                task = asyncio.create_task(self._reconcile(key))
-                self._busy[key] = task
-                task.add_done_callback(lambda _, key=key: self._done(key))  # type: ignore[misc]
-            # What became dirty in the meantime is looked at together, a moment later.
-            await self.clock.sleep(0.005)
+        await self.work.run(_WORKERS)
 
-    def _done(self, key: Key) -> None:
-        self._busy.pop(key, None)
-        if key in self._dirty:
-            self._wake.set()
-
-    async def _reconcile(self, key: Key) -> None:
-        controller, uid = key
+    async def _reconcile(self, controller: Resource, uid: str) -> None:
+        key = (controller, uid)
+        if self._due.get(key, inf) <= self.clock.monotonic():
+            del self._due[key]
         try:
             actions = await self._decide(controller, uid)
             again = [a.seconds for a in actions if isinstance(a, Requeue)]
@@ -316,23 +306,11 @@ class Controllers:
         if resource == kinds.PODS and owner is not None:
             self.events.record(_on_owner(owner, meta, "Normal", reason, f"{text}: {meta['name']}"))
 
-    def _mark(self, key: Key) -> None:
-        self._dirty[key] = None
-        self._wake.set()
-
     def _later(self, key: Key, seconds: float) -> None:
         due = self.clock.monotonic() + seconds
-        before = self._timers.get(key)
-        if before is not None:
-            if before[0] <= due:
-                return
-            before[1].cancel()
-        self._timers[key] = (due, asyncio.create_task(self._ring(key, seconds)))
-
-    async def _ring(self, key: Key, seconds: float) -> None:
-        await self.clock.sleep(seconds)
-        self._timers.pop(key, None)
-        self._mark(key)
+        if due < self._due.get(key, inf):
+            self._due[key] = due
+            self.work.add_later(*key, seconds)
 
 
 def _on_owner(owner: Mapping[str, Any], meta: Mapping[str, Any], type_: str, reason: str, message: str) -> Event:

@@ -1,4 +1,4 @@
-"""The device plugin protocol over real sockets: what only the twin's inside shows. The rest is in tests/contract/kubelet."""
+"""The device plugin protocol over real sockets: what only the twin's inside shows. The rest is in lab/tests/contract/kubelet."""
 
 from __future__ import annotations
 

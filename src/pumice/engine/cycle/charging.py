@@ -50,7 +50,7 @@ def open_gates(cycle: Cycle, job: Job, *, beyond: bool = False) -> None:
 
 
 def beside_others(task: Task, amounts: Vector) -> Vector:
-    """What its queue must have room for: what the pod asks for, and as much of the same as is kept for others."""
+    """Return what its queue must have room for: what the pod asks for, and as much of the same as is kept for others."""
     assert task.job is not None
     kept = task.job.queue.let_in
     if not any(kept.values()):
@@ -60,7 +60,7 @@ def beside_others(task: Task, amounts: Vector) -> Vector:
 
 
 def no_room(cycle: Cycle, task: Task, amounts: Vector) -> str:
-    """What is said of a pod for which its queue has no room."""
+    """Return what is said of a pod for which its queue has no room."""
     assert task.job is not None
     queue = task.job.queue
     short = cycle.framework.short_of(queue, task, amounts)
@@ -102,7 +102,7 @@ def price_of(cycle: Cycle, task: Task, may: May) -> Price | None:
 
 
 def agreed(cycle: Cycle, task: Task) -> Callable[[Choice], bool] | None:
-    """Whether its queue takes it with these cards; None where that was known before."""
+    """Return whether its queue takes it with these cards; None where that was known before."""
     price = price_of(cycle, task, cycle.framework.allocatable)
     return None if price is None else price.accepted
 
@@ -111,7 +111,8 @@ def agreed(cycle: Cycle, task: Task) -> Callable[[Choice], bool] | None:
 
 
 def affordable(cycle: Cycle, statement: Statement, *, beyond: bool = False) -> May:
-    """Whether a queue may be charged for a pod that is bound at once; ``beyond`` its share where nobody else needs that."""
+    """Return whether a queue may be charged for a pod that is bound at once; ``beyond`` its share where nobody else needs
+    that."""
     may = cycle.framework.lends if beyond else cycle.framework.allocatable
 
     def pays(queue: QueueState, amounts: Vector) -> bool:
@@ -126,13 +127,14 @@ def affordable(cycle: Cycle, statement: Statement, *, beyond: bool = False) -> M
 
 
 def rests_on_trust(cycle: Cycle, queue: QueueState) -> bool:
-    """Whether what its pods were promised, which it is charged already, is beyond its share should an eviction be refused."""
+    """Return whether what its pods were promised, which it is charged already, is beyond its share should an eviction be
+    refused."""
     staying = _staying(cycle, queue)
     return bool(staying) and not cycle.framework.allocatable(queue, staying)
 
 
 def _staying(cycle: Cycle, queue: QueueState, statement: Statement | None = None) -> Vector:
-    """What pods of the queue, and of those that share a parent with it, hold in the eyes of the API server."""
+    """Return what pods of the queue, and of those that share a parent with it, hold in the eyes of the API server."""
     told = [(each.queue, each.amounts) for each in cycle.state.departures.unanswered]
     if statement is not None and statement.evicts:
         going = (step.task for step in statement.steps if isinstance(step, Evict))

@@ -19,7 +19,7 @@ from pumice.engine.state.state import State
 MAKING_ROOM = frozenset({"preempt", "reclaim", "gangpreempt", "gangreclaim"})
 RETRY = 60.0
 """Seconds after which a job that waits for a release or a queue is tried again although nothing of the kind was seen. What it
-waits for wakes it; this is for what nobody thought of."""
+waits for activates it; this is for what nobody thought of."""
 
 LEAST_JOBS = 32
 """Jobs tried in every cycle, within half of its time whatever came before, and one in any case: it always gets somewhere."""
@@ -110,7 +110,7 @@ class Cycle:
 
     @property
     def makes_room(self) -> bool:
-        """Whether an action of it lets running pods go for waiting ones."""
+        """Return whether an action of it lets running pods go for waiting ones."""
         return not self.actions.isdisjoint(MAKING_ROOM)
 
     def out_of_time(self) -> bool:

@@ -30,8 +30,8 @@ def searching(cycle: Cycle) -> list[QueueState]:
 
 
 def may_stop(cycle: Cycle, job: Job, tasks: list[Task]) -> bool:
-    """Whether the search may go on in another cycle. What is held has no labels, ports or volumes in the eyes of others, so that
-    no member may mind another one's."""
+    """Return whether the search may go on in another cycle. What is held has no labels, ports or volumes in the eyes of
+    others, so that no member may mind another one's."""
     if job.min_available < 2 or cycle.framework.job_ready(job):
         return False
     return not any(
@@ -66,13 +66,13 @@ class Held:
             found.revisions = {row: seen for row, seen in found.revisions.items() if now[row] == seen}
 
     def is_late(self) -> bool:
-        """Whether the search has to stop. Where it goes first, others who wait have half of the cycle's time."""
+        """Return whether the search has to stop. Where it goes first, others who wait have half of the cycle's time."""
         cycle = self.cycle
         halved = self.begun and sum(len(queue.active) for queue in cycle.state.queues.values()) > 1
         return not self._taken and cycle.tick() - cycle.started > cycle.budget * (0.5 if halved else 1.0)
 
     def enough(self) -> bool:
-        """Whether the gang may be whole with what is held."""
+        """Return whether the gang may be whole with what is held."""
         return self.job.ready_count + self.places >= self.job.min_available and self.job.role_pipelined()
 
     def hold(self) -> None:
@@ -137,7 +137,8 @@ class Held:
             cycle.blocked[job] = cycle.short_of_share[job] = None
 
     def _is_unchanged(self, found: Search, promised: Promised) -> bool:
-        """Whether nothing has come to its node or its queue since that could refuse the pod the place that it has there."""
+        """Return whether nothing has come to its node or its queue since that could refuse the pod the place that it has
+        there."""
         task = promised.task
         if promised.awaits or task.cls.base is not task.cls or task.uid not in found.choices:
             return False

@@ -144,12 +144,12 @@ def together(cycle: Cycle, queue: QueueState, job: Job, task: Task, line: Line[J
 
 
 def _early(cycle: Cycle) -> bool:
-    """Whether so much of the cycle is left that the pods can be played and still be placed in it."""
+    """Return whether so much of the cycle is left that the pods can be played and still be placed in it."""
     return cycle.tick() - cycle.started < cycle.budget / 3
 
 
 def _single(cycle: Cycle, job: Job) -> bool:
-    """Whether it is one pod that waits for nothing but its place."""
+    """Return whether it is one pod that waits for nothing but its place."""
     if job.min_available > 1 or len(job.pending) != 1 or not job.queue.open or job.backoff.until > cycle.now:
         return False
     task = next(iter(job.pending.values()))
@@ -158,7 +158,7 @@ def _single(cycle: Cycle, job: Job) -> bool:
 
 
 def _scarce(cycle: Cycle, tasks: Sequence[Task]) -> bool:
-    """Whether there are fewer nodes for some of them than there are pods: else each could have a node to itself."""
+    """Return whether there are fewer nodes for some of them than there are pods: else each could have a node to itself."""
     classes = dict.fromkeys(task.cls for task in tasks)
     return any(int(cycle.placer.open_to(cls, None).sum()) < len(tasks) for cls in classes)
 
@@ -198,7 +198,8 @@ def _got(choice: Choice) -> Got:
 
 
 def _only_gains(before: Mapping[str, Got], after: Mapping[str, Got]) -> bool:
-    """Whether more have a place, and nobody has less of one: of chips that are cut on demand a pod may get a smaller slice."""
+    """Return whether more have a place, and nobody has less of one: of chips that are cut on demand a pod may get a smaller
+    slice."""
     return before.keys() < after.keys() and all(after[uid].cores >= got.cores for uid, got in before.items())
 
 
@@ -244,7 +245,7 @@ def place(
 
 
 def _unlike(cycle: Cycle, job: Job, tasks: list[Task]) -> bool:
-    """Whether they are unlike pods of a gang, so that another order may help."""
+    """Return whether they are unlike pods of a gang, so that another order may help."""
     if job.min_available < 2 or not 2 <= len(tasks) <= MOST or len({task.cls for task in tasks}) < 2:
         return False
     return _larger_last(cycle, tasks) != tasks or any(plannable(cycle, task) for task in tasks)

@@ -104,8 +104,8 @@ def refuse(cycle: Cycle, job: Job, reason: Reason | None) -> None:
 
 
 def call_up(cycle: Cycle, queue: QueueState) -> None:
-    """A queue that is first in, first out: who waits asleep at its head holds up those of whom something changed, too. Who could
-    not start if there were room does not."""
+    """Activate the jobs of a queue that is first in, first out: an unschedulable one at its head holds up those behind it. A job
+    that could not start if there were room does not."""
     for job in queue.waiters:
         if job not in queue.active and job.runnable and not job.stalled and _present(cycle, job):
             cycle.state.scheduling_queue.activate(job)
@@ -126,7 +126,7 @@ def hold_up(cycle: Cycle, first: Job, others: Iterable[Job]) -> None:
 
 
 def _present(cycle: Cycle, job: Job) -> bool:
-    """Whether its group exists (spec 5); that of a bare pod may still be on its way."""
+    """Return whether its group exists (spec 5); that of a bare pod may still be on its way."""
     return job.group is not None or (job.implicit and job.wait_until <= cycle.now)
 
 

@@ -26,8 +26,8 @@ from pumice.wire.volcano import SCHEDULING_API
 # -- open: which jobs take part again, and which wait for a place in vain ----------------------------------------------
 
 
-def wake(cycle: Cycle) -> None:
-    """Let all take part that have a reason to."""
+def activate(cycle: Cycle) -> None:
+    """Activate all jobs that have a reason to be tried."""
     state = cycle.state
     cycle.placer.fallen.clear()
     _give_up(cycle)
@@ -69,11 +69,11 @@ def _offer_gains(cycle: Cycle) -> None:
     scheduling_queue, placer, begin = cycle.state.scheduling_queue, cycle.placer, cycle.tick()
     if placer.changed_elsewhere():
         scheduling_queue.changed_elsewhere()
-    scheduling_queue.offer(placer.news, placer.is_asleep, lambda: cycle.tick() - begin > cycle.budget / 4)
+    scheduling_queue.offer(placer.news, placer.is_unschedulable, lambda: cycle.tick() - begin > cycle.budget / 4)
 
 
 def _hope(cycle: Cycle) -> None:
-    """Who may take part again because the nodes changed asks for a share again."""
+    """Count the pods again as asking for a share that nodes, which changed, may hold after all."""
     changed = cycle.state.scheduling_queue.nodes_changed(cycle.state.ledger.table.version)
     for queue in queues(cycle):
         for job in queue.active if changed else queue.active.fresh:
@@ -87,11 +87,11 @@ def _hope(cycle: Cycle) -> None:
 
 
 ROOM_RETRY = 5.0
-"""Seconds after which a job is looked at again for whom no room could be made."""
+"""Seconds after which a job is tried again for which no room could be made."""
 
 
 def rest(cycle: Cycle) -> None:
-    """Take back what did not reach the world, and let everybody wait for what they lack."""
+    """Take back what did not reach the world, and move each tried job to where its verdict leads."""
     taken_back = [step for statement in reversed(cycle.promises) for step in statement.rollback()]
     taken_back += _let_go(cycle)
     for job in {step.task.job: None for step in taken_back if step.task is not None}:
@@ -113,7 +113,7 @@ def rest(cycle: Cycle) -> None:
 
 def _let_go(cycle: Cycle) -> list[Step]:
     """Take back what standing gangs hold, and return it. Nothing of it reached the world, and no Binding may rest on it. Rows of
-    gangs that stand no longer are offered to whoever sleeps."""
+    gangs that stand no longer are offered to unschedulable jobs."""
     table, before = cycle.state.ledger.table, cycle.state.scheduling_queue.reserved
     back = {job: statement.rollback() for job, statement in reversed(cycle.standing.items())}
     now = {job: frozenset(step.choice.row for step in steps if isinstance(step, Place)) for job, steps in back.items()}
@@ -148,7 +148,7 @@ def _verdict(cycle: Cycle, job: Job) -> tuple[QueueEvent, Hint] | None:
     hoping = [t for t in pending if not never(t)]
     if pending and not hoping:
         return QueueEvent.INVALID, NO_HINT
-    classes = tuple(cls for cls in dict.fromkeys(t.cls for t in hoping) if cycle.placer.is_asleep(cls))
+    classes = tuple(cls for cls in dict.fromkeys(t.cls for t in hoping) if cycle.placer.is_unschedulable(cls))
     nowhere = all(t.cls in classes and not t.awaits_queue for t in hoping)
     if job in cycle.postponed:
         return None
@@ -177,7 +177,7 @@ def _nothing_to_try(job: Job) -> QueueEvent:
 
 
 def _again(cycle: Cycle, job: Job) -> float:
-    """When to look at a job that waits for room although nothing was released."""
+    """Return when to try a job again although nothing was released."""
     asks = cycle.makes_room and (job not in cycle.blocked or bound_together(job))
     return min(cycle.now + (ROOM_RETRY if asks else RETRY), cycle.framework.job_due(job, cycle.now))
 
@@ -201,7 +201,7 @@ def run(cycle: Cycle, actions: list[tuple[str, Callable[[Cycle], None]]]) -> Pla
 
 
 def _open(cycle: Cycle) -> None:
-    wake(cycle)
+    activate(cycle)
     for job in cycle.state.scheduling_queue.dirty:
         job.settle()
     for plugin in cycle.framework.plugins:

@@ -189,7 +189,8 @@ def _wordy(condition: PodGroupCondition) -> tuple[str, str, list[str]]:
 
 
 def is_told(cycle: Cycle, job: Job) -> bool:
-    """Whether this cycle learnt something about the job, and knows the reasons. Where no pod waits, the counts say it all."""
+    """Return whether this cycle learnt something about the job, and knows the reasons. Where no pod waits, the counts say it
+    all."""
     return (_learnt(cycle, job) or not job.pending) and not any(task.puzzling for task in job.pending.values())
 
 
@@ -198,7 +199,7 @@ def _learnt(cycle: Cycle, job: Job) -> bool:
 
 
 def _hyper_nodes(cycle: Cycle) -> Iterator[SchedulerEffect]:
-    """What became of HyperNodes, where that is news."""
+    """Return what became of HyperNodes, where that is news."""
     for known in cycle.state.hyper_nodes.news(stamp(cycle.wall)):
         meta, status = known.metadata, known.status
         yield HyperNodeStatus(meta.name, status.node_count, tuple(status.conditions))

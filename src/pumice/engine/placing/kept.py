@@ -68,7 +68,7 @@ class KeptClasses:
         self._kept.clear()
 
     def current(self, cls: PodClass) -> ClassState:
-        """What is known of the class as of now."""
+        """Return what is known of the class as of now."""
         kept = self._kept.get(cls)
         if kept is None or not self._catch_up(cls, kept):
             table = self.state.ledger.table
@@ -102,8 +102,8 @@ class KeptClasses:
         return True
 
     def _beyond(self, cls: PodClass) -> tuple[int, int, int] | None:
-        """What decides about nodes that did not change themselves: storage, images elsewhere, and who uses a claim that one pod
-        alone may use, which closes every node. None for most classes."""
+        """Return what decides about nodes that did not change themselves: storage, images elsewhere, and who uses a claim that
+        one pod alone may use, which closes every node. None for most classes."""
         claims = cls.constraints.claims
         if not (claims or cls.images):
             return None
@@ -115,5 +115,5 @@ class KeptClasses:
         )
 
     def shares_claims(self, cls: PodClass) -> bool:
-        """Whether it uses a claim that one pod alone may use."""
+        """Return whether it uses a claim that one pod alone may use."""
         return bool(cls.constraints.claims and self.state.volumes.for_one_pod(cls.constraints.claim_keys))

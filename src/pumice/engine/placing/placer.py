@@ -2,7 +2,7 @@
 
 ``Placer.choose`` answers for one pod of a class: the best node, with the cards. What it remembers (``kept``) stands under the
 class's base, which other pods do not matter to; what pods elsewhere mean for the class is worked out for each pod, from the few
-terms that select it. What is remembered is dropped when the class falls asleep or is no longer asked for.
+terms that select it. What is remembered is dropped when the class is unschedulable or no longer asked for.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Placer:
         self.evaluation = Evaluation(state, framework)
         self.occupants = Occupants(state)
         self._kept = KeptClasses(state, self.evaluation)
-        self._asleep: dict[PodClass, tuple[int, int, int, int]] = {}
+        self._unschedulable: dict[PodClass, tuple[int, int, int, int]] = {}
         """Classes that fitted nowhere, with the gains, arrivals, changes of storage and departures that had been seen by then."""
         self._told: tuple[tuple[PodClass, int, int, int, int], Why] | None = None
         self._told_among: tuple[object, Why] | None = None
@@ -52,7 +52,7 @@ class Placer:
         self._no_future: dict[PodClass, int] = {}
         """Classes for which there was nothing on any row that is being released, and up to which change."""
         self.fallen: list[PodClass] = []
-        """Classes that fell asleep in the running cycle."""
+        """Classes that became unschedulable in the running cycle."""
 
     # -- choosing -----------------------------------------------------------------------------------------------
 
@@ -62,14 +62,14 @@ class Placer:
         """The best node whose idle resources take a pod of this class; ``only`` restricts it to one node, ``accept`` to
         choices of cards that somebody else agrees to (a queue that must pay for them), ``among`` to nodes that this one pod of
         the class may have."""
-        if cls.refusals or cls.request.refused or self.is_asleep(cls):
+        if cls.refusals or cls.request.refused or self.is_unschedulable(cls):
             return None
         if only:
             return self._on(cls, only, accept, among)
         kept = self._kept.current(cls.base)
         masked, scores = kept.masked, self._among_pods(cls, kept.masked)
         elsewhere = False
-        """Whether nodes that it may not have would take it: then the class is not what sleeps."""
+        """Whether nodes that it may not have would take it: then the class is not unschedulable."""
         if among is not None:
             open_to_class = masked if scores is None else scores
             scores = among.narrow(open_to_class)
@@ -80,8 +80,8 @@ class Placer:
             row = kept.leader(rank) if scores is None else first(scores, rank)
             if (masked if scores is None else scores).item(row) == -np.inf:
                 if declined or elsewhere:
-                    return None  # it fits; nothing can wake it but the one who declined
-                self._asleep[cls] = self._seen
+                    return None  # it fits; nothing can help it but the one who declined
+                self._unschedulable[cls] = self._seen
                 self.fallen.append(cls)
                 if scores is None:
                     self._kept.drop(cls.base)
@@ -133,7 +133,7 @@ class Placer:
 
     def open_to(self, cls: PodClass, among: Among | None) -> NDArray[np.bool_]:
         """Per row whether the node would take a pod of this class now, as far as can be said of all of them at once."""
-        if cls.refusals or cls.request.refused or self.is_asleep(cls):
+        if cls.refusals or cls.request.refused or self.is_unschedulable(cls):
             return np.zeros(self.state.ledger.table.capacity, bool)
         masked = self._kept.current(cls.base).masked
         scores = self._among_pods(cls, masked)
@@ -190,7 +190,7 @@ class Placer:
 
     @property
     def news(self) -> int:
-        """Grows whenever something happens that may wake a class."""
+        """Grows whenever something happens that may help an unschedulable class."""
         return self.state.ledger.table.gains.end + sum(self._lasting)
 
     @property
@@ -204,15 +204,15 @@ class Placer:
         return terms.stays, self.state.volumes.version, terms.departures
 
     def changed_elsewhere(self) -> bool:
-        """Whether pods came or went since the last call that others may wait for, or storage changed."""
+        """Return whether pods came or went since the last call that others may wait for, or storage changed."""
         before, self._elsewhere = self._elsewhere, self._lasting
         return before != self._elsewhere
 
-    def is_asleep(self, cls: PodClass) -> bool:
-        """Whether nothing that could help this class has happened since it fitted nowhere: no row gained room for it, no pod
-        came that it wants to be near or may now spread out against, nobody went who kept it away from other nodes, and nothing
-        changed of the storage that it claims."""
-        seen = self._asleep.get(cls)
+    def is_unschedulable(self, cls: PodClass) -> bool:
+        """The queueing hint of a class. Return whether nothing that could help it has happened since it fitted nowhere: no row
+        gained room for it, no pod came that it wants to be near or may now spread out against, nobody went who kept it away from
+        other nodes, and nothing changed of the storage that it claims."""
+        seen = self._unschedulable.get(cls)
         if seen is None:
             return False
         now, table = self._seen, self.state.ledger.table
@@ -235,24 +235,24 @@ class Placer:
             rows = np.array(changed, np.intp)
             fits = self.evaluation.fits(cls, rows[table.live[rows]])
         if not fits.any():
-            self._asleep[cls] = now
+            self._unschedulable[cls] = now
             return True
-        del self._asleep[cls]
+        del self._unschedulable[cls]
         return False
 
-    def was_asleep(self, cls: PodClass) -> bool:
-        """Return whether it is asleep, and nothing has happened since that was found."""
-        return self._asleep.get(cls) == self._seen
+    def was_unschedulable(self, cls: PodClass) -> bool:
+        """Return whether it is unschedulable, and nothing has happened since that was found."""
+        return self._unschedulable.get(cls) == self._seen
 
     def reconsider(self, classes: Iterable[PodClass]) -> None:
-        """Wake classes that fell asleep while a gang, now taken back, held the room."""
+        """Forget that classes were unschedulable while a gang, now taken back, held the room."""
         for cls in classes:
-            self._asleep.pop(cls, None)
+            self._unschedulable.pop(cls, None)
 
     def forget(self) -> None:
         """Drop everything that is remembered (the configuration changed)."""
         self._kept.clear()
-        self._asleep.clear()
+        self._unschedulable.clear()
         self._lost.clear()
         self._hopeless.clear()
         self._no_future.clear()
@@ -382,7 +382,7 @@ class Placer:
         return self._told_among[1]
 
     def hopeless(self, cls: PodClass) -> bool:
-        """Whether no node can hold such a pod, whatever leaves, as far as its reasons were worked out for these nodes."""
+        """Return whether no node can hold such a pod, whatever leaves, as far as its reasons were worked out for these nodes."""
         if cls.refusals or cls.request.refused:
             return True
         return self._lost.get(cls) == self.state.ledger.table.version

@@ -77,7 +77,7 @@ Numbers = tuple[int, int, str]
 
 
 def _numbers(name: str, amount: int, have: NDArray[np.int64], used: NDArray[np.int64]) -> Callable[[int], Numbers]:
-    """What is wanted of a resource and what the node at one place in the rows has of it."""
+    """Return what is wanted of a resource and what the node at one place in the rows has of it."""
     wanted = amount_text(name, amount)
 
     def at(place: int) -> Numbers:

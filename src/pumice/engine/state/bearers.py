@@ -32,7 +32,7 @@ class Bearers:
         return True
 
     def heeds(self, kind: str, name: str, uid: str, *, gone: bool) -> bool:
-        """Whether to heed an event of a kind of which a new bearer replaces the old one whole."""
+        """Return whether to heed an event of a kind of which a new bearer replaces the old one whole."""
         if gone:
             return self.goes(kind, name, uid)
         self.comes(kind, name, uid)
@@ -49,7 +49,7 @@ class Versions:
         return len(self._known)
 
     def stale(self, meta: Meta) -> bool:
-        """Whether an event is older than, or the same as, what is known; else it is what is known from now on."""
+        """Return whether an event is older than, or the same as, what is known; else it is what is known from now on."""
         version = int(meta.resource_version) if meta.resource_version.isdecimal() else 0
         known = self._known.get(meta.uid)
         if version and known is not None and version <= known:

@@ -98,7 +98,7 @@ class AssignmentCache:
         )
 
     def hand_out(self, node: str, text: str) -> bool:
-        """What the node's plugin says now; True when that is something else than before."""
+        """Take over what the node's plugin says now. Return True when that is something else than before."""
         if self._handed.get(node, "") == text:
             return False
         self._handed[node] = text
@@ -107,7 +107,7 @@ class AssignmentCache:
         return True
 
     def handed(self, uid: str, node: str) -> str:
-        """What that node's plugin says that it has handed to the pod; empty: it says nothing."""
+        """Return what that node's plugin says that it has handed to the pod; empty: it says nothing."""
         text = self._handed.get(node)
         return handed_to(text, uid) if text else ""
 
@@ -208,7 +208,7 @@ class Reports:
 
 
 def _keeping(found: Reported, before: Reported) -> Reported:
-    """What counts now: of nodes in doubt what was said before."""
+    """Return what counts now: of nodes in doubt what was said before."""
     if "" in found.doubts:
         return Reported(found.about or before.about, before.said, found.doubts)
     kept = {node: before.said[node] for node in found.doubts if node in before.said}
@@ -222,7 +222,7 @@ _pieces = attrgetter("pieces")
 
 
 def _doubtful(holding: Holding) -> bool:
-    """Whether something that its pod claims cannot be true, or is not known yet."""
+    """Return whether something that its pod claims cannot be true, or is not known yet."""
     return any(grant.doubts or grant.pending for grant in holding.grants)
 
 

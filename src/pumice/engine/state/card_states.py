@@ -192,7 +192,7 @@ class NamedNodes:
 
     @property
     def asked_for_marks(self) -> bool:
-        """Whether somebody has asked where pods with a mark are."""
+        """Return whether somebody has asked where pods with a mark are."""
         return self._marked is not None
 
     def of(self, split: WithoutConstraints) -> set[str]:

@@ -185,7 +185,7 @@ class DeviceTable:
         return may, score
 
     def by_counters(self, ask: Ask) -> bool:
-        """Whether nodes with equal cards, equally used, give equal answers to the ask."""
+        """Return whether nodes with equal cards, equally used, give equal answers to the ask."""
         ranking = self._ranking
         if ranking is None or ranking.without_constraints(ask) is not None:
             return False

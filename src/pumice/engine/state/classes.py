@@ -187,7 +187,7 @@ class Classes:
         return found
 
     def _plain(self, pod: Pod) -> bool:
-        """Whether its containers say all that it asks for."""
+        """Return whether its containers say all that it asks for."""
         for family in self.families:
             if not family.resources_only(pod):
                 return False
@@ -258,7 +258,7 @@ class Classes:
         return tuple(asks), tuple(refusals)
 
     def marks(self, pod: Pod) -> Marks:
-        """What the pod means for later pods on its cards."""
+        """Return what the pod means for later pods on its cards."""
         for family in self.families:
             marks = family.marks(pod)
             if marks.group or marks.rules:

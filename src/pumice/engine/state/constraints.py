@@ -63,17 +63,17 @@ class Constraints:
 
     @property
     def topological(self) -> bool:
-        """Whether placing another pod somewhere can change the verdict of many nodes."""
+        """Return whether placing another pod somewhere can change the verdict of many nodes."""
         return bool(self.affinity or self.anti_affinity or self.preferred_pods or self.spread)
 
     @property
     def prefers(self) -> bool:
-        """Whether some score of the pod is relative to the other nodes that fit, for what it says itself."""
+        """Return whether some score of the pod is relative to the other nodes that fit, for what it says itself."""
         return bool(self.preferred or self.preferred_pods) or any(not rule.hard for rule in self.spread)
 
     @property
     def awaits_pods(self) -> bool:
-        """Whether another pod's coming can let this one in: one to be near, or one that evens out the spread."""
+        """Return whether another pod's coming can let this one in: one to be near, or one that evens out the spread."""
         return bool(self.affinity) or any(rule.hard for rule in self.spread)
 
 

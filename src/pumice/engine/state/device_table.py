@@ -57,7 +57,7 @@ class NodeDevices:
         return NodeCards(self.name, self.inventory, self.usages, self.marks, self.quarantined() if self.doubts else {})
 
     def memory_left(self, without: Iterable[str], plus: Iterable[Grant]) -> int:
-        """What would be left of the cards' memory without those pods and with those grants."""
+        """Return what would be left of the cards' memory without those pods and with those grants."""
         left = [card.total - usage.memory for card, usage in zip(self.inventory.cards, self.usages, strict=True)]
         for uid in without:
             for place, usage in enumerate(self.usages):

@@ -405,7 +405,7 @@ def topology_of(job: Job) -> NetworkTopology | None:
 
 
 def bound_together(job: Job) -> bool:
-    """Whether where one of its pods goes decides where others may."""
+    """Return whether where one of its pods goes decides where others may."""
     return topology_of(job) is not None or bool(policies_of(job))
 
 
@@ -425,7 +425,8 @@ def group_of(policies: list[SubGroupPolicy], task: Task) -> GroupKey | None:
 
 
 def enough_groups(job: Job, statuses: frozenset[Status], without: Collection[Task] = ()) -> bool:
-    """Whether as many sub-groups as each policy wants have all of their pods in one of these statuses, ``without`` some."""
+    """Return whether as many sub-groups as each policy wants have all of their pods in one of these statuses, ``without``
+    some."""
     policies = policies_of(job)
     if not any(policy.min_sub_groups for policy in policies):
         return True

@@ -137,7 +137,7 @@ class Task(TaskRecord):
             raise IllegalMove(f"{self.story()} and cannot become {status.label}")
 
     def story(self) -> str:
-        """What is known of how it came to be what it is, for whoever looks for an error."""
+        """Return what is known of how it came to be what it is, for whoever looks for an error."""
         job = "no job" if self.job is None else f"job {self.job.key}, {self.job.phase or 'new'}"
         known = {
             "node": self.node, "gated": self.gated, "hopeless": self.hopeless, "tried": self.trial, "told": self.told,
@@ -401,11 +401,11 @@ class Job(Gang[Task], eq=False):
 
     @property
     def known(self) -> bool:
-        """Whether it is a job still: it has pods or a PodGroup."""
+        """Return whether it is a job still: it has pods or a PodGroup."""
         return self in self.queue.jobs
 
     def unit(self) -> Vector:
-        """What its queue is charged when it goes on: its gang as far as it lacks members, else one pod."""
+        """Return what its queue is charged when it goes on: its gang as far as it lacks members, else one pod."""
         lacking = max(1, self.min_available - self.ready_count)
         total: Vector = {}
         for task in self.pending.values():
@@ -420,7 +420,7 @@ class Job(Gang[Task], eq=False):
 
     @property
     def stood(self) -> bool:
-        """Whether its gang was whole before, as far as is known."""
+        """Return whether its gang was whole before, as far as is known."""
         return self.whole or self.phase in (RUNNING, UNKNOWN)
 
     def is_pending(self) -> bool:

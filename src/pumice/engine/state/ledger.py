@@ -411,11 +411,11 @@ class Ledger:
     # -- booking ------------------------------------------------------------------------------------------------
 
     def columns(self, request: Request) -> Amounts:
-        """What the request asks for, by column of the table."""
+        """Return what the request asks for, by column of the table."""
         return self._both(request)[0]
 
     def _charged(self, request: Request) -> Amounts:
-        """What it is charged: the spread defaults count too."""
+        """Return what it is charged: the spread defaults count too."""
         return self._both(request)[1]
 
     def _both(self, request: Request) -> tuple[Amounts, Amounts]:

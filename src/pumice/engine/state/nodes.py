@@ -248,7 +248,7 @@ class NodeTable:
 
     @property
     def tainted(self) -> bool:
-        """Whether any node has a taint or is cordoned."""
+        """Return whether any node has a taint or is cordoned."""
         return len(self._taint_numbers) > 1
 
     def _set_taints(self, row: int, cordoned: bool, taints: tuple[Taint, ...]) -> None:
@@ -378,7 +378,7 @@ class Images:
         self._changed(row, self._of_row.pop(row, ()), nodes)
 
     def matters(self, names: Sequence[str]) -> bool:
-        """Whether some node has one of these images, and anybody asks."""
+        """Return whether some node has one of these images, and anybody asks."""
         return self.counted and any(name in self._named for name in names)
 
     def scores(self, names: tuple[str, ...], capacity: int) -> NDArray[np.float64]:

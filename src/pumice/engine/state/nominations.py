@@ -268,7 +268,7 @@ class Departures:
     # -- seen by the watch ----------------------------------------------------------------------------------------
 
     def seen(self, uid: str, status: Status) -> Status:
-        """What the pod is, of which the watch shows that: what has begun to go does not come back by an older event."""
+        """Return what the pod is, of which the watch shows that: what has begun to go does not come back by an older event."""
         if status in (Status.BOUND, Status.RUNNING) and self.ledger.is_terminating(uid):
             if uid in self._evictions:
                 self._evictions[uid].shown = status
@@ -319,8 +319,8 @@ class Reservation:
     until: float
 
     def binds(self, job: Job | None) -> bool:
-        """Whether that job is kept off the nodes: not the gang itself, nor who is more important, nor who never had its minimum
-        either, is as important, of the same queue and older."""
+        """Return whether that job is kept off the nodes: not the gang itself, nor who is more important, nor who never had its
+        minimum either, is as important, of the same queue and older."""
         if job is None or job is self.job or job.priority > self.job.priority:
             return False
         alike = job.queue is self.job.queue and job.priority == self.job.priority and not job.stood

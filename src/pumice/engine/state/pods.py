@@ -230,7 +230,8 @@ class Pods:
         self.bookings.tidy()
 
     def _has_its_place(self, task: Task, pod: Pod, kind: Kind) -> bool:
-        """Whether a place was assumed or promised for a pod that is told to wait: a stale event must not undo that (spec 5)."""
+        """Return whether a place was assumed or promised for a pod that is told to wait: a stale event must not undo that
+        (spec 5)."""
         if task.status in (Status.BINDING, Status.BOUND, Status.ALLOCATED):
             return True
         return task.uid in self.promises.kept and self._still_promised(task, pod, kind)
@@ -291,7 +292,7 @@ class Pods:
             self.scheduling_queue.rest(task.job, QueueEvent.WRITE_REFUSED, Hint(now + SHUT))
 
     def _still_promised(self, task: Task, pod: Pod, kind: Kind) -> bool:
-        """Whether the pod, which is promised a place, still asks for what it was promised."""
+        """Return whether the pod, which is promised a place, still asks for what it was promised."""
         if self.classes.of(pod, kind) is task.cls and not pod.spec.scheduling_gates:
             task.pod = pod
             return True

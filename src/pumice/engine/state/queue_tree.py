@@ -38,7 +38,7 @@ class QueueTree:
         return self._above.get(queue, ())
 
     def held(self, queue: QueueState) -> Vector:
-        """What it and all below it are charged. Nobody may change it in place."""
+        """Return what it and all below it are charged. Nobody may change it in place."""
         self._count()
         return self._held.get(queue, {})
 
@@ -48,7 +48,7 @@ class QueueTree:
         return together(self._held.get(queue, {}), self._awaited.get(queue, {}))
 
     def all_taken(self) -> Vector:
-        """What all queues have taken."""
+        """Return what all queues have taken."""
         self._count()
         return self._everything
 
@@ -113,7 +113,7 @@ class QueueTree:
 
 
 def together(held: Vector, awaited: Vector) -> Vector:
-    """What is held and what is waited for."""
+    """Return what is held and what is waited for."""
     if not awaited:
         return held
     total = dict(held)

@@ -159,7 +159,7 @@ class Charges:
     """The last answer: what a queue was asked to pay, it is charged next."""
 
     def of(self, cls: PodClass, grants: Sequence[Grant]) -> Vector | None:
-        """What a queue is charged for a pod with these cards; None where that is what the class says, or it holds none."""
+        """Return what a queue is charged for a pod with these cards; None where that is what the class says, or it holds none."""
         if not cls.quota_known_late:
             return None
         if self._last is None or self._last[0] is not cls or self._last[1] is not grants:

@@ -70,7 +70,7 @@ def amount(name: str, quantity: str | int | float) -> int:
 
 
 def counted(name: str) -> bool:
-    """Whether a resource name is part of the vector at all (spec 4.1)."""
+    """Return whether a resource name is part of the vector at all (spec 4.1)."""
     if name in (CPU, MEMORY, PODS, "ephemeral-storage") or name.startswith(("hugepages-", "attachable-volumes-")):
         return True
     if "/" not in name or name.startswith(("requests.", "limits.", "count/")):
@@ -192,7 +192,8 @@ def lacking(wanted: Mapping[str, int], limit: Mapping[str, int], *, missing: int
 
 
 def unit(name: str) -> int:
-    """What divides an amount into the numbers that programs are told: thousandths of a core, bytes, whole pods and devices."""
+    """Return what divides an amount into the numbers that programs are told: thousandths of a core, bytes, whole pods and
+    devices."""
     return 1 if name in (CPU, MEMORY, PODS) else 1000
 
 
@@ -228,7 +229,7 @@ _spares: dict[int, tuple[Vector, Vector]] = {}
 
 
 def spare(allocated: Vector, least: Vector | None) -> Vector:
-    """What is held beyond the minimum, pods apart. Without a minimum it is the same for all that hold the same."""
+    """Return what is held beyond the minimum, pods apart. Without a minimum it is the same for all that hold the same."""
     known = _spares.get(id(allocated)) if least is None else None
     if known is not None and known[0] is allocated:
         return known[1]

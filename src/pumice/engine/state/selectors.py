@@ -104,7 +104,7 @@ class LabelTable:
             codes[row] = self._code(key, name if key == NAME_FIELD else labels.get(key))
 
     def has(self, row: int, name: str, labels: Mapping[str, str]) -> bool:
-        """Whether that row stands for this node with just these labels."""
+        """Return whether that row stands for this node with just these labels."""
         return self._labels.get(row) == (name, labels)
 
     def domain(self, key: str, row: int) -> int:

@@ -97,5 +97,5 @@ class State:
             self.pods.reclass()
 
     def has_preferences(self, cls: PodClass) -> bool:
-        """Whether some score of this class is relative to the other nodes that fit."""
+        """Return whether some score of this class is relative to the other nodes that fit."""
         return cls.prefers or self.ledger.terms.any_wishing or self.ledger.table.soft_taints > 0

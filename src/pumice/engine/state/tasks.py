@@ -249,7 +249,7 @@ class TaskRecord(Struct, eq=False):
 
     @property
     def amounts(self) -> Vector:
-        """What its queue is charged while it holds a place; shared, never changed in place."""
+        """Return what its queue is charged while it holds a place; shared, never changed in place."""
         return self.cls.amounts if self.charged is None else self.charged
 
     @property
@@ -262,7 +262,7 @@ class TaskRecord(Struct, eq=False):
 
     @property
     def aside(self) -> bool:
-        """Whether it cannot start now, whatever is released."""
+        """Return whether it cannot start now, whatever is released."""
         return (self.gated and not self.awaits_queue) or self.hopeless
 
     @property

@@ -44,7 +44,7 @@ class SelectorIndex(Generic[Thing]):
                 del self._by_label[label]
 
     def candidates(self, labels: Iterable[Label]) -> Iterator[Thing]:
-        """What may select a pod with these labels, each once; whether it does is still to be asked."""
+        """Return what may select a pod with these labels, each once; whether it does is still to be asked."""
         found = [self._by_label[label] for label in labels if label in self._by_label]
         return chain(self._others, *found)
 
@@ -361,7 +361,7 @@ class TermIndex:
         return seen
 
     def _on(self, row: int) -> list[tuple[Features, int, int]]:
-        """What stands on a row: pods of each kind, and how many of them are going."""
+        """Return what stands on a row: pods of each kind, and how many of them are going."""
         return [
             (features, rows[row], self._going.get(features, _NONE)[row])
             for features, rows in self._where.items()

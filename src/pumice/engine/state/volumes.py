@@ -66,7 +66,7 @@ class Volume:
     labels: tuple[tuple[str, str], ...]
 
     def suits(self, claim: Claim) -> bool:
-        """Whether it could be given to that claim, wherever the pod runs."""
+        """Return whether it could be given to that claim, wherever the pod runs."""
         if self.claim:
             return self.claim == claim.key
         return (
@@ -141,7 +141,7 @@ class Volumes:
             self.version += 1
 
     def handle(self, key: str) -> Handle | None:
-        """What attaching that claim's volume means; None when no driver with limits is concerned."""
+        """Return what attaching that claim's volume means; None when no driver with limits is concerned."""
         claim = self.claims.get(key)
         if claim is None:
             return None
@@ -155,7 +155,7 @@ class Volumes:
         return {handle for key in keys if (handle := self.handle(key)) is not None}
 
     def attached_to(self, node: str) -> set[Handle]:
-        """What is attached to the node by VolumeAttachments."""
+        """Return what is attached to the node by VolumeAttachments."""
         named = (self.volumes.get(name) for name in self.attached.get(node, {}).values())
         return {volume.handle for volume in named if volume is not None and volume.handle is not None}
 

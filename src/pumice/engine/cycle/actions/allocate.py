@@ -162,7 +162,7 @@ def _place(cycle: Cycle, job: Job) -> tuple[Any, ...]:
 
 
 def _holds_up(cycle: Cycle, job: Job, *, goes_on: bool, more: bool) -> bool:
-    """Whether a job could not go, or not with all of its pods (those that ask for nothing are left to backfill)."""
+    """Return whether a job could not go, or not with all of its pods (those that ask for nothing are left to backfill)."""
     if job in cycle.invalid or job.pending_best_effort == len(job.pending) > 0:
         return False
     return job in cycle.standing or (job.runnable > 0 and not (goes_on and more))
@@ -250,7 +250,7 @@ def backfill(cycle: Cycle) -> None:
             commit(cycle, job, statement)
             if job in cycle.discarded:  # with these it stands: the others, which failed as a gang, may come one by one
                 cycle.postponed[job] = None
-        elif statement.steps:  # else nothing was taken back for which it could wait: it sleeps until a node may take it
+        elif statement.steps:  # else nothing was taken back for which it could wait: it is unschedulable until a node may take it
             discard(cycle, job, statement)
 
 

@@ -45,7 +45,7 @@ def _try(cycle: Cycle, job: Job) -> bool:
 
 
 def _may_start(cycle: Cycle, job: Job) -> bool:
-    """Whether there is room for the minimum that it names; a job that names none may always start (spec 10.1)."""
+    """Return whether there is room for the minimum that it names; a job that names none may always start (spec 10.1)."""
     if not job.queue.open:
         job.refusal = by_queue(job.queue.closed_text)
         return False

@@ -135,7 +135,7 @@ class Making:
             return False
         accept = agreed(self.cycle, task)
         idle = None
-        if not placer.was_asleep(task.cls):
+        if not placer.was_unschedulable(task.cls):
             with self.cycle.state.ledger.at_present():
                 idle = placer.choose(task.cls, accept=accept, among=among)
         if idle is not None and affordable(self.cycle, statement)(job.queue, task.amounts):

@@ -174,7 +174,7 @@ class NodeSearch:
                 self._short[ask.family] = short
 
     def _helps(self, unit: Unit) -> bool:
-        """Whether its leaving can change anything: what a pod has none of it cannot give. Filters may mind any pod."""
+        """Return whether its leaving can change anything: what a pod has none of it cannot give. Filters may mind any pod."""
         ledger = self.placer.state.ledger
         cls = self.claimant.cls
         helps, families, gives = self._filtered, {ask.family for ask in cls.asks}, dict[int | str, int]()
@@ -188,7 +188,7 @@ class NodeSearch:
         return helps or any(self._gives[unit])
 
     def _enough(self, units: Sequence[Unit]) -> bool:
-        """Whether they have what is missing, as far as sums tell."""
+        """Return whether they have what is missing, as far as sums tell."""
         return all(sum(self._gives[unit][at] for unit in units) >= short for at, short in enumerate(self._short.values()))
 
     def _has_cards(self, gone: list[str]) -> bool:
@@ -395,7 +395,7 @@ def _rows(scope: Scope, placer: Placer, claim: Claim) -> Rows:
 
 
 def large_enough(placer: Placer, cls: PodClass, rows: Rows) -> NDArray[np.bool_]:
-    """Whether a node without pods could take one of the class, as far as that is told at once."""
+    """Return whether a node without pods could take one of the class, as far as that is told at once."""
     state = placer.state
     table, may = state.ledger.table, np.ones(len(rows), bool)
     for column, amount in state.ledger.columns(cls.request):
@@ -438,7 +438,7 @@ def _missing(placer: Placer, claimant: Task, rows: Rows) -> Iterator[tuple[Numbe
 
 
 def _once_they_are_gone(ledger: Ledger, family: str, node: str) -> int:
-    """What is free of a node's cards when those who leave it have left, and who was promised a place is there."""
+    """Return what is free of a node's cards when those who leave it have left, and who was promised a place is there."""
     promised, kept = ledger.promised.get(node, {}), ledger.kept_promises(node)
     tentative = [grant for uid, held in promised.items() if uid not in kept for grant in held.grants if grant.family == family]
     return ledger.books[family].nodes[node].memory_left(ledger.going(node), tentative)

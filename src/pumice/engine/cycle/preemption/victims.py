@@ -81,7 +81,7 @@ def importance(pod: Task) -> tuple[int, int, float, str]:
 
 
 def stands_without(job: Job, pods: Collection[Task]) -> bool:
-    """Whether its gang is whole without them: its number, its roles and its sub-groups."""
+    """Return whether its gang is whole without them: its number, its roles and its sub-groups."""
     if job.min_available > 1 and job.firm_count - len(pods) < job.min_available:
         return False
     return job.role_ready(without=pods) and enough_groups(job, READY_STATUSES, without=pods)
@@ -162,7 +162,7 @@ def stays(scope: Scope, claimant: Task, pod: Task) -> str:
 
 
 def units_of(scope: Scope, claimant: Task, pods: Iterable[Task], prices: Prices) -> list[Unit]:
-    """What may go of a node's pods. Of a gang single pods go while it is whole without them, beyond that all of it."""
+    """Return what may go of a node's pods. Of a gang single pods go while it is whole without them, beyond that all of it."""
     by_job: dict[Job | None, list[Task]] = {}
     for pod in pods:
         if not stays(scope, claimant, pod):
@@ -180,7 +180,7 @@ def units_of(scope: Scope, claimant: Task, pods: Iterable[Task], prices: Prices)
 
 
 def coherent(units: Sequence[Unit]) -> bool:
-    """Whether no gang is both taken whole and pod by pod, and none falls by what is taken pod by pod."""
+    """Return whether no gang is both taken whole and pod by pod, and none falls by what is taken pod by pod."""
     taken: dict[Job, list[Task]] = {}
     whole = {unit.job for unit in units if unit.whole}
     for unit in units:

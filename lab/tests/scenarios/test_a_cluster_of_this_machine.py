@@ -17,7 +17,7 @@ from kit.local_cluster import PUMICE, LocalCluster, local_cluster, log_with, pha
 from pumice.adapters.kube import KubeClient
 from pumice.wire.kinds import CONFIGMAPS, NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, STORAGE_CLASSES
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def test_after_a_kill_nothing_is_lost_and_nothing_is_booked_twice(tmp_path: Path) -> None:

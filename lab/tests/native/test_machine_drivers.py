@@ -16,7 +16,7 @@ from kit.vgpu_kit import hooks
 
 from pumice_lab.machine import MachineError, create, library_dir, load_model
 
-SYMBOLS = Path(__file__).resolve().parents[2] / "lab/native/src/cuda/symbols.def"
+SYMBOLS = Path(__file__).resolve().parents[2] / "native/src/cuda/symbols.def"
 LEGACY, PER_THREAD = 1, 2
 FOUND, NOT_FOUND, TOO_NEW = 0, 1, 2
 

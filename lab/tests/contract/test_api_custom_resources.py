@@ -11,7 +11,7 @@ import yaml
 from kit.control_plane import Api, Json
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-MANIFESTS = sorted(Path(__file__).parents[2].glob("deploy/manifests/crds/*.yaml"))
+MANIFESTS = sorted(Path(__file__).parents[3].glob("deploy/manifests/crds/*.yaml"))
 
 
 def wait_until_served(api: Api, name: str) -> None:

@@ -8,7 +8,7 @@ import resource
 
 import pytest
 from kit.seeds import chosen_seed
-from tests.property.hostile_requests import ROWS, attacked
+from lab.tests.property.hostile_requests import ROWS, attacked
 
 SEED = chosen_seed()
 LONGEST = 1.0

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from kit.seeds import chosen_seed
 from kit.virtual_time import VirtualClock, run_virtually
-from tests.property.doors import Doors
+from lab.tests.property.doors import Doors
 
 from pumice_lab.apiserver import ApiServer, Request, Response, open_storage
 

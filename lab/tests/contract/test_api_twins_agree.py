@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 from kit.control_plane import Api, Json, control_plane
-
-from tests.contract.random_objects import PATHS, Maker
+from lab.tests.contract.random_objects import PATHS, Maker
 
 RUNS = int(os.environ.get("PUMICE_TWIN_RUNS", "40"))
 MEDIA = {

@@ -118,7 +118,7 @@ def test_a_configuration_is_applied_over_the_one_of_a_new_cluster_without_a_warn
 
     kubectl("delete", "configmap", SCHEDULER_CONFIGMAP, "-n", SYSTEM_NAMESPACE, "--ignore-not-found")
     asyncio.run(bring_up())
-    example = Path(__file__).parents[2] / "examples/gpu-sharing/scheduler-config.yaml"
+    example = Path(__file__).parents[3] / "examples/gpu-sharing/scheduler-config.yaml"
     done = kubectl.run("apply", "-n", SYSTEM_NAMESPACE, "-f", str(example))
     assert (done.stdout.strip(), done.stderr) == (f"configmap/{SCHEDULER_CONFIGMAP} configured", "")
     assert "GPUSharingEnable: true" in kubectl("get", "configmap", SCHEDULER_CONFIGMAP, "-n", SYSTEM_NAMESPACE, "-o", "yaml")

@@ -1,0 +1,19 @@
+"""What holds for the tests of the emulated machine's libraries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kit.machines import make_machine
+
+__all__ = ["make_machine"]
+
+SECONDS = 300
+"""Whichever of them comes first builds the libraries and the C programs, which a busy machine does in minutes."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(SECONDS))

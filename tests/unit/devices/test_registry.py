@@ -1,0 +1,38 @@
+"""The registry lists every folder of a device type, and no other room names one."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import pumice
+from pumice.devices.device_type import DeviceType
+from pumice.devices.registry import DEVICE_TYPES
+
+ROOT = Path(pumice.__file__).parent
+FOLDERS = sorted(path.parent.name for path in (ROOT / "devices").glob("*/device_type.py"))
+ALLOWED = re.compile(r"devices/registry\.py|wire/.*|manifests/.*")
+"""Where a type may be named: the list of all, its words, and what is applied to a cluster."""
+OUTSIDE = {
+    "ascend_mindcluster": r"(?i)mindcluster",
+    "ascend_hami": r"ascend_hami\b(?<!wire\.ascend_hami)",
+    "nvidia_gpushare": r"devices\.nvidia_gpushare",
+}
+
+
+def test_the_registry_lists_every_folder() -> None:
+    rows = [value for name in FOLDERS for value in vars(import_module(f"pumice.devices.{name}.device_type")).values()]
+    assert {id(row) for row in rows if isinstance(row, DeviceType)} == {id(row) for row in DEVICE_TYPES}
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_no_other_room_names_a_type(name: str) -> None:
+    found = []
+    for path in sorted(ROOT.rglob("*")):
+        where = path.relative_to(ROOT).as_posix()
+        if path.suffix in (".py", ".toml") and not where.startswith(f"devices/{name}/") and not ALLOWED.fullmatch(where):
+            found += [where] if re.search(OUTSIDE[name], path.read_text("utf-8")) else []
+    assert found == (["devices/ascend_mindcluster/plugin/command.py"] if name == "ascend_hami" else [])
