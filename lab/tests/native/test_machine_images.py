@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.native.cuda_images import CUBIN, LZ4, PTX, ZSTD, Kernel, Variable, cubin, fat
 
 from pumice_lab.machine import MachineError, create, library_dir, machine_of
-from tests.native.cuda_images import CUBIN, LZ4, PTX, ZSTD, Kernel, Variable, cubin, fat
 
 NOT_FOUND = 500
 LONG = "_Z" + "a_name_that_templates_made_" * 40 + "v"
