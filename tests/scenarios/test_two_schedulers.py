@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from kit.auditor import audit
 from kit.control_plane import KINDS, Api, control_plane
-from kit.objects import node, pod
+from kit.objects import group, node, pod, priority_class
+from kit.room_worlds import room_conf
 from kit.scheduler_daemon import CONF
+
+from pumice_lab.free_ports import free_port
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/volcano-system/leases/volcano"
 PODS = "/api/v1/namespaces/default/pods"
@@ -41,8 +50,10 @@ def api(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Api]:
 
 
 @contextmanager
-def schedulers(api: Api, directory: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Two processes; which of them leads is found by ``leader``."""
+def schedulers(
+    api: Api, directory: Path, duration: float = DURATION, deadline: float = 5.0, pages: tuple[int, int] = (0, 0)
+) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Two processes, the one that leads first. ``pages``: the ports of their pages."""
     config = directory / "kubeconfig"
     config.write_text(json.dumps({
         "apiVersion": "v1", "kind": "Config", "current-context": "x",
@@ -51,12 +62,15 @@ def schedulers(api: Api, directory: Path) -> Iterator[list[subprocess.Popen[byte
         "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
     }))  # fmt: skip
     command = [
-        sys.executable, "-m", "pumice", "scheduler", "--kubeconfig", str(config), "--listen-address", "127.0.0.1:0",
-        "--leader-elect", f"--leader-elect-lease-duration={DURATION:.0f}s", "--leader-elect-renew-deadline=5s",
+        sys.executable, "-m", "pumice", "scheduler", "--kubeconfig", str(config),
+        "--leader-elect", f"--leader-elect-lease-duration={duration:.0f}s", f"--leader-elect-renew-deadline={deadline:.0f}s",
         f"--leader-elect-retry-period={RETRY * 1000:.0f}ms", "--log-format=json",
     ]  # fmt: skip
     logs = [directory / f"scheduler-{i}.log" for i in range(2)]
-    running = [subprocess.Popen(command, stderr=log.open("wb")) for log in logs]
+    running = [
+        subprocess.Popen([*command, "--listen-address", f"127.0.0.1:{port}"], stderr=log.open("wb"))
+        for log, port in zip(logs, pages, strict=True)
+    ]
     try:
         until(lambda: holder(api) != "")
         yield running if holder(api) in leads(logs[0]) else running[::-1]
@@ -132,3 +146,105 @@ def test_a_leader_that_was_frozen_finds_its_lease_gone_and_ends(api: Api, tmp_pa
         assert leader.wait(60) != 0
         bind_one(api, "after")
         no_card_is_over(api)
+
+
+GANG, ON_EACH = 700, 8
+NODES = 90
+BUSY_DURATION, BUSY_DEADLINE = 15.0, 10.0
+
+
+def in_parallel(calls: Iterable[Callable[[], object]]) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        for done in [pool.submit(call) for call in calls]:
+            done.result()
+
+
+def bare(obj: dict[str, Any]) -> dict[str, Any]:
+    """The object as a client sends it."""
+    for field in ("uid", "creationTimestamp"):
+        obj["metadata"].pop(field, None)
+    return obj
+
+
+def full_cluster(api: Api) -> None:
+    """Nodes of eight processors, with eight running pods each."""
+    conf = room_conf("enqueue, allocate, preempt, backfill", spares_gangs="false")
+    configuration = "/api/v1/namespaces/volcano-system/configmaps/volcano-scheduler-configmap"
+    api.merge(configuration, {"data": {"volcano-scheduler.conf": conf}})
+    api.delete("/api/v1/nodes/n1")
+    api.create("/apis/scheduling.k8s.io/v1/priorityclasses", bare(priority_class("high", 100)))
+
+    def one(number: int) -> None:
+        body = bare(node(f"n{number}", cpu=str(ON_EACH)))
+        status = {"status": body.pop("status")}
+        api.create("/api/v1/nodes", body)
+        api.merge(f"/api/v1/nodes/n{number}/status", status)
+        for at in range(ON_EACH):
+            running = bare(pod(f"low-{number}-{at}", cpu="1", priority=1))
+            del running["status"], running["spec"]["priority"]
+            running["spec"]["nodeName"] = f"n{number}"
+            api.create(PODS, running)
+            api.merge(f"{PODS}/low-{number}-{at}/status", {"status": {"phase": "Running"}})
+
+    in_parallel(partial(one, number) for number in range(NODES))
+
+
+def a_gang_comes(api: Api) -> None:
+    groups = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
+    made = bare(group("g", minimum=GANG, priority_class="high"))
+    made.pop("status", None)
+    api.create(groups, made)
+
+    def one(at: int) -> None:
+        body = bare(pod(f"g-{at}", group="g", cpu="1"))
+        del body["status"]
+        body["spec"].pop("priority", None)
+        body["spec"]["priorityClassName"] = "high"
+        api.create(PODS, body)
+
+    in_parallel(partial(one, at) for at in range(GANG))
+
+
+def silences(ports: tuple[int, int], over: threading.Event) -> list[float]:
+    """For how long at most each page of health gave no answer."""
+    longest = [0.0, 0.0]
+    while not over.is_set():
+        for index, port in enumerate(ports):
+            began = time.monotonic()
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=60) as answer:
+                assert answer.status == 200
+            longest[index] = max(longest[index], time.monotonic() - began)
+        over.wait(0.1)
+    return longest
+
+
+def test_of_two_schedulers_one_makes_room_for_a_gang_of_hundreds_and_keeps_its_lease(api: Api, tmp_path: Path) -> None:
+    if api.kind != "embedded":
+        pytest.skip("two thousand objects are made for one of the servers only")
+    full_cluster(api)
+    ports = free_port(), free_port()
+    with schedulers(api, tmp_path, BUSY_DURATION, BUSY_DEADLINE, ports) as running, ThreadPoolExecutor(1) as beside:
+        first, over = holder(api), threading.Event()
+        asked = beside.submit(silences, ports, over)
+        try:
+            a_gang_comes(api)
+
+            def bound() -> bool:
+                """As the kubelets: whoever is told to go is gone a moment later."""
+                pods = api.get(PODS)["items"]
+                going = [obj["metadata"]["name"] for obj in pods if obj["metadata"].get("deletionTimestamp")]
+                in_parallel(partial(api.delete, f"{PODS}/{name}", {"gracePeriodSeconds": 0}) for name in going)
+                return sum(obj["metadata"]["name"].startswith("g-") and "nodeName" in obj["spec"] for obj in pods) == GANG
+
+            until(bound, 240)
+        finally:
+            over.set()
+        assert max(asked.result()) < 5, "of two processors, on which all this runs"
+        assert [process.poll() for process in running] == [None, None]
+        assert holder(api) == first
+        left = [obj["metadata"]["name"] for obj in api.get(PODS)["items"] if obj["metadata"]["name"].startswith("low-")]
+        assert len(left) == NODES * ON_EACH - GANG, "nobody went in vain"
+        events = api.get("/api/v1/namespaces/default/events")["items"]
+        assert not [event for event in events if "refused" in event.get("message", "")]
+    for log in tmp_path.glob("scheduler-*.log"):
+        assert "leads no longer" not in log.read_text()

@@ -11,12 +11,12 @@ from dataclasses import replace
 
 import msgspec
 
-from pumice.devices.amounts import meant_mib
 from pumice.devices.evictions import left
 from pumice.devices.node_rules import by_nodes_rules
 from pumice.devices.offers import Change, WhatIf
 from pumice.devices.protocol import Family, Tunables
 from pumice.model.units import INT32_MAX
+from pumice.wire.amounts import meant_mib
 from pumice.wire.objects import Container, Pod, Quantities
 from pumice.wire.quantity import parse_quantity
 

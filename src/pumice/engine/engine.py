@@ -126,6 +126,14 @@ class Engine:
         return active or self.state.scheduling_queue.pressing(news)
 
     @property
+    def lone_pod(self) -> bool:
+        """Whether whoever takes part is one pod that needs no others."""
+        active = [queue.active for queue in self.state.queues.values() if queue.active]
+        return len(active) == 1 and len(active[0]) == 1 and all(
+            job.min_available <= 1 and len(job.pending) == 1 for job in active[0]
+        )  # fmt: skip
+
+    @property
     def outdated(self) -> bool:
         """Return whether unschedulable pods were told reasons that count other nodes than there are now."""
         return self.state.scheduling_queue.outdated(self.state.ledger.table.version)

@@ -34,7 +34,7 @@ from pumice.apps.service.http import Handler, host_and_port, served
 from pumice.apps.service.lease import Election
 from pumice.apps.service.reviewed import Reviewed, is_loopback
 from pumice.apps.service.settings import LedSettings
-from pumice.effects.tasks import first, group, run_until
+from pumice.effects.tasks import group, run_until
 from pumice.effects.vocabulary import (
     Bind,
     Event,
@@ -60,6 +60,8 @@ log = logging.getLogger("pumice.scheduler")
 
 BUSY_BINDINGS = 16
 """With so many Bindings on their way a cycle may wait longer for company."""
+PAUSE_BEFORE_A_LONE_POD = 0.008
+"""Seconds since the last cycle after which a single pod is placed at once: who makes many makes the next one sooner."""
 LAST_BINDINGS = 5.0
 """Seconds that Bindings on their way are given when the daemon stops."""
 LAST_WRITES = 1.0
@@ -92,7 +94,7 @@ class Settings(LedSettings):
     retry_period: float = 2.0
     window: float = 0.002
     window_busy: float = 0.03
-    window_status: float = 0.05
+    window_status: float = 0.25
     budget: float = 0.035
     bind_concurrency: int = 32
     implicit_groups: bool = True
@@ -140,6 +142,7 @@ class Scheduler:
     _keeper: asyncio.Task[None] | None = None
     _election: Election | None = None
     _lost_lease: bool = False
+    _last_cycle: float = -1e9
     _told: dict[str, str] = field(default_factory=dict)
     """What was last said to be wrong with which object."""
 
@@ -282,23 +285,26 @@ class Scheduler:
         self._wake.clear()  # what came meanwhile is in the cycle that follows at once
 
     async def _company(self) -> None:
-        """The window of a scheduler with little to do. Status alone (the echoes of Bindings, PodGroups that come behind them)
-        waits longer for more of its kind, and takes no longer than a window to notice a pod that waits for a place."""
+        """Wait the window of a scheduler with little to do. Status alone (the echoes of Bindings, PodGroups that come behind
+        them) waits longer for more of its kind, until a pod comes that waits for a place. A single pod after a pause waits for
+        nobody."""
         until = self.clock.monotonic() + self.settings.window_status
-        while True:
-            await self.clock.sleep(self.settings.window)
-            left = until - self.clock.monotonic()
-            if self.engine.pressing or left <= 0:
-                return
+        while not self.engine.pressing and (left := until - self.clock.monotonic()) > 0:
             self._wake.clear()
             await self._wait(left)
+        paused = self.clock.monotonic() - self._last_cycle > PAUSE_BEFORE_A_LONE_POD
+        await self.clock.sleep(0.0 if paused and self.engine.lone_pod else self.settings.window)
 
     async def _wait(self, seconds: float | None) -> None:
         """Until something arrives, or that long."""
         if seconds is None:
             await self._wake.wait()
             return
-        await first(self.clock.sleep(seconds), self._wake.wait())
+        timer = asyncio.get_running_loop().call_later(seconds, self._wake.set)  # a fraction of what tasks for both cost
+        try:
+            await self._wake.wait()
+        finally:
+            timer.cancel()
 
     def _cycle(self) -> None:
         now = self.clock.monotonic()
@@ -314,6 +320,7 @@ class Scheduler:
                 self.binder.send(effect)
             elif self._is_ours_to_say(effect):
                 self.writer.put(effect)
+        self._last_cycle = self.clock.monotonic()
         if plan.more:
             self._wake.set()
 

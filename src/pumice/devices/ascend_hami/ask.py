@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from pumice.devices.amounts import out_of_range
 from pumice.devices.card_policies import POLICIES
 from pumice.model.hardware.npu import NpuChip
 from pumice.model.refusal import Refusal
 from pumice.model.units import INT32_MAX
 from pumice.wire import names
+from pumice.wire.amounts import out_of_range
 from pumice.wire.ascend_hami import SOFT, nouse_key, use_key
 from pumice.wire.nvidia_vgpu import parse_list
 from pumice.wire.objects import Pod, Resources

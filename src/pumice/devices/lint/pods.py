@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from pumice.devices.amounts import meant_mib, percent_of
 from pumice.devices.lint.finding import Finding
 from pumice.devices.lint.objects import asked, unserved
 from pumice.devices.protocol import Family, Tunables
 from pumice.model.refusal import Refusal
 from pumice.wire import elsewhere, names
+from pumice.wire.amounts import meant_mib, percent_of
 from pumice.wire.document import Document
 from pumice.wire.nearest import nearest
 from pumice.wire.objects import Pod, convert

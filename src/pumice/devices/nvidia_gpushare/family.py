@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pumice.devices.amounts import out_of_range
 from pumice.devices.protocol import Ask, Columns, Family, Fit, Inventory, NodeCards, Ranking, Tunables
 from pumice.model.cards import Card, Grant, Mode, Piece
 from pumice.model.refusal import CardMisfit, Misfit, Refusal, Short
 from pumice.model.units import INT32_MAX
 from pumice.wire import names
+from pumice.wire.amounts import out_of_range
 from pumice.wire.nvidia_gpushare import parse_index, parse_unhealthy, render_binding
 from pumice.wire.objects import Container, Node, Pod, is_admitted, is_mirror
 from pumice.wire.quantity import round_up

@@ -7,11 +7,11 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from pumice.devices.amounts import out_of_range
 from pumice.devices.card_policies import POLICIES
 from pumice.model.refusal import Refusal
 from pumice.model.units import INT32_MAX
 from pumice.wire import names
+from pumice.wire.amounts import out_of_range
 from pumice.wire.device_config import NvidiaConfig
 from pumice.wire.nvidia_vgpu import group_key, parse_list
 from pumice.wire.objects import Container, Pod, Resources

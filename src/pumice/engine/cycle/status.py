@@ -26,6 +26,7 @@ from pumice.wire.volcano import (
     RUNNING,
     SCHEDULING_API,
     UNKNOWN,
+    PodGroup,
     PodGroupCondition,
     stamp,
 )
@@ -137,7 +138,7 @@ def _words(told: tuple[str, str]) -> tuple[str, str]:
 
 def _group(cycle: Cycle, job: Job, waiting: Waiting) -> list[SchedulerEffect]:
     group = job.group
-    if group is None or (not job.tasks and job.key in cycle.state.groups.elsewhere):
+    if group is None or (not job.tasks and job.key in cycle.state.groups.elsewhere) or _goes_with_its_pod(job, group):
         return []
     if is_told(cycle, job) or job.is_ready() or not (job.counts[Status.RUNNING] and job.phase in (RUNNING, UNKNOWN)):
         # Else it lost members, and why they cannot be replaced is still to be found.
@@ -176,6 +177,12 @@ def _group(cycle: Cycle, job: Job, waiting: Waiting) -> list[SchedulerEffect]:
         job.announced = ("Scheduled", "")
         found.append(Event(*about, "Normal", "Scheduled", "pod group is ready"))
     return found
+
+
+def _goes_with_its_pod(job: Job, group: PodGroup) -> bool:
+    """Return whether the group belongs to a single pod that is gone or going: it is collected behind it, and read by nobody."""
+    owned = any(owner.kind == "Pod" for owner in group.metadata.owner_references)
+    return owned and all(task.status is Status.RELEASING for task in job.tasks.values())
 
 
 def _spoken(text: str) -> list[str]:

@@ -12,7 +12,7 @@ from operator import attrgetter
 from sys import intern
 
 from pumice.devices.protocol import NO_MARKS, Family
-from pumice.engine.state.bearers import Bearers
+from pumice.effects.uids import UidTracker
 from pumice.engine.state.classes import Classes, Kind
 from pumice.engine.state.jobs import Task
 from pumice.engine.state.ledger import GOING, Hold, Holding, Ledger
@@ -231,7 +231,7 @@ class Bookings:
     """Nodes, and what the pods there hold. ``tasks`` is the table that ``Pods`` writes."""
 
     scheduling_queue: SchedulingQueue
-    bearers: Bearers
+    bearers: UidTracker
     problems: dict[str, str]
     ledger: Ledger
     classes: Classes

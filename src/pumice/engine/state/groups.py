@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pumice.engine.state.bearers import Bearers, Versions
+from pumice.effects.uids import UidTracker, Versions
 from pumice.engine.state.jobs import Job, QueueState
 from pumice.engine.state.queue_tree import QueueTree
 from pumice.engine.state.resources import NOTHING, repack, vector
@@ -60,7 +60,7 @@ class Groups:
     """Jobs and queues."""
 
     scheduling_queue: SchedulingQueue
-    bearers: Bearers
+    bearers: UidTracker
     """Of the names of everything but pods, which go by uid, and PodGroups, which are as many and kept whole by their jobs."""
     versions: Versions
     problems: dict[str, str]

@@ -9,7 +9,7 @@ from sys import intern
 from msgspec.structs import replace
 
 from pumice.devices.protocol import NO_MARKS
-from pumice.engine.state.bearers import Versions
+from pumice.effects.uids import Versions
 from pumice.engine.state.bookings import Bookings
 from pumice.engine.state.classes import Classes, Kind, PodClass
 from pumice.engine.state.groups import Groups

@@ -11,7 +11,7 @@ from typing import Any
 
 from pumice.devices.protocol import Family
 from pumice.devices.settings import Settings
-from pumice.engine.state.bearers import Bearers, Versions
+from pumice.effects.uids import UidTracker, Versions
 from pumice.engine.state.bookings import Bookings
 from pumice.engine.state.budgets import Budgets, Quotas
 from pumice.engine.state.classes import Classes, PodClass
@@ -37,7 +37,7 @@ class State:
         implicit_groups: bool = True, names_groups: bool = False,
     ) -> None:  # fmt: skip
         self.problems: dict[str, str] = {}
-        self.bearers, versions, tasks = Bearers(), Versions(), dict[str, Task]()
+        self.bearers, versions, tasks = UidTracker(), Versions(), dict[str, Task]()
         self.ledger, self.classes, self.volumes, self.settings = Ledger(), Classes(), Volumes(), Settings()
         """``settings``: the arguments of deviceshare, how much the cards' score counts between nodes."""
         self.scheduling_queue, self.budgets = SchedulingQueue(), Budgets(self._leaving)

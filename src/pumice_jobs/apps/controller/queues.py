@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from pumice.apps.service.watches import object_of
 from pumice.effects.performer import Performer
+from pumice.effects.uids import UidTracker
 from pumice.effects.work_queue import WorkQueue
-from pumice.engine.state.bearers import Bearers
 from pumice.ports.cluster import ApiError, Cluster, WatchEvent
 from pumice.wire import volcano
 from pumice.wire.names import ROOT_QUEUE
@@ -33,7 +33,7 @@ class Queues:
     queues: dict[str, Queue] = field(default_factory=dict)
     groups: dict[str, tuple[str, str]] = field(default_factory=dict)
     """PodGroup key to (queue, phase)."""
-    _bearers: Bearers = field(default_factory=Bearers)
+    _bearers: UidTracker = field(default_factory=UidTracker)
 
     async def make_first(self) -> None:
         """The root and the default queue."""

@@ -1,4 +1,4 @@
-"""Who bears a name now. Objects are told apart by uid; queues, nodes, classes and volumes are referred to by name.
+"""Which object has a name now. Objects are told apart by uid; queues, nodes, classes and volumes are referred to by name.
 
 A name may pass from one object to the next while nobody watches, and a list that is told as a difference may say so in either
 order: the new object's arrival ends what the old one said, and word that the old one is gone then means nothing.
@@ -12,8 +12,8 @@ from pumice.wire.objects import Meta
 
 
 @dataclass(slots=True)
-class Bearers:
-    """By kind and name the uid of the object that was last seen under it. Without a uid, whoever comes or goes is believed."""
+class UidTracker:
+    """The uid of the object that was last seen under a kind and name. Without a uid, whatever comes or goes is believed."""
 
     _uids: dict[tuple[str, str], str] = field(default_factory=dict)
 
@@ -32,7 +32,7 @@ class Bearers:
         return True
 
     def heeds(self, kind: str, name: str, uid: str, *, gone: bool) -> bool:
-        """Return whether to heed an event of a kind of which a new bearer replaces the old one whole."""
+        """Return whether an event counts, of a kind of which a new object under the name replaces the old one whole."""
         if gone:
             return self.goes(kind, name, uid)
         self.comes(kind, name, uid)
