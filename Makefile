@@ -23,8 +23,8 @@ $(VENV)/.installed: pyproject.toml setup.py lab/pyproject.toml lab/setup.py cons
 	@touch $@
 
 # Where man looks for the pages of commands in .venv/bin: an editable installation brings none.
-$(VENV)/share/man/man1:
-	@mkdir -p $(@D) && ln -sfn $(CURDIR)/docs/man/man1 $@
+$(VENV)/share/man/man1: docs/man/man1 lab/docs/man/man1
+	@rm -rf $@ && mkdir -p $@ && ln -s $(patsubst %,$(CURDIR)/%/*.1,$^) $@
 
 setup: $(VENV)/.installed $(VENV)/share/man/man1 native ## install everything into .venv (leaves .venv/bin/pumice)
 

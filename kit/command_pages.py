@@ -17,7 +17,7 @@ from pumice_jobs.cli.short_forms import APPS
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/reference/commands.md"
-MAN = ROOT / "docs/man/man1"
+MAN, OF_LABORATORY = ROOT / "docs/man/man1", ROOT / "lab/docs/man/man1"
 Row = tuple[str, str]  # what is written, and what it means
 
 
@@ -180,12 +180,13 @@ def _escaped(text: str) -> str:
 
 
 def every() -> dict[Path, str]:
-    return {PAGE: markdown(), **{MAN / name: text for name, text in man_pages().items()}}
+    laboratorys = {f"pumice-{name}.1" for name, (module, _) in main.COMMANDS.items() if not module}
+    pages = {(OF_LABORATORY if name in laboratorys else MAN) / name: text for name, text in man_pages().items()}
+    return {PAGE: markdown(), **pages}
 
 
 if __name__ == "__main__":
-    MAN.mkdir(parents=True, exist_ok=True)
-    for old in MAN.glob("*.1"):
+    for old in (*MAN.glob("*.1"), *OF_LABORATORY.glob("*.1")):
         old.unlink()
     for path, text in every().items():
         path.write_text(text, "utf-8")

@@ -158,7 +158,8 @@ def test_a_compiler_for_arm64_makes_a_wheel_for_arm64(tmp_path: Path) -> None:
         assert wheel.name.endswith("-py3-none-manylinux_2_17_aarch64.manylinux2014_aarch64.whl")
 
 
-def test_man_finds_the_pages_of_every_command(installed: Installed) -> None:
+def test_man_finds_the_pages_of_every_command(installed: Installed, alone: Installed) -> None:
+    assert "pumice-up.1" not in {path.name for path in (alone.venv / "share/man/man1").iterdir()}
     pages = installed.venv / "share/man/man1"
     assert {path.name for path in pages.iterdir()} == set(man_pages())
     if shutil.which("man"):

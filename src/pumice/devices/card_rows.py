@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """What one pod holds of a card: MiB and percent; ``cores`` None where none are told. ``template``: by what it was cut, where
+    """One pod's part of a card: MiB and percent; ``cores`` None where none are told. ``template``: by what it was cut, where
     that says it all."""
 
     pod: str

@@ -1,5 +1,5 @@
-"""What a device type is: the row of the registry by which every other room finds its faces, a scheduler's, a node's and a
-command's. They are imported when they are asked for, so that a row costs nothing."""
+"""The row of a device type, by which every other room finds its faces: a scheduler's, a node's and a command's. They are imported
+when they are asked for, so that a row costs nothing."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ Item = TypeVar("Item")
 Counts = tuple[int, ...]
 """How many of each kind of want."""
 Path = tuple[tuple[int, Any], ...]
-"""What is cut one after the other: the kind of want, and the slice as its board calls it."""
+"""A slice that is made: the kind of want, and the slice as its board calls it."""
 
 
 class Board(Protocol):
@@ -41,7 +41,7 @@ class Board(Protocol):
         ...
 
     def left(self, state: Any) -> float:
-        """What such a card can be expected to serve still (``remaining``)."""
+        """Return what such a card can be expected to serve still (``remaining``)."""
         ...
 
 
@@ -85,7 +85,7 @@ def lay_out(wants: Sequence[Want], cards: Sequence[tuple[Board, Hashable]], step
 class _Card:
     number: int
     table: dict[Counts, tuple[float, Path]]
-    """What fits there: what it leaves of the card beyond what it wastes, and how it is cut."""
+    """One way to make slices there: what it leaves of the card beyond what it wastes, and how it is cut."""
     held: Counts
 
 
@@ -126,7 +126,7 @@ class _Plan:
                 self.cards.append(_Card(number, table, nothing))
 
     def value(self, *more: Counts) -> int:
-        """What it is worth to serve these beside what is served."""
+        """Return the gain of serving these beside what is served."""
         return sum(
             worth[served + sum(counts)] for worth, served, *counts in zip(self.worth, self.served, *more, strict=True)
         )

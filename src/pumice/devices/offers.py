@@ -1,4 +1,4 @@
-"""What ``explain`` offers, and whom it asks."""
+"""The offers of ``explain``, and the scheduler's filter that it asks."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Inventory(Struct, frozen=True):
 
 
 class Ask(Struct, frozen=True):
-    """What one pod wants of a family. Equal ``key`` means: any card choice for one is a choice for the other.
+    """A pod's request of a family. Equal ``key`` means: any card choice for one is a choice for the other.
 
     ``key`` therefore contains everything of the pod that ``fit`` and ``score`` look at (counts, memory, cores,
     allow lists, mode, spread group, exclusivity rules), and nothing else.
@@ -75,7 +75,7 @@ class NodeCards(Struct, frozen=True):
 
 
 class Marks(Struct, frozen=True, gc=False):
-    """What a pod means for later pods on its cards, whoever placed it: the material of ``NodeCards.groups`` and
+    """The marks of a pod for later pods on its cards, whoever placed it: the material of ``NodeCards.groups`` and
     ``NodeCards.rules``. Not part of ``Ask``, whose equal keys may belong to pods of different groups."""
 
     group: str = ""  # "<namespace>/<PodGroup>"; counts for a card only while the pod holds memory or cores there
@@ -149,7 +149,7 @@ class LateQuota(Protocol):
     """For a family of which ``quota`` may leave out what only a card can tell: the memory of whole cards and of percentages."""
 
     def known_late(self, ask: Ask) -> bool:
-        """Whether it does so for this ask."""
+        """Return whether it does so for this ask."""
         ...
 
     def card_kinds(self, inventory: Inventory) -> frozenset[Hashable]:
@@ -180,7 +180,7 @@ class Planner(ABC):
 
     @abstractmethod
     def plannable(self, ask: Ask) -> bool:
-        """Whether pods with this ask can be laid out: one slice that is to be cut."""
+        """Return whether pods with this ask can be laid out: one slice that is to be cut."""
 
     @abstractmethod
     def lay_out(self, pods: Sequence[Planned], nodes: Sequence[NodeCards]) -> list[tuple[int, Any] | None]:
@@ -192,7 +192,8 @@ class Planner(ABC):
 
 
 class Tunables(Struct, frozen=True):
-    """What of a pod's text can be changed so that it asks for less, by name; empty where the family has nothing of the kind."""
+    """The parts of a pod's text that can be changed so that it asks for less, by name; empty where the family has nothing of the
+    kind."""
 
     count: str = ""
     memory: str = ""
@@ -202,7 +203,7 @@ class Tunables(Struct, frozen=True):
     memory_unit: str = "MiB"
     """The unit of ``memory``."""
     rounds_up: bool = False
-    """Whether a part of a unit counts as a whole one; else it counts as 0."""
+    """True if a part of a unit counts as a whole one; else it counts as 0."""
     mode: str = ""
     modes: tuple[str, ...] = ()
     """An annotation that chooses how cards are shared, and its values."""
@@ -215,14 +216,14 @@ class Tunables(Struct, frozen=True):
 
 
 class Series(Struct, frozen=True):
-    """What the names of a family's series begin with on the scheduler's metrics page: those of its cards, and those of its pods
+    """The beginnings of the names of a family's series on the scheduler's metrics page: those of its cards, and those of its pods
     that are told apart by namespace."""
 
     cards: str
     pods: str
     memory: str = "memory"
     cores: str = "cores"
-    """What a piece's memory and cores count."""
+    """The units of a piece's memory and cores."""
 
 
 class ReportSource(Struct, frozen=True):
@@ -234,7 +235,7 @@ class ReportSource(Struct, frozen=True):
     read: Callable[[ConfigMap], Reported]
 
     def names(self, found: ConfigMap) -> bool:
-        """Whether that ConfigMap is one of them."""
+        """Return whether that ConfigMap is one of them."""
         key, _, value = self.label.partition("=")
         return self.namespace in ("", found.metadata.namespace) and found.metadata.labels.get(key) == value
 
@@ -270,7 +271,7 @@ class Family(ABC):
 
     @abstractmethod
     def ask(self, pod: Pod) -> Ask | Refusal | None:
-        """What the pod wants; None when it wants nothing of this family; Refusal when it can never be honoured."""
+        """Return what the pod wants; None when it wants nothing of this family; Refusal when it can never be honoured."""
 
     @abstractmethod
     def inventory(self, node: Node) -> Inventory | None:
@@ -286,7 +287,7 @@ class Family(ABC):
 
     @abstractmethod
     def replay(self, pod: Pod, node: str, inventory: Inventory, handed: str = "") -> Grant | Refusal | None:
-        """What a pod already holds on that node by its annotations. Stale annotations (D-46) mean None. A Refusal
+        """Return what a pod already holds on that node by its annotations. Stale annotations (D-46) mean None. A Refusal
         quarantines the card named by its ``field`` (D-25), or all of the node's when it names none. ``handed``: what the
         node's plugin says that it has handed to this pod, in the family's own notation; empty: it says nothing.
 
@@ -301,7 +302,7 @@ class Family(ABC):
 
     @property
     def tunables(self) -> Tunables:
-        """What ``explain`` may try to change, and by which ``lint`` knows the units."""
+        """The amounts that ``explain`` may try to change, and by which ``lint`` knows the units."""
         return Tunables()
 
     @property
@@ -314,7 +315,7 @@ class Family(ABC):
         return frozenset()
 
     def resources_only(self, pod: Pod) -> bool:
-        """Whether ``ask`` looks at nothing of this pod but its containers' resources and its labels."""
+        """Return whether ``ask`` looks at nothing of this pod but its containers' resources and its labels."""
         return False
 
     def least_memory(self, ask: Ask) -> int:

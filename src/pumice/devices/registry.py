@@ -70,5 +70,5 @@ def all_card_rows(nodes: Sequence[Node], pods: Sequence[Pod]) -> list[CardRow]:
 
 
 def remarks_on(settings: Settings, device_config: DeviceConfig | None) -> tuple[str, ...]:
-    """What is switched on and not configured, a sentence each."""
+    """Return a sentence on each thing that is switched on and not configured."""
     return tuple(text for found in DEVICE_TYPES for text in found.remarks(settings, device_config))

@@ -1,4 +1,4 @@
-"""What a card that is cut into slices can still serve, in one number: the common measure of the policies that look ahead."""
+"""The amount that a card with slices can still serve, in one number: the common measure of the policies that look ahead."""
 
 from __future__ import annotations
 

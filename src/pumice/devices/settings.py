@@ -88,16 +88,16 @@ class Settings:
 
     @property
     def node_weight(self) -> float:
-        """What a node's score is multiplied with; 0 means that devices have no say in the choice of node."""
+        """The factor of a node's score; 0 means that devices have no say in the choice of node."""
         return LEXICOGRAPHIC_WEIGHT if self.weight is None else float(max(0, self.weight))
 
     @property
     def policy_first(self) -> bool:
-        """Whether a policy decides between nodes before every other plugin."""
+        """Return whether a policy decides between nodes before every other plugin."""
         return bool(self.policy) and self.weight is None
 
     def contribution(self, score: Score) -> Score:
-        """What a family's node score (a number or an array) adds to the node's total: upstream's rounding with a given
+        """Return what a family's node score (a number or an array) adds to the node's total: upstream's rounding with a given
         weight; unrounded without one, so that ties between nodes of equal card scores are broken too (fit.TIE)."""
         behind = (score < 0) * 1.0
         own = score + behind * LAST_RESORT
@@ -112,7 +112,8 @@ def declared(part: type[Settings | Section]) -> dict[str, Argument]:
 
 
 def read_settings(arguments: Mapping[str, object], switches: Iterable[Argument], sections: Iterable[type[Section]]) -> Settings:
-    """What the arguments come to. Unknown or unreadable ones are warnings. ``switches`` and ``sections`` of the device types."""
+    """Return what the arguments come to. Unknown or unreadable ones are warnings. ``switches`` and ``sections`` of the device
+    types."""
     parts: tuple[type[Settings | Section], ...] = (Settings, *sections)
     switches = tuple(switches)
     known = {found.key: found for found in (*switches, *(a for part in parts for a in declared(part).values()))}

@@ -31,7 +31,7 @@ _PART_OF_AN_NPU = re.compile(r"huawei\.com/(npu-core|Ascend\w+-(memory|core))")
 
 
 def unowned(pod: Pod, families: Sequence[Family]) -> tuple[Refusal, ...]:
-    """What the pod asks for that none of these families owns."""
+    """Return a refusal for each thing that the pod asks for and none of these families owns."""
     found: dict[str, Refusal] = {}
     served, owned = {family.name for family in families}, frozenset().union(*(family.resources() for family in families))
     for container in (*pod.spec.containers, *pod.spec.init_containers):

@@ -95,7 +95,7 @@ class Requeue:
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """Send a Binding; ``annotations`` travel in it (decision 4)."""
+    """Send a Binding; ``annotations`` travel in it."""
 
     uid: str
     namespace: str
@@ -115,7 +115,7 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class PodCondition:
-    """Write PodScheduled=False and, when ``event``, a Warning event with the same text (spec 13.4)."""
+    """Write PodScheduled=False and, when ``event``, a Warning event with the same text."""
 
     uid: str
     namespace: str
@@ -127,7 +127,7 @@ class PodCondition:
 
 @dataclass(frozen=True, slots=True)
 class GroupStatus:
-    """Write a PodGroup's status (spec 13.1)."""
+    """Write a PodGroup's status."""
 
     namespace: str
     name: str
@@ -142,7 +142,7 @@ class GroupStatus:
 
 @dataclass(frozen=True, slots=True)
 class QueueAllocated:
-    """Write a queue's status.allocated (spec 13.6)."""
+    """Write a queue's status.allocated."""
 
     name: str
     allocated: dict[str, str | int | float]
@@ -159,7 +159,7 @@ class HyperNodeStatus:
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """Delete a pod with the marks of an eviction (spec 12.2)."""
+    """Delete a pod with the marks of an eviction."""
 
     uid: str
     namespace: str

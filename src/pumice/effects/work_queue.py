@@ -45,7 +45,7 @@ class WorkQueue:
     _todo: OrderedDict[Key, int] = field(default_factory=OrderedDict)  # a dict seeks its first key past all that have left
     """Key to how often it has failed in a row."""
     _idle: dict[Key, float] = field(default_factory=dict)
-    """What is done when nothing else is left to do, and until when it is put off."""
+    """Keys that are reconciled when nothing else is left to do, and until when they are put off."""
     _patience: list[tuple[float, Key]] = field(default_factory=list)
     """The same as a heap; what does not stand above any more is passed over."""
     _busy: set[Key] = field(default_factory=set)
@@ -61,7 +61,7 @@ class WorkQueue:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits but what may be put off, and what is in hand and will be looked at once more."""
+        """Return whether nothing waits but what may be put off, and what is in hand and will be looked at once more."""
         return self._at_once() is None
 
     def add_later(self, kind: Any, key: str, seconds: float, failures: int = 0, *, put_off: float = 0.0) -> None:

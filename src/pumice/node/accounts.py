@@ -1,4 +1,4 @@
-"""Whether what a driver counts on its cards is in somebody's account, and what speaks for a region that its tenant has changed.
+"""Accounts of what a driver counts on its cards, whose they are, and what speaks for a region that its tenant has changed.
 
 A region is a file of its container, so it is compared with what it cannot change: the grant, the driver's list of processes, and
 the kernel's word whose they are.
@@ -21,7 +21,8 @@ Key = tuple[str, str]
 """Pod UID and name of the container; the name is empty where only the pod is known."""
 
 SLACK: Final = 512 * MIB
-"""What a driver may count for a container beyond its region: contexts that other libraries guess (spec hami-core 10)."""
+"""The bytes that a driver may count for a container beyond its region: contexts that other libraries guess (spec hami-core
+10)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class Unaccounted:
 
 
 class Sign(StrEnum):
-    """What a region's tenant, or who broke into its container, may have done to it."""
+    """A change of a region by its tenant, or by who broke into its container."""
 
     UNREADABLE = "unreadable"
     GONE = "gone"
@@ -72,7 +73,7 @@ SENTENCES: Final[Mapping[Sign, str]] = {
 
 
 def signs(tenant: Tenant) -> Iterator[Sign]:
-    """What stands in a region that its library did not write there. 0 is no limit, so it is above all of them."""
+    """Return what stands in a region that its library did not write there. 0 is no limit, so it is above all of them."""
     claims = tenant.claims
     if claims is None:
         return
@@ -141,8 +142,8 @@ class Books:
                 yield key, slots[0][0], owner.pid, process.pid
 
     def _by_mps(self, process: CardProcess, owner: Owner, key: Key | None) -> bool:
-        """Whether a server holds the process to its limit, or it is such a server: tenants' programs may bear any name. A card
-        that is shared by MPS takes one process alone, the server, so who is nobody's there is its client."""
+        """Return whether a server holds the process to its limit, or it is such a server: tenants' programs may bear any name. A
+        card that is shared by MPS takes one process alone, the server, so who is nobody's there is its client."""
         if key is not None and key in self._tenants:
             tenant = self._tenants[key]
             return tenant.mps and any(granted.uuid == process.card for granted in tenant.granted)

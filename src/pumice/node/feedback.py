@@ -1,4 +1,4 @@
-"""Who waits for whom on a card: the feedback of a monitor, one pure round of it (spec hami-core 12, nvidia-device-plugin 19).
+"""The feedback of a monitor, one pure round of it (spec hami-core 12, nvidia-device-plugin 19).
 
 The library tells of a launch by setting ``recent`` to 2; each round counts that down, so a tenant stays active for one to two
 rounds after its last launch. While somebody more important is active on one of its cards, a tenant's launches wait.
@@ -38,7 +38,7 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """What a round writes to a region; None leaves the field as it is."""
+    """The fields that a round writes to a region; None leaves the field as it is."""
 
     recent: int | None = None
     limited: bool | None = None

@@ -39,7 +39,7 @@ class XidRule:
 
     @property
     def off(self) -> bool:
-        """Whether no Xid at all counts."""
+        """Return whether no Xid at all counts."""
         return not self.others and not self.honoured
 
 

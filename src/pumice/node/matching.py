@@ -31,7 +31,7 @@ class Broken:
 
 
 class Work(Protocol):
-    """What a pod waits for next. ``begun``: a part of the pod has been served."""
+    """The next work of a pod. ``begun``: a part of the pod has been served."""
 
     @property
     def pod(self) -> NodePod: ...
@@ -50,7 +50,7 @@ Order = tuple[bool, bool, int, tuple[int, ...], int, str]
 
 
 def waits(pod: NodePod, node: str) -> bool:
-    """Whether the kubelet of this node may still ask for devices for the pod."""
+    """Return whether the kubelet of this node may still ask for devices for the pod."""
     return (
         pod.spec.node_name == node
         and pod.metadata.deletion_timestamp is None

@@ -1,4 +1,4 @@
-"""What already stands on the node object: nothing is written twice, and what a replaced plugin left there goes away."""
+"""The state of the node object: nothing is written twice, and what a replaced plugin left there goes away."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pumice.wire.quantity import parse_quantity
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """What another plugin of the same cards leaves on a node when this one takes its place.
+    """Return what another plugin of the same cards leaves on a node when this one takes its place.
 
     It is taken away only while the kubelet has none of ``alive``, the resource that the other plugin registers.
     """
@@ -32,7 +32,7 @@ class Leftovers:
 
 
 def holds(node: Node, resource: str, count: int) -> bool:
-    """Whether capacity and allocatable of the node say this much of a resource."""
+    """Return whether capacity and allocatable of the node say this much of a resource."""
     return all(_is(table.get(resource), count) for table in (node.status.capacity, node.status.allocatable))
 
 

@@ -47,7 +47,7 @@ class Container(Struct, rename="camel", gc=False):
             return 0
 
     def wants_cards(self, number: str, memory: str) -> bool:
-        """Whether the scheduler gives it a part of the assignment: a count above 0, or memory without any count."""
+        """Return whether the scheduler gives it a part of the assignment: a count above 0, or memory without any count."""
         return self.asks(number) > 0 if number in self.resources.limits else self.asks(memory) > 0
 
     def env_value(self, name: str) -> str | None:
@@ -119,27 +119,27 @@ class NodePod(Struct, rename="camel", gc=False):
 
     @property
     def admitted(self) -> bool:
-        """Whether the kubelet has admitted it: it then tells a start time (spec real-kubelet 2)."""
+        """Return whether the kubelet has admitted it: it then tells a start time (spec real-kubelet 2)."""
         return bool(self.status.start_time)
 
     def awaits(self, resource: str) -> bool:
-        """Whether the kubelet has still to ask for devices of it."""
+        """Return whether the kubelet has still to ask for devices of it."""
         return not (self.admitted or self.finished) and any(container.asks(resource) for container in self.containers)
 
     @property
     def turned_away(self) -> bool:
-        """Whether the kubelet has refused it because of its devices: it asks for none of them again."""
+        """Return whether the kubelet has refused it because of its devices: it asks for none of them again."""
         return self.status.reason == DEVICES_REFUSED
 
     @property
     def bound(self) -> bool:
-        """Whether it came to its node by a Binding, which only schedulers may make: the API server then writes this condition.
-        Whoever makes a pod may name its node, and whatever annotations, in the pod itself."""
+        """Return whether it came to its node by a Binding, which only schedulers may make: the API server then writes this
+        condition. Whoever makes a pod may name its node, and whatever annotations, in the pod itself."""
         return any(c.type == "PodScheduled" and c.status == "True" for c in self.status.conditions)
 
     @property
     def mirror(self) -> bool:
-        """Whether it is the picture of a static pod, or claims to be: the kubelet asks nothing for it."""
+        """Return whether it is the picture of a static pod, or claims to be: the kubelet asks nothing for it."""
         return MIRROR in self.annotations
 
     @property
@@ -149,9 +149,9 @@ class NodePod(Struct, rename="camel", gc=False):
 
     @property
     def container_statuses(self) -> tuple[ContainerStatus, ...]:
-        """What is told of each of them, in the same order."""
+        """Their statuses, in the same order."""
         return (*self.status.init_container_statuses, *self.status.container_statuses)
 
     def running(self, container: str) -> bool:
-        """Whether that container is known to run now."""
+        """Return whether that container is known to run now."""
         return any(status.running for status in self.status.container_statuses if status.name == container)

@@ -34,10 +34,10 @@ class Serve:
     notes: tuple[NodeEffect, ...] = ()
     finished: bool = True
     summary: str = ""
-    """What was handed out, for the log."""
+    """A line on what was handed out, for the log."""
     ids: frozenset[str] = frozenset()
     work: Any = None
-    """What the allocator wants to see again in ``settled``."""
+    """The allocator's own, to be seen again in ``settled``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class Allocator(Protocol):
     event: str = "AllocationFailed"
     """The reason of the Event that tells of a refused pod."""
     prefers: bool = False
-    """Whether the kubelet shall ask ``prefer`` which devices it is to hand out."""
+    """True if the kubelet shall ask ``prefer`` which devices it is to hand out."""
     without: Mapping[str, str] = MappingProxyType({})
     """The environment of a container whose share is not made yet: it sees no device, whatever its image says."""
 
@@ -161,7 +161,7 @@ class Allocator(Protocol):
         return resource.replace("/", "-") + ".sock"
 
     def shorter(self, resource: str, units: Sequence[Unit]) -> str:
-        """What to change where a list is longer than the kubelet takes."""
+        """Return what to change where a list is longer than the kubelet takes."""
         return "it needs fewer devices"
 
     def closed(self) -> Mapping[str, str]:
@@ -181,15 +181,15 @@ class Allocator(Protocol):
         return []
 
     def published(self) -> str:
-        """What was handed out, to stand under ``books``."""
+        """Return what was handed out, to stand under ``books``."""
         return ""
 
     def resume(self, published: str, pods: Sequence[NodePod], held: Held | None) -> None:
-        """What the process before had handed out."""
+        """Take over what the process before had handed out."""
         return
 
     def directories(self, pods: Sequence[NodePod]) -> list[MakeDirectory]:
-        """What answers that the kubelet keeps may still mount, and a boot may have taken away."""
+        """Return the directories that answers of the kubelet may still mount, and a boot may have taken away."""
         return []
 
     def prefer(

@@ -1,4 +1,4 @@
-"""Jobs (spec volcano-core 20.1 to 20.3)."""
+"""Admission of Jobs."""
 
 from __future__ import annotations
 

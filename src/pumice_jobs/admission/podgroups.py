@@ -1,4 +1,4 @@
-"""PodGroups (spec volcano-core 20.4)."""
+"""Admission of PodGroups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods (spec volcano-core 20.6): only when these webhooks are switched on, which they are not by default."""
+"""Admission of pods: only when these webhooks are switched on, which they are not by default."""
 
 from __future__ import annotations
 

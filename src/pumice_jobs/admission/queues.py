@@ -1,4 +1,4 @@
-"""Queues (spec volcano-core 20.5)."""
+"""Admission of queues."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _parent(request: Request, view: View, settings: Settings) -> str:
 
 
 def _sums(request: Request, view: View, settings: Settings) -> str:
-    """What children are promised is within what their parent is; both of this queue's parent and of itself as one."""
+    """Refuse to promise children more than their parent is promised: both of this queue's parent and of itself as one."""
     parent = _parent_of(request.object)
     found = view.queue(parent) if parent else None
     mine = {request.name: request.object}
@@ -203,7 +203,7 @@ def _pods(queue: Mapping[str, Any]) -> int:
 
 
 def _amount(value: Any) -> Fraction:
-    """What cannot be read counts as nothing: others wrote it, and their own admission said so."""
+    """Return the amount; one that cannot be read counts as nothing: others wrote it, and their own admission said so."""
     try:
         return Fraction(parse_quantity(value))
     except ValueError:

@@ -1,4 +1,4 @@
-"""The objects that tell an API server to ask us (spec volcano-core 20): one for each path."""
+"""The objects that tell an API server to ask us: one for each path."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def owned_by(role: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def needed(rules: Iterable[Rule]) -> frozenset[Resource]:
-    """What has to be watched to decide by these rules, beside what stands in the requests."""
+    """Return the kinds that have to be watched to decide by these rules, beside what stands in the requests."""
     asks = {"jobs": {QUEUES}, "cronjobs": {QUEUES}, "podgroups": {QUEUES, NAMESPACES}, "queues": {QUEUES},
             "tenants": {NAMESPACES}}  # fmt: skip
     return frozenset().union(*(asks.get(rule.word, set()) for rule in rules))

@@ -1,4 +1,4 @@
-"""The webhooks, a row each: what they look at, and what decides (spec volcano-core 20)."""
+"""The webhooks, a row each: what they look at, and what decides."""
 
 from __future__ import annotations
 

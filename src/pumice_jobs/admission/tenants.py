@@ -1,9 +1,9 @@
-"""What a tenant must not say of shared cards, and amounts that nobody means: refused before the pod is stored.
+"""Settings of shared cards that a tenant must not write, and amounts that nobody means: refused before the pod is stored.
 
 The same rules as policies for the API server itself stand in ``manifests/tenant-limits.yml`` and ``tenant-void.yml``; both
 are held to one table of cases (``kit/tenant_cases.py``). Sources: the order of variables and mounts of a container, where
-the pod's own come after a plugin's (spec real-kubelet); NVIDIA's runtime, which shows every card to who asks for ``all`` (spec
-nvidia-device-plugin 12), and Ascend's, which shows what a variable lists (spec ascend 41).
+the pod's own come after a plugin's; NVIDIA's runtime, which shows every card to who asks for
+``all``, and Ascend's, which shows what a variable lists.
 """
 
 from __future__ import annotations

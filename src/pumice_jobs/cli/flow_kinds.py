@@ -1,4 +1,4 @@
-"""The commands of JobFlows and of JobTemplates, which differ in their kind alone (spec volcano-core 21).
+"""The commands of JobFlows and of JobTemplates, which differ in their kind alone.
 
 Annotations are values here, not text that is read later: what a name may be depends on the kind.
 """
@@ -23,7 +23,7 @@ File = Annotated[
     Path | None, flags.Option("-f", "--file", "--filename", help="A YAML file, of one or several.", show_default=False)
 ]
 Access = tuple[Path | None, str]
-"""What --kubeconfig and --master say."""
+"""The values of --kubeconfig and --master."""
 
 
 class Written(StrEnum):
@@ -33,7 +33,7 @@ class Written(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Objects:
-    """What is done with the objects of one kind. ``said``: what a complaint calls it."""
+    """The actions on objects of one kind. ``said``: what a complaint calls it."""
 
     kind: str
     resource: Resource

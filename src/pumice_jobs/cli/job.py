@@ -1,4 +1,4 @@
-"""``pumice job`` and ``vcctl job``: Jobs of Volcano (spec volcano-core 21)."""
+"""``pumice job`` and ``vcctl job``: Jobs of Volcano."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pumice pod`` and ``vcctl pod``: the pods of Jobs and queues (spec volcano-core 21)."""
+"""``pumice pod`` and ``vcctl pod``: the pods of Jobs and queues."""
 
 from __future__ import annotations
 

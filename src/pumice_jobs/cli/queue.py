@@ -1,4 +1,4 @@
-"""``pumice queue`` and ``vcctl queue``: Volcano's queues (spec volcano-core 21)."""
+"""``pumice queue`` and ``vcctl queue``: Volcano's queues."""
 
 from __future__ import annotations
 

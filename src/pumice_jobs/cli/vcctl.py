@@ -17,7 +17,7 @@ GROUPS = {"job": "Jobs", "queue": "Queues", "jobflow": "JobFlows", "jobtemplate"
 SHORT = ("vsub", "vjobs", "vcancel", "vsuspend", "vresume", "vqueues")
 COMPLETION, VERSION = "Words of vcctl and its short forms for bash, zsh and fish", "Which version this is"
 UNKNOWN = "Not provided."
-"""What upstream's says of what its build did not know (pkg/version)."""
+"""The words of upstream's vcctl for what its build did not know (pkg/version)."""
 API_VERSION = "v1alpha1"
 
 
@@ -66,7 +66,7 @@ def _main(arguments: list[str]) -> None:
 
 
 def _built() -> dict[str, str]:
-    """What setup.py wrote into the wheel; nothing where the sources are used in place."""
+    """Return what setup.py wrote into the wheel; nothing where the sources are used in place."""
     try:
         found: dict[str, str] = json.loads((resources.files("pumice") / "built.json").read_text("utf-8"))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What the commands on Jobs, queues and pods have in common: options, Commands, and output for programs."""
+"""The common part of the commands on Jobs, queues and pods: options, Commands, and output for programs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OutputOption = Annotated[Output, flags.Option("-o", "--output", help="json and y
 
 
 async def give_command(kube: Cluster, target: Json, api: str, kind: str, action: str, namespace: str) -> None:
-    """Ask the controller for something on a Job or queue (spec volcano-core 19)."""
+    """Ask the controller for something on a Job or queue."""
     meta = target["metadata"]
     reference = {"apiVersion": api, "kind": kind, "name": meta["name"], "uid": meta["uid"], "controller": True,
                  "blockOwnerDeletion": True}  # fmt: skip

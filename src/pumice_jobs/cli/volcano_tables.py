@@ -1,4 +1,4 @@
-"""Tables and descriptions of Jobs, queues and pods, as vcctl prints them (spec volcano-core 21)."""
+"""Tables and descriptions of Jobs, queues and pods, as vcctl prints them."""
 
 from __future__ import annotations
 

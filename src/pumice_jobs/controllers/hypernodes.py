@@ -36,7 +36,7 @@ class Domain:
 
     @property
     def name(self) -> str:
-        """What can be read of it, and a mark where that is not all of it."""
+        """The readable part of the name, with a hash where that is not all of it."""
         plain = f"{self.profile.name}-tier{self.tier}-{self.value}"
         name = _NO_NAME.sub("-", plain.lower()).strip("-.")[:LONGEST_NAME]
         return name if name == plain else f"{name}-{sha256(plain.encode()).hexdigest()[:8]}"

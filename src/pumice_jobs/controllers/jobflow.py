@@ -27,7 +27,7 @@ from pumice_jobs.controllers.template_patch import patched
 Json = dict[str, Any]
 SUCCEED: Final = "Succeed"
 ALL, ANY = "all", "any"
-"""Whether a step waits for all of its targets, or for one."""
+"""The strategies of a step: it waits for all of its targets, or for one."""
 LISTS: Final = {"pendingJobs": PENDING, "runningJobs": RUNNING, "failedJobs": FAILED, "completedJobs": COMPLETED,
                 "terminatedJobs": TERMINATED}  # fmt: skip
 UNKNOWN_LIST: Final = "unKnowJobs"
@@ -152,7 +152,7 @@ def _is_met(flow: Mapping[str, Any], needs: Mapping[str, Any], jobs: Mapping[str
 
 
 def _has(counts: Mapping[str, TaskState], wanted: Mapping[str, Any]) -> bool:
-    """Whether a pod of the task is in the phase."""
+    """Return whether a pod of the task is in the phase."""
     found = counts.get(wanted.get("taskName", ""))
     return found is not None and found.phase.get(wanted.get("phase", RUNNING), 0) > 0
 

@@ -1,4 +1,4 @@
-"""PodGroups for pods that name none (spec volcano-core 14.2): one per controlling owner, or one per pod."""
+"""PodGroups for pods that name none: one per controlling owner, or one per pod."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Action = Create | Patch | Delete
 
 
 def needs_group(pod: Pod, scheduler_names: Collection[str]) -> bool:
-    """Whether the pod is ours, lives, and names no group. Pods that carry the annotation are left alone."""
+    """Return whether the pod is ours, lives, and names no group. Pods that carry the annotation are left alone."""
     return (
         pod.spec.scheduler_name in scheduler_names
         and not (pod.metadata.annotations.get(GROUP_NAME) or pod.metadata.annotations.get(GROUP_NAME_VOLCANO))
@@ -66,7 +66,7 @@ def group_name(pod: Pod) -> str:
 def reconcile_pod(
     pod: Pod, *, group_exists: bool, owner_annotations: Mapping[str, str], scheduler_names: Collection[str], now: float
 ) -> list[Action]:
-    """What is missing for this pod: its PodGroup, and the annotation that names it. ``now`` is Unix seconds."""
+    """Return what is missing for this pod: its PodGroup, and the annotation that names it. ``now`` is Unix seconds."""
     named = names_its_own(pod, scheduler_names)
     if not named and not needs_group(pod, scheduler_names):
         return []
@@ -106,7 +106,7 @@ def reconcile_owner(
 
 
 def passed_on(annotations: Mapping[str, str], *, inherit: bool) -> dict[str, str]:
-    """What of an owner's annotations counts: all, or all but those that groups inherit (--inherit-owner-annotations)."""
+    """Return the annotations of an owner that count: all, or all but those that groups inherit (--inherit-owner-annotations)."""
     return {key: value for key, value in annotations.items() if inherit or not key.startswith(f"{names.DOMAIN}/")}
 
 
@@ -143,7 +143,7 @@ def group_body(pod: Pod, owner_annotations: Mapping[str, str]) -> dict[str, Any]
 
 
 def standing(pod: Pod, now: float) -> dict[str, Any]:
-    """The status of a group that stands by this pod alone, as the scheduler would write it (spec 13.1, 13.2): the group is
+    """The status of a group that stands by this pod alone, as the scheduler would write it: the group is
     born behind the Binding, and the kind has no status subresource, so one write says it all."""
     ready = {
         "type": "Scheduled", "status": "True", "reason": "tasks in gang are ready to be scheduled",
@@ -159,12 +159,12 @@ def min_member(annotations: Mapping[str, str]) -> int:
 
 
 def min_resources(pod: Pod, members: int) -> dict[str, str]:
-    """Usage of one pod in the names of a quota, times ``members`` (spec 14.2)."""
+    """Usage of one pod in the names of a quota, times ``members``."""
     return as_quantities({name: value * members for name, value in quota_usage(pod).items()})
 
 
 def quota_usage(pod: Pod) -> dict[str, Fraction]:
-    """What one pod uses, in the names of a quota."""
+    """Return the usage of one pod, in the names of a quota."""
     requests = _sum(pod, "requests")
     limits = _sum(pod, "limits")
     found: dict[str, Fraction] = {"pods": Fraction(1), "count/pods": Fraction(1)}

@@ -1,4 +1,4 @@
-"""Queues: their parent, their state, and what Commands do to it (spec volcano-core 15, 19)."""
+"""Queues: their parent, their state, and what Commands do to it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def reconcile_queue(queue: Queue, groups: int) -> list[Action]:
 
 
 def next_state(state: str, groups: int) -> str:
-    """What becomes of a state without a Command: closing ends when the last PodGroup is gone, and what somebody closed stays
+    """Return the state that follows by itself: closing ends when the last PodGroup is gone, and what somebody closed stays
     closed whatever lives in it."""
     if state in ("", OPEN):
         return OPEN
@@ -85,7 +85,7 @@ def _closed_with_parent(queue: Queue) -> bool:
 
 
 def is_open(queue: Queue) -> bool:
-    """Whether it takes PodGroups; a queue whose state nobody has written yet does."""
+    """Return whether a queue takes PodGroups; a queue whose state nobody has written yet does."""
     return queue.status.state in ("", OPEN)
 
 

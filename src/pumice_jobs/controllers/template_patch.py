@@ -19,7 +19,7 @@ WHOLE: Final = frozenset({"affinity", "securityContext", "livenessProbe", "readi
 WHOLE_ENTRIES: Final = frozenset({"env", "hostAliases", "tolerations", "ports"})
 """Lists whose entries are."""
 ADDED: Final = "plugins"
-"""What comes to the arguments that a plugin has already."""
+"""Lists that are added to the arguments that a plugin has already."""
 
 
 def patched(spec: Mapping[str, Any], patch: Mapping[str, Any]) -> Json:

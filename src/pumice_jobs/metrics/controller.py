@@ -1,4 +1,4 @@
-"""The controller's ``/metrics``: PodGroups by queue and phase, and how Jobs end (spec volcano-core 22)."""
+"""The controller's ``/metrics``: PodGroups by queue and phase, and how Jobs end."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 from kit import command_pages
-from kit.command_pages import MAN, PAGE, Command
+from kit.command_pages import MAN, OF_LABORATORY, PAGE, Command
 
 EVERY = [command for tops in command_pages.groups().values() for top in tops for command in top.all()]
 each = pytest.mark.parametrize("command", EVERY, ids=lambda command: command.words)
@@ -27,7 +27,7 @@ def calls(command: Command) -> Iterator[str]:
 
 def test_what_is_kept_is_what_the_parsers_say() -> None:
     """``python -m kit.command_pages``"""
-    kept = {path: path.read_text("utf-8") for path in (PAGE, *MAN.iterdir())}
+    kept = {path: path.read_text("utf-8") for path in (PAGE, *MAN.iterdir(), *OF_LABORATORY.iterdir())}
     made = command_pages.every()
     assert {path.name for path in kept} == {path.name for path in made}
     assert [path.name for path, text in made.items() if kept[path] != text] == []
@@ -53,7 +53,7 @@ def test_an_example_names_options_that_the_command_takes(command: Command) -> No
 
 
 @pytest.mark.skipif(not shutil.which("man"), reason="no man is here")
-@pytest.mark.parametrize("page", sorted(MAN.iterdir()), ids=lambda page: page.name)
+@pytest.mark.parametrize("page", sorted([*MAN.iterdir(), *OF_LABORATORY.iterdir()]), ids=lambda page: page.name)
 def test_man_shows_every_page_and_warns_of_nothing(page: os.PathLike[str]) -> None:
     environment = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "MANROFFOPT": "-ww"}
     done = subprocess.run(["man", "--warnings", "-l", str(page)], cwd=MAN.parent, env=environment, capture_output=True, text=True)

@@ -68,6 +68,7 @@ def test_after_make_setup_man_finds_the_pages_of_the_commands_on_path(tmp_path: 
     subprocess.run(["make", "-s", f"VENV={tmp_path}/.venv", str(pages)], cwd=ROOT, check=True, timeout=60)
     assert (pages / "pumice.1").read_text("utf-8").startswith(".")
     assert (pages / "pumice-run.1").is_file()
+    assert (pages / "pumice-up.1").is_file()
 
 
 def test_the_webhooks_of_volcano_that_are_off_are_named():

@@ -72,7 +72,7 @@ class AllocateHandler:
 
     @property
     def serving(self) -> bool:
-        """Whether a call is being answered."""
+        """Return whether a call is being answered."""
         return self._one_at_a_time.locked()
 
     async def _decide(self, ids: Sequence[str], number: str) -> Serve | Repeat | Refuse | None:

@@ -1,4 +1,5 @@
-"""What the plugin server is told: how it serves on this node, and of each brand of devices what it needs beside the allocator."""
+"""The settings of the plugin server: how it serves on this node, and of each brand of devices what it needs beside the
+allocator."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from pumice.ports.cards import Cards
 
 @dataclass(frozen=True, slots=True)
 class PluginSettings:
-    """What the command line or ``pumice up`` says of a plugin, whatever its brand. Paths are the host's.
+    """The settings of a plugin from the command line or ``pumice up``, whatever its device type. Paths are the host's.
 
     ``nvml``: file or directory of the NVML library, empty for the system's. ``health_address``: where /healthz and /readyz are
     served; empty for nowhere. ``booking_dirs``: where `pumice run` books. ``cleanup``: a plugin that ends takes from the node
@@ -61,15 +62,15 @@ class Brand:
     open: Callable[[], Cards]
     cards: Cards | None = None
     slicer: Callable[[WrittenNode, Callable[[], Held | None]], Slicer] | None = None
-    """Who cuts its cards into slices, where there is such a thing."""
+    """Makes the part that cuts its cards into slices; None where nothing is cut."""
     daemons: ControlDaemons | None = None
-    """Who keeps the control daemons of its cards, where there is such a thing."""
+    """The keeper of its cards' control daemons; None where there are none."""
     learn: Callable[[Any], Awaitable[None]] | None = None
     """Has its allocator read its configuration again, where it can."""
     prepare: Prepare | None = None
     """Asked before an answer is given."""
     metrics: Callable[[Cards, OwnNode], Awaitable[list[Family]]] | None = None
-    """What it tells of its cards, beside their health."""
+    """Metric families of its cards, beside their health."""
     by_name: bool = True
     """True where its containers can be given a device of a name that is used once."""
     outdated: Callable[[], Awaitable[None]] | None = None

@@ -62,6 +62,7 @@ def _softs(readings: Iterable[CardReading], hook: Path, word: str, pods: Iterabl
 
 
 def short_id(container: str) -> int:
-    """What the driver knows a container by, of an id as the kubelet tells it (``containerd://…``); 0 where it is none."""
+    """Return the number by which the driver knows a container, of an id as the kubelet tells it (``containerd://…``); 0 where it
+    is none."""
     digits = container.rpartition("/")[2][:SHORT_ID]
     return int(digits, 16) if len(digits) == SHORT_ID and set(digits) <= set("0123456789abcdef") else 0

@@ -120,12 +120,14 @@ class Plugin:
         return ["the node object"] if self._own.node is None or self._lacking(self._own.node) else []
 
     def _lacking(self, node: Node) -> list[NodeEffect]:
-        """What the node object does not say of the cards as they are now: telling of the last illness may still take a while."""
+        """Return what the node object does not say of the cards as they are now: telling of the last illness may still take a
+        while."""
         self._show()
         return self._allocator.missing(node)
 
     def _restore_directories(self) -> None:
-        """What cached answers of the kubelet mount. Where one cannot be made, its pod has trouble and not the node."""
+        """Make the directories that cached answers of the kubelet mount. Where one cannot be made, its pod has trouble and not
+        the node."""
         for directory in self._allocator.directories(self._own.pods):
             try:
                 make_directory(directory)

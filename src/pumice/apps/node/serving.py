@@ -33,7 +33,7 @@ class PluginHealth:
 
     watch: CardWatch | None = None
     missing: Callable[[], list[str]] = lambda: ["the driver"]
-    """What is not known yet to those who have to know it."""
+    """Return what is not known yet to those who have to know it."""
     metrics: Callable[[], Awaitable[list[Family]]] | None = None
 
     @property

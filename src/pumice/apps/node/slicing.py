@@ -59,5 +59,5 @@ class Slicer(ABC):
         return found
 
     async def _call(self, work: Callable[[], T]) -> T:
-        """What the driver's thread answers. Raises Unavailable."""
+        """Return what the driver's thread answers. Raises Unavailable."""
         return await self._driver.call(work)

@@ -83,7 +83,7 @@ class WrittenNode(OwnNode):
 
 
 async def answered(call: Awaitable[T], seconds: float | None = ANSWER) -> T:
-    """What the call answers, for which nobody waits longer. Raises ApiError."""
+    """Return what the call answers, for which nobody waits longer. Raises ApiError."""
     try:
         async with asyncio.timeout(seconds):
             return await call

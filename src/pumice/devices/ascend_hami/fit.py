@@ -115,12 +115,12 @@ def slices_on(usage: Usage) -> list[str]:
 
 
 def _soft_shares(cards: NodeCards, place: int) -> bool:
-    """Whether somebody holds a soft share there: the node may have changed its mind since."""
+    """Return whether somebody holds a soft share there: the node may have changed its mind since."""
     return SOFT in slices_on(cards.usages[place])
 
 
 def pieces_of(want: NpuAsk, chosen: Chosen, cards: Sequence[Card]) -> tuple[tuple[Piece, ...], ...]:
-    """What each slot holds. ``slot.profile`` names the template, or says that the share is soft; None: the whole card."""
+    """Return what each slot holds. ``slot.profile`` names the template, or says that the share is soft; None: the whole card."""
     return tuple(
         tuple(
             piece_of(cards[place], slot.memory or cards[place].total, slot.cores, SOFT if want.soft else slot.template)
@@ -185,7 +185,7 @@ def explain(want: NpuAsk, at: int, cards: NodeCards) -> Misfit:
 
 
 def _never(want: NpuAsk, slot: ContainerAsk, cards: NodeCards) -> bool:
-    """Whether the node could not take it even if it were empty."""
+    """Return whether the node could not take it even if it were empty."""
     could = 0
     for card in cards.inventory.cards:
         found = misfit(want, slot, card, cards)

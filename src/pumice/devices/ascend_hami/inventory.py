@@ -16,7 +16,7 @@ from pumice.wire.objects import Node
 from pumice.wire.quantity import parse_quantity
 
 ALL_CORES = 100
-"""What a soft share's cores are parts of."""
+"""The whole of which a soft share's cores are parts."""
 RINGED = "Ascend910"
 """Types whose cards hang together in rings, four by four (section 10.3)."""
 

@@ -18,7 +18,7 @@ from pumice.model.hardware.npu import NpuChip
 
 
 class Left(NamedTuple):
-    """What is left of a chip: memory in MB and places for slices; the templates of those that are there, sorted; and how many may
+    """The rest of a chip: memory in MB and places for slices; the templates of those that are there, sorted; and how many may
     come to be there for the sake of those that are planned."""
 
     idle: int

@@ -1,4 +1,4 @@
-"""What a bound pod already holds, by its annotations (spec ascend 12.3 and 13)."""
+"""The allocation that a bound pod already holds, by its annotations (spec ascend 12.3 and 13)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What the driver counts of a chip beside the memory that a configuration gives: AI cores, AI CPUs, media units (DVPP), vGroups
-(spec ascend 9, 32.3 and appendix C). HAMi's scheduler books none of it, so the driver may refuse what was booked."""
+"""Amounts that the driver counts of a chip beside the memory that a configuration gives: AI cores, AI CPUs, media units (DVPP),
+vGroups (spec ascend 9, 32.3 and appendix C). HAMi's scheduler books none of it, so the driver may refuse what was booked."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MANY = 1 << 10
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """What a chip has too little of for one more slice."""
+    """An amount of which a chip has too little for one more slice."""
 
     name: str
     wanted: int
@@ -41,8 +41,8 @@ class Units:
     grouped: bool = False
 
     def missing(self, template: str, held: Iterable[str]) -> Missing | None:
-        """What stands in the way of a slice of that template beside those; None where the driver makes it. How many vGroups
-        they lie in nobody says here: as many as there are slices, at most."""
+        """Return what stands in the way of a slice of that template beside those; None where the driver makes it. How many
+        vGroups they lie in nobody says here: as many as there are slices, at most."""
         slices = [self.takes.get(name, NOTHING) for name in held]
         wanted = self.takes.get(template, NOTHING)
         for name, has, want, taken in zip(NAMES, self.has, wanted, map(sum, zip(NOTHING, *slices, strict=True)), strict=True):

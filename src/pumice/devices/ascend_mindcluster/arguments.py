@@ -13,7 +13,7 @@ _PRESET, _GATHERED, _SELF_MAINTAINED = (f"{INIT_PARAMS}.{key}" for key in PARAMS
 
 @dataclass(frozen=True, slots=True)
 class CoreArguments(Section):
-    """What is said of these chips alone. The first three stand in ``init-params``, where only the word ``true`` is true."""
+    """The arguments of these chips alone. The first three stand in ``init-params``, where only the word ``true`` is true."""
 
     preset: bool = argument(_PRESET, False, kind="flag")
     gathered: bool = argument(_GATHERED, True, kind="flag")

@@ -1,4 +1,4 @@
-"""What is left of a chip, worked out anew from the pods that are on it, and what it takes yet (spec ascend 31 and 32.3).
+"""The rest of a chip, worked out anew from the pods that are on it, and what it takes yet (spec ascend 31 and 32.3).
 
 A piece's memory counts AI cores, its cores count AI CPUs. Its slot names the template; the slot's number is the vGroup, or
 ``IN_THE_MAKING`` until the node's plugin has said which one it became. Whole chips have no slot.
@@ -69,7 +69,7 @@ def others_made(kind: SliceKind, template: SliceTemplate) -> int:
 
 
 def takes(template: SliceTemplate, cores: Any, cpus: Any, state: Any) -> Any:
-    """Whether so much free and that state are enough for a slice; for numbers and for arrays."""
+    """Return whether so much free and that state are enough for a slice; for numbers and for arrays."""
     dvpp, groups = state & _DVPP_BITS, groups_in_use(state)
     enough = (cores >= template.cores) & (cpus >= template.cpus) & ((state & (_UNSTABLE | _SHUT)) == 0)
     enough = enough & (groups <= GROUPS - groups_wanted(template.cores))
@@ -79,19 +79,19 @@ def takes(template: SliceTemplate, cores: Any, cpus: Any, state: Any) -> Any:
 
 
 def after(template: SliceTemplate, cores: int, cpus: int, state: int) -> tuple[int, int, int]:
-    """What is left of a chip with that slice on it, in a vGroup of its own as long as there is one."""
+    """Return what is left of a chip with that slice on it, in a vGroup of its own as long as there is one."""
     dvpp, groups = state & _DVPP_BITS, groups_in_use(state)
     taken = {Dvpp.YES: FREE_DVPP[Dvpp.NO], Dvpp.SHARE: max(dvpp, FREE_DVPP[Dvpp.SHARE]), Dvpp.NO: dvpp}[template.dvpp]
     return cores - template.cores, cpus - template.cpus, taken | min(GROUPS, groups + 1) << _GROUP_SHIFT
 
 
 def shut(state: int) -> tuple[int, int, int]:
-    """What is left of a chip that nobody may have."""
+    """Return what is left of a chip that nobody may have."""
     return 0, 0, state | _SHUT
 
 
 def with_one_made(kind: SliceKind, template: SliceTemplate, cores: int, cpus: int, state: int) -> tuple[int, int, int]:
-    """What is left of a chip as long as that slice is in the making there."""
+    """Return what is left of a chip as long as that slice is in the making there."""
     cores, cpus, state = after(template, cores, cpus, state)
     return cores, cpus, state | _UNSTABLE | made_bit(kind, template.name)
 
@@ -102,7 +102,7 @@ def settled(state: int) -> int:
 
 
 def untouched(shares: Any, state: Any) -> Any:
-    """Whether the chip can be given whole."""
+    """Return whether the chip can be given whole."""
     return (shares == 0) & ((state & _SHUT) == 0)
 
 

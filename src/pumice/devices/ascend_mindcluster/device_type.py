@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pumice.devices.protocol import Family
 
 def card_rows(node: Node, pods: Sequence[Pod]) -> list[CardRow]:
-    """What of a chip's AI cores is taken, in per cent."""
+    """Return the chips; ``cores`` is the part of their AI cores that is taken, in per cent."""
     if NPU_CORE not in node.status.capacity or BASE_DEVICES not in node.metadata.annotations:
         return []
     chips = parse_base_devices(node.metadata.annotations[BASE_DEVICES])[0]

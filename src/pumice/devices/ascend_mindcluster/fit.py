@@ -29,7 +29,7 @@ from pumice.wire.mindcluster import CHIPS, NPU_CORE
 MOST_IDLE = CHIPS * 10
 """More AI cores than a node has idle."""
 AS_ASKED = 2 * MOST_IDLE
-"""What a node is worth more where the pod gets the template that is tried first: no fuller node outweighs it."""
+"""The advantage of a node where the pod gets the template that is tried first: no fuller node outweighs it."""
 TIE_ALONE = 1e-15
 """Without a weight the order of nodes only decides between those that every plugin holds equal."""
 
@@ -125,7 +125,7 @@ def node_score(idle: int, *, as_asked: bool) -> float:
 
 
 def fit_of(family: str, found: Chosen, cards: NodeCards, scale: float) -> Fit:
-    """What is chosen as a grant; ``scale``: by what the score of the node is multiplied."""
+    """Return the choice as a grant; ``scale``: by what the score of the node is multiplied."""
     facts: Facts = cards.inventory.config
     grant = Grant(family, cards.node, (tuple(piece_of(card, found.template, facts.cpus) for card in found.chips),))
     return Fit(replace(grant, pending=in_the_making(grant)), found.score * scale)

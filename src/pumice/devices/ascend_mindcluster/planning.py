@@ -41,7 +41,7 @@ class ChipBoard:
 
 
 Chips = tuple[Left, ...]
-"""What is left of each, sorted; of those that nobody may have, nothing."""
+"""Return what is left of each, sorted; of those that nobody may have, nothing."""
 
 
 class Cut(NamedTuple):

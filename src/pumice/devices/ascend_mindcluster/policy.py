@@ -12,8 +12,9 @@ from pumice.model.hardware.npu_slices import SliceKind, SliceTemplate
 
 
 def loss(kind: SliceKind, template: SliceTemplate, cores: int, cpus: int, state: int, *, idle: bool) -> float:
-    """What a chip with so much left is worth less once the slice is there. A small slice rather joins many: one of them stays
-    anyway, and a chip with few may soon be idle. ``idle``: whether the node has an idle chip, when two cores need not do that."""
+    """Return by how much a chip with so much left is worth less once the slice is there. A small slice rather joins many: one of
+    them stays anyway, and a chip with few may soon be idle. ``idle``: whether the node has an idle chip, when two cores need not
+    do that."""
     lost = value(kind, cores, cpus, state) - value(kind, *after(template, cores, cpus, state))
     groups: int = groups_in_use(state)
     return lost - kind.company.get(template.name, (0.0, 0.0))[idle] * groups
@@ -21,8 +22,8 @@ def loss(kind: SliceKind, template: SliceTemplate, cores: int, cpus: int, state:
 
 @lru_cache(maxsize=65536)
 def value(kind: SliceKind, cores: int, cpus: int, state: int) -> float:
-    """What the chip can still serve: places for slices of each template, and the chip as a whole, as the table counts them, and
-    what it counts with so many vGroups in use."""
+    """Return what the chip can still serve: places for slices of each template, and the chip as a whole, as the table counts
+    them, and what it counts with so many vGroups in use."""
     places = sum(sum(counts[: _room(kind, kind.templates.get(name), cores, cpus, state)]) for name, counts in kind.worth.items())
     groups: int = groups_in_use(state)
     return places + kind.in_use[groups]

@@ -1,4 +1,5 @@
-"""What a bound pod already holds, by the scheduler's annotation and by what the node's plugin made of it (spec ascend 31, 34)."""
+"""The allocation that a bound pod already holds, by the scheduler's annotation and by what the node's plugin made of it (spec
+ascend 31, 34)."""
 
 from __future__ import annotations
 

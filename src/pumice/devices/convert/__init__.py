@@ -72,7 +72,7 @@ def _objects(root: yaml.Node) -> Iterator[tuple[str, yaml.Node]]:
 
 
 def _is_theirs(file: str, roots: list[yaml.Node], way: Way) -> bool:
-    """Whether the file has a name that only the other side has. Raises BadInput where it has one of this side as well."""
+    """Return whether the file has a name that only the other side has. Raises BadInput where it has one of this side as well."""
     theirs: tuple[str, int] | None = None
     ours: tuple[str, int] | None = None
     hinted = False

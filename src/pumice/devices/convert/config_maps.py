@@ -93,7 +93,7 @@ def _unset(said: yaml.Node) -> bool:
 
 
 def _scheduler_conf(draft: Draft, root: yaml.Node, way: Way) -> None:
-    """What only our scheduler reads of it."""
+    """The keys that only our scheduler reads of it."""
     for mapping in mappings(root):
         for key, _ in entries(mapping):
             if key.value.startswith("pumice.") and way.to is not To.PUMICE:

@@ -212,7 +212,7 @@ def entries(node: yaml.Node | None) -> list[tuple[yaml.ScalarNode, yaml.Node]]:
 
 
 def merged(node: yaml.Node | None) -> list[tuple[yaml.ScalarNode, yaml.Node]]:
-    """What a mapping has from others by ``<<``, the nearest first."""
+    """Return what a mapping has from others by ``<<``, the nearest first."""
     found: list[tuple[yaml.ScalarNode, yaml.Node]] = []
     waiting, seen = [node], set[int]()
     while waiting and len(seen) < DEEPEST:

@@ -62,7 +62,7 @@ def _whole(draft: Draft, root: yaml.Node, way: Way) -> bool:
 
 
 def _spec(mapping: yaml.MappingNode) -> Json:
-    """What tells whose program a pod is."""
+    """The fields that tell whose program a pod is."""
     containers = [{"image": word(child(one, "image")), "command": [word(each) for each in items(child(one, "command"))],
                    "args": [word(each) for each in items(child(one, "args"))]}
                   for one in items(child(mapping, "containers"))]  # fmt: skip
@@ -142,8 +142,8 @@ def _priority(draft: Draft, container: yaml.MappingNode) -> None:
 
 
 def _is_default(scheduler: yaml.ScalarNode) -> bool:
-    """Whether HAMi's webhook would write its own in this one's place (Handle of pkg/scheduler/webhook.go). The API server writes
-    ``default-scheduler`` into every workload, so that it stands in all that was read from a cluster."""
+    """Return whether HAMi's webhook would write its own in this one's place (Handle of pkg/scheduler/webhook.go). The API server
+    writes ``default-scheduler`` into every workload, so that it stands in all that was read from a cluster."""
     return scheduler.tag == NULL or scheduler.value in ("", names.KUBE_SCHEDULER)
 
 

@@ -98,7 +98,7 @@ def _meant(instance: MigInstances, table: MigTable) -> MigProfile:
 
 
 def placeable(profiles: Sequence[MigProfile], table: MigTable) -> bool:
-    """Whether all instances find a legal place side by side (at most 16 of them, larger ones first)."""
+    """Return whether all instances find a legal place side by side (at most 16 of them, larger ones first)."""
     if sum(p.slices for p in profiles) > table.compute_slices or len(profiles) > 16:
         return False
     ordered = sorted(profiles, key=lambda p: -p.size)

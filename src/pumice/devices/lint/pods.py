@@ -183,7 +183,7 @@ def _meant(key: str, value: Any, mib: int, own: Tunables) -> str:
 
 
 def _part(key: str, value: float, own: Tunables) -> str:
-    """What to write for a part of a unit."""
+    """Return what to write for a part of a unit."""
     if key == own.count and 0 < value < 1 and own.memory and own.cores:
         memory = f"{own.percent}: {100 * value:.0f}" if own.percent else f"some {own.memory}"
         return f"; for a part of a card write {key}: 1 with {memory} and {own.cores}: {100 * value:.0f}"
@@ -205,7 +205,7 @@ def _together(limits: dict[str, Any], own: Tunables) -> Iterator[tuple[str, str]
 
 
 def _as_a_whole(path: Path, pod: dict[str, Any], families: Families, *, amiss: bool) -> Iterator[tuple[Path, str]]:
-    """What only the scheduler's own reading of the pod tells. ``amiss``: something of an amount was told already."""
+    """Yield what only the scheduler's own reading of the pod tells. ``amiss``: something of an amount was told already."""
     try:
         spec = {key: value for key, value in pod["spec"].items() if key in ("containers", "initContainers")}
         labels = (pod.get("metadata") or {}).get("labels")

@@ -11,7 +11,7 @@ MIG_POLICIES = ("listed", "tightest", "expected")
 
 @dataclass(frozen=True, slots=True)
 class VgpuArguments(Section):
-    """What is said of vGPU alone; the ``pumice.`` ones are ours."""
+    """The arguments of vGPU alone; the ``pumice.`` ones are ours."""
 
     rules: tuple[Rule, ...] = argument("deviceshare.GPUExclusiveRules", ())
     mig_policy: str = argument("pumice.MigPolicy", "tightest", one_of=MIG_POLICIES)

@@ -34,7 +34,7 @@ class ContainerAsk(Struct, frozen=True):
         return self.memory if self.percent == UNSET else total * self.percent // 100
 
     def at_least(self, other: ContainerAsk) -> bool:
-        """Whether a part of any card that serves this one would serve the other, too."""
+        """Return whether a part of any card that serves this one would serve the other, too."""
         if self.cores < other.cores or (self.percent == UNSET) != (other.percent == UNSET):
             return False
         return self.memory >= other.memory if self.percent == UNSET else self.percent >= other.percent
@@ -56,7 +56,7 @@ class VgpuAsk(Struct, frozen=True):
 
     @property
     def is_one_share(self) -> bool:
-        """Whether one card serves it."""
+        """Return whether one card serves it."""
         return len(self.containers) == 1 and self.containers[0].count == 1
 
     def key(self) -> tuple[object, ...]:
@@ -150,7 +150,7 @@ class Asking(Protocol):
 
 
 def container_ask(where: str, container: Asking, config: NvidiaConfig, *, partial: bool) -> ContainerAsk | Refusal | None:
-    """What one container wants of its cards; ``where`` names it in a refusal."""
+    """Return what one container wants of its cards; ``where`` names it in a refusal."""
     limits, requests = container.resources.limits, container.resources.requests
     count_name, memory_name = config.resource_count_name, config.resource_memory_name
     core_name, percent_name = config.resource_core_name, config.resource_memory_percentage_name

@@ -1,4 +1,4 @@
-"""Whether an assignment can be what a container was given: it is written on the pod, where the pod's owner can change it.
+"""True if an assignment can be what a container was given: it is written on the pod, where the pod's owner can change it.
 
 What the container's resources say cannot be changed afterwards, so the two are compared. Only numbers that the container
 states itself count: defaults and the sizes of cards, which percentages are of, may be others today than they were.
@@ -35,7 +35,7 @@ class Containers(Protocol):
 
 
 class Stated(Struct, frozen=True):
-    """What one container says of its devices itself: None where defaults or the card decide."""
+    """One container's own words on its devices: None where defaults or the card decide."""
 
     count: int | None
     memory: int | None
@@ -51,7 +51,7 @@ class Statement(Struct, frozen=True):
 
 
 def statement(spec: Containers, config: NvidiaConfig) -> Statement:
-    """What a pod's containers say for themselves. Upstream's scheduler writes no parts for sidecars, ours does."""
+    """Return what a pod's containers say for themselves. Upstream's scheduler writes no parts for sidecars, ours does."""
     sidecars = [c for c in spec.init_containers if c.restart_policy == "Always"]
     later = _asking(spec.containers, config)
     return Statement(_asking(sidecars, config), later, any(stated.count is not None for stated in later))
@@ -82,7 +82,7 @@ def contradiction(said: Statement, decoded: PodDevices, known: Callable[[str], b
 
 
 def excess(ask: ContainerAsk, devices: Sequence[PodDevice], total: Callable[[str], int]) -> str:
-    """What these devices give beyond the request; empty when nothing. ``total``: memory units of a whole card.
+    """Return what these devices give beyond the request; empty when nothing. ``total``: memory units of a whole card.
 
     A slice of a card in MIG mode is as large as its place, whatever is written beside it.
     """

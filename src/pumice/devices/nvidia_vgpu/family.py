@@ -84,7 +84,7 @@ class VgpuRanking(Ranking):
 
 
 def quota_of(want: VgpuAsk, config: NvidiaConfig) -> dict[str, int]:
-    """What a percentage comes to is known only on a card: see ``VgpuLateQuota``."""
+    """The memory of a percentage is known only on a card: see ``VgpuLateQuota``."""
     return {
         config.resource_count_name: sum(x.count for x in want.containers),
         config.resource_memory_name: sum(x.count * x.memory for x in want.containers if x.percent == UNSET),

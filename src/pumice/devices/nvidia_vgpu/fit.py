@@ -55,7 +55,7 @@ def fit_node(
 
 
 def hopeless(ask: VgpuAsk, node: NodeCards, choose: MigChooser | None, steps: int = STEPS) -> bool:
-    """Whether the pod would not fit even if every other pod left the node (D-34): known, not only not found."""
+    """Return whether the pod would not fit even if every other pod left the node (D-34): known, not only not found."""
     facts: Facts = node.inventory.config
     rows: Rows = rows_of(ask, node.inventory.cards, facts)
     if rows.hopeless is None:

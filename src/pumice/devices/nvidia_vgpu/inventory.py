@@ -25,15 +25,15 @@ SHAPES_KEPT = 4096
 
 @dataclass(slots=True, eq=False)
 class Shape:
-    """What nodes with like cards share: per ask which cards can ever serve it (rows.py). Interned by ``Catalogue.shape``,
-    so that a thousand like nodes remember an ask once."""
+    """The part that nodes with like cards share: per ask which cards can ever serve it (rows.py). Interned by
+    ``Catalogue.shape``, so that a thousand like nodes remember an ask once."""
 
     memo: dict[int, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Facts:
-    """What the family remembers per node. ``memo`` caches per ask which cards can ever serve it (fit.py)."""
+    """The part of a node that the family remembers. ``memo`` caches per ask which cards can ever serve it (fit.py)."""
 
     geometries: tuple[Geometry | None, ...]
     by_uuid: Mapping[str, int]

@@ -25,7 +25,7 @@ class Catalogue:
         self._compiled: dict[tuple[tuple[MigGroup, ...], MigTable | None], Geometry] = {}
         self._known: list[Geometry] = []
         self.shapes: dict[Hashable, Any] = {}
-        """What nodes with like cards share (inventory.Shape), by their cards."""
+        """The parts that nodes with like cards share (inventory.Shape), by their cards."""
 
     def of(self, card_type: str) -> Geometry | None:
         """The geometry, or None when nobody knows this model. Equal groups give the same object."""
@@ -74,7 +74,7 @@ def _group(group: MigGroup, factor: int) -> Group:
 
 
 def _same_model(model: str, wanted: str) -> bool:
-    """Whether a listed model names the same product once words are compared as a set (ADR on model names)."""
+    """Return whether a listed model names the same product once words are compared as a set (ADR on model names)."""
     words = normalised(model).split("-")
     return len(words) > 1 and set(words) <= set(wanted.split("-"))
 

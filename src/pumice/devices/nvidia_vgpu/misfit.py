@@ -52,7 +52,7 @@ def explain_node(ask: VgpuAsk, node: NodeCards, draft: Draft | None, final: bool
 
 
 def _neighbour(ask: VgpuAsk, card: Card, node: NodeCards) -> CardMisfit | None:
-    """What other pods on the card forbid beyond what they use."""
+    """Return what other pods on the card forbid beyond what they use."""
     index = card.index
     if reason := node.quarantined.get(index):
         return CardMisfit(card.uuid, Short.QUARANTINE, detail=reason)

@@ -107,7 +107,7 @@ class VgpuPlanner(Planner):
 
 
 def _name(geometry: Geometry, group: int, slot: int) -> Hashable:
-    """What a slice is, whoever of equal ones is cut first: a place on the card, or the profile of a group."""
+    """Return the identity of a slice, whoever of equal ones is cut first: a place on the card, or the profile of a group."""
     if isinstance(geometry, Places):
         return geometry.place(group, slot)
     return group, geometry.groups[group].profiles[slot]

@@ -1,4 +1,4 @@
-"""What a bound pod already holds, by its annotations (spec deviceshare-nvidia 5.3, 8.4, 11)."""
+"""The allocation that a bound pod already holds, by its annotations (spec deviceshare-nvidia 5.3, 8.4, 11)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEXTS_KEPT = 128
 def replay_pod(
     family: str, pod: Pod, node: str, inventory: Inventory, said: Callable[[PodSpec], Statement], handed: str = ""
 ) -> Grant | Refusal | None:
-    """What it holds of that node's cards; ``said``: what its containers ask for.
+    """Return what it holds of that node's cards; ``said``: what its containers ask for.
 
     None when the pod holds nothing here: no annotation, not bound to this node, or a set written for another one
     (D-46). Cards that the node does not register are not charged. Every container counts (D-21).

@@ -120,8 +120,8 @@ class Search:
             yield from sorted(geometry.choices(active, used, row.need_mib), key=lambda choice: geometry.memory(*choice))
 
     def _possible(self, number: int, rest: Sequence[int]) -> bool:
-        """Whether the cards have room for as many parts of this size as the container and the larger ones of the ``rest`` want:
-        what others take never makes it more."""
+        """Return whether the cards have room for as many parts of this size as the container and the larger ones of the ``rest``
+        want: what others take never makes it more."""
         asks, container = self.ask.containers, self.ask.containers[number]
         larger = [other for other in rest if asks[other].at_least(container)]
         wanted = sum(asks[other].count for other in larger)

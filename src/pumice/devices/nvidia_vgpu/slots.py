@@ -25,7 +25,7 @@ def slots_for(rows: Sequence[Row], ask: ContainerAsk, policy: str, draft: Draft,
 
 
 def cost_of(draft: Draft, row: Row, group: int, slot: int, choose: MigChooser | None) -> float | None:
-    """What the chooser says that this slot costs; None where nobody counts costs."""
+    """Return the cost of this slot by the chooser; None where nobody counts costs."""
     if choose is None or row.geometry is None:
         return None
     offer = choose(row.geometry, draft.group[row.card], draft.used[row.card], row.need_mib)

@@ -220,7 +220,7 @@ def _rank_slots(ask: VgpuAsk, columns: Columns, catalogue: Catalogue, choose: Ch
 
 @dataclass(slots=True)
 class _Cards:
-    """What changes while a pod's slots are taken one by one."""
+    """The state that changes while a pod's slots are taken one by one."""
 
     memory: Ints
     cores: Ints

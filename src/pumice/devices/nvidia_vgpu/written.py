@@ -1,4 +1,4 @@
-"""What people write on pods for vGPUs, as far as lint and what explain tries need to know it."""
+"""The words that people write on pods for vGPUs, as far as lint and what explain tries need to know it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def steering() -> dict[str, tuple[str, ...]]:
 
 
 def remarks(c: NvidiaConfig, limits: Mapping[str, Any], notes: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What does not go together, and UUIDs that are none."""
+    """Yield what does not go together, and UUIDs that are none."""
     if c.resource_count_name in limits or c.resource_memory_name in limits:
         if names.GPU_MEMORY in limits or names.GPU_NUMBER in limits:
             yield "", "vgpu-… and the older gpu-… resources exclude each other on one scheduler"

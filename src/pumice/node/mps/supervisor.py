@@ -1,4 +1,4 @@
-"""What is to be done about the control daemon of one card: started, bounded, watched, ended.
+"""The supervisor of the control daemon of one card: started, bounded, watched, ended.
 
 It is started anew after pauses that grow, but not while programs of the one before still run: their server holds the card. It is
 ended where nobody is served. Nobody is let on the card before the bounds stand, for a server keeps those that it began with
@@ -27,7 +27,7 @@ SETTLING: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a card's server holds each client to: the widest of what the card's containers were granted."""
+    """The bounds to which a card's server holds each client: the widest of what the card's containers were granted."""
 
     mib: int = 0
     percent: int = 0
@@ -77,7 +77,7 @@ class Supervisor:
         return (self._wanted or Bounds()) | self._lately(now)
 
     def asks(self, now: float) -> bool:
-        """Whether the next step needs more than whether the daemon lives."""
+        """Return whether the next step needs more than whether the daemon lives."""
         return self._wanted is None or self._misses > 0 or self._stand != self.bounds(now)
 
     def next(self, seen: DaemonSeen, now: float) -> Step:

@@ -14,7 +14,7 @@ too much, because the kubelet takes pods out of it late (spec real-kubelet 2).""
 
 
 class Owners:
-    """What the watch has shown of this node's pods, with what it has taken away."""
+    """This node's pods as the watch has shown them, with those that it has taken away."""
 
     def __init__(self) -> None:
         self._running: dict[str, str] = {}

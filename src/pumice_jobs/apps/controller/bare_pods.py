@@ -1,4 +1,4 @@
-"""PodGroups of pods that name none, and of the ReplicaSets and StatefulSets that own them (spec volcano-core 14.2)."""
+"""PodGroups of pods that name none, and of the ReplicaSets and StatefulSets that own them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger("pumice.controller")
 
 BOUND = "pod"
 UNBOUND = "unbound pod"
-"""What is looked at is the pod that still waits for its node; once it has one, its group comes behind the Bindings of others."""
+"""The kind of a pod that still waits for its node; once it has one, its group comes behind the Bindings of others."""
 BEHIND = 0.2
 """Seconds for which a bare pod's PodGroup leaves the API server to the Binding: the scheduler does not need the group."""
 BEHIND_A_BURST = 1.0
@@ -147,7 +147,7 @@ class BarePods:
         return podgroup.passed_on(annotations, inherit=self.inherit_owner_annotations)
 
     async def _reconcile_owner(self, kind: Resource, namespace: str, name: str) -> None:
-        """A ReplicaSet or StatefulSet: its group goes or follows (spec 14.2)."""
+        """A ReplicaSet or StatefulSet: its group goes or follows."""
         try:
             owner = await self.cluster.get(kind, name, namespace)
             group = await self.cluster.get(volcano.POD_GROUPS, group_name_for(owner["metadata"]["uid"]), namespace)

@@ -1,4 +1,4 @@
-"""Commands on the bus (spec volcano-core 19): one is carried out, and then deleted (ADR 95)."""
+"""Commands on the bus: one is carried out, and then deleted (ADR 95)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Commands:
     work: WorkQueue
     apply: Apply
     jobs: bool = True
-    """Whether Jobs are looked after here."""
+    """True where Jobs are looked after here."""
     waiting: dict[str, dict[str, Command]] = field(default_factory=dict)
     """Target to its Commands by uid."""
     _carried_out: set[str] = field(default_factory=set)
@@ -113,7 +113,7 @@ class Commands:
         await self.recorder.write(Event(*about, "Warning", "CommandRefused", text))
 
     def _target(self, command: Command) -> str:
-        """What it is for: a queue, or a Job of its own namespace; empty where that is neither."""
+        """Return the key of what it is for: a queue, or a Job of its own namespace; empty where that is neither."""
         target, group = command.target, command.target.api_version.partition("/")[0]
         if target.kind == "Queue" and group == volcano.QUEUES.group:
             return target.name

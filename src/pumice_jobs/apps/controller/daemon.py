@@ -53,10 +53,10 @@ class Settings(LedSettings):
 
     listen: str = "127.0.0.1:8081"
     workers: int = 32
-    """What they do is wait for answers: a burst of Jobs goes at the pace of so many requests at once."""
+    """Most of the time they wait for answers: a burst of Jobs goes at the pace of so many requests at once."""
     bare_pod_groups: bool = True
     jobs: bool = True
-    """Whether Jobs are looked after."""
+    """True where Jobs are looked after."""
     inherit_owner_annotations: bool = True
 
 
@@ -79,7 +79,7 @@ async def run(settings: Settings, *, cluster: Cluster, clock: Clock, dice: rando
 
 @dataclass(slots=True)
 class Controller:
-    """What was watched, and the keys that wait to be reconciled."""
+    """The objects that were watched, and the keys that wait to be reconciled."""
 
     settings: Settings
     cluster: Cluster

@@ -49,9 +49,9 @@ class Topology:
     """The HyperNodes that were discovered, by name."""
     _map: ConfigMap | None = None
     _told: set[str] = field(default_factory=set)
-    """What was said of the configuration as it is."""
+    """The warnings that were written about the present configuration."""
     _due: bool = False
-    """Whether it will be reconciled in a moment anyway."""
+    """True while it will be reconciled in a moment anyway."""
     _asked: asyncio.Event = field(default_factory=asyncio.Event)
     _arrived: set[str] = field(default_factory=set)
 

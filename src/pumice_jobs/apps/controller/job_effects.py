@@ -1,4 +1,4 @@
-"""What the rules of Jobs want, done on the API server, and its answers told to the store."""
+"""Performs the effects of Jobs on the API server, and records its answers in the store."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Effects:
             await self._check_owner(known, effect.resource, name)
 
     async def _check_owner(self, known: Known, kind: Resource, name: str) -> None:
-        """What is there under the name must be of this Job: what a forerunner left goes with it, and then ours is made."""
+        """Check that what is there under the name is of this Job: what a forerunner left goes with it, and then ours is made."""
         found = await self.cluster.get(kind, name, known.job.metadata.namespace)
         if not _is_of(known.job, found):
             told = _not_made(known.job, kind, f"{kind.plural} {name} exists and is not of this job")
@@ -212,7 +212,7 @@ class Effects:
         known.doubted = False
 
     async def _is_gone(self, error: ApiError, kind: Resource, name: str, namespace: str, uid: str) -> bool:
-        """Whether a refusal means that there is no such object any more: none, or another one of its name."""
+        """Return whether a refusal means that there is no such object any more: none, or another one of its name."""
         return error.code in (404, 409, 422) and not await self._is_there(kind, name, namespace, uid)
 
     async def _is_there(self, kind: Resource, name: str, namespace: str, uid: str) -> bool:

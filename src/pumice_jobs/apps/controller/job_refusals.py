@@ -16,7 +16,7 @@ class GroupNotTaken(NotTaken):
 
 
 def lasting(error: ApiError) -> bool:
-    """Whether an error is such an answer; conflicts, outages and overload are not."""
+    """Return whether an error is such an answer; conflicts, outages and overload are not."""
     return 400 <= error.code < 500 and error.code not in (401, 404, 408, 409, 410, 429)
 
 

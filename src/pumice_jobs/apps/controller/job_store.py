@@ -51,7 +51,7 @@ class Known:
     written: JobStatus
     """The status that the API server has."""
     sent: JobStatus | None = None
-    """What was written last: an API server that keeps less of it is not written to again and again."""
+    """The status that was written last: an API server that keeps less of it is not written to again and again."""
     group_spec: Json | None = None
     problem: str = ""
     """These two follow from the Job as it is written, and are worked out once."""
@@ -66,11 +66,11 @@ class Known:
     failures: int = 0
     """How often in a row it was refused in a way that time alone does not mend."""
     looked_at: bool = False
-    """Whether this controller has reconciled it: from then on changes of its pods are events."""
+    """True when this controller has reconciled it: from then on changes of its pods are events."""
     doubted: bool = False
-    """Whether something that only an answer told of may have gone without a word."""
+    """True while something that only an answer told of may have gone without a word."""
     at_rest: bool = False
-    """Whether the rules wanted nothing when they were last asked, and nothing was heard since: only time may bring a write."""
+    """True when the rules wanted nothing when they were last asked, and nothing was heard since: only time may bring a write."""
 
     @property
     def status(self) -> JobStatus:
@@ -156,7 +156,7 @@ class JobStore:
             known.job, known.written = completed(msgspec.structs.replace(job, status=decided)), job.status
 
     def on_pod(self, pod: JobPod, *, gone: bool) -> bool:
-        """Whether it is of a Job."""
+        """Return whether it is of a Job."""
         meta = pod.metadata
         self._untold.pop(meta.uid, None)
         owner = _owning_job(meta)
@@ -226,7 +226,7 @@ class JobStore:
                 self._heard(known.job.key)
 
     def untold(self, known: Known) -> tuple[list[JobPod], PodGroup | None]:
-        """What of a Job only an answer told of."""
+        """Return the pods and the group of a Job of which only an answer told."""
         group = self._groups.get(known.job.metadata.uid)
         pods = [pod for pod in self.pods_of(known).values() if pod.metadata.uid in self._untold]
         return pods, group if group is not None and group.metadata.uid in self._untold else None
@@ -309,14 +309,14 @@ def _is_among(meta: Meta, pods: Mapping[str, JobPod]) -> bool:
 
 
 def _is_echo(job: Job, known: Known) -> bool:
-    """Whether a Job is as our own hand has written it, or is writing it just now."""
+    """Return whether a Job is as our own hand has written it, or is writing it just now."""
     now, was = job.metadata, known.job.metadata
     alike = (now.uid, now.generation, now.deletion_timestamp) == (was.uid, was.generation, was.deletion_timestamp)
     return alike and begun(job) in (known.written, known.status)
 
 
 def _reads_alike(before: JobPod, pod: JobPod) -> bool:
-    """Whether nothing is new of a pod that its Job looks at; that it is bound is not."""
+    """Return whether nothing is new of a pod that its Job looks at; that it is bound is not."""
     was, now = before.metadata, pod.metadata
     if before.status != pod.status or was.deletion_timestamp != now.deletion_timestamp or was.labels != now.labels:
         return False
@@ -324,7 +324,7 @@ def _reads_alike(before: JobPod, pod: JobPod) -> bool:
 
 
 def _asks_alike(before: PodGroup, group: PodGroup) -> bool:
-    """Whether nothing is new of a group that its Job looks at; how many of its pods run is not, nor that it is scheduled."""
+    """Return whether nothing is new of a group that its Job looks at: neither how many pods run, nor that it is scheduled."""
     was, now = before.metadata, group.metadata
     if (was.uid, was.deletion_timestamp, was.labels, before.spec) != (now.uid, now.deletion_timestamp, now.labels, group.spec):
         return False
@@ -334,7 +334,7 @@ def _asks_alike(before: PodGroup, group: PodGroup) -> bool:
 
 
 def _is_known(meta: Meta, by: Meta) -> bool:
-    """Whether an object is known as it was then, or as it is since: an answer may have told before the watch did."""
+    """Return whether an object is known as it was then, or as it is since: an answer may have told before the watch did."""
     return _is_the_answer(meta, by) or _older(meta, by)
 
 
@@ -343,6 +343,6 @@ def _is_the_answer(meta: Meta, by: Meta) -> bool:
 
 
 def _older(meta: Meta, than: Meta) -> bool:
-    """Whether it is an echo: an older version of the object than the one that is known."""
+    """Return whether it is an echo: an older version of the object than the one that is known."""
     a, b = meta.resource_version, than.resource_version
     return a.isdecimal() and b.isdecimal() and int(a) < int(b)

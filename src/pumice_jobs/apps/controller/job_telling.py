@@ -1,4 +1,4 @@
-"""What is told of a Job: its status, and events on it."""
+"""Reports about a Job: its status, and Events on it."""
 
 from __future__ import annotations
 

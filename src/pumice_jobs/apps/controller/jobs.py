@@ -48,7 +48,7 @@ WAITING = 120.0
 ROUNDS = 50
 """How often the rules are asked in a row. Each answer brings the Job nearer to rest; this bounds what nobody thought of."""
 GIVE_UP = 15
-"""Refusals in a row after which a Job is terminated, as upstream (spec volcano-core 17.3, max-requeue-num)."""
+"""Refusals in a row after which a Job is terminated, as upstream (max-requeue-num)."""
 
 
 @dataclass(slots=True)
@@ -176,7 +176,7 @@ class Jobs:
             await self._write_in_time(known, moved)
 
     async def _answer(self, known: Known, request: Request) -> None:
-        """What the policies say to one event."""
+        """Carry out, or delay, what the policies answer to one event."""
         known.delayed = [each for each in known.delayed if not cancels(request, each)]
         found = answer(known.job, request)
         if found.action not in ACTIONS:
@@ -214,7 +214,7 @@ class Jobs:
             await self.telling.tell(known, event(known.job, "Normal", "ExecuteAction", text), again=True)
 
     async def _settle(self, known: Known) -> bool:
-        """Whether something was made, which will soon change what there is to write."""
+        """Return whether something was made, which will soon change what there is to write."""
         last: list[Effect] = []
         moved = False
         for _ in range(ROUNDS):
@@ -251,7 +251,7 @@ class Jobs:
                     await self._write_at_once(known, before)
 
     async def _write_at_once(self, known: Known, before: JobStatus) -> None:
-        """What is not written has not happened: no pod goes for a phase that a successor would not know of. Where the answer was
+        """Write the status before anything else: no pod goes for a phase that a successor would not know of. Where the answer was
         lost, the watch may have told first that it is written."""
         written = known.written
         try:

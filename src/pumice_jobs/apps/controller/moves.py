@@ -1,4 +1,4 @@
-"""Whether many pods move just now: the API server then has more urgent work than what only tells."""
+"""A count of pods that move just now: where they are many, the API server then has more urgent work than what only tells."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ REASON = "WithoutEffect"
 
 @dataclass(slots=True)
 class UnservedKinds:
-    """What was seen of them, by uid: told already, or to be told."""
+    """The objects that were seen, by uid: reported already, or to be reported."""
 
     recorder: EventRecorder
     work: WorkQueue
@@ -56,5 +56,5 @@ class UnservedKinds:
 
 
 def _served_by_others(obj: Json) -> bool:
-    """Whether some other controller has written its status: this one never does."""
+    """Return whether some other controller has written its status: this one never does."""
     return bool(obj.get("status"))

@@ -25,7 +25,7 @@ KEYS = ("ca.crt", "ca.key", "tls.crt", "tls.key")
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What the API server is told to trust, and what we show."""
+    """The authority that the API server is told to trust, and the certificate that we show."""
 
     authority: bytes
     server: Pair

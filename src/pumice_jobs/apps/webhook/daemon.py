@@ -32,7 +32,7 @@ from pumice_jobs.metrics.webhook import answer_seconds, webhook_page
 log = logging.getLogger("pumice.webhook")
 
 LARGEST = 3 << 20
-"""Bytes of one ask (spec volcano-core 20)."""
+"""Bytes of one ask."""
 
 
 @dataclass(slots=True)

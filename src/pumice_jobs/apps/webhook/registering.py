@@ -1,4 +1,4 @@
-"""What the API server is told of us, and what we show it: registered again where somebody deletes it or a certificate ends."""
+"""The registration with the API server, and our certificate: made again where somebody deletes it or a certificate ends."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ async def take_back(cluster: Cluster, rules: Iterable[Rule]) -> None:
 
 
 def says(found: object, wanted: object) -> bool:
-    """Whether what is stored, which has the server's defaults beside, says all that is wanted."""
+    """Return whether what is stored, which has the server's defaults beside, says all that is wanted."""
     if isinstance(wanted, dict):
         return isinstance(found, dict) and all(says(found.get(key), value) for key, value in wanted.items())
     if isinstance(wanted, list):

@@ -1,4 +1,4 @@
-"""What the rules see of the cluster: watched, and asked for where a watch may be behind."""
+"""The view of the cluster that the rules have: watched, and asked for where a watch may be behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Job means that leaves things out (spec volcano-core 16.1, 20.1): the same whether an admission webhook ran or not."""
+"""Defaults of a Job: the same whether an admission webhook ran or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tasks wait for which (spec volcano-core 17.2, dependsOn)."""
+"""Which tasks wait for which (dependsOn)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _may_start(task: Task, met: Mapping[str, bool]) -> bool:
 
 
 def has_cycle(tasks: Iterable[Task]) -> bool:
-    """Whether the dependencies form no directed acyclic graph; one on a task that is not there counts as such."""
+    """Return whether the dependencies form no directed acyclic graph; one on a task that is not there counts as such."""
     left = {task.name: set(task.depends_on.name) if task.depends_on else set() for task in tasks}
     while free := [name for name, needs in left.items() if not needs]:
         for name in free:

@@ -1,4 +1,4 @@
-"""What the controller of Jobs wants done, as values; ``apps/controller`` does it, in this order."""
+"""Effects of the controller of Jobs; ``apps/controller`` performs them, in this order."""
 
 from __future__ import annotations
 

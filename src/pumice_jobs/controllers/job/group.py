@@ -1,4 +1,4 @@
-"""The PodGroup of a Job (spec volcano-core 17.2)."""
+"""The PodGroup of a Job."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def body(job: Job, spec: Json) -> Json:
 
 
 def spec(job: Job, priorities: Priorities) -> Json:
-    """What the group of a Job with its defaults says."""
+    """Return the spec of the PodGroup of a Job that has its defaults."""
     found: Json = {
         "minMember": job.spec.min_available,
         "minTaskMember": {task.name: minimum(task) for task in job.spec.tasks},
@@ -65,7 +65,7 @@ def spec(job: Job, priorities: Priorities) -> Json:
 
 
 def change(group: PodGroup, wanted: Json) -> Json:
-    """What of the group must follow its Job; empty where nothing must."""
+    """Return the change of the PodGroup that its Job asks for; empty where it asks for none."""
     spec = group.spec
     if (spec.min_member, spec.min_task_member, spec.min_resources or {}, spec.priority_class_name) == (
         wanted.get("minMember"), wanted.get("minTaskMember"), wanted.get("minResources"), wanted.get("priorityClassName", ""),
@@ -84,7 +84,7 @@ def change(group: PodGroup, wanted: Json) -> Json:
 
 
 def what_it_lacks(group: PodGroup) -> str:
-    """What the newest condition that holds says of a group that is not scheduled; empty where it is, or none holds."""
+    """Return the words of the newest condition that holds of a group that is not scheduled; empty where it is, or none holds."""
     newest = next((each for each in reversed(group.status.conditions) if each.status == "True"), None)
     if newest is None or newest.type == "Scheduled":
         return ""
@@ -106,7 +106,7 @@ def min_resources(job: Job, priorities: Priorities) -> dict[str, str]:
 
 @lru_cache(1024)
 def _total(pods: tuple[tuple[bytes, int], ...]) -> Mapping[str, str]:
-    """What so many pods of each template use."""
+    """Return the usage of so many pods of each template."""
     total: dict[str, Fraction] = {}
     for written, count in pods:
         for name, value in _usage(written).items():
@@ -123,7 +123,7 @@ def _first(count: int, of: list[int]) -> Iterator[int]:
 
 
 def usage(task: Task) -> Mapping[str, Fraction]:
-    """What one pod of a task uses, in the names of a quota. Raises ValidationError where its template is none."""
+    """Return the usage of one pod of a task, in the names of a quota. Raises ValidationError where its template is none."""
     return _usage(bytes(task.template))
 
 

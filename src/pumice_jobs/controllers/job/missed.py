@@ -1,4 +1,4 @@
-"""What happened to a Job while no controller looked, and since when, as far as the cluster tells."""
+"""Events of a Job while no controller looked, and since when, as far as the cluster tells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The life of a Job as a table (spec volcano-core 17.3, 17.4).
+"""The life of a Job as a table.
 
 A kill has two halves. The action writes the new phase first, with the action as its reason, and the pods go afterwards, as the
 phase demands: so a controller that dies between the two goes on where it was, and a retry is counted once.
@@ -44,7 +44,7 @@ class Kill(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What an action does in a phase."""
+    """The result of an action in a phase."""
 
     kill: Kill
     to: str
@@ -72,7 +72,7 @@ MOVES: Final[Mapping[str, Mapping[str, Move]]] = {
 """Phase to action to move; an action that is not named leaves the Job in its phase."""
 
 ENDS: Final = {ABORTING: ABORTED, COMPLETING: COMPLETED, TERMINATING: TERMINATED}
-"""What a phase becomes when nothing of the Job lives any more."""
+"""The next phase when nothing of the Job lives any more."""
 FINISHED: Final = (COMPLETED, FAILED, TERMINATED)
 LIVING: Final = ("", PENDING, RUNNING)
 """Phases in which pods are made."""
@@ -89,7 +89,7 @@ STEPS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def next_phase(job: Job, status: JobStatus) -> str:
-    """What the phase becomes by the counts alone, which are those of ``status``; the Job has its defaults."""
+    """Return the phase that follows from the counts alone, which are those of ``status``; the Job has its defaults."""
     phase = status.state.phase
     if phase == PENDING:
         started = status.running + status.succeeded + status.failed
@@ -137,7 +137,7 @@ def replicas(job: Job) -> int:
 
 
 def minimum(task: Task) -> int:
-    """How many pods of a task must stand: as it says, else whole partitions, else all (spec 17.2)."""
+    """How many pods of a task must stand: as it says, else whole partitions, else all."""
     if task.min_available is not None:
         return task.min_available
     parts = task.partition_policy

@@ -1,4 +1,4 @@
-"""The pods of a Job as they are made (spec volcano-core 17.2)."""
+"""The pods of a Job as they are made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be wrong with a list of policies, in upstream's words (spec volcano-core 20.2)."""
+"""Mistakes in a list of policies, in upstream's words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Job brought one step further: the Job as it is in, effects out (spec volcano-core 17).
+"""A Job brought one step further: the Job as it is in, effects out.
 
 ``act`` answers an action with a new status. ``decide`` looks at what is there and says what is missing; it is asked again when
 that is done, until nothing is.
@@ -55,7 +55,7 @@ class View:
     """By name; those that the Job controls."""
     group: PodGroup | None
     group_spec: dict[str, Any]
-    """What the PodGroup should say."""
+    """The spec that the PodGroup should have."""
     problem: str
     """Why the Job cannot be served; empty where it can."""
     now: float
@@ -99,7 +99,7 @@ def act(view: View, action: str, request: Request) -> list[Effect]:
 
 
 def decide(view: View) -> list[Effect]:
-    """What is to be done next; nothing where all is as it should be."""
+    """Return what is to be done next; nothing where all is as it should be."""
     job = view.job
     if job.metadata.deletion_timestamp:
         return []
@@ -110,7 +110,7 @@ def decide(view: View) -> list[Effect]:
 
 
 def waits_for_nothing(effect: Effect) -> bool:
-    """Whether nothing of what comes after depends on it."""
+    """Return whether nothing that comes after depends on the effect."""
     return isinstance(effect, Event | Requeue) or (isinstance(effect, DropGroup) and effect.in_company) or only_counts(effect)
 
 
@@ -216,7 +216,7 @@ def _told(body: dict[str, Any], evicted: Mapping[str, float]) -> dict[str, Any]:
 
 
 def _stale(job: Job, pod: JobPod) -> bool:
-    """Whether an earlier controller died before it had deleted it."""
+    """Return whether an earlier controller died before it had deleted the pod."""
     notes = pod.metadata.annotations
     if names.OUT_OF_SYNC in notes:
         return True
@@ -230,7 +230,7 @@ def _stale(job: Job, pod: JobPod) -> bool:
 
 
 def _killed(view: View) -> Iterator[Effect]:
-    """What still has to go in this phase."""
+    """Yield what still has to go in this phase."""
     job, status = view.job, view.job.status
     yield from (DropPod(pod) for pod in view.pods.values() if not pod.terminating and _goes(job, pod))
     if job.phase == RESTARTING and status.state.reason in TARGETED:
@@ -257,7 +257,7 @@ def _goes(job: Job, pod: JobPod) -> bool:
 
 
 def _expiry(view: View) -> Iterator[Effect]:
-    """ttlSecondsAfterFinished (spec volcano-core 17.6)."""
+    """ttlSecondsAfterFinished."""
     job = view.job
     if job.spec.ttl_seconds_after_finished is not None:
         left = seconds(job.status.state.last_transition_time) + job.spec.ttl_seconds_after_finished - view.now

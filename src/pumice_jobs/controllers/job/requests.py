@@ -1,4 +1,4 @@
-"""What happened to a Job, and which action its policies answer with (spec volcano-core 17.3)."""
+"""Events of a Job, and the action with which its policies answer one."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _possible(action: str, request: Request) -> str:
 
 
 def target_of(action: str, request: Request) -> str:
-    """What a targeted action is about, as the Job's state says it."""
+    """Return the target of an action, as the Job's state names it."""
     if action == RESTART_POD:
         return f"pod {request.pod}"
     if action == RESTART_PARTITION:
@@ -95,7 +95,7 @@ def target_of(action: str, request: Request) -> str:
 
 
 def is_target(pod: JobPod, target: str) -> bool:
-    """Whether a pod belongs to a target that ``target_of`` named."""
+    """Return whether a pod belongs to a target that ``target_of`` named."""
     kind, _, name = target.partition(" ")
     if kind == "pod":
         return pod.metadata.name == name
@@ -107,7 +107,7 @@ def is_target(pod: JobPod, target: str) -> bool:
 
 
 def events(job: Job, before: JobPod | None, now: JobPod | None, siblings: Iterable[JobPod]) -> list[Request]:
-    """What it means that a pod is now as it is. ``now`` is None when it is gone; ``siblings`` are the pods of its Job."""
+    """Return the events that a change of a pod is. ``now`` is None when it is gone; ``siblings`` are the pods of its Job."""
     pod = now or before
     assert pod is not None
     if now is None:
@@ -161,7 +161,7 @@ def by_our_hand(pod: JobPod) -> bool:
 
 
 def speaks_of(job: Job, event: str) -> bool:
-    """Whether some policy of the Job, or of a task, speaks of the event: who asks all pods of a task for each of them asks a
+    """Return whether some policy of the Job, or of a task, names the event: who asks all pods of a task for each of them asks a
     thousand a thousand times."""
     policies = (*job.spec.policies, *(policy for task in job.spec.tasks for policy in task.policies))
     return any(each in (event, ANY) for policy in policies for each in (policy.event, *policy.events))
@@ -201,7 +201,7 @@ class Delayed:
 
 
 def cancels(request: Request, delayed: Delayed) -> bool:
-    """Whether an event takes the reason away from a delayed action."""
+    """Return whether an event takes the reason away from a delayed action."""
     about = delayed.request
     if about.event == POD_PENDING:
         return request.uid == about.uid and request.event != POD_PENDING

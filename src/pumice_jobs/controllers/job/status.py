@@ -1,4 +1,4 @@
-"""The status of a Job as its pods make it (spec volcano-core 16.2)."""
+"""The status of a Job as its pods make it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def counted(job: Job, pods: Iterable[JobPod], goes: Callable[[JobPod], bool] = l
 
 
 def is_waiting(status: JobStatus) -> bool:
-    """Whether no pod has come further than to wait."""
+    """Return whether no pod has come further than to wait."""
     return not status.running + status.succeeded + status.failed + status.terminating + status.unknown
 
 

@@ -1,4 +1,4 @@
-"""What may be wrong with a task's pod template, in the words of Kubernetes' field errors (spec volcano-core 20.2).
+"""Mistakes in a task's pod template, in the words of Kubernetes' field errors.
 
 Not all that an API server checks of a pod: what a Job's pods would all fail with, one after the other.
 """
@@ -60,7 +60,7 @@ class _Meta(msgspec.Struct):
 
 
 class _Template(msgspec.Struct):
-    """What is looked at here, or added to where pods are made of it."""
+    """The fields that are read here, or added to where pods are made of the template."""
 
     metadata: _Meta = msgspec.field(default_factory=_Meta)
     spec: _Spec | None = None

@@ -1,4 +1,4 @@
-"""What is wrong with a Job in itself, in the admission's words (spec volcano-core 20.2).
+"""Mistakes of a Job in itself, in the admission's words.
 
 The controller asks too: where no webhook ran, a Job that cannot be served says so and waits for its change.
 """
@@ -72,7 +72,7 @@ def _mistakes(job: Job, plugins: Collection[str], queue: str = "", *, fatal_only
 
 
 def never_whole(job: Job) -> str:
-    """What its user should hear of a Job whose gang waits for pods that wait for the gang; empty where it is none. Upstream says
+    """Return the warning for a Job whose gang waits for pods that wait for the gang; empty where it is none. Upstream says
     only that the plugin gang should be off then (docs/design/task-launch-order-within-job.md, Notice)."""
     first = sum(task.replicas for task in job.spec.tasks if task.depends_on is None or not task.depends_on.name)
     if not first < job.spec.min_available <= replicas(job):
@@ -82,7 +82,7 @@ def never_whole(job: Job) -> str:
 
 
 def both_tiers(topology: dict[str, Any] | None) -> bool:
-    """Whether a network topology names its highest tier twice."""
+    """Return whether a network topology names its highest tier twice."""
     return topology is not None and topology.get("highestTierAllowed") is not None and bool(topology.get("highestTierName"))
 
 

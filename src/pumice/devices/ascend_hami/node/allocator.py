@@ -62,7 +62,7 @@ class NpuAllocator(Allocator):
         self._handshake = Handshake(self._word, offset)
         self._served = ServedContainers()
         self._given: dict[Key, tuple[Holding, ...]] = {}
-        """What was handed out to pods that are still there, whatever the kubelet remembers."""
+        """Shares handed out to pods that are still there, whatever the kubelet remembers."""
         self._owner = ""
         self.links = f"{self._places.hook}/answers"
         self.show(())

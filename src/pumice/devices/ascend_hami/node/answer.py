@@ -1,4 +1,4 @@
-"""What a container is given of its NPUs (spec ascend 16 and 18)."""
+"""The answer for a container with NPUs (spec ascend 16 and 18)."""
 
 from __future__ import annotations
 

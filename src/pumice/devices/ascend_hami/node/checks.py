@@ -1,5 +1,5 @@
-"""Whether a container may have what its pod's annotations say: what it asks for, which nobody can change later, and nothing that
-others hold. Whoever may write a pod may write its annotations, and HAMi's plugin takes them at their word."""
+"""Checks that a container may have what its pod's annotations say: what it asks for, which nobody can change later, and nothing
+that others hold. Whoever may write a pod may write its annotations, and HAMi's plugin takes them at their word."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ALL_CORES: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What a container has of one card. ``kind``: its template, the mode of soft shares, or nothing for the whole card."""
+    """One container's share of one card. ``kind``: its template, the mode of soft shares, or nothing for the whole card."""
 
     uuid: str
     kind: str
@@ -33,7 +33,7 @@ class Holding:
 
 
 def holdings(container: Container, uuids: Iterable[str], chip: NpuChip, *, soft: bool) -> tuple[Holding, ...] | Refusal:
-    """What it asks for, on these cards."""
+    """Return what the container asks for, on these cards."""
     want = container_ask(container, chip, soft)
     if isinstance(want, Refusal):
         return want
@@ -65,8 +65,8 @@ def _named(want: Holding) -> str:
 def held_by_others(
     pods: Iterable[NodePod], but: NodePod, node: str, sharing: NpuSharing, given: Mapping[Key, tuple[Holding, ...]]
 ) -> list[Holding]:
-    """What the other pods have that the kubelet has admitted, or that were served. Which cards they are is told by our own memory
-    first, and by their annotations; how much of them by what they ask for."""
+    """Return what the other pods have that the kubelet has admitted, or that were served. Which cards they are is told by our
+    own memory first, and by their annotations; how much of them by what they ask for."""
     found: list[Holding] = []
     for pod in pods:
         if pod.uid == but.uid or pod.finished or pod.spec.node_name != node or pod.mirror:
@@ -91,7 +91,7 @@ def _by_annotation(pod: NodePod, chip: NpuChip) -> list[Holding]:
 
 
 def beyond_the_card(wanted: Iterable[Holding], others: Sequence[Holding], sharing: NpuSharing) -> str:
-    """What a card has too little of for this container beside those; empty where it has enough."""
+    """Return what a card has too little of for this container beside those; empty where it has enough."""
     chip = sharing.chip
     for want in wanted:
         there = [holding for holding in others if holding.uuid == want.uuid]

@@ -14,8 +14,8 @@ from pumice.ports.vnpus import Vnpus
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What one sweep destroyed (or would have: ``dry``), how many idle slices of each card are somebody else's, and the templates
-    of those, idle or not, that no scheduler has booked."""
+    """The result of one sweep: what it destroyed (or would have: ``dry``), how many idle slices of each card are somebody
+    else's, and the templates of those, idle or not, that no scheduler has booked."""
 
     destroyed: tuple[Place, ...] = ()
     foreign: Mapping[str, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What a pod with NPUs waits for, and what it is given of its annotations (``node/matching.py`` says whose turn it is)."""
+"""The next work of a pod with NPUs, and what it is given of its annotations (``node/matching.py`` says whose turn it is)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Work:
 def waiting(
     pod: NodePod, count: int, word: str, resource: str, served: Set[Key], held: Held | None
 ) -> Work | Broken | None:
-    """What the pod waits for next, if a call for so many devices may be for it."""
+    """Return what the pod waits for next, if a call for so many devices may be for it."""
     notes = pod.annotations
     phase = notes.get(BIND_PHASE, "")
     if phase == FAILED:

@@ -67,7 +67,7 @@ def _opened(slice_: Vnpu, before: str = "") -> str:
 
 
 def _still(entry: Entry, slices: Iterable[Vnpu]) -> bool:
-    """Whether the slice was its pod's when looked at last, and the same container has it now."""
+    """Return whether the slice was its pod's when looked at last, and the same container has it now."""
     return entry.uuid not in ("", "0") and any(s.id == entry.place.start and f"{s.container:x}" == entry.uuid for s in slices)
 
 
@@ -84,7 +84,7 @@ def _owner(card: str, slice_: Vnpu, claims: Sequence[Entry], served: Set[str], o
 
 
 def _same(entry: Entry, slice_: Vnpu) -> bool:
-    """Whether it can be the slice that was seen last: one that was opened stays with its container, and then with none."""
+    """Return whether it can be the slice that was seen last: one that was opened stays with its container, and then with none."""
     if entry.place.profile != slice_.template:
         return False
     return not slice_.container or entry.uuid in ("", f"{slice_.container:x}")
@@ -110,8 +110,8 @@ def _forgets(entry: Entry, card: str, there: set[int]) -> Entry:
 
 @dataclass(slots=True)
 class Sweeper:
-    """What has been idle, strange, and whose pods have been gone, for how many sweeps. Forgotten with the process, which only
-    delays."""
+    """Counts of sweeps: what has been idle, strange, and whose pods have been gone, for how many sweeps. Forgotten with the
+    process, which only delays."""
 
     mode: str = "owned"
     _idle: dict[tuple[str, int], int] = field(default_factory=dict)

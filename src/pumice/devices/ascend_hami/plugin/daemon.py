@@ -97,7 +97,7 @@ def ascend(
     current = sharing
 
     async def now() -> NpuSharing | None:
-        """Whether cards are shared softly stays as it is: chips are switched to it when the plugin starts."""
+        """Return whether cards are shared softly stays as it is: chips are switched to it when the plugin starts."""
         found = None if latest is None else await latest.read()
         return None if found is None else replace(found, soft=sharing.soft)
 

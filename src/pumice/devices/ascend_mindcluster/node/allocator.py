@@ -53,7 +53,7 @@ class Turn:
 
 
 def waiting(pod: NodePod, count: int, per_chip: int, served: Set[Key], held: Held | None) -> Turn | Broken | None:
-    """What the pod waits for, if a call for so many cores may be for it."""
+    """Return what the pod waits for, if a call for so many cores may be for it."""
     asking = [container for container in pod.containers if container.asks(NPU_CORE)]
     if count not in {container.asks(NPU_CORE) for container in asking}:
         return None
@@ -196,7 +196,7 @@ class ChipAllocator(Allocator):
 
 
 def _answer(devices: Sequence[str], *, is_slice: bool) -> Answer:
-    """What the container runtime reads, and what frameworks for training do (spec ascend 39.3)."""
+    """Return what the container runtime and frameworks for training read (spec ascend 39.3)."""
     count = str(len(devices))
     return Answer({
         variables.ASCEND_VISIBLE_DEVICES: ",".join(devices),

@@ -1,4 +1,4 @@
-"""What was handed out on a node, as the journal has it (ADR 81).
+"""The books of a node's chips: what was handed out, as the journal has it (ADR 81).
 
 An entry is a slice, or a whole chip where its profile is empty. ``Entry.uuid`` has the kubelet's ids of it: they tell whom the
 kubelet asked for, which the call for it did not.
@@ -18,7 +18,7 @@ Seen = Mapping[str, Sequence[Vnpu]]
 
 
 class Pods(Protocol):
-    """What is known of this node's pods, by UID (``node.slices.owners``)."""
+    """The state of this node's pods, by UID (``node.slices.owners``)."""
 
     def runs(self, uid: str) -> str:
         """The name of the pod where it is there and has not ended, else empty."""
@@ -51,7 +51,8 @@ def is_there(place: Place, slices: Iterable[Vnpu]) -> bool:
 
 
 def gone(entries: Iterable[Entry], pods: Pods) -> tuple[Entry, ...]:
-    """What nobody holds any more. The driver itself keeps a slice while a container has it; of a whole chip it knows nothing."""
+    """Return the entries that nobody holds any more. The driver itself keeps a slice while a container has it; of a whole chip
+    it knows nothing."""
     return tuple(
         entry for entry in entries
         if entry.phase is Phase.MADE and not (pods.runs if entry.place.profile else pods.holds)(entry.owner)

@@ -19,8 +19,8 @@ from pumice.wire.mindcluster import NO_RESOURCE, SEGMENT_FAILED, chip_name, slic
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What is handed out, and the slices that are there; what was destroyed for that or made anew, and why some could not be.
-    ``dry``: it would have been destroyed."""
+    """The entries of what is handed out, and the slices that are there; what was destroyed for that or made anew, and why some
+    could not be. ``dry``: it would have been destroyed."""
 
     entries: tuple[Entry, ...] = ()
     seen: Mapping[str, tuple[Vnpu, ...]] = field(default_factory=dict)

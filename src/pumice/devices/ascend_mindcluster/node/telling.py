@@ -1,4 +1,4 @@
-"""What the plugin tells of what it made (spec ascend 29, 39.4): pods what they have, the cluster which chips are free."""
+"""Reports of what the plugin made (spec ascend 29, 39.4): pods what they have, the cluster which chips are free."""
 
 from __future__ import annotations
 

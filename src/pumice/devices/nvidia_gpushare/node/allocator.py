@@ -82,7 +82,7 @@ class ShareAllocator(Allocator):
         return self._answer(pod, found, found.asks(self.resource), last=last)
 
     def _next(self, pod: NodePod, count: int, held: Held | None) -> Waiting | None:
-        """What the pod waits for next, if a call for so many units may be for it."""
+        """Return what the pod waits for next, if a call for so many units may be for it."""
         waiting = self._waiting(pod, held)
         if not waiting or waiting[0].asks(self.resource) != count:
             return None

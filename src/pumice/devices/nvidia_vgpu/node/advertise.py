@@ -1,4 +1,4 @@
-"""What the node object should say, and the writes that bring it there: nothing is written that already stands.
+"""The node object as it should be, and the writes that bring it there: nothing is written that already stands.
 
 Spec nvidia-device-plugin 9 (handshake with older schedulers), decision 17 (status).
 """
@@ -25,7 +25,7 @@ OF_GPUSHARE: Final = Leftovers(names.GPU_MEMORY, (names.GPU_NUMBER,), (names.NOD
 
 @dataclass(frozen=True, slots=True)
 class Advertisement:
-    """What the node shall say: annotations, and extended resources that the plugin itself keeps in the status."""
+    """The words of a node: annotations, and extended resources that the plugin itself keeps in the status."""
 
     annotations: Mapping[str, str]
     resources: Mapping[str, int]
@@ -46,7 +46,7 @@ class Advertisement:
 def advertisement(
     cards: Sequence[SharedCard], sharing: Sharing, node: Node, *, in_status: bool, percentage: bool = False
 ) -> Advertisement:
-    """What the node shall say of these cards. A register annotation that is there already is emptied with the last card.
+    """Return what the node shall say of these cards. A register annotation that is there already is emptied with the last card.
 
     ``percentage``: schedulers that hold every resource against the node (Volcano from 1.13 on) find one for percentages there,
     with so much of it that it never stands in the way of what they decide by cards (spec 5).

@@ -115,7 +115,7 @@ class VgpuAllocator(Allocator):
         ).missing(node)
 
     def leaving(self, node: Node) -> list[NodeEffect]:
-        """What the node object is to forget of its cards; who holds some of them stays written there."""
+        """Return the writes by which the node object forgets its cards; who holds some of them stays written there."""
         notes = dict.fromkeys((names.NODE_VGPU_REGISTER, names.CARD_TOPOLOGY, names.NODE_VGPU_HANDSHAKE))
         there = {key: None for key in notes if key in node.metadata.annotations}
         kept = [self._sharing.memory, self._sharing.cores] if self._in_status else []
@@ -218,7 +218,7 @@ class VgpuAllocator(Allocator):
         return [*self.record.holders(pods), *(one for uid, lent in self._lent.items() if uid in alive for one in lent)]
 
     def _bounds(self, work: Work, pods: Sequence[NodePod]) -> Mapping[str, Bounds]:
-        """What the work's card must hold its clients to: its container and those there already."""
+        """Return what the work's card must hold its clients to: its container and those there already."""
         if not self._sharing.mps:
             return {}
         mine = [(work.pod, work.container, device) for device in work.devices]
@@ -236,7 +236,7 @@ class VgpuAllocator(Allocator):
         self.record.resume(published, pods, held, self._cards)
 
     def kubelet_restarted(self) -> None:
-        """What was answered before may be asked again, with other ids."""
+        """Forget what was answered: it may be asked again, with other ids."""
         self._matcher.kubelet_restarted()
         self._answers.clear()
 

@@ -1,4 +1,4 @@
-"""What a node's annotations say of its cards (spec nvidia-device-plugin 8). `pumice run` reads the same of its own machine."""
+"""The annotations of a node on its cards (spec nvidia-device-plugin 8). `pumice run` reads the same of its own machine."""
 
 from __future__ import annotations
 

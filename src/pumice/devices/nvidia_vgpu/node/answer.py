@@ -1,4 +1,4 @@
-"""What the container of a vGPU pod is given (spec nvidia-device-plugin 12)."""
+"""The answer for a container of a vGPU pod (spec nvidia-device-plugin 12)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ResponseOptions:
 
     @property
     def cdi(self) -> bool:
-        """Whether CDI devices are named."""
+        """Return whether CDI devices are named."""
         return CDI_ANNOTATIONS in self.strategies or CDI_FIELD in self.strategies
 
     def directory(self, pod_uid: str, container: str) -> str:
@@ -181,7 +181,7 @@ def _limited(
 def _limits(
     work: Work, devices: Sequence[PodDevice], region: str, sharing: Sharing, response_options: ResponseOptions
 ) -> dict[str, str]:
-    """What the environment says of the limits; ``devices`` in the order in which the container counts its cards."""
+    """Return what the environment says of the limits; ``devices`` in the order in which the container counts its cards."""
     env = {variables.memory_limit_of(i): f"{d.memory * sharing.factor}m" for i, d in enumerate(devices)}
     env[variables.SM_LIMIT] = str(next(device.cores for device in work.devices if device.slot < 0))
     env[variables.SHARED_CACHE] = f"{CACHE}/{region}"
@@ -198,8 +198,8 @@ def opened(
     cards: Sequence[SharedCard], slices: Sequence[Slice], minors: Sequence[int], sharing: Sharing,
     response_options: ResponseOptions, dice: random.Random,
 ) -> Answer:  # fmt: skip
-    """What opens cards and slices, and bounds nobody: the answer for a container that gets slices and nothing else. ``minors``
-    are the cards'."""
+    """Return what opens cards and slices, and bounds nobody: the answer for a container that gets slices and nothing else.
+    ``minors`` are the cards'."""
     env, mounts = _visible(cards, slices, response_options)
     asked, annotations = _cdi(cards, slices, response_options, dice)
     nodes = _nodes(minors, slices, sharing, response_options)

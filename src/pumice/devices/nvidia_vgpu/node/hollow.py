@@ -17,7 +17,7 @@ from pumice.wire import kubernetes, names
 
 
 class ModelCard(Protocol):
-    """What is read of a machine model's card; ``memory`` is in MiB."""
+    """The part of a machine model's card that is read; ``memory`` is in MiB."""
 
     @property
     def name(self) -> str: ...
@@ -36,7 +36,7 @@ class ModelCard(Protocol):
 
 
 def facts(cards: Sequence[ModelCard]) -> tuple[CardFacts, ...]:
-    """What NVML would say about the cards of a model: one minor number per card, in the model's order."""
+    """Return what NVML would say about the cards of a model: one minor number per card, in the model's order."""
     return tuple(
         CardFacts(
             index=index,

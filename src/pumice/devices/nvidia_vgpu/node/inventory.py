@@ -34,9 +34,9 @@ class SharedCard(Struct, frozen=True):
     numa: int = -1
     links: tuple[tuple[str, int], ...] = ()
     places: bool = False
-    """Whether this plugin announces that it understands slices outside the geometry groups."""
+    """True if this plugin announces that it understands slices outside the geometry groups."""
     unfit: bool = False
-    """Whether it can never be shared as this node shares its cards."""
+    """True if it can never be shared as this node shares its cards."""
 
 
 def share(facts: Sequence[CardFacts], sharing: Sharing,
@@ -51,7 +51,7 @@ def share(facts: Sequence[CardFacts], sharing: Sharing,
 
 
 def type_of(name: str) -> str:
-    """What a card of this product name is called in annotations."""
+    """Return the name of a card of this product in annotations."""
     return "NVIDIA-" + name.replace(",", " ").replace(":", " ")
 
 
@@ -99,7 +99,7 @@ def core_list(cards: Sequence[SharedCard]) -> list[Unit]:
 
 
 def capacity(cards: Sequence[SharedCard], sharing: Sharing) -> dict[str, int]:
-    """What the status of the node promises beside the shares: memory units and percents of the healthy cards.
+    """Return what the status of the node promises beside the shares: memory units and percents of the healthy cards.
 
     Only healthy cards count: the kubelet takes allocatable from capacity for resources that it does not manage.
     """

@@ -60,7 +60,7 @@ class Unclear:
 
 @dataclass(slots=True)
 class Served:
-    """What this process has answered the present kubelet for one pod, beside what the pod's annotations say."""
+    """Answers that this process has given the present kubelet for one pod, beside what the pod's annotations say."""
 
     segments: set[int] = field(default_factory=set)
     inits: int = 0
@@ -114,7 +114,7 @@ class Matcher:
         return self._next(pods, len(ids), held)
 
     def further(self, pod: NodePod, count: int, held: Held | None = None) -> Work | Broken | Unclear | None:
-        """What this one pod still waits for, if it is so many devices."""
+        """Return what this one pod still waits for, if it is so many devices."""
         return self._next([pod], count, held)
 
     def of(self, pod: NodePod, name: str) -> Work | Broken:
@@ -340,7 +340,7 @@ FAILED: Final[Mapping[str, str]] = {names.BIND_PHASE: "failed", names.VGPU_TIME:
 
 
 def _gives(found: Work | Broken) -> tuple[tuple[int, int], ...] | str:
-    """What tells one answer from another; equal amounts may be swapped, the cards' books stay right."""
+    """Return what tells one answer from another; equal amounts may be swapped, the cards' books stay right."""
     if isinstance(found, Broken):
         return found.pod.uid
     return tuple((device.memory, device.cores) for device in found.devices)

@@ -14,7 +14,7 @@ from pumice.ports.slices import Place, Slice, SliceProfile
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What stays, goes and comes; ``refill`` are halves of slices that want their second half."""
+    """The slices that stay, go and come; ``refill`` are halves of slices that want their second half."""
 
     stays: tuple[Slice, ...]
     goes: tuple[Slice, ...]

@@ -79,7 +79,7 @@ def plan(
 
 
 def ours(slice_: Slice, books: Books) -> bool:
-    """Whether it was made by us: the journal has its place, and its UUID once that is known."""
+    """Return whether it was made by us: the journal has its place, and its UUID once that is known."""
     entry = books.get(slice_.place)
     if entry is None or entry.phase is Phase.LOST or slice_.parts > 1:
         return False
@@ -100,7 +100,7 @@ def removal(slice_: Slice) -> list[Step]:
 
 
 def foreign(seen: Iterable[Slice], books: Books) -> list[Slice]:
-    """What somebody else made."""
+    """Return the slices that somebody else made."""
     return [slice_ for slice_ in seen if not ours(slice_, books)]
 
 
@@ -139,7 +139,7 @@ class Lost:
 
 
 def recover(seen: Sequence[Slice], books: Books, holds: Holds) -> Plan:
-    """What brings journal and cards together."""
+    """Return the plan that brings journal and cards together."""
     there = {slice_.place: slice_ for slice_ in seen}
     after: dict[Place, Entry] = {}
     removals: list[Step] = []

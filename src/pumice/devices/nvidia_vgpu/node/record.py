@@ -1,4 +1,4 @@
-"""What this plugin has handed out, and to which pods: its own books, since whoever owns a pod may write on the pod.
+"""The record of what this plugin has handed out, and to which pods: its own books, since whoever owns a pod may write on the pod.
 
 They are published on the node (``wire.handed_out``), where no tenant writes, and read back from there by the next process.
 Pods that were served before there was such a record are taken over by their assignment, where it can be true.
@@ -83,7 +83,7 @@ class Record:
                     yield pod, turn.container, device
 
     def overreach(self, work: Work, cards: Mapping[str, SharedCard]) -> str:
-        """What the work would give beyond its container's request; empty when nothing."""
+        """Return what the work would give beyond its container's request; empty when nothing."""
         if work.segment == INIT:
             return ""
         ask = container_ask(work.container.name, work.container, self._sharing.config, partial=False)

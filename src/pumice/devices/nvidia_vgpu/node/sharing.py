@@ -39,13 +39,13 @@ class Sharing:
     mig_placements: bool = False
     mode: str = "hami-core"
     mps: bool = False
-    """Whether cards are shared by MPS instead of the library. Schedulers are told ``hami-core`` all the same (spec 16)."""
+    """True if cards are shared by MPS instead of the library. Schedulers are told ``hami-core`` all the same (spec 16)."""
     static_mig: bool = False
     """Cards in MIG mode are for resources of their own, slice by slice as somebody has cut them (``static.py``)."""
     prefers: bool = True
-    """Whether the kubelet shall ask which shares it is to hand out."""
+    """True if the kubelet shall ask which shares it is to hand out."""
     numa: bool = False
-    """Whether the kubelet is told on which NUMA node each share lies: its topology manager may then refuse a pod that the
+    """True if the kubelet is told on which NUMA node each share lies: its topology manager may then refuse a pod that the
     scheduler has placed."""
     without_uuids: frozenset[str] = frozenset()
     without_indices: frozenset[int] = frozenset()
@@ -72,7 +72,7 @@ class Sharing:
         return int(100 * self.core_scaling)
 
     def leaves_out(self, index: int, uuid: str) -> bool:
-        """Whether the administrator took this card out by its UUID or NVML index."""
+        """Return whether the administrator took this card out by its UUID or NVML index."""
         return index in self.without_indices or uuid in self.without_uuids
 
 

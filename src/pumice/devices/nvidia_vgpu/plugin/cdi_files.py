@@ -61,7 +61,7 @@ class CdiFiles:
     def __init__(self, places: CdiPlaces, look: Callable[[], Seen], classes: Collection[str] = (), pause: float = 0.5) -> None:
         self._places, self._look, self._classes, self._pause = places, look, classes, pause
         self._written: bytes = b""
-        """What we would have written when the file was made last: it follows slices and driver."""
+        """The text that we would have written when the file was made last: it follows slices and driver."""
         self._names: frozenset[str] = frozenset()
         self._left: tuple[int, ...] = ()
         """How the file was left: who writes in it or puts another in its place changes that."""
@@ -96,7 +96,7 @@ class CdiFiles:
             raise Unavailable(f"{self.path} does not name {', '.join(missing)}")
 
     def _found(self) -> tuple[int, ...]:
-        """What tells the file that lies there from every other; nothing where there is none."""
+        """Return what tells the file that lies there from every other; nothing where there is none."""
         with suppress(OSError):
             seen = self.path.lstat()
             return seen.st_dev, seen.st_ino, seen.st_mode, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns
@@ -128,7 +128,7 @@ class CdiFiles:
         return frozenset()
 
     def _by(self, tool: Path, wanted: Collection[str]) -> tuple[bytes, cdi.Specification]:
-        """What the tool makes, once it opens all that the driver shows."""
+        """Return what the tool makes, once it opens all that the driver shows."""
         for rest in reversed(range(TRIES)):
             text = self._generated(tool)
             spec = _read(text)
@@ -169,7 +169,7 @@ class CdiFiles:
             raise Unavailable(f"{tool} cdi generate wrote no JSON: {error}") from error
 
     def _driver(self) -> Driver:
-        """What of the driver is there for containers: its libraries all end in the version of libcuda."""
+        """Return what of the driver is there for containers: its libraries all end in the version of libcuda."""
         places = self._places
         here = places.inside if places.inside.is_dir() else Path(places.driver_root)
         nodes = Path(places.dev_root or "/")

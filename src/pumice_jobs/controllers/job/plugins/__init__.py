@@ -1,1 +1,1 @@
-"""What a Job's plugins make beside it and give to its pods, a file each (spec volcano-core 18)."""
+"""A Job's plugins, a file each: objects that they make beside it, and what they give to its pods."""

@@ -1,4 +1,4 @@
-"""What a plugin of Jobs is, and what they share: the pods' names as hosts, Go's flags, environment and ports."""
+"""The contract of a Job's plugin, and what plugins share: the pods' names as hosts, Go's flags, environment and ports."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Plugin(Protocol):
     defaults: ClassVar[Flags]
 
     def objects(self, job: Job, flags: Flags) -> Sequence[Ensure]:
-        """What has to be there before its pods are, and goes with them."""
+        """Return the objects that have to be there before the pods are, and go with them."""
         ...
 
     def following(self, job: Job, flags: Flags) -> Sequence[Follow]:
-        """What of it changes with the number of pods."""
+        """Return the changes that follow the number of pods."""
         ...
 
     def dress(self, pod: Json, seat: Seat, flags: Flags) -> None:

@@ -1,4 +1,4 @@
-"""env: each container knows its pod's index (spec volcano-core 18.1)."""
+"""env: each container knows its pod's index."""
 
 from __future__ import annotations
 

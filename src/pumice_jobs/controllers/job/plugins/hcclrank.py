@@ -1,4 +1,4 @@
-"""hcclrank: the rank of a pod in Huawei's collective communication (spec volcano-core 18.7)."""
+"""hcclrank: the rank of a pod in Huawei's collective communication."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""mpi: the master knows the workers' names; with svc and ssh it reaches them (spec volcano-core 18.6)."""
+"""mpi: the master knows the workers' names; with svc and ssh it reaches them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pytorch: where the first process listens, how many there are, and which one this is (spec volcano-core 18.5)."""
+"""pytorch: where the first process listens, how many there are, and which one this is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ray: starts the head and the workers of a Ray cluster, and gives the head a Service (spec volcano-core 18.7).
+"""ray: starts the head and the workers of a Ray cluster, and gives the head a Service.
 
 Names of the flags, of the containers and the Service's kind: Volcano's "Ray Plugin User Guide".
 """

@@ -39,7 +39,7 @@ def mark(name: str) -> str:
 
 
 def objects(job: Job, name: str) -> Sequence[Ensure]:
-    """What a plugin wants to be there; also of one that the Job does not name any more."""
+    """Return the objects of a plugin; also of one that the Job does not name any more."""
     plugin = PLUGINS.get(name)
     return plugin.objects(job, parsed(job.spec.plugins.get(name, ()), plugin.defaults)) if plugin else ()
 

@@ -1,4 +1,4 @@
-"""ssh: one key pair a Job, so that its pods may log in to each other (spec volcano-core 18.3)."""
+"""ssh: one key pair a Job, so that its pods may log in to each other."""
 
 from __future__ import annotations
 

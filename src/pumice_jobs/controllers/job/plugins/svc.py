@@ -1,4 +1,4 @@
-"""svc: the pods find each other by name, and know each other's (spec volcano-core 18.2)."""
+"""svc: the pods find each other by name, and know each other's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tensorflow: TF_CONFIG, from which each process knows all others and its own place (spec volcano-core 18.4)."""
+"""tensorflow: TF_CONFIG, from which each process knows all others and its own place."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def assignments(facts: NodeFacts, sharing: Sharing) -> Iterator[Finding]:
 
 
 def _complete(handed: str) -> bool:
-    """Whether each of its containers was served: until then the plugin's word is shorter than the scheduler's."""
+    """Return whether each of its containers was served: until then the plugin's word is shorter than the scheduler's."""
     return all(parse_pod_devices(handed).containers)
 
 

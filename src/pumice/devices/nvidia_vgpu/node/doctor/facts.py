@@ -1,4 +1,4 @@
-"""What a doctor found on a node, and what it says of it."""
+"""The facts that a doctor found on a node, and its findings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is wrong in one place, and how it is mended; neither where all is well."""
+    """A finding: what is wrong in one place, and how it is mended; neither where all is well."""
 
     state: State
     text: str
@@ -40,7 +40,7 @@ class Runtime:
     default: str
     error: str = ""
     cdi: bool = True
-    """Whether it heeds CDI devices, as far as its configuration tells."""
+    """True if it heeds CDI devices, as far as its configuration tells."""
 
 
 @dataclass(frozen=True, slots=True)
