@@ -18,8 +18,9 @@ from pumice.apps.doctor.cluster.look import look as look_at
 from pumice.apps.doctor.node import Places, look
 from pumice.cli.daemon import access_to_ask, find_access
 from pumice.cli.output import Output, document
-from pumice.devices.nvidia_vgpu.node.doctor import Finding, NodeFacts, State, examine
+from pumice.devices.nvidia_vgpu.node.doctor import NodeFacts, examine
 from pumice.model.errors import PumiceError
+from pumice.node.findings import Finding, State
 from pumice.ports.clock import SystemClock
 
 COLOURS = {State.OK: "green", State.WARNING: "yellow", State.BAD: "bold red", State.UNKNOWN: "dim"}

@@ -25,7 +25,7 @@ from pumice.apps.doctor.cluster.look import look
 from pumice.apps.doctor.cluster.rights import review
 from pumice.cli.diagnosis import report_cluster
 from pumice.cli.output import Output
-from pumice.devices.nvidia_vgpu.node.doctor import State
+from pumice.node.findings import State
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError, Json, Resource
 from pumice.wire import names

@@ -25,10 +25,11 @@ from pumice.apps.node.files import install_files
 from pumice.cli.diagnosis import report
 from pumice.cli.output import Output
 from pumice.devices.nvidia_vgpu.node.advertise import register_annotation
-from pumice.devices.nvidia_vgpu.node.doctor import NodeFacts, State, examine
+from pumice.devices.nvidia_vgpu.node.doctor import NodeFacts, examine
 from pumice.devices.nvidia_vgpu.node.inventory import share
 from pumice.devices.nvidia_vgpu.node.library import install
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing
+from pumice.node.findings import State
 from pumice.ports.clock import SystemClock
 from pumice.wire import cdi, names
 from pumice_lab.free_ports import free_port

@@ -10,7 +10,7 @@ from typing import Final
 from pumice.apps.doctor.cluster import clashes, configuration, nodes, shipped
 from pumice.apps.doctor.cluster.facts import ClusterFacts, unread
 from pumice.apps.doctor.cluster.kinds import kinds
-from pumice.devices.nvidia_vgpu.node.doctor import Finding, State
+from pumice.node.findings import Finding, State
 from pumice.wire.programs import Maker, Role
 
 BAD, WARNING, UNKNOWN = State.BAD, State.WARNING, State.UNKNOWN

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from pumice.apps.doctor.cluster.facts import ClusterFacts, PluginPod, Workload, unread
-from pumice.devices.nvidia_vgpu.node.doctor import Finding, State
+from pumice.node.findings import Finding, State
 from pumice.wire import names
 from pumice.wire.programs import CHIPS, HAMI_IGNORE, HAMI_WEBHOOK, Maker, Role
 

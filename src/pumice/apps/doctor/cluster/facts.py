@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pumice.devices.nvidia_vgpu.node.doctor import ConfigText, Finding, State
+from pumice.node.findings import ConfigText, Finding, State
 from pumice.ports.cluster import Json
 from pumice.wire.programs import Maker, Program, Role
 

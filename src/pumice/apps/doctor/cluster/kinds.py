@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from pumice.apps.doctor.cluster.facts import ClusterFacts, unread
-from pumice.devices.nvidia_vgpu.node.doctor import Finding, State
+from pumice.node.findings import Finding, State
 from pumice.ports.cluster import Json
 
 PRESERVED: Final = "x-kubernetes-preserve-unknown-fields"

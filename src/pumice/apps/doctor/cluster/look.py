@@ -13,7 +13,7 @@ from pumice.adapters.kube.verbs import Verbs
 from pumice.apps.doctor.cluster import shipped
 from pumice.apps.doctor.cluster.facts import ClusterFacts, PluginPod, Workload
 from pumice.apps.doctor.cluster.rights import review
-from pumice.devices.nvidia_vgpu.node.doctor import ConfigText
+from pumice.node.findings import ConfigText
 from pumice.ports.cluster import ApiError, Json, Resource
 from pumice.wire import kinds, names
 from pumice.wire.conditions import condition, is_ready

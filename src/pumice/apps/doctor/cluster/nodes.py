@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pumice.apps.doctor.cluster.facts import ClusterFacts, PluginPod, unread
-from pumice.devices.nvidia_vgpu.node.doctor import Finding, State
+from pumice.node.findings import Finding, State
 from pumice.wire import names
 from pumice.wire.programs import CARDS, GPU_PRESENT, Maker
 

@@ -2,13 +2,10 @@
 
 from pumice.devices.nvidia_vgpu.node.doctor.checks import CHECKS, examine
 from pumice.devices.nvidia_vgpu.node.doctor.facts import (
-    ConfigText,
-    Finding,
     Holding,
     NodeFacts,
     PluginPod,
     Runtime,
-    State,
 )
 
-__all__ = ["CHECKS", "ConfigText", "Finding", "Holding", "NodeFacts", "PluginPod", "Runtime", "State", "examine"]
+__all__ = ["CHECKS", "Holding", "NodeFacts", "PluginPod", "Runtime", "examine"]

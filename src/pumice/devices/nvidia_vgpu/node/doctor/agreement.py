@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from pumice.devices.nvidia_vgpu.node.doctor.facts import Finding, NodeFacts, State
+from pumice.devices.nvidia_vgpu.node.doctor.facts import NodeFacts
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing
 from pumice.model.amount import MIB
 from pumice.node.accounts import SENTENCES, Granted, Tenant, signs
+from pumice.node.findings import Finding, State
 from pumice.wire import names
 from pumice.wire.nvidia_vgpu import parse_pod_devices, parse_register
 

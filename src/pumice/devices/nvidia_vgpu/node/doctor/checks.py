@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from pumice.devices.nvidia_vgpu.node.doctor import agreement
-from pumice.devices.nvidia_vgpu.node.doctor.facts import Finding, NodeFacts, State
+from pumice.devices.nvidia_vgpu.node.doctor.facts import NodeFacts
 from pumice.devices.nvidia_vgpu.node.mps_cards import unfit
 from pumice.devices.nvidia_vgpu.node.sharing import MPS, Sharing, effective
 from pumice.model.errors import BadInput
+from pumice.node.findings import Finding, State
 from pumice.wire import cdi, names
 from pumice.wire.device_config import NvidiaConfig
 from pumice.wire.device_config_text import parse_device_config

@@ -1,33 +1,17 @@
-"""The facts that a doctor found on a node, and its findings."""
+"""The facts that a doctor found on a node."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from pumice.node.accounts import Key, Unaccounted
+from pumice.node.findings import ConfigText
 from pumice.node.pods import Held, NodePod
 from pumice.ports.cards import CardFacts
 from pumice.ports.region import RegionClaims
 from pumice.wire.nvidia_vgpu import PodDevice
 from pumice.wire.objects import Node
-
-
-class State(StrEnum):
-    OK = "ok"
-    WARNING = "warning"
-    BAD = "bad"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A finding: what is wrong in one place, and how it is mended; neither where all is well."""
-
-    state: State
-    text: str
-    repair: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +25,6 @@ class Runtime:
     error: str = ""
     cdi: bool = True
     """True if it heeds CDI devices, as far as its configuration tells."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigText:
-    """A configuration as it is written; ``text`` is None where there is none."""
-
-    where: str
-    text: str | None
 
 
 @dataclass(frozen=True, slots=True)
