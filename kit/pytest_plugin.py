@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from kit import hanging
+from kit.seeds import chosen_seed
 
 # How long one example takes says nothing on a machine that others use too. What gates a change tries the same examples each
 # time: the search for new ones goes on at every desk and in `make soak`.
@@ -76,6 +77,7 @@ _errors = pytest.StashKey[int]()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_errors] = os.dup(2)  # nothing is captured yet
+    chosen_seed()  # before workers start, which inherit it
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from kit.seeds import value
+from kit.expressions import value
 
 from pumice.cel.running import Budget
 from pumice.cel.values import CelError

@@ -121,7 +121,7 @@ def gangs_in_two_queues(slots: bool, bound: list[int], going: int) -> World:
     world.add(pod("hopeless", group="b", cpu="1"))
     for task in world.engine.state.tasks.values():
         if task.name == "hopeless" and task.job is not None:
-            task.job.mark(task, gated=False, hopeless=True)
+            task.job.set_hopeless(task, True)
     engine = world.engine
     for plugin in engine.framework.plugins:
         plugin.open(Cycle(engine.state, engine.framework, engine.placer, world.now, ""))

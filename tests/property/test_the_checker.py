@@ -26,10 +26,11 @@ from pumice.engine.plugins import predicates
 from pumice.engine.plugins.capability import Capability
 from pumice.engine.plugins.priority import Priority
 from pumice.engine.state import pods
+from pumice.engine.state.groups import QueueTree
 from pumice.engine.state.ledger import Ledger
 from pumice.engine.state.nodes import NodeTable
-from pumice.engine.state.queue_tree import QueueTree
 from pumice.engine.state.scheduling_queue import TRANSITIONS, JobState, QueueEvent, Transition
+from pumice.engine.state.tasks import Gate
 
 Break = Callable[[pytest.MonkeyPatch], None]
 MOST = 400
@@ -104,7 +105,7 @@ def gates_are_open(patch: pytest.MonkeyPatch) -> None:
 
     def all_of_them(cycle: Any, job: Any) -> Any:
         for task in job.pending.values():
-            task.gated = False
+            task.gate = Gate.NONE
         return honest(cycle, job)
 
     patch.setattr(trying, "pending", all_of_them)

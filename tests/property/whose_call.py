@@ -39,6 +39,8 @@ class History:
     started: dict[tuple[str, str], Seen] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     told: list[str] = field(default_factory=list)
+    untold: list[str] = field(default_factory=list)
+    """Rejected by the kubelet, which has not said so yet."""
     plugin: AsyncExitStack | None = None
     away: bool = False
     deaf: bool = False
@@ -93,7 +95,12 @@ class History:
         match self.dice.random():
             case chance if chance < 0.1:  # for a reason of its own, without asking
                 self.told.append(f"rejected {name}")
-                self.world.cluster.change("pods", name, {"status": {"phase": "Failed", "reason": "SysctlForbidden"}})
+                if self.dice.random() < 0.5:  # a kubelet that has just started says first only that it has looked at it
+                    told = {"phase": "Pending", "conditions": [], "startTime": "2026-08-20T10:00:05Z"}
+                    self.world.cluster.change("pods", name, {"status": told})
+                    self.untold.append(name)
+                else:
+                    self._tell_rejected(name)
                 return
             case chance if chance < 0.15:  # deleted by force; the kubelet may have heard of it or not
                 self.told.append(f"deleted {name}")
@@ -113,6 +120,14 @@ class History:
             self.kubelet.leave(pod["metadata"]["uid"])
         else:
             self.admitted.append(pod)
+
+    def _tell_rejected(self, name: str) -> None:
+        self.world.cluster.change("pods", name, {"status": {"phase": "Failed", "reason": "SysctlForbidden"}})
+
+    async def tell(self) -> None:
+        """The kubelet says what became of those that it rejected."""
+        while self.untold:
+            self._tell_rejected(self.untold.pop())
 
     async def start(self) -> None:
         """One container that waits, or one that starts again."""
@@ -294,6 +309,7 @@ class History:
         await asyncio.sleep(20)
         while self.bound:
             await self.admit()
+        await self.tell()
         for pod in list(self.admitted):
             for each in (*pod["spec"]["initContainers"], *pod["spec"]["containers"]):
                 if pod in self.admitted:
@@ -329,7 +345,7 @@ async def play(world: World, seed: int, steps: int = 25, strict: bool = False) -
     history = History(world, dice, strict)
     world.cluster.gate = _open
     happenings = [history.bind] * 6 + [history.admit] * 8 + [history.start] * 5 + [history.come_back] * 3 + [history.rush] * 3 + [
-        history.finish, history.cut_off, history.cut_off, history.restart_plugin, history.restart_kubelet]
+        history.finish, history.tell, history.cut_off, history.cut_off, history.restart_plugin, history.restart_kubelet]
     try:
         await history.start_plugin()
         await history.kubelet.until(NUMBER, lambda units: len(units) == 20)

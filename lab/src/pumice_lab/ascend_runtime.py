@@ -1,4 +1,4 @@
-"""What ``ascend-docker-runtime`` does on a node with NPUs, around any runtime (spec ascend 17, 41): it has the slice made that a
+"""``ascend-docker-runtime`` as a layer around any runtime on a node with NPUs: it has the slice made that a
 container is to have, tells the container which it is, and has it destroyed when the container has ended. A slice that a device
 plugin has made is mapped into the container, and stays."""
 

@@ -1,4 +1,4 @@
-"""What MindCluster's ClusterD does where `pumice up` plays its part (spec ascend 29, 30): it gathers what the nodes' components
+"""MindCluster's ClusterD as `pumice up` plays it (component/clusterd of MindCluster): it gathers what the nodes' components
 tell of chips and hosts into few ConfigMaps, which schedulers follow. What has a wrong check code it drops, as ClusterD does."""
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ async def run(cluster: Cluster, clock: Clock, stop: asyncio.Event) -> None:
 
 
 class Gathered:
-    """What the newest sound word of each node is, by what it is about."""
+    """The newest valid report of each node, by its subject."""
 
     def __init__(self) -> None:
         self._bodies: dict[tuple[str, str], Mapping[str, Any]] = {}
 
     def take(self, told: ConfigMap, *, deleted: bool = False) -> bool:
-        """Whether anything is new."""
+        """Return True if anything is new."""
         about, node, body = own_body(told)
         if not about:
             return False

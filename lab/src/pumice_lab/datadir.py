@@ -96,7 +96,7 @@ class DataDir:
         return is_held(self.root)
 
     def facts(self) -> dict[str, Any] | None:
-        """What the running cluster wrote about itself (pid, server, addresses), or None."""
+        """Return the facts that the running cluster wrote about itself (pid, server, addresses), or None."""
         try:
             facts = json.loads(self.facts_file.read_text())
         except (OSError, ValueError):

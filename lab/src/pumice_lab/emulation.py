@@ -1,4 +1,4 @@
-"""What of a node is emulated: its machine, what containers find of it, and what the vendors put around a runtime."""
+"""The emulated part of a node: its machine, what containers find of it, and what the vendors put around a runtime."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _model(node: NodeSpec) -> machines.MachineModel:
 
 
 def container_env(machine: str) -> dict[str, str]:
-    """What every container of an emulated node finds in its environment, so that it meets the emulated driver."""
+    """Return the environment of every container of an emulated node, so that it meets the emulated driver."""
     if not machine:
         return {}
     front = npu_environment(machine)
@@ -73,6 +73,6 @@ def container_env(machine: str) -> dict[str, str]:
 
 
 def around(runtime: Runtime, machine: str, cards: bool, npus: bool) -> Runtime:
-    """What stands around a node's runtime, as the vendors' do."""
+    """Return the runtime of a node with the vendors' runtimes around it."""
     shown = EmulatedCards(runtime) if cards else runtime
     return AscendRuntime(shown, machine) if npus else shown

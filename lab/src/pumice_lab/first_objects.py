@@ -1,4 +1,4 @@
-"""What a new cluster needs before its first pod: Volcano's kinds, namespaces, and the configuration of the scheduler.
+"""Objects of a new cluster before its first pod: Volcano's kinds, namespaces, and the configuration of the scheduler.
 
 Only what is missing is made; what somebody has changed stays as it is.
 """

@@ -36,7 +36,7 @@ def check_free(address: str, port: int) -> None:
 
 
 def taken(address: str, port: int, error: OSError) -> BadInput:
-    """What a person is told of a port that could not be had."""
+    """Return the message about a port that could not be had."""
     if error.errno == errno.EADDRINUSE:
         return BadInput(f"port {port} on {address} is in use; choose another with --port, or leave it out for a free one")
     return BadInput(f"cannot listen on {address}:{port}: {error.strerror or error}")

@@ -1,4 +1,4 @@
-"""What cluster to bring up: the flags of ``pumice up`` or a ``cluster.yaml``, checked.
+"""The specification of a cluster: the flags of ``pumice up`` or a ``cluster.yaml``, checked.
 
     nodes:
     - cards: 8                     # one node of eight A100, emulated

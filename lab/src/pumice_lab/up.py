@@ -151,7 +151,7 @@ class Cluster:
         return hashlib.sha256(f"{self._pki.admin_token}/{node}".encode()).hexdigest()
 
     def _default_scheduler(self, kube: KubeClient) -> None:
-        """What kube-scheduler is elsewhere: it places the pods of our own Deployments, and touches no card."""
+        """Run a scheduler in kube-scheduler's place: it places the pods of our own Deployments, and touches no card."""
         settings = scheduler.Settings(listen=f"{self.data.address(0)}:0", scheduler_names=("default-scheduler",), configmap="",
                                       group_writes=False)
         queues = controller.Settings(listen=f"{self.data.address(0)}:0", bare_pod_groups=False, jobs=False)
@@ -178,7 +178,7 @@ class Cluster:
             self._daemon("clusterd", lambda: clusterd.run(kube, self.clock, self._stop))
 
     def _admission(self, kube: KubeClient, address: str) -> None:
-        """What a chart of Volcano registers by default is asked about, where the cluster's file says nothing else."""
+        """Run the webhooks that a chart of Volcano registers by default, where the cluster's file says nothing else."""
         paths = DEFAULT_PATHS if self.spec.admission is None else self.spec.admission
         port = port_or_free(address, 8443)
         place = Place(namespace=SYSTEM_NAMESPACE, url=f"https://{address}:{port}")

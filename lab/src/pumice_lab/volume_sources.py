@@ -1,4 +1,4 @@
-"""What a PersistentVolume is made of."""
+"""Sources of a PersistentVolume."""
 
 from __future__ import annotations
 

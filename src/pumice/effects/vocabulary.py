@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from pumice.model.cards import Grant
 from pumice.ports.cluster import Resource
 from pumice.wire.objects import Meta
 from pumice.wire.topology import Condition as HyperNodeCondition
 from pumice.wire.volcano import PodGroupCondition
+
+Severity = Literal["Normal", "Warning"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,29 +54,29 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A Kubernetes Event about one object. ``type`` is Normal or Warning, ``field_path`` the part of the object that is meant."""
+    """A Kubernetes Event about one object. ``field_path`` is the part of the object that is meant."""
 
     kind: str
     api_version: str
     namespace: str
     name: str
     uid: str
-    type: str
+    type: Severity
     reason: str
     message: str
     field_path: str = ""
 
     @classmethod
-    def on_pod(cls, pod: Meta, type_: str, reason: str, message: str) -> Event:
+    def on_pod(cls, pod: Meta, type_: Severity, reason: str, message: str) -> Event:
         return cls("Pod", "v1", pod.namespace, pod.name, pod.uid, type_, reason, message)
 
     @classmethod
-    def on_node(cls, name: str, type_: str, reason: str, message: str) -> Event:
+    def on_node(cls, name: str, type_: Severity, reason: str, message: str) -> Event:
         """The kubelet's own events about a node have its name for a uid, and so have these."""
         return cls("Node", "v1", "", name, name, type_, reason, message)
 
     @classmethod
-    def on(cls, obj: Mapping[str, Any], type_: str, reason: str, message: str, *, api_version: str = "", kind: str = "",
+    def on(cls, obj: Mapping[str, Any], type_: Severity, reason: str, message: str, *, api_version: str = "", kind: str = "",
            field_path: str = "") -> Event:  # fmt: skip
         """An Event about an object as the API server gave it. ``api_version`` and ``kind`` are for objects of a list or a watch,
         which may not name theirs."""

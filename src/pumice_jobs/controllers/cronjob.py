@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-from pumice.effects.vocabulary import Create, Delete, Event, Patch, Requeue
+from pumice.effects.vocabulary import Create, Delete, Event, Patch, Requeue, Severity
 from pumice.ports.cluster import Resource
 from pumice.wire.batch import COMPLETED, CRON_JOBS, JOB_API, JOB_KIND, Job
 from pumice.wire.cron import parse_schedule
@@ -40,7 +40,7 @@ def set_status(kind: Resource, obj: Mapping[str, Any], status: Json) -> Patch:
     return Patch(kind, meta["namespace"], meta["name"], {"status": status}, meta["uid"], "status")
 
 
-def _event(cron: Mapping[str, Any], type_: str, reason: str, message: str) -> Event:
+def _event(cron: Mapping[str, Any], type_: Severity, reason: str, message: str) -> Event:
     return Event.on(cron, type_, reason, message, api_version=JOB_API, kind="CronJob")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pumice.effects.vocabulary import Event
+from pumice.effects.vocabulary import Event, Severity
 from pumice.wire import names
 from pumice.wire.batch import (
     COMPLETED,
@@ -75,7 +75,7 @@ def reconcile(flow: Mapping[str, Any], templates: Mapping[str, Json], jobs: Sequ
     return actions
 
 
-def _event(flow: Mapping[str, Any], type_: str, reason: str, message: str) -> Event:
+def _event(flow: Mapping[str, Any], type_: Severity, reason: str, message: str) -> Event:
     return Event.on(flow, type_, reason, message, api_version=FLOW_API, kind="JobFlow")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from pumice.effects.vocabulary import Event, Patch
+from pumice.effects.vocabulary import Event, Patch, Severity
 from pumice.wire.names import ROOT_QUEUE
 from pumice.wire.volcano import CLOSED, CLOSED_BY_PARENT, CLOSING, OPEN, QUEUES, SCHEDULING_API, UNKNOWN, Queue
 
@@ -27,7 +27,7 @@ def mark_closed_by_parent(name: str, *, closed: bool) -> Patch:
     return Patch(QUEUES, "", name, {"metadata": {"annotations": {CLOSED_BY_PARENT: "true" if closed else None}}})
 
 
-def event(queue: Queue, type_: str, reason: str, message: str) -> Event:
+def event(queue: Queue, type_: Severity, reason: str, message: str) -> Event:
     return Event("Queue", SCHEDULING_API, "", queue.metadata.name, queue.metadata.uid, type_, reason, message)
 
 

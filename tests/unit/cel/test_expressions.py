@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kit.seeds import value
+from kit.expressions import value
 
 from pumice.cel.values import CelError, Message, Optional, Uint
 

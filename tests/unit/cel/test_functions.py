@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from kit.seeds import value
+from kit.expressions import value
 
 from pumice.cel.values import CelError
 

@@ -150,7 +150,7 @@ def _default_class(backend: Backend, spec: Json) -> None:
 
 
 def _protect(value: Json, finalizer: str) -> None:
-    """Who is still used does not go (StorageObjectInUseProtection)."""
+    """Add the finalizer that keeps an object as long as it is used (StorageObjectInUseProtection)."""
     have = value["metadata"].get("finalizers") or []
     if finalizer not in have:
         value["metadata"]["finalizers"] = [*have, finalizer]

@@ -24,7 +24,7 @@ class Waits(Exception):
     @property
     @abstractmethod
     def about(self) -> tuple[str, ...]:
-        """What stays the same from one try to the next; its last word is a name."""
+        """Return the key of a question, the same from one try to the next; its last word is a name."""
 
     @abstractmethod
     async def settle(self, backend: Backend, request: Request) -> None:
@@ -36,7 +36,7 @@ async def nothing() -> None:
 
 
 async def made(backend: Backend, request: Request, make: Callable[[], T], before: Callable[[], Awaitable[None]] = nothing) -> T:
-    """What ``make`` makes, as often as somebody has to be asked for a part of it first; ``before`` comes before each try."""
+    """Return the result of ``make``, tried again whenever a part of it had to be asked for; ``before`` comes before each try."""
     tries: dict[tuple[str, ...], int] = {}
     while True:
         await before()

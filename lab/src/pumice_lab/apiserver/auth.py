@@ -17,7 +17,7 @@ AUDIENCE = "https://kubernetes.default.svc"
 BOUND = ("pod", "secret")  # what a token may live as long as, beside its account
 TOLD = ("pod", "node")  # of what a token is bound to, as the user's extra attributes (ServiceAccountTokenPodNodeInfo)
 Alive = Callable[[str, str, str, str], bool]
-"""Whether an object is there: resource, namespace, name, uid."""
+"""True if an object exists: resource, namespace, name, uid."""
 
 
 class Tokens:

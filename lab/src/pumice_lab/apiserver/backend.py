@@ -1,4 +1,4 @@
-"""What every verb works with: storage, kinds, rules, time and dice, bundled once."""
+"""The context of every verb: storage, kinds, rules, time and dice, bundled once."""
 
 from __future__ import annotations
 

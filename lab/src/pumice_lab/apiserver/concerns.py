@@ -1,4 +1,4 @@
-"""What a webhook or a policy is about: rules by operation and resource, selectors of objects and namespaces.
+"""The scope of a webhook or a policy: rules by operation and resource, selectors of objects and namespaces.
 
 Source: Kubernetes "Dynamic Admission Control", section "Matching requests"; policies say the same in ``matchConstraints``.
 """
@@ -28,7 +28,7 @@ class Write:
     subresource: str
     dry_run: bool
     shown: Json | None = None
-    """What is sent instead of the object, where a subresource takes another kind (a Binding)."""
+    """The object that is sent instead, where a subresource takes another kind (a Binding)."""
 
     @property
     def metadata(self) -> Json:
@@ -37,7 +37,7 @@ class Write:
 
     @property
     def about(self) -> tuple[str, str, str]:
-        """What stays the same from one try to the next; a name that is made up does not."""
+        """Return the key of an attempt, the same from one try to the next; a name that is made up does not."""
         metadata = self.metadata
         name = "" if self.operation == "CREATE" and metadata.get("generateName") else metadata.get("name", "")
         return self.operation, metadata.get("namespace", ""), name

@@ -116,6 +116,6 @@ class Unconverted(Waits):
 
 
 def _key(api_version: str, value: Json) -> bytes:
-    """What a webhook could make something of: not what the server gives out anew with each try."""
+    """Return the key of a conversion: the object without the fields that the server sets anew with each try."""
     metadata = {key: value["metadata"].get(key) for key in _KEPT}
     return msgspec.json.encode([api_version, {**value, "metadata": metadata}])

@@ -16,7 +16,7 @@ _WORK = {
     "autoscaling": ["horizontalpodautoscalers"], "batch": ["cronjobs", "jobs"],
     "networking.k8s.io": ["ingresses", "networkpolicies"], "policy": ["poddisruptionbudgets"],
 }  # fmt: skip
-"""What people of a namespace work with, by API group."""
+"""Resources that users of a namespace work with, by API group."""
 
 
 def _rule(group: str, resources: list[str], verbs: list[str]) -> Json:

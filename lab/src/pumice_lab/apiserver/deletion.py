@@ -69,7 +69,7 @@ _KEPT = ("child pods are preserved by default when jobs are deleted; set propaga
 
 
 def _note_propagation(kind: Kind, metadata: Json, asked: Json, *, orphans: bool) -> None:
-    """What becomes of dependents is written down as a finalizer; the garbage collector acts on it."""
+    """Write the fate of dependents down as a finalizer; the garbage collector acts on it."""
     policy = asked.get("propagationPolicy")
     if policy is None and asked.get("orphanDependents") is not None:
         policy = "Orphan" if asked["orphanDependents"] else "Background"

@@ -1,4 +1,4 @@
-"""What ``kubectl explain`` says of the fields that every object has."""
+"""Texts of ``kubectl explain`` for the fields that every object has."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def problem_of(row: Row) -> str:
 
 
 def inspect(path: Path) -> list[str]:
-    """What is wrong with a database, one line for each thing; it is only read. Empty when all is well."""
+    """Return the problems of a database, a line each; it is only read. Empty when all is well."""
     if not path.is_file():
         return []
     problems: list[str] = []

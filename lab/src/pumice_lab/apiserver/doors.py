@@ -29,13 +29,13 @@ def within(kind: Kind, subresource: str, value: Json, sent: Json, old: Json) -> 
 
 
 def desired(kind: Kind, value: Json) -> Json:
-    """What a change of counts as a new generation. A custom kind without the status subresource has nothing but desire."""
+    """Return the part of an object whose change is a new generation: all of a custom kind without the status subresource."""
     left_out = ("metadata",) if kind.custom and not kind.status else ("metadata", "status")
     return {key: part for key, part in value.items() if key not in left_out}
 
 
 def narrowed(subresource: str, value: Json, old: Json) -> Json:
-    """What an update through a narrow door may bring in; everything else is as it was."""
+    """Return the object with what an update of a subresource may change; everything else is as it was."""
     if subresource == "ephemeralcontainers":
         return {**old, "metadata": value["metadata"], "spec": {
             **old["spec"], "ephemeralContainers": value["spec"].get("ephemeralContainers") or []}}  # fmt: skip

@@ -1,4 +1,4 @@
-"""What the API server refuses, as Kubernetes says it: HTTP code, reason and message of a ``Status`` object.
+"""Refusals of the API server in Kubernetes' words: HTTP code, reason and message of a ``Status`` object.
 
 Reasons and codes: Kubernetes API conventions, "Response Status Kind".
 """

@@ -1,4 +1,4 @@
-"""What an admission expression sees of one write: its objects, who asks, its namespace, and what he may do besides.
+"""Variables of an admission expression for one write: its objects, who asks, its namespace, and what he may do besides.
 
 Source: Kubernetes "Validating Admission Policy", section "Validation expression", and "Authorizer".
 """
@@ -78,7 +78,7 @@ class Question:
             self.budget.left = max(0, self.budget.left - (given - max(0, budget.left)))
 
     def holds(self, conditions: Any) -> bool:
-        """Whether all ``matchConditions`` do. Raises CelError where none says no and one cannot be told."""
+        """Return True if all ``matchConditions`` hold. Raises CelError where none says no and one cannot be told."""
         problem: CelError | None = None
         for each in conditions or ():
             try:
@@ -116,7 +116,7 @@ class _Lazy(dict[str, Any]):
 
 
 def review_of(write: Write, user: User) -> Json:
-    """What webhooks and expressions are told of a request (AdmissionRequest without the objects)."""
+    """Return the request as webhooks and expressions see it (AdmissionRequest without the objects)."""
     kind, metadata = write.kind, write.metadata
     shown = write.shown
     group, _, version = (shown or {}).get("apiVersion", kind.api_version).rpartition("/")

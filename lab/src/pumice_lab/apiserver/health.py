@@ -1,4 +1,4 @@
-"""Whether the server is well, under the names by which probes ask (kubernetes test/e2e/apimachinery/health_handlers.go)."""
+"""Health checks of the server under the names of its probes (kubernetes test/e2e/apimachinery/health_handlers.go)."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Who asks, as authentication found it."""
+    """The authenticated user of a request."""
 
     name: str
     uid: str = ""
@@ -108,7 +108,7 @@ class Response:
     stream: AsyncIterator[bytes] | None = None
     tunnel: Tunnel | None = None
     gathered: tuple[tuple[Tunnel, ...], Callable[[list[tuple[str, bytes]]], Response]] | None = None
-    """Whom to ask, and what to make of what each node answers."""
+    """Nodes to ask, and how their answers are merged."""
     warnings: list[str] = field(default_factory=list)
 
     def whole(self) -> bytes:
@@ -151,7 +151,7 @@ def failure(problem: ApiFailure) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a path names: ``/apis/GROUP/VERSION[/namespaces/NS]/PLURAL[/NAME[/SUBRESOURCE[/REST]]]``."""
+    """The resource that a path names: ``/apis/GROUP/VERSION[/namespaces/NS]/PLURAL[/NAME[/SUBRESOURCE[/REST]]]``."""
 
     group: str
     version: str

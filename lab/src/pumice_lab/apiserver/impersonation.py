@@ -15,7 +15,7 @@ _ACCOUNT = "system:serviceaccount:"
 
 
 def acting_user(request: Request, rights: Rights) -> User:
-    """Whom the request wants to be. Raises Forbidden when its user may not be that, BadRequest when it names nobody.
+    """Return the user that the request impersonates. Raises Forbidden when its user may not, BadRequest when it names nobody.
 
     Values of a header that came more than once are lines."""
     asked = {key: value.split("\n") for key, value in request.headers.items() if key.startswith("impersonate-")}

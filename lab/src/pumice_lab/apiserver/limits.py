@@ -1,4 +1,4 @@
-"""What the LimitRanges of a namespace say of a new pod or claim: defaults where it leaves them out, then bounds and ratios.
+"""LimitRanges of a namespace, applied to a new pod or claim: defaults where it leaves them out, then bounds and ratios.
 
 Rules: Kubernetes "Limit Ranges" (plugin/pkg/admission/limitranger/admission.go).
 """

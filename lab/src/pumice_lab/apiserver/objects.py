@@ -156,7 +156,7 @@ class Objects:
         return found
 
     def let_in(self, kind: Kind, namespace: str, name: str, body: Json, options: WriteOptions, subresource: str) -> None:
-        """What is sent to a subresource that takes a kind of its own (a Binding): raises what policies and webhooks say of it."""
+        """Admit the object of a subresource with a kind of its own (a Binding). Raises the refusal of a policy or webhook."""
         body = {**body, "metadata": {**(body.get("metadata") or {}), "name": name, "namespace": namespace}}
         write = Write("CREATE", kind, body, None, subresource, options.dry_run, body)
         if options.admission is not None:
@@ -174,7 +174,7 @@ class Objects:
         metadata["namespace"] = namespace
 
     def _restore(self, kind: Kind, namespace: str, value: Json, sent: Json) -> None:
-        """What is the server's stays, whatever policies and webhooks made of it. Raises BadRequest for another namespace."""
+        """Restore the server's own fields after policies and webhooks. Raises BadRequest for another namespace."""
         metadata, mine = value["metadata"], sent["metadata"]
         if kind.status and kind.id != ("", "Node"):
             take(value, sent, "status")

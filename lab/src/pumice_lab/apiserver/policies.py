@@ -161,7 +161,7 @@ def _named(kind: str, policy: Json, binding: Json) -> str:
 
 
 def _lenient(policy: Json) -> bool:
-    """Whether one that cannot be evaluated lets everything in."""
+    """Return True if a policy that cannot be evaluated lets everything in."""
     found: str = policy["spec"].get("failurePolicy", "Fail")
     return found == "Ignore"
 

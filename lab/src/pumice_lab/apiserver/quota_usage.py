@@ -1,4 +1,4 @@
-"""What an object uses of quotas, and which quotas it concerns. Pure.
+"""Usage of quotas by an object, and the quotas that it concerns. Pure.
 
 Sources: Kubernetes "Resource Quotas"; pkg/quota/v1/evaluator/core of its source (pods.go, services.go and
 persistent_volume_claims.go).
@@ -14,7 +14,7 @@ from pumice_lab.requirements import matches_selector
 Json = dict[str, Any]
 PODS, SERVICES, CLAIMS = "v1/pods", "v1/services", "v1/persistentvolumeclaims"
 _BY_NAME: Final = (PODS, SERVICES, CLAIMS, "v1/configmaps", "v1/replicationcontrollers", "v1/resourcequotas", "v1/secrets")
-"""What is counted by its plain name, too."""
+"""Resources that are counted by their plain name, too."""
 _SPENT: Final = ("cpu", "memory", "ephemeral-storage")
 _PER_CONTAINER: Final = frozenset(f"{way}{name}" for way in ("", "requests.", "limits.") for name in ("cpu", "memory"))
 _CLASS: Final = ".storageclass.storage.k8s.io/"
@@ -60,7 +60,7 @@ def unsaid(store: str, value: Json, names: set[str]) -> str:
 
 
 def in_scope(quota: Json, store: str, value: Json) -> bool:
-    """Whether a quota is about an object: one with scopes is about pods that are in all of them."""
+    """Return True if a quota is about an object: one with scopes is about pods that are in all of them."""
     spec = quota["spec"]
     scopes = [{"scopeName": name, "operator": "Exists"} for name in spec.get("scopes") or ()]
     scopes += (spec.get("scopeSelector") or {}).get("matchExpressions") or ()

@@ -1,4 +1,4 @@
-"""What the storage holds in memory: objects at their revision, in key order, and the recent events on them."""
+"""The storage's state in memory: objects at their revision, in key order, and the recent events on them."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class ResourceStore:
         del self.keys[at], self.ordered[at]
 
     def since(self, revision: int) -> list[StoreEvent]:
-        """What happened after ``revision``, as far as it is remembered."""
+        """Return the events after ``revision``, as far as it is remembered."""
         start = bisect_right(self.events, revision, lo=self.first, key=lambda event: event.revision)
         return self.events[start:]
 

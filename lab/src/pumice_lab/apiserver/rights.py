@@ -27,7 +27,7 @@ _STREAMS = ("exec", "attach", "portforward")
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """What somebody wants to do: a verb on a resource (its subresource behind a slash), or on a path that is none."""
+    """An attempt of a user: a verb on a resource (its subresource behind a slash), or on a path that is none."""
 
     verb: str
     group: str = ""
@@ -38,7 +38,7 @@ class Act:
 
 
 def act_of(request: Request, target: Target) -> Act:
-    """What a request on a resource amounts to. A list of one name counts as a question for that name."""
+    """Return the attempt that a request on a resource is. A list of one name counts as a question for that name."""
     name = target.name or _single_name(request)
     resource = f"{target.plural}/{target.subresource}" if target.subresource else target.plural
     # A namespace lies in itself, so that a role in it may speak of it.

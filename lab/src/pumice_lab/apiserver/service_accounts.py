@@ -1,4 +1,4 @@
-"""What a pod gets of its service account: pull secrets and, unless it is told not to, a token in a volume of its containers
+"""A pod's share of its service account: pull secrets and, unless it is told not to, a token in a volume of its containers
 (Kubernetes "Configure Service Accounts for Pods"; plugin/pkg/admission/serviceaccount of its source).
 """
 

@@ -53,7 +53,7 @@ class Tunnels:
             await self._session.close()
 
     async def gather(self, tunnels: Sequence[Tunnel], join: Callable[[list[tuple[str, bytes]]], Response]) -> Response:
-        """What is made of the answers of those that give one in time, each with its node."""
+        """Return the merged answers of those that give one in time, each with its node."""
         bodies = await asyncio.gather(*(self._fetch(tunnel) for tunnel in tunnels))
         try:
             return join([(tunnel.node, body) for tunnel, body in zip(tunnels, bodies, strict=True) if body])

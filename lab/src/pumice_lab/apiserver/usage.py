@@ -82,7 +82,7 @@ def _ways(call: Call, names: Iterable[str]) -> Iterator[Tunnel]:
 
 
 def _joined(call: Call, answers: list[tuple[str, bytes]]) -> Response:
-    """What those that answered have said: of themselves, and of pods that are theirs."""
+    """Return the figures in the answers of the nodes that gave one: of themselves, and of pods that are theirs."""
     kind, name, wanted = call.kind, call.target.name, Filter(call)
     chosen = []
     for node, body in answers:

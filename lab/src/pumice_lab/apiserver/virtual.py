@@ -71,7 +71,7 @@ def _may_he_here(call: Call, value: Json) -> Json:
 
 
 def _act(spec: Json) -> Act:
-    """What a review asks about."""
+    """The subject of a review."""
     if path := spec.get("nonResourceAttributes"):
         return Act(path.get("verb") or "", path=path.get("path") or "")
     asked = spec.get("resourceAttributes")

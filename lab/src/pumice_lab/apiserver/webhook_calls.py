@@ -22,7 +22,7 @@ class NoAnswer(Exception):
 
 
 async def ask(backend: Backend, client: Json, review: Json, patience: float, largest: int = LARGEST) -> Json:
-    """What a webhook answers to a review, within so many seconds and bytes. Raises NoAnswer."""
+    """Return the answer of a webhook to a review, within so many seconds and bytes. Raises NoAnswer."""
     url, host = _place(backend, client)
     try:
         tls = ssl.create_default_context(cadata=_pem(client.get("caBundle", "")))

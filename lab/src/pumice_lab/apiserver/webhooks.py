@@ -103,7 +103,7 @@ class Webhooks:
         return write.value
 
     async def _changes(self, hook: Json, write: Write, request: Request) -> bool:
-        """Whether a webhook that mutates made another object of it."""
+        """Return True if a webhook that mutates made another object of it."""
         answer = await self._asked(hook, write, request)
         before = write.value
         if answer.get("patch"):
@@ -130,7 +130,7 @@ class Webhooks:
         return answer
 
     def _meant(self, hook: Json, write: Write, user: User) -> bool:
-        """Whether its ``matchConditions`` hold. Raises Forbidden where that cannot be told."""
+        """Return True if its ``matchConditions`` hold. Raises Forbidden where that cannot be told."""
         try:
             return Question(self.backend, self.rights, user, write).holds(hook.get("matchConditions"))
         except CelError as problem:

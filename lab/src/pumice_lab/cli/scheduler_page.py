@@ -1,4 +1,4 @@
-"""What the scheduler of a cluster of this machine says of itself."""
+"""The state of the scheduler of a cluster of this machine, from its pages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def scheduler_problem(facts: dict[str, Any], patience: float = 5.0) -> str:
-    """What the scheduler says of itself that people should know: why it is not ready, or that its configuration is refused."""
+    """Return the problem that the scheduler reports of itself: why it is not ready, or that its configuration is refused."""
     if "scheduler" not in facts:
         return ""
     from urllib.error import HTTPError

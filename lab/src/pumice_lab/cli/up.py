@@ -134,7 +134,7 @@ async def _foreground(spec: ClusterSpec, data: DataDir) -> int:
 
 
 def _settled_problem(facts: dict[str, object]) -> str:
-    """What the scheduler says of itself once it has looked around, for which it needs a moment."""
+    """Return the scheduler's own problem once it has listed the cluster, for which it needs a moment."""
     from pumice_lab.cli.scheduler_page import scheduler_problem
 
     deadline = time.monotonic() + SETTLING_SECONDS
@@ -165,7 +165,7 @@ def welcome(facts: dict[str, object], data: DataDir, seconds: float, problem: st
 
 
 def data_dir_option(data: DataDir) -> str:
-    """What a person has to add to name this data dir; nothing for the default one."""
+    """Return the option that names this data dir; nothing for the default one."""
     return "" if data.root == default_data_dir().expanduser().absolute() else f" --data-dir {data.root}"
 
 
@@ -200,7 +200,7 @@ def _detached(data: DataDir, arguments: list[str]) -> None:
 
 
 class _Said(PumiceError):
-    """What the background process said before it ended."""
+    """The last line of the background process that has ended."""
 
 
 def _as_given(arguments: list[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a controller wants done: the effects of all, and two of these controllers' own."""
+"""Effects of a controller: the effects of all, and two of these controllers' own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Finalize:
 
 @dataclass(frozen=True, slots=True)
 class RemoveFolder:
-    """What pods have left at this path of the nodes."""
+    """Remove the volume data that pods have left at this path of the nodes."""
 
     path: str
 

@@ -1,4 +1,4 @@
-"""What the API server has, as far as the controllers look: one watch per kind, indexes by owner and namespace."""
+"""Object caches of the controllers: one watch per kind, indexes by owner and namespace."""
 
 from __future__ import annotations
 

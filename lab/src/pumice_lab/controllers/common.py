@@ -1,4 +1,4 @@
-"""What the workload controllers share: ownership, pod states, templates, times."""
+"""Shared by the workload controllers: ownership, pod states, templates, times."""
 
 from __future__ import annotations
 

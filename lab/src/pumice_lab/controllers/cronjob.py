@@ -61,7 +61,7 @@ def _latest(after: Callable[[float], float | None], last: float, now: float) -> 
 
 def _start(cron: View, jobs: Sequence[View], active: Sequence[View], due: float, now: float,
            about: Json) -> tuple[list[Action], bool]:  # fmt: skip
-    """What a time that has come asks for, and whether it is settled by that."""
+    """Return the actions for a scheduled time that has come, and whether they settle it."""
     meta, spec = cron["metadata"], cron["spec"]
     name = f"{meta['name'][:52]}-{int(due // 60)}"  # says which time, so that none is made twice
     if any(job["metadata"]["name"] == name for job in jobs):

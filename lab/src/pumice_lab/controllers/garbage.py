@@ -83,12 +83,12 @@ class Graph:
         return [self.vertices[d] for d in sorted(self.dependents.get(uid, ())) if d in self.vertices]
 
     def affected_by(self, meta: Meta) -> Iterable[str]:
-        """Whom to look at when an object changed or vanished: itself, its dependents, its owners."""
+        """Return the objects to look at when one changed or vanished: itself, its dependents, its owners."""
         return {meta.uid, *self.dependents.get(meta.uid, ()), *(o.uid for o in meta.owner_references)}
 
 
 def collect(vertex: Vertex, graph: Graph, absent: Mapping[str, bool]) -> list[Action]:
-    """What is due for one object. ``absent``: owner uid -> known for sure not to exist any more."""
+    """Return the actions due for one object. ``absent``: owner uid -> known for sure not to exist any more."""
     actions = _as_owner(vertex, graph) if vertex.deleting else []
     return actions or _as_dependent(vertex, graph, absent)
 
@@ -111,7 +111,7 @@ def _as_owner(vertex: Vertex, graph: Graph) -> list[Action]:
 
 
 def _leads_to(vertex: Vertex, uid: str, graph: Graph) -> bool:
-    """Whether ``uid`` is among the dependents of its own dependent: then each waits for the other, and nobody has to."""
+    """Return True if ``uid`` is among the dependents of its own dependent: then each waits for the other, and nobody has to."""
     seen, left = {vertex.meta.uid}, [vertex.meta.uid]
     while left:
         below = graph.dependents.get(left.pop(), set())

@@ -91,7 +91,7 @@ def is_finished(job: View) -> bool:
 
 
 def _verdict(job: View, seen: Seen, start: float, now: float) -> Verdict | None:
-    """What the Job's end is when it is over."""
+    """Return the condition that ends the Job, if it is over."""
     spec = job["spec"]
     for kind, early in FIRST_TOLD.items():
         if holds(job, early):

@@ -35,7 +35,7 @@ BACKOFF = Backoff(10.0, 600.0)
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a Job's pods and its status tell together."""
+    """The state of a Job by its pods and its status together."""
 
     own: Sequence[View]
     active: Sequence[View]
@@ -68,7 +68,7 @@ def observe(job: View, own: Sequence[View]) -> Seen:
 
 
 def _gives_up(spec: View, pod: View) -> bool:
-    """Whether a failed pod is the last of its index."""
+    """Return True if a failed pod is the last of its index."""
     rule = failure_rule(spec, pod)
     if rule and rule.action == "FailIndex":
         return True

@@ -1,4 +1,4 @@
-"""What a Job's podFailurePolicy (KEP-3329), podReplacementPolicy (KEP-3939) and successPolicy (KEP-3998) say of what is seen."""
+"""The podFailurePolicy (KEP-3329), podReplacementPolicy (KEP-3939) and successPolicy (KEP-3998) of a Job, applied to its pods."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def failure_rule(spec: View, pod: View) -> Match | None:
 
 
 def counts(spec: View, pod: View) -> bool:
-    """Whether a failed pod counts towards backoffLimit."""
+    """Return True if a failed pod counts towards backoffLimit."""
     rule = failure_rule(spec, pod)
     return rule is None or rule.action != "Ignore"
 
@@ -38,7 +38,7 @@ def replaces_failed_only(spec: View) -> bool:
 
 
 def success_rule(spec: View, done: Indexes) -> str:
-    """What of successPolicy is met; empty while nothing is, and while no index has succeeded."""
+    """Return the rule of successPolicy that is met; empty while nothing is, and while no index has succeeded."""
     for place, rule in enumerate((spec.get("successPolicy") or {}).get("rules") or () if done.runs else ()):
         count = rule.get("succeededCount")
         named = rule.get("succeededIndexes")

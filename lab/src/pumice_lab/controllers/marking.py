@@ -1,4 +1,4 @@
-"""What has to be looked at when something changes, and when: an event in, keys of controllers out."""
+"""Reconcile keys: an event in, the keys of the controllers that it concerns out, and when."""
 
 from __future__ import annotations
 

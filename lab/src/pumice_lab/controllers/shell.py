@@ -17,7 +17,7 @@ from typing import Any
 from pumice.effects.backoff import Backoff
 from pumice.effects.performer import Performer
 from pumice.effects.recorder import EventRecorder
-from pumice.effects.vocabulary import Create, Delete, Event, Patch, Requeue
+from pumice.effects.vocabulary import Create, Delete, Event, Patch, Requeue, Severity
 from pumice.effects.work_queue import WorkQueue
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Resource
@@ -313,7 +313,7 @@ class Controllers:
             self.work.add_later(*key, seconds)
 
 
-def _on_owner(owner: Mapping[str, Any], meta: Mapping[str, Any], type_: str, reason: str, message: str) -> Event:
+def _on_owner(owner: Mapping[str, Any], meta: Mapping[str, Any], type_: Severity, reason: str, message: str) -> Event:
     return Event(owner["kind"], owner["apiVersion"], meta["namespace"], owner["name"], owner["uid"], type_, reason, message)
 
 

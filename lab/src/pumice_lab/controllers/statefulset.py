@@ -33,7 +33,7 @@ _NAME, _INDEX = "statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-in
 
 @dataclass(frozen=True, slots=True)
 class _Set:
-    """What its spec says, with what is meant where it is silent."""
+    """The spec of a StatefulSet with its defaults."""
 
     obj: View
     first: int
@@ -116,7 +116,7 @@ def _reference(asked: _Set) -> Json:
 
 
 def _steps(asked: _Set, mine: Mapping[int, View], known: Revisions, claims: Mapping[str, View], now: float) -> Iterator[Action]:
-    """What is to be done next: in order, each waits until the one before it is done."""
+    """Return the next actions, in order: each waits until the one before it is done."""
     wait, made = False, 0
     for number in asked.numbers:
         pod = mine.get(number)

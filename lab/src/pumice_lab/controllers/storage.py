@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from pumice.effects.vocabulary import Delete as DeleteObject
-from pumice.effects.vocabulary import Event, Patch
+from pumice.effects.vocabulary import Event, Patch, Severity
 from pumice.ports.cluster import Resource
 from pumice.wire import kinds
 from pumice.wire.quantity import parse_quantity
@@ -74,7 +74,7 @@ def reconcile_volume(volume: View, claim: View | None, now: float) -> list[Actio
 
 def concerned(resource: Resource, meta: Meta, obj: View | None, claims: Mapping[str, View],
               volumes: Mapping[str, View]) -> Iterator[tuple[Resource, str]]:  # fmt: skip
-    """Whom to look at when a claim, a volume or a class changes, or a pod is gone (``obj`` None: it is gone)."""
+    """Return the keys to reconcile when a claim, a volume or a class changes, or a pod is gone (``obj`` None: it is gone)."""
     unbound = ((CLAIMS, key) for key, claim in claims.items() if not claim["spec"].get("volumeName"))
     if resource == CLASSES:
         yield from unbound
@@ -105,7 +105,7 @@ def _about(obj: View) -> Json:
     return {"apiVersion": "v1", "kind": kind, "metadata": obj["metadata"]}
 
 
-def _why_unbound(named: str, class_: View | None, *, waits: bool) -> tuple[str, str, str]:
+def _why_unbound(named: str, class_: View | None, *, waits: bool) -> tuple[Severity, str, str]:
     if waits:
         return "Normal", "WaitForFirstConsumer", "waiting for first consumer to be created before binding"
     if not named:

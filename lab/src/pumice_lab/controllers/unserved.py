@@ -1,4 +1,4 @@
-"""What is stored here and nothing acts by: an event on the object says so."""
+"""Kinds that are stored and that no controller acts by: an event on the object says so."""
 
 from __future__ import annotations
 

@@ -35,4 +35,4 @@ SELECTORS: Mapping[Resource, Callable[[Mapping[str, Any]], dict[str, Any] | None
     kinds.REPLICA_SETS: replicaset.selector_of, kinds.REPLICATION_CONTROLLERS: replicaset.selector_of,
     kinds.STATEFUL_SETS: statefulset.selector_of, kinds.JOBS: job.selector_of,
 }  # fmt: skip
-"""Who follows the pods that it selects."""
+"""Kinds whose controllers follow the pods that they select."""

@@ -93,7 +93,7 @@ class Assembly:
         return mounts
 
     def _injected(self, devices: Sequence[str]) -> cdi.Edits:
-        """What CDI devices add. Raises StartFailed."""
+        """Return the edits of CDI devices. Raises StartFailed."""
         edits = cdi.resolve(devices, self.settings.cdi_folders)
         if self.settings.device_files:
             edits.stat()

@@ -29,7 +29,7 @@ def is_own_image(image: str, names: Sequence[str]) -> bool:
 
 def base_environment(settings: KubeletSettings, pod: Json, container: Json, pod_ip: str,
                      api: tuple[str, int] | None = None) -> dict[str, str]:
-    """What every container finds, below everything the pod or a plugin says.
+    """Return the environment of every container, below everything the pod or a plugin says.
 
     ``api``: where the API server is in a network of the pod's own; None in the machine's."""
     host, port = api or (settings.api_host, settings.api_port)
@@ -90,7 +90,7 @@ def resolv_conf(server: str, machine: str) -> str:
 
 
 def user_and_group(settings: KubeletSettings, pod: Json, container: Json) -> tuple[int | None, int | None]:
-    """Who the container runs as. Pumice's own image is the installed package, which may be readable by its owner only,
+    """Return the user of the container. Pumice's own image is the installed package, which may be readable by its owner only,
     so it runs as the cluster itself does, whatever its securityContext asks for."""
     if is_own_image(container.get("image") or "", settings.pumice_images):
         return None, None

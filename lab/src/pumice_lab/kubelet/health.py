@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from pumice.effects.vocabulary import Severity
 from pumice.ports.clock import Clock
 from pumice_lab.kubelet.probes import make_probe, watch_probe
 from pumice_lab.kubelet.records import Record
@@ -21,7 +22,7 @@ class PodHealth:
     """
 
     def __init__(self, runtime: Runtime, clock: Clock, address: str, changed: Callable[[], None],
-                 tell: Callable[[str, str, str, str], None]) -> None:
+                 tell: Callable[[Severity, str, str, str], None]) -> None:
         self.runtime, self.clock, self.address, self.changed, self.tell = runtime, clock, address, changed, tell
         self.restarts: set[str] = set()
         self._tasks: dict[str, list[asyncio.Task[None]]] = {}

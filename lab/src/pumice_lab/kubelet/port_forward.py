@@ -87,7 +87,7 @@ class Forward:
             await self._socket.close()
 
     async def _begin(self) -> None:
-        """What is said before the client says anything."""
+        """Send the server's opening, before the client says anything."""
 
     async def _read(self, message: bytes) -> None:
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""What the twin knows of each container of a pod, and what to do next. Pure: the worker carries it out."""
+"""Records of each container of a pod, and the next step by them. Pure: the worker carries it out."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def start_guests(step: Next, guests: Sequence[Record], now: float) -> None:
 
 
 def next_step(records: Sequence[Record], policy: str, now: float) -> Next:
-    """What restartPolicy ``policy`` asks for at the moment ``now``."""
+    """Return the step that restartPolicy ``policy`` asks for at the moment ``now``."""
     step = Next()
     inits = [r for r in records if r.kind != "app"]
     apps = [r for r in records if r.kind == "app"]

@@ -143,7 +143,7 @@ class NodeServer:
         return socket
 
     async def _attach(self, request: web.Request) -> web.StreamResponse:
-        """What the container writes from now on, and its stdin if it was given one."""
+        """Attach to the container's output from now on, and to its stdin if it was given one."""
         worker, name = self._container(request)
         ident, path = worker.container_id(name), worker.log_file(name)
         if not ident or path is None:

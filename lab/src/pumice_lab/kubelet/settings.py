@@ -1,4 +1,4 @@
-"""What one node's kubelet twin is told."""
+"""Settings of one node's kubelet twin."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ LONGEST_HEADERS: Final = 1 << 16
 
 
 class Malformed(Exception):
-    """What came is no SPDY, or longer than anybody needs."""
+    """The input is no SPDY, or longer than anybody needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class Writer:
         return _control(_SYN_REPLY, struct.pack(">I", stream) + block)
 
     def opened(self, stream: int, headers: Mapping[str, str]) -> bytes:
-        """What the end that asks sends first."""
+        """Return the first frames of the end that asks."""
         words = [word.encode() for pair in headers.items() for word in pair]
         plain = struct.pack(">I", len(headers)) + b"".join(struct.pack(">I", len(word)) + word for word in words)
         block = self._headers.compress(plain) + self._headers.flush(zlib.Z_SYNC_FLUSH)

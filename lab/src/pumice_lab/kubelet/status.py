@@ -16,7 +16,7 @@ Health = Mapping[str, Sequence[tuple[str, Sequence[tuple[str, str]]]]]
 
 @dataclass(frozen=True, slots=True)
 class PodFacts:
-    """What only the node knows. ``start_time``: Unix seconds of the admission."""
+    """Facts of a pod that only the node knows. ``start_time``: Unix seconds of the admission."""
 
     host_ip: str
     pod_ip: str

@@ -1,4 +1,4 @@
-"""What containers use, read from their processes, as a kubelet's ``/stats/summary`` tells it (Kubernetes "Node metrics data")."""
+"""Usage of containers, read from their processes, as a kubelet's ``/stats/summary`` tells it (Kubernetes "Node metrics data")."""
 
 from __future__ import annotations
 

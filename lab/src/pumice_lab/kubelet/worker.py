@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pumice.effects.recorder import EventRecorder
-from pumice.effects.vocabulary import Event
+from pumice.effects.vocabulary import Event, Severity
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster
 from pumice_lab.kubelet.assembly import Assembly
@@ -43,7 +43,7 @@ HOOK_SECONDS = 120.0
 
 @dataclass(slots=True)
 class NodeTools:
-    """What every worker of a node shares."""
+    """Shared by all pod workers of a node."""
 
     settings: KubeletSettings
     cluster: Cluster
@@ -361,7 +361,7 @@ class PodWorker:
         seconds = self.pod["spec"].get("activeDeadlineSeconds")
         return None if seconds is None else self.facts.start_time + float(seconds)
 
-    def _event(self, kind: str, reason: str, text: str, container: str = "") -> None:
+    def _event(self, kind: Severity, reason: str, text: str, container: str = "") -> None:
         record = self._by_name.get(container)
         lists = {"app": "containers", "ephemeral": "ephemeralContainers"}
         where = lists.get(record.kind, "initContainers") if record else "containers"

@@ -170,7 +170,7 @@ class Machine:
                 self._memory.close()
 
     def environment(self) -> dict[str, str]:
-        """What a program needs to live on this machine; the lists of paths are to be put in front."""
+        """Return the environment of a program on this machine; the lists of paths are to be put in front."""
         renew_tools(self.directory)
         return {
             "PUMICE_MACHINE": str(self.directory.resolve()),

@@ -21,7 +21,7 @@ from pumice.wire import yaml_text
 
 
 class DocumentError(BadInput):
-    """What a person wrote cannot be used; in one line: file, line, key, what is wrong, the nearest right word."""
+    """A file of a person that cannot be used; in one line: file, line, key, what is wrong, the nearest right word."""
 
     def __init__(self, where: str, key: str, problem: str) -> None:
         text = f"{where}: {key}: {problem}" if key else f"{where}: {problem}"
@@ -146,7 +146,7 @@ def read_document(text: str, file: str, *, toml: bool) -> Field:
 
 
 def looks_like_toml(text: str) -> bool:
-    """Whether the first significant line is TOML's (``[table]`` or ``key = value``)."""
+    """Return True if the first significant line is TOML's (``[table]`` or ``key = value``)."""
     for line in text.splitlines():
         if line.strip() and not line.lstrip().startswith("#"):
             return bool(re.match(r"\s*(\[|[\w.\"-]+\s*=)", line))

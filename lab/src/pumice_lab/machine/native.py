@@ -37,7 +37,7 @@ def library_dir() -> Path:
 
 
 def library_path(cuda: int) -> str:
-    """What stands first in ``LD_LIBRARY_PATH`` of a program on a machine whose driver knows CUDA ``cuda`` (12020 is 12.2).
+    """Return the front of ``LD_LIBRARY_PATH`` of a program on a machine whose driver knows CUDA ``cuda`` (12020 is 12.2).
 
     A program that asks ``dlsym`` must not find names that came after its driver: ``driver-VERSION/`` folders hold the
     library with the names known up to that version, and the oldest that still knows ``cuda`` is put in front.
@@ -53,7 +53,7 @@ def library_path(cuda: int) -> str:
 
 
 def runtime_libraries() -> str:
-    """What stands in ``LD_PRELOAD`` of a program on a machine, so that it loads the machine's CUDA runtime and CUPTI by name.
+    """Return the ``LD_PRELOAD`` of a program on a machine, so that it loads the machine's CUDA runtime and CUPTI by name.
 
     NVIDIA's would refuse the machine's driver, and wheels as PyTorch's name their folder by an RPATH, which comes before
     ``LD_LIBRARY_PATH``; but the loader opens no library whose SONAME is there already.

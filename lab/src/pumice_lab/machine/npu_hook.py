@@ -49,7 +49,7 @@ def close(vnpus: DcmiVnpus, container: int) -> None:
 
 
 def driver_id(container: str) -> int:
-    """What the driver knows a container by: its first twelve hexadecimal digits."""
+    """Return the driver's id of a container: its first twelve hexadecimal digits."""
     return int(container[:12], 16)
 
 

@@ -91,7 +91,7 @@ def has_npus(directory: Path | str) -> bool:
 
 
 def npu_environment(directory: Path | str) -> dict[str, str]:
-    """What a program needs to meet these NPUs; PATH and LD_LIBRARY_PATH are to be put in front."""
+    """Return the environment of a program on these NPUs; PATH and LD_LIBRARY_PATH are to be put in front."""
     place = Path(directory).resolve()
     return {"PUMICE_MACHINE": str(place), "LD_LIBRARY_PATH": str(library_dir()), "PATH": str(place / "bin")}
 
@@ -125,7 +125,7 @@ def open_npus(directory: Path | str) -> Iterator[NpuState]:
 
 
 def end_containers(directory: Path | str, running: Collection[int]) -> None:
-    """What the driver sees when a machine comes up again: the containers that had slices are no more, but for these."""
+    """End the containers that have slices, but for these, as the driver finds it when a machine comes up again."""
     with open_npus(directory) as state:
         for chip in state.chips:
             for row in chip.slices:

@@ -1,4 +1,4 @@
-"""What each process took of each card, as the machine saw it, apart from anything that libvgpu counts."""
+"""Usage of each card by each process, as the machine recorded it, apart from anything that libvgpu counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pods with a network of their own send beyond it, carried on from the machine's: TCP, and questions for names.
+"""The relay of what pods with a network of their own send beyond it, by the machine's network: TCP, and questions for names.
 
 A process of its own: what pods load from outside does not pass through the cluster's event loop. Its listening sockets stand in
 the router's namespace, everything that it opens itself in the machine's. So nothing is forwarded by the machine's kernel, whose

@@ -66,7 +66,7 @@ def doors(services: Iterable[Json], slices: Iterable[Json], pods: Network, reser
 
 
 def service_names(services: Iterable[Json], slices: Iterable[Json]) -> list[ServiceName]:
-    """What each Service resolves to: its cluster address, or those of its pods where it is headless."""
+    """Return the addresses that each Service resolves to: its cluster address, or those of its pods where it is headless."""
     found, of = [], _by_service(slices)
     for service in services:
         meta, spec = service["metadata"], service["spec"]
@@ -84,7 +84,7 @@ def service_names(services: Iterable[Json], slices: Iterable[Json]) -> list[Serv
 
 
 def without_effect(service: Json, *, routed: bool) -> str:
-    """What a Service asks for that leads nowhere in this cluster, and what to do instead; empty: nothing."""
+    """Return the part of a Service that leads nowhere in this cluster, and what to do instead; empty: nothing."""
     meta, spec = service["metadata"], service["spec"]
     kind, namespace = spec.get("type", "ClusterIP"), meta.get("namespace", "default")
     forward = f"kubectl port-forward -n {namespace} service/{meta['name']}"
@@ -165,7 +165,7 @@ def tables(doors: Sequence[Door], pods: Network, way_out: tuple[Address, int]) -
 
 
 def _choices(name: str, door: Door, ends: Sequence[str]) -> Iterator[str]:
-    """Who came lately goes where he was; anybody else to each place with the same chance."""
+    """Choose an endpoint: a client that came lately goes where it was, any other to each place with the same chance."""
     if door.sticky:
         for end, (ip, port) in zip(ends, door.targets, strict=True):
             yield f"-A {name} -m recent --name {_client(door, ip, port)} --rcheck --seconds {door.sticky} --reap -j {end}"

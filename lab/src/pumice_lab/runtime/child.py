@@ -1,4 +1,4 @@
-"""What a forked child does before it execs: namespaces, mounts, user, program. Standard library only (see spawner).
+"""Steps of a forked child before it execs: namespaces, mounts, user, program. Standard library only (see spawner).
 
 It tells through a pipe: one line when it is inside its namespaces, then JSON when something failed, else the pipe closes
 with the exec.

@@ -1,4 +1,4 @@
-"""What a container gets where mount namespaces are refused: the same files by their host paths."""
+"""Mounts of a container where mount namespaces are refused: the same files by their host paths."""
 
 from __future__ import annotations
 

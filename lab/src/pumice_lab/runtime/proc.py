@@ -1,4 +1,4 @@
-"""What /proc tells of the processes of containers, and the sweep by it. Standard library only (see spawner)."""
+"""Processes of containers as /proc shows them, and the sweep by it. Standard library only (see spawner)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HOME = "PUMICE_CONTAINERS"  # beside it: which folder its runtime has, since a c
 
 
 def home_of(folder: str | os.PathLike[str]) -> str:
-    """What a folder shares with none of its copies."""
+    """Return the identity of a folder, which none of its copies shares."""
     found = os.stat(folder)
     return f"{found.st_dev}:{found.st_ino}"
 

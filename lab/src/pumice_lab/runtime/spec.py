@@ -1,4 +1,4 @@
-"""What the kubelet twin says to a runtime, and what it hears back. The port that a test replaces by ``hollow``."""
+"""The contract of a container runtime: requests of the kubelet twin, and answers. The port that a test replaces by ``hollow``."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from kit.seeds import value
+from kit.expressions import value
 
 from pumice.cel.running import Budget, OverBudget
 from pumice.cel.values import CelError

@@ -80,6 +80,7 @@ class NamingHandler:
         self._swept = float("-inf")
         self._held: Held = {}
         """The record as it was seen last."""
+        self._seen: Sequence[Recorded] | None = None
 
     # -- what the kubelet asks ---------------------------------------------------------------------------------------------
 
@@ -89,7 +90,7 @@ class NamingHandler:
     async def allocate(self, ids: Sequence[str]) -> Any:
         async with self._one_at_a_time:
             self._performer.lock.busy()
-            record = await asyncio.to_thread(self._read) or ()
+            record = await self._record() or ()
             if self._named and (refused := await self._hopeless(ids, record)) is not None:
                 raise refused
             number = self._new_number(record)
@@ -110,7 +111,7 @@ class NamingHandler:
             raise
 
     async def pre_start(self, ids: Sequence[str]) -> None:
-        record = await asyncio.to_thread(self._read)
+        record = await self._record()
         self._look(record)
         holders = [one for one in record or () if one.ids == frozenset(ids) and self._there(one)]
         if not holders:
@@ -134,7 +135,7 @@ class NamingHandler:
     async def begin(self) -> None:
         """Have everybody's share there whom the record names: a boot empties the folder. Whose share cannot be made now is tried
         again later."""
-        self._look(await asyncio.to_thread(self._read))
+        self._look(await self._record())
         await self._settle_all()
 
     async def keep(self) -> None:
@@ -143,7 +144,7 @@ class NamingHandler:
         while True:
             answered, changed = self._answered.wait(), self._own.pods_changed.wait()
             if self._asked or self._due():
-                record = await asyncio.to_thread(self._read)
+                record = await self._record()
                 self._look(record)
                 await self._settle_all()
                 self._sweep(record)
@@ -152,6 +153,15 @@ class NamingHandler:
             if await first(answered, changed, waits) == 0:
                 pause = FIRST_LOOK
                 await self._own.clock.sleep(pause)
+
+    async def _record(self) -> Sequence[Recorded] | None:
+        """Return the kubelet's record. Where somebody took the file away, what was seen of it last holds until the next answer:
+        the kubelet writes the whole of it anew then."""
+        record = await asyncio.to_thread(self._read)
+        if record is None and not self._asked:
+            return self._seen
+        self._seen = record if record is not None else self._seen
+        return record
 
     def _due(self) -> bool:
         return self.serving or self._own.clock.monotonic() >= self._swept + SWEEP_EVERY
@@ -250,13 +260,14 @@ class NamingHandler:
         async with claim.alone:
             if claim.ended or (claim.done and self._has(number, claim.one)):
                 return
+            before = claim.error
             async with self._performing:
                 try:
                     claim.error = await self._make(number, claim, starting)
                 except (PumiceError, OSError) as error:
                     claim.error = str(error)
             claim.done = not claim.error
-            if claim.error:
+            if claim.error and claim.error != before:
                 log.info("pod UID %s container %s waits for its share: %s", claim.one.pod, claim.one.container, claim.error)
 
     async def _make(self, number: str, claim: Claim, starting: bool) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from pumice.apps.scheduler.binder import COUNTED_SILENCE, GANG_PATIENCE, Outcome
 from pumice.apps.scheduler.status_writer import StatusWriter
-from pumice.effects.vocabulary import Bind, Event, Evict, OpenGate, PodCondition
+from pumice.effects.vocabulary import Bind, Event, Evict, OpenGate, PodCondition, Severity
 from pumice.engine.engine import Engine
 from pumice.engine.state.jobs import Job, Status, Task
 from pumice.metrics.scheduler import SchedulerMetrics
@@ -120,7 +120,7 @@ class BindResults:
             text = f"{len(bound) - len(gone)} of its pods stay: no controller would make them anew; the others are tried again"
             self._say(job, "Warning", "PartlyBound", text)
 
-    def _say(self, job: Job, type_: str, reason: str, text: str) -> None:
+    def _say(self, job: Job, type_: Severity, reason: str, text: str) -> None:
         self.writer.put(Event("PodGroup", volcano.SCHEDULING_API, job.namespace, job.name, job.uid, type_, reason, text))
 
     # -- evictions ------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from pumice.apps.scheduler.last_good import LastGood
 from pumice.devices.protocol import ReportSource
 from pumice.devices.registry import remarks_on
 from pumice.effects.tasks import run_until
-from pumice.effects.vocabulary import Event, SchedulerEffect
+from pumice.effects.vocabulary import Event, SchedulerEffect, Severity
 from pumice.engine.engine import Engine
 from pumice.model.errors import BadInput
 from pumice.wire.device_config import DeviceConfig
@@ -137,7 +137,7 @@ class Configuration:
             self.informers.arrived(document.awaited)
         self.informers.wake.set()
 
-    def _say(self, document: Document, kind: str, reason: str, text: str) -> None:
+    def _say(self, document: Document, kind: Severity, reason: str, text: str) -> None:
         if document.shown is not None:
             meta = document.shown.metadata
             self.tell(Event("ConfigMap", "v1", meta.namespace, meta.name, meta.uid, kind, reason, text))

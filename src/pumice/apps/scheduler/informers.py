@@ -233,4 +233,4 @@ class Informers:
         return handle
 
     def _heeds(self, kind: str, name: str, uid: str, event: WatchEvent) -> bool:
-        return self.engine.state.bearers.heeds(kind, name, uid, gone=event.type == "DELETED")
+        return self.engine.state.uids.heeds(kind, name, uid, gone=event.type == "DELETED")

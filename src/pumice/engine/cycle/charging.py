@@ -16,7 +16,7 @@ from pumice.engine.cycle.statement import Evict, Statement
 from pumice.engine.placing.evaluation import Choice
 from pumice.engine.state.jobs import Job, QueueState, Task
 from pumice.engine.state.resources import Vector, add
-from pumice.engine.state.tasks import Status, by_queue
+from pumice.engine.state.tasks import Gate, Status, by_queue
 from pumice.wire.names import ROOT_QUEUE
 
 # -- the gate of a queue: what a pod asks for is kept for it once it is let in, until it has a place -------------------
@@ -25,7 +25,7 @@ from pumice.wire.names import ROOT_QUEUE
 def open_gates(cycle: Cycle, job: Job, *, beyond: bool = False) -> None:
     """Let in the pods of a job for which its queue has room, in task order; of a gang that is not whole none, where it would not
     be whole by them. ``beyond`` its share where nobody else needs that."""
-    waiting = [task for task in job.pending.values() if task.awaits_queue and not task.let_in]
+    waiting = [task for task in job.pending.values() if task.gate is Gate.QUEUE]
     if not waiting:
         return
     may = cycle.framework.lends if beyond else cycle.framework.allocatable
@@ -33,14 +33,14 @@ def open_gates(cycle: Cycle, job: Job, *, beyond: bool = False) -> None:
     for task in sorted(waiting, key=cycle.framework.task_key):
         amounts = beside_others(task, task.cls.amounts)
         if may(job.queue, amounts):
-            job.let_in(task, yes=True)
+            job.set_gate(task, Gate.OPENING)
             opened.append(task)
         else:
             task.error = by_queue(no_room(cycle, task, amounts))
     held = job.counts[Status.PIPELINED]
     if job.ready_count + held + sum(task.let_in or not task.gated for task in job.pending.values()) < job.min_available:
         while opened:
-            job.let_in(opened.pop(), yes=False)
+            job.set_gate(opened.pop(), Gate.QUEUE)
     for task in opened:
         task.error = None
         cycle.effects.append(OpenGate(task.uid, task.namespace, task.name))

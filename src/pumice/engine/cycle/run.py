@@ -19,7 +19,7 @@ from pumice.engine.cycle.trying import explain
 from pumice.engine.state.domains import bound_together
 from pumice.engine.state.jobs import Job
 from pumice.engine.state.scheduling_queue import NO_HINT, Hint, QueueEvent
-from pumice.engine.state.tasks import Status
+from pumice.engine.state.tasks import Gate, Status
 from pumice.engine.state.waiting import never
 from pumice.wire.volcano import SCHEDULING_API
 
@@ -80,7 +80,7 @@ def _hope(cycle: Cycle) -> None:
             if job.runnable < len(job.pending):
                 for task in job.pending.values():
                     if task.hopeless and not cycle.placer.hopeless(task.cls):
-                        job.mark(task, gated=task.gated, hopeless=False)
+                        job.set_hopeless(task, False)
 
 
 # -- close: what was held on trial is let go, and each tried job goes to its state in the scheduling queue -------------
@@ -139,7 +139,7 @@ def _put_to_rest(cycle: Cycle, job: Job) -> None:
 def _verdict(cycle: Cycle, job: Job) -> tuple[QueueEvent, Hint] | None:
     if job.backoff.until > cycle.now:
         return QueueEvent.WRITE_REFUSED, Hint(job.backoff.until)
-    pending = [t for t in job.pending.values() if not t.gated or (t.awaits_queue and not t.let_in)]
+    pending = [t for t in job.pending.values() if not t.gated or t.gate is Gate.QUEUE]
     if job in cycle.invalid:
         return QueueEvent.INVALID, NO_HINT
     if not pending and not job.is_pending():

@@ -183,5 +183,5 @@ def _holding(task: Task, choice: Choice) -> Holding:
 def _move(task: Task, status: Status, node: str, *, hopeless: bool) -> None:
     task.node = node
     if task.job is not None:
-        task.job.mark(task, gated=task.gated, hopeless=hopeless)
+        task.job.set_hopeless(task, hopeless)
         task.job.move(task, status)

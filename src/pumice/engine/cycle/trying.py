@@ -52,7 +52,7 @@ def _despair(cycle: Cycle, task: Task, hopeless: bool) -> None:
     job = task.job
     if job is None or task.hopeless is hopeless:
         return
-    job.mark(task, gated=task.gated, hopeless=hopeless)
+    job.set_hopeless(task, hopeless)
     if hopeless:
         cycle.state.scheduling_queue.released()
         if job.stalled:

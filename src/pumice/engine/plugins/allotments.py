@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from pumice.engine.state.groups import QueueTree
 from pumice.engine.state.jobs import QueueState
-from pumice.engine.state.queue_tree import QueueTree
 from pumice.engine.state.resources import PODS, Vector, add, amount_text, exceeded, raise_to
 
 

@@ -6,8 +6,8 @@ proportion holds a queue to its own, and capacity to all of them; without either
 from __future__ import annotations
 
 from pumice.engine.plugins.contract import LimitsQueues, Session
+from pumice.engine.state.groups import QueueTree
 from pumice.engine.state.jobs import QueueState
-from pumice.engine.state.queue_tree import QueueTree
 from pumice.engine.state.resources import PODS, Vector, amount_text
 from pumice.wire.scheduler_conf import Arguments
 

@@ -26,8 +26,8 @@ from pumice.engine.plugins.contract import (
 )
 from pumice.engine.plugins.guarantees import Kept
 from pumice.engine.plugins.reclaiming import admitted, spared
+from pumice.engine.state.groups import QueueTree, together
 from pumice.engine.state.jobs import Job, QueueState, Task
-from pumice.engine.state.queue_tree import QueueTree, together
 from pumice.engine.state.resources import PODS, Vector, amount_text, dimension_order
 from pumice.engine.state.tasks import by_queue
 from pumice.wire.names import ROOT_QUEUE

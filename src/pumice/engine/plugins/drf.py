@@ -16,8 +16,8 @@ from pumice.engine.plugins.contract import (
     SparesFromReclaim,
 )
 from pumice.engine.plugins.hierarchy import Tree, taken
+from pumice.engine.state.groups import QueueTree
 from pumice.engine.state.jobs import Job, QueueState, Task
-from pumice.engine.state.queue_tree import QueueTree
 from pumice.engine.state.resources import PODS, Vector, add, subtract
 from pumice.engine.state.state import State
 from pumice.wire.scheduler_conf import Arguments

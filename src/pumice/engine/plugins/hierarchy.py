@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from pumice.engine.state.groups import together
 from pumice.engine.state.jobs import QueueState
-from pumice.engine.state.queue_tree import together
 from pumice.engine.state.resources import PODS, Vector, add, subtract
 from pumice.wire.names import ROOT_QUEUE
 from pumice.wire.volcano import Hierarchy

@@ -18,8 +18,7 @@ from pumice.engine.plugins.topology import (
     unwelcome,
 )
 from pumice.engine.plugins.volume_scores import VolumeScores
-from pumice.engine.state.classes import PodClass
-from pumice.engine.state.constraints import Port
+from pumice.engine.state.classes import PodClass, Port
 from pumice.engine.state.nodes import Rows
 from pumice.engine.state.state import State
 from pumice.wire.scheduler_conf import Arguments

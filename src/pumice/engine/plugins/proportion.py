@@ -27,8 +27,8 @@ from pumice.engine.plugins.contract import (
 )
 from pumice.engine.plugins.reclaiming import admitted, spared
 from pumice.engine.plugins.shares import Shares
+from pumice.engine.state.groups import together
 from pumice.engine.state.jobs import Job, QueueState, Task
-from pumice.engine.state.queue_tree import together
 from pumice.engine.state.resources import (
     PODS,
     Vector,

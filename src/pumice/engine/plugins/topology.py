@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.engine.plugins.taints import untolerated
-from pumice.engine.state.classes import PodClass
-from pumice.engine.state.constraints import Constraints, SpreadRule
+from pumice.engine.state.classes import Constraints, PodClass, SpreadRule
 from pumice.engine.state.state import State
 from pumice.engine.state.terms import DomainCounts
 from pumice.wire.kubernetes import HOSTNAME

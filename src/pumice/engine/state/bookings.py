@@ -231,7 +231,7 @@ class Bookings:
     """Nodes, and what the pods there hold. ``tasks`` is the table that ``Pods`` writes."""
 
     scheduling_queue: SchedulingQueue
-    bearers: UidTracker
+    uids: UidTracker
     problems: dict[str, str]
     ledger: Ledger
     classes: Classes
@@ -351,7 +351,7 @@ class Bookings:
         """A node was added or changed; a heartbeat that changes nothing that is read costs nothing."""
         name = node.metadata.name
         node.reports = self.reports.of(name)
-        if self.bearers.comes("Node", name, node.metadata.uid):
+        if self.uids.comes("Node", name, node.metadata.uid):
             self._forget_node(name)
         row = self.ledger.table.row_of.get(name)
         news = self.assignments.hand_out(name, node.metadata.annotations.get(names.HANDED_OUT, ""))
@@ -410,7 +410,7 @@ class Bookings:
         self.ledger.tidy()
 
     def drop_node(self, name: str, uid: str = "") -> None:
-        if self.bearers.goes("Node", name, uid):
+        if self.uids.goes("Node", name, uid):
             self._forget_node(name)
 
     def _forget_node(self, name: str) -> None:

@@ -10,7 +10,8 @@ never changed in place (``allocated``, ``inqueue``, ``elastic``, ``counts``, and
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -28,6 +29,7 @@ from pumice.engine.state.tasks import (
     NO_BACKOFF,
     READY_STATUSES,
     SCHEDULED_STATUSES,
+    Gate,
     IllegalMove,
     Reason,
     Retry,
@@ -140,8 +142,9 @@ class Task(TaskRecord):
         """Return what is known of how it came to be what it is, for whoever looks for an error."""
         job = "no job" if self.job is None else f"job {self.job.key}, {self.job.phase or 'new'}"
         known = {
-            "node": self.node, "gated": self.gated, "hopeless": self.hopeless, "tried": self.trial, "told": self.told,
-            "refused Bindings": self.backoff.times, "error": self.error and self.error.text,
+            "node": self.node, "gate": self.gate is not Gate.NONE and self.gate.name, "hopeless": self.hopeless,
+            "tried": self.trial, "told": self.told, "refused Bindings": self.backoff.times,
+            "error": self.error and self.error.text,
         }  # fmt: skip
         said = "".join(f", {name}: {value}" for name, value in known.items() if value)
         return f"pod {self.key} (uid {self.uid}, class {self.cls.number}, {job}{said}) is {self.status.label}"
@@ -279,16 +282,6 @@ class Job(Gang[Task], eq=False):
             (add if sign > 0 else subtract)(self.queue.let_in, task.cls.amounts.items())
             self.queue.stir()
 
-    def let_in(self, task: Task, *, yes: bool) -> None:
-        """Its queue lets one of its pending tasks through the gate, or that did not come about."""
-        if task.let_in is not yes:
-            pending = task.status is Status.PENDING
-            if pending and not yes:
-                self._keep(task, -1)
-            task.let_in = yes
-            if pending and yes:
-                self._keep(task, 1)
-
     def weigh(self) -> None:
         """Look again whether it could start if there were room."""
         members = self.runnable + self.ready_count + self.counts[Status.PIPELINED]
@@ -299,16 +292,30 @@ class Job(Gang[Task], eq=False):
                     self._ask(task, sign)
                 self.stalled = stalled
 
-    def mark(self, task: Task, *, gated: bool, hopeless: bool, awaits_queue: bool | None = None) -> None:
-        """Whether a task of it may start at all."""
-        awaits = task.awaits_queue if awaits_queue is None else awaits_queue
-        before = task.aside
-        if before == ((gated and not awaits) or hopeless) or task.status is not Status.PENDING:
-            task.gated, task.hopeless, task.awaits_queue = gated, hopeless, awaits
+    def set_gate(self, task: Task, gate: Gate) -> None:
+        """The gates of one of its tasks are others: it may start or not, and its queue keeps for it what it asks for or not."""
+        pending, kept = task.status is Status.PENDING, task.let_in
+        if pending and kept and gate is not Gate.OPENING and gate is not Gate.OPENED:
+            self._keep(task, -1)
+        with self._turned(task, aside=gate is Gate.HELD or task.hopeless):
+            task.gate = gate
+        if pending and task.let_in and not kept:
+            self._keep(task, 1)
+
+    def set_hopeless(self, task: Task, hopeless: bool) -> None:
+        """No node could ever hold one of its tasks, or some node could after all."""
+        with self._turned(task, aside=task.gate is Gate.HELD or hopeless):
+            task.hopeless = hopeless
+
+    @contextmanager
+    def _turned(self, task: Task, *, aside: bool) -> Iterator[None]:
+        """Count a pending task anew where it stands aside within the block and did not before, or the other way round."""
+        if task.aside is aside or task.status is not Status.PENDING:
+            yield
             return
         self._ask(task, -1)
-        task.gated, task.hopeless, task.awaits_queue = gated, hopeless, awaits
-        self.runnable += 1 if before else -1
+        yield
+        self.runnable += -1 if aside else 1
         self._ask(task, 1)
         self.weigh()
 
@@ -373,7 +380,7 @@ class Job(Gang[Task], eq=False):
             if promised:
                 inqueue = exceeded(self.min_resources, self.allocated)
                 for task in self.pending.values():
-                    if task.gated and not task.awaits_queue:
+                    if task.gate is Gate.HELD:
                         inqueue = exceeded(inqueue, dict(task.cls.demand))
         if self.allocated:
             elastic = spare(self.allocated, self.min_resources)

@@ -20,7 +20,7 @@ from pumice.engine.state.nominations import Departures, Promises
 from pumice.engine.state.queues import Charges
 from pumice.engine.state.resources import Request, Vector, add, exceeded, repack, subtract
 from pumice.engine.state.scheduling_queue import Hint, QueueEvent, SchedulingQueue
-from pumice.engine.state.tasks import DONE_STATUSES, Status, name_index, task_status, yielding
+from pumice.engine.state.tasks import DONE_STATUSES, Gate, Status, name_index, task_status, yielding
 from pumice.wire.kubernetes import DEVICES_REFUSED
 from pumice.wire.names import QUEUE_GATE, QUEUE_NAME, TASK_PRIORITY, TASK_SPEC
 from pumice.wire.objects import Pod
@@ -237,7 +237,7 @@ class Pods:
         return task.uid in self.promises.kept and self._still_promised(task, pod, kind)
 
     def _put_task(self, pod: Pod, kind: Kind, status: Status, task: Task, now: float) -> None:
-        before = (task.status, task.cls, task.gated, task.awaits_queue, task.job, task.nominated)
+        before = (task.status, task.cls, task.gate, task.job, task.nominated)
         if task.job is not None:
             if status is Status.PENDING and self._has_its_place(task, pod, kind):
                 return
@@ -246,15 +246,11 @@ class Pods:
                 task.features = kind.features  # a placed pod may be resized in place, or labelled anew: others see that
                 self._reclass(task, pod, kind)
         task.node = intern(pod.spec.node_name) or (task.node if status is Status.PENDING else "")
-        asks = pod.metadata.annotations.get(QUEUE_GATE) == "true"
-        gates = {gate.name for gate in pod.spec.scheduling_gates}
-        gated, awaits = bool(gates), asks and gates == {QUEUE_GATE}
-        let_in = asks and (not gates or (awaits and task.let_in))
+        gate = _gate(pod, task)
         if task.job is None:
-            task.gated, task.awaits_queue, task.let_in = gated, awaits, let_in
+            task.gate = gate
         else:
-            task.job.mark(task, gated=gated, hopeless=task.hopeless, awaits_queue=awaits)
-            task.job.let_in(task, yes=let_in)
+            task.job.set_gate(task, gate)
         task.nominated = pod.status.nominated_node_name
         if task.yielding.cooldown:
             task.yielding = yielding(pod)
@@ -281,14 +277,14 @@ class Pods:
             job.move(task, status)
         if pod.status.reason == DEVICES_REFUSED and status is Status.FAILED and task.controlled and task.cls.asks:
             self.refused[task.uid] = task
-        if before != (task.status, task.cls, task.gated, task.awaits_queue, task.job, task.nominated):
+        if before != (task.status, task.cls, task.gate, task.job, task.nominated):
             self.scheduling_queue.changed(job)  # else it is an echo of our own writes, or says nothing that is read
 
     def gate_stays(self, uid: str, now: float) -> None:
         """The gate of a pod that its queue let in could not be taken off: it is looked at again after a while."""
         task = self.tasks.get(uid)
         if task is not None and task.job is not None and task.awaits_queue:
-            task.job.let_in(task, yes=False)
+            task.job.set_gate(task, Gate.QUEUE)
             self.scheduling_queue.rest(task.job, QueueEvent.WRITE_REFUSED, Hint(now + SHUT))
 
     def _still_promised(self, task: Task, pod: Pod, kind: Kind) -> bool:
@@ -392,6 +388,16 @@ class Pods:
         if minds and not self.classes.labels_matter:
             self.classes.mind_labels()
             self.reclass()
+
+
+def _gate(pod: Pod, task: Task) -> Gate:
+    """Return what the pod's gates come to, of which its queue may have opened one already."""
+    asks, gates = pod.metadata.annotations.get(QUEUE_GATE) == "true", {gate.name for gate in pod.spec.scheduling_gates}
+    if not gates:
+        return Gate.OPENED if asks else Gate.NONE
+    if asks and gates == {QUEUE_GATE}:
+        return Gate.OPENING if task.let_in else Gate.QUEUE
+    return Gate.HELD
 
 
 def _priority(pod: Pod) -> int:

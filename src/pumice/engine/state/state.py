@@ -37,7 +37,7 @@ class State:
         implicit_groups: bool = True, names_groups: bool = False,
     ) -> None:  # fmt: skip
         self.problems: dict[str, str] = {}
-        self.bearers, versions, tasks = UidTracker(), Versions(), dict[str, Task]()
+        self.uids, versions, tasks = UidTracker(), Versions(), dict[str, Task]()
         self.ledger, self.classes, self.volumes, self.settings = Ledger(), Classes(), Volumes(), Settings()
         """``settings``: the arguments of deviceshare, how much the cards' score counts between nodes."""
         self.scheduling_queue, self.budgets = SchedulingQueue(), Budgets(self._leaving)
@@ -47,12 +47,12 @@ class State:
         self.departures = Departures(self.scheduling_queue, self.ledger, self.promises, tasks)
         self.reservations = Reservations(self.ledger, self.scheduling_queue)
         self.groups = Groups(
-            self.scheduling_queue, self.bearers, versions, self.problems, default_queue, implicit_groups, names_groups,
+            self.scheduling_queue, self.uids, versions, self.problems, default_queue, implicit_groups, names_groups,
         )  # fmt: skip
         self.quotas = Quotas(self.scheduling_queue)
         self.hyper_nodes = HyperNodes(self.scheduling_queue, self.ledger, self.problems)
         self.bookings = Bookings(
-            self.scheduling_queue, self.bearers, self.problems, self.ledger, self.classes, self.charges, self.promises, tasks,
+            self.scheduling_queue, self.uids, self.problems, self.ledger, self.classes, self.charges, self.promises, tasks,
             self.hyper_nodes.nodes_changed,
         )  # fmt: skip
         self.pods = Pods(

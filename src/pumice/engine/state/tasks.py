@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import IntEnum, StrEnum
+from enum import Enum, IntEnum, StrEnum, auto
 from functools import lru_cache
 from typing import Final
 
@@ -185,6 +185,22 @@ class IllegalMove(AssertionError):
     """A task was to go where no path leads: our own error, told with the task's story."""
 
 
+class Gate(Enum):
+    """What the scheduling gates of a pod come to."""
+
+    NONE = auto()
+    HELD = auto()
+    """A gate that others open holds it."""
+    QUEUE = auto()
+    """Its only gate is the one that its queue opens."""
+    OPENING = auto()
+    """Its queue let it through that gate, which is still on the pod; what it asks for is kept for it."""
+    OPENED = auto()
+    """The gate of its queue is gone; what it asks for is kept for it until it has a place."""
+
+    __hash__ = object.__hash__
+
+
 class Retry(Struct, frozen=True, gc=False):
     """Until when something is not tried again, because the API server refused it ``times`` in a row."""
 
@@ -218,11 +234,7 @@ class TaskRecord(Struct, eq=False):
     features: Features | None = None
     pod: Pod | None = None
     role: str = ""
-    gated: bool = False
-    awaits_queue: bool = False
-    """Its only gate is the one that its queue opens."""
-    let_in: bool = False
-    """Its queue let it through that gate, and keeps what it asks for until it has a place."""
+    gate: Gate = Gate.NONE
     hopeless: bool = False
     """No node could ever hold it when its reasons were last worked out."""
     spared: bool = False
@@ -261,9 +273,24 @@ class TaskRecord(Struct, eq=False):
         return self.cls.request
 
     @property
+    def gated(self) -> bool:
+        """Return whether a scheduling gate is on it."""
+        return self.gate is not Gate.NONE and self.gate is not Gate.OPENED
+
+    @property
+    def awaits_queue(self) -> bool:
+        """Return whether its only gate is the one that its queue opens."""
+        return self.gate is Gate.QUEUE or self.gate is Gate.OPENING
+
+    @property
+    def let_in(self) -> bool:
+        """Return whether its queue let it in, and keeps what it asks for until it has a place."""
+        return self.gate is Gate.OPENING or self.gate is Gate.OPENED
+
+    @property
     def aside(self) -> bool:
         """Return whether it cannot start now, whatever is released."""
-        return (self.gated and not self.awaits_queue) or self.hopeless
+        return self.gate is Gate.HELD or self.hopeless
 
     @property
     def best_effort(self) -> bool:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from pumice.engine.state.jobs import Job, Task
-from pumice.engine.state.tasks import Cause, Reason, Status, by_gang
+from pumice.engine.state.tasks import Cause, Gate, Reason, Status, by_gang
 
 UNTRIED = Reason(Cause.NEW, "not tried yet")
 HELD = Reason(Cause.GATED, "held by its scheduling gates")
@@ -34,7 +34,7 @@ class Waiting:
     def of(self, task: Task) -> Reason:
         """Return why one of its pods waits. What is wrong with the pod itself comes first, then what keeps the whole job from
         being tried, then what its own try came to, and last that its gang does not stand."""
-        if task.gated and not task.awaits_queue:
+        if task.gate is Gate.HELD:
             return HELD
         if task.trial is not None:
             return _nearly(task)
@@ -54,7 +54,7 @@ class Waiting:
     def _of_the_others(self) -> Reason:
         pending = self.job.pending.values()
         other = _first(task for task in pending if task.trial is not None) or _first(pending)
-        held = other is not None and (other.trial is not None or (other.gated and not other.awaits_queue))
+        held = other is not None and (other.trial is not None or (other.gate is Gate.HELD))
         return self.of(other) if held and other is not None else UNTRIED
 
     @property
@@ -72,7 +72,7 @@ class Waiting:
 
     def _is_refused(self, task: Task) -> bool:
         """Return whether its own try failed, and nothing that keeps the whole job back counts more."""
-        if task.error is None or task.trial is not None or (task.gated and not task.awaits_queue):
+        if task.error is None or task.trial is not None or (task.gate is Gate.HELD):
             return False
         return self.refusal is None or never(task)
 

@@ -13,7 +13,7 @@ import msgspec
 from pumice.adapters.probing import http_answers, tcp_answers
 from pumice.apps.service.watches import object_of
 from pumice.effects.performer import Performer
-from pumice.effects.vocabulary import Create, Event, Patch, Requeue
+from pumice.effects.vocabulary import Create, Event, Patch, Requeue, Severity
 from pumice.effects.work_queue import WorkQueue
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json, WatchEvent
@@ -213,7 +213,7 @@ class Makers:
         return answer if isinstance(effect, Create) else None
 
 
-def _event(kind: str, obj: Json, type_: str, reason: str, message: str) -> Event:
+def _event(kind: str, obj: Json, type_: Severity, reason: str, message: str) -> Event:
     api_version, name = APIS[kind]
     return Event.on(obj, type_, reason, message, api_version=api_version, kind=name)
 

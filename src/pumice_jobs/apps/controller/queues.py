@@ -33,7 +33,7 @@ class Queues:
     queues: dict[str, Queue] = field(default_factory=dict)
     groups: dict[str, tuple[str, str]] = field(default_factory=dict)
     """PodGroup key to (queue, phase)."""
-    _bearers: UidTracker = field(default_factory=UidTracker)
+    _uids: UidTracker = field(default_factory=UidTracker)
 
     async def make_first(self) -> None:
         """The root and the default queue."""
@@ -68,7 +68,7 @@ class Queues:
 
     def on_group(self, group: PodGroup, *, gone: bool) -> None:
         key = f"{group.metadata.namespace}/{group.metadata.name}"
-        if not self._bearers.heeds("PodGroup", key, group.metadata.uid, gone=gone):
+        if not self._uids.heeds("PodGroup", key, group.metadata.uid, gone=gone):
             return
         touched = {group.spec.queue or self.default}
         if key in self.groups:
@@ -87,7 +87,7 @@ class Queues:
     def on_queue(self, event: WatchEvent) -> None:
         found = object_of(Queue, event)
         name = found.metadata.name
-        if not self._bearers.heeds("Queue", name, found.metadata.uid, gone=event.type == "DELETED"):
+        if not self._uids.heeds("Queue", name, found.metadata.uid, gone=event.type == "DELETED"):
             return
         if event.type == "DELETED":
             self.queues.pop(name, None)

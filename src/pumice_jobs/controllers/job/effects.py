@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pumice.effects.vocabulary import Create, Delete, Event, Patch, Requeue
+from pumice.effects.vocabulary import Create, Delete, Event, Patch, Requeue, Severity
 from pumice.ports.cluster import Resource
 from pumice.wire.batch import JOB_API, JOB_KIND, Job, JobPod, JobStatus
 
@@ -76,7 +76,7 @@ Effect = Create | Patch | Delete | Event | Requeue | Ensure | Require | Follow |
 """``Create`` makes the PodGroup or a pod, ``Patch`` changes the PodGroup, ``Delete`` removes an object of the Job's own."""
 
 
-def event(job: Job, type_: str, reason: str, message: str) -> Event:
+def event(job: Job, type_: Severity, reason: str, message: str) -> Event:
     """An Event on the Job. With words that were said last under this reason it is not repeated."""
     meta = job.metadata
     return Event(JOB_KIND, JOB_API, meta.namespace, meta.name, meta.uid, type_, reason, message)

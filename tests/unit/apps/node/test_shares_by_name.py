@@ -209,6 +209,21 @@ async def test_ids_that_the_record_has_lost_start_nothing_and_are_answered_anew_
 
 
 @by_name
+async def test_a_record_that_somebody_deleted_keeps_nobody_from_starting_again_until_it_is_written_anew(world, kubelet):
+    async with served(world):
+        await ready(kubelet)
+        pod, other = put(world, "p", gives(A, 1000)), put(world, "q", gives(B, 1000))
+        await kubelet.admit(pod, NUMBER)
+        one = pod["spec"]["containers"][0]
+        await kubelet.start_container(pod, one)
+        (world.root / "plugins/kubelet_internal_checkpoint").unlink()
+        assert page_of(await kubelet.start_container(pod, one)) == [(A, 1000)]
+        await kubelet.admit(other, NUMBER)
+        for each, page in ((pod, [(A, 1000)]), (other, [(B, 1000)])):
+            assert page_of(await kubelet.start_container(each, each["spec"]["containers"][0])) == page
+
+
+@by_name
 async def test_where_only_one_pod_can_be_meant_that_must_not_be_served_it_is_rejected_at_once(world, kubelet):
     async with served(world):
         await ready(kubelet)

@@ -1,4 +1,4 @@
-"""What a custom kind has beyond a built-in one."""
+"""Properties of a custom kind beyond a built-in one's."""
 
 from __future__ import annotations
 

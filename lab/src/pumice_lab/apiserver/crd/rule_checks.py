@@ -1,4 +1,4 @@
-"""Whether the rules of a definition mean anything: they compile, name fields that the schema has, and end in time.
+"""Validation of a definition's rules: they compile, name fields that the schema has, and end in time.
 
 The cost of a rule is estimated as Kubernetes does: every loop as long as the schema or the size of a request lets it be
 (what a step costs: cel-go, checker/cost.go). What strings cost by their length is left out.
@@ -122,7 +122,7 @@ def _longest(schema: Json) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What is known of a value: its schema, where there is one, and what it costs to get it."""
+    """The known facts of a value: its schema, where there is one, and what it costs to get it."""
 
     schema: Json
     cost: int

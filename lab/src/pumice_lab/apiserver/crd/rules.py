@@ -18,9 +18,9 @@ from pumice_lab.apiserver.errors import UNSAID, FieldProblem
 
 Json = dict[str, Any]
 MISSING: Final[Any] = object()
-"""What an object replaces where there was nothing, or nothing that it can be told to be."""
+"""The old value where there was nothing, or nothing that it can be told to be."""
 RUN: Final = 10
-"""What it costs to run a rule, besides what it looks at."""
+"""Cost of a run of a rule, besides that of the values that it reads."""
 NAMES: Final = frozenset({"self", "oldSelf"})
 _MENTIONS_OLD: Final = re.compile(r"\boldSelf\b")
 _WORDS: Final = frozenset((
@@ -84,7 +84,7 @@ class RuleRun:
     over: bool = False
 
     def check(self, schema: Json, value: Any, old: Any, path: str) -> list[RuleProblem]:
-        """What the rules of this schema say of the value that replaces ``old``, or MISSING."""
+        """Return the problems that the rules of this schema find in the value that replaces ``old``, or MISSING."""
         rules = [rule for rule in schema.get("x-kubernetes-validations") or () if rule.get("rule")]
         if not rules or self.over or (value is None and schema.get("nullable")):
             return []

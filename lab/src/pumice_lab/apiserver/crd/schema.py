@@ -76,7 +76,7 @@ class Schema:
         _Defaults().fill(self.raw, value)
 
     def validate(self, value: Json, old: Json | None = None) -> Problems:
-        """What is wrong with an object that replaces ``old``, where it does."""
+        """Return the problems of an object that replaces ``old``, where it does."""
         check, problems = _Validation(), Problems()
         for key, schema in (self.raw.get("properties") or {}).items():
             if key not in ("apiVersion", "kind", "metadata") and key in value:
@@ -187,7 +187,7 @@ class _Validation:
 
 
 def _keys(schema: Json, value: Any) -> str:
-    """What tells an element of a list of type map from the others; empty where there is no such thing."""
+    """Return the key of an element of a list of type map; empty where there is no such thing."""
     names = schema.get("x-kubernetes-list-map-keys") or ()
     if schema.get("x-kubernetes-list-type") != "map" or not isinstance(value, dict):
         return ""
@@ -232,14 +232,14 @@ class _Defaults:
 
 
 def bad_value(schema: Json, value: Any, rules: RuleRun) -> Problems:
-    """What is wrong with a value that a schema gives as its own default. ``rules``: the run of all defaults together."""
+    """Return the problems of a value that a schema gives as its own default. ``rules``: the run of all defaults together."""
     value = copy.deepcopy(value)
     _Defaults().fill(schema, value)
     return _Validation(rules).of(schema, value, MISSING, "")
 
 
 def has_default(raw: Any) -> bool:
-    """Whether a schema gives a default anywhere."""
+    """Return True if a schema gives a default anywhere."""
     if isinstance(raw, list):
         return any(map(has_default, raw))
     return isinstance(raw, dict) and ("default" in raw or any(has_default(part) for part in raw.values()))

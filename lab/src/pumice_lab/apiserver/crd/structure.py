@@ -1,4 +1,4 @@
-"""Whether a definition's schema is one that Kubernetes serves: structural, of words that it knows, with patterns that are some.
+"""Validation of a definition's schema, as Kubernetes serves it: structural, of words that it knows, with patterns that are some.
 
 Source: Kubernetes "Extend the Kubernetes API with CustomResourceDefinitions", section "Specifying a structural schema".
 """

@@ -167,7 +167,7 @@ def _settle(others: list[Json], differ: FieldSet, gone: FieldSet, free: FieldSet
 
 
 def _listed(causes: list[Json]) -> Iterator[str]:
-    """Whom the conflicts are with, and the fields below each, as kubectl prints them."""
+    """Return the managers in conflict, and the fields below each, as kubectl prints them."""
     for who, those in groupby(sorted(causes, key=itemgetter("message")), key=itemgetter("message")):
         yield f"conflicts {who.removeprefix('conflict ')}:"
         yield from (f"- {cause['field']}" for cause in those)
@@ -177,7 +177,7 @@ _METADATA: Path = ("f:metadata",)
 
 
 def _given_up(earlier: FieldSet, applied: FieldSet, foreign: FieldSet, shape: Shape) -> FieldSet:
-    """What this manager applied before, wants no longer, and nobody else holds.
+    """Return the fields that this manager applied before, wants no longer, and nobody else holds.
 
     A field that somebody holds something inside of stays; a list item stays only if somebody holds the item itself. A struct of
     which nobody holds anything any more goes with its fields, also those with defaults; a map stays, empty
@@ -200,7 +200,7 @@ def _is_struct(path: Path, shape: Shape) -> bool:
 
 
 def _is_key(path: Path) -> bool:
-    """Whether the path is a key field of the list item that it lies in."""
+    """Return True if the path is a key field of the list item that it lies in."""
     return len(path) > 1 and path[-2].startswith("k:") and path[-1][2:] in msgspec.json.decode(path[-2][2:])
 
 

@@ -65,7 +65,7 @@ class Shape:
         return self._omits() if self._omits else frozenset()
 
     def always_there(self, key: str) -> bool:
-        """Whether a field of this struct is never absent for Kubernetes: a plain struct, or a list that is written when empty."""
+        """Return True if Kubernetes always writes a field of this struct: a plain struct, or a list written when empty."""
         if self._pointers is None:
             return False
         form = self.fields[key].form if key in self.fields else "any"

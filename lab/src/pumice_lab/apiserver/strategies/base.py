@@ -1,4 +1,4 @@
-"""What a kind does differently: defaults, what a create or update may set, what is valid, which fields can be selected on.
+"""The behaviour of a kind: defaults, what a create or update may set, what is valid, which fields can be selected on.
 
 A strategy is pure: objects in, changes and problems out. Rules that look at other objects live in ``admission``.
 """
@@ -130,7 +130,7 @@ def _owners(owners: list[Json]) -> Problems:
 
 
 def validate_metadata_update(metadata: Json, old: Json) -> Problems:
-    """What an update may never change."""
+    """Validate the fields that an update may never change."""
     problems = [
         invalid_value(f"metadata.{key}", metadata.get(key), "field is immutable")
         for key in ("name", "namespace", "uid", "creationTimestamp")

@@ -90,7 +90,7 @@ _KEYS_OF_TYPE = {
 
 
 def _of_its_type(value: Json) -> Iterator[FieldProblem]:
-    """What a secret of a type of Kubernetes' must hold; of user and password one is enough."""
+    """Validate the keys of a secret of one of Kubernetes' types; of user and password one is enough."""
     kind, data = value.get("type", ""), value.get("data") or {}
     if kind == "kubernetes.io/service-account-token":
         key = "kubernetes.io/service-account.name"
@@ -261,7 +261,7 @@ _SUBJECTS = ("ServiceAccount", "User", "Group")
 
 
 def _role_problems(binding: Json) -> list[FieldProblem]:
-    """What a binding has to name: a role, and who gets it."""
+    """Validate that a binding names what it must: a role, and who gets it."""
     reference = binding.get("roleRef") or {}
     roles = ("ClusterRole",) if binding["kind"] == "ClusterRoleBinding" else ("Role", "ClusterRole")
     problems: list[FieldProblem] = []

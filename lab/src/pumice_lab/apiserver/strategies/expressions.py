@@ -104,7 +104,7 @@ class WebhookStrategy(Strategy):
 
 
 def _parts(spec: Json) -> list[FieldProblem]:
-    """What a policy has to have besides its expressions."""
+    """Validate what a policy must have besides its expressions."""
     problems = []
     if (about := spec.get("paramKind")) is not None:
         problems += [required(f"spec.paramKind.{key}") for key in ("apiVersion", "kind") if not about.get(key)]

@@ -1,4 +1,4 @@
-"""What a Job says of itself, alone or in a CronJob: defaults and rules (pkg/apis/batch of Kubernetes 1.36, v1/defaults.go and
+"""The spec of a Job, alone or in a CronJob: defaults and rules (pkg/apis/batch of Kubernetes 1.36, v1/defaults.go and
 validation/validation.go)."""
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _managed_by(name: str, path: str) -> Problems:
 
 
 def _mode(spec: Json, path: str) -> Problems:
-    """What goes with completionMode and what does not."""
+    """Validate the fields that depend on completionMode."""
     mode, completions, most = spec.get("completionMode") or "NonIndexed", spec.get("completions"), spec.get("maxFailedIndexes")
     per_index, parallelism = spec.get("backoffLimitPerIndex"), int(spec.get("parallelism") or 0)
     problems: Problems = []

@@ -1,4 +1,4 @@
-"""What the status of a Job may become, whichever controller writes it: what contradicts itself is refused when it changes
+"""Transitions of a Job's status, whichever controller writes it: what contradicts itself is refused when it changes
 (KEP-4368; validateJobStatus and getStatusValidationOptions of Kubernetes 1.36)."""
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ _OF_SCOPE: Final = {
                     _COMPUTE | {"pods"}),
     "BestEffort": frozenset(("pods",)),
 }  # fmt: skip
-"""What a scope can bound."""
+"""Resources that a scope can bound."""
 _OPPOSITE: Final = (("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating"))
 
 

@@ -26,7 +26,7 @@ def is_extended(name: str) -> bool:
 
 
 def may_overcommit(name: str) -> bool:
-    """Whether a request may be below its limit: not for whole things, such as devices and huge pages."""
+    """Return True if a request may be below its limit: not for whole things, such as devices and huge pages."""
     return not is_extended(name) and not name.startswith("hugepages-")
 
 

@@ -66,7 +66,7 @@ class WorkloadStrategy(Strategy):
         return problems
 
     def pod_spec(self, value: Json, template: Json) -> Json:
-        """What its pods will look like."""
+        """Return the template of its pods."""
         return template.get("spec") or {}
 
     def validate_selector(self, value: Json, template: Json) -> list[FieldProblem]:

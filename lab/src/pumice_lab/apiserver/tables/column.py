@@ -1,4 +1,4 @@
-"""What a table shows of an object of a custom kind."""
+"""A table's column of a custom kind."""
 
 from __future__ import annotations
 

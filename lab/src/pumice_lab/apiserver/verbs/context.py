@@ -94,13 +94,13 @@ def table_view(request: Request) -> TableView | None:
 
 
 def takes_objects(request: Request) -> bool:
-    """Whether the client reads an object as it is, be it as its last choice."""
+    """Return True if the client reads an object as it is, be it as its last choice."""
     parts = [part.strip() for part in request.headers.get("accept", "*/*").split(",")]
     return any(part.startswith(("application/json", "*/*", "application/*")) and ";as=" not in part for part in parts)
 
 
 def metadata_view(request: Request) -> bool:
-    """Whether the client wants PartialObjectMetadata."""
+    """Return True if the client wants PartialObjectMetadata."""
     return "as=PartialObjectMetadata" in request.headers.get("accept", "").partition(",")[0]
 
 

@@ -1,4 +1,4 @@
-"""What may be asked of a list and of a watch at once: the rules of Kubernetes' ListOptions."""
+"""Options of a list and of a watch that go together: the rules of Kubernetes' ListOptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What containerd 2 does with CDI devices before a container is made (CDI, pkg/cdi/cache.go and container-edits.go; containerd,
+"""CDI devices as containerd 2 applies them before a container is made (CDI, pkg/cdi/cache.go and container-edits.go; containerd,
 pkg/cdi/oci_opt.go). Hooks of a device are not run: containers here have the machine's own linker cache."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FAILED = "failed to create containerd container: CDI device injection failed: "
 
 @dataclass(slots=True)
 class Edits:
-    """What devices do to a container, in its order."""
+    """The container edits of devices, in their order."""
 
     env: dict[str, str] = field(default_factory=dict)
     mounts: dict[str, Mount] = field(default_factory=dict)

@@ -145,7 +145,7 @@ class DeviceManager:
             self.in_use = self.books.devices()
 
     def _offer_for_reuse(self, uid: str, container: str, *, keep: bool) -> None:
-        """What an ordinary init container got is free for the next ones; what the others got is not."""
+        """Free the devices of an ordinary init container for the next containers; those of the others stay."""
         reusable = self._reusable[uid]
         for resource, held in self.books.of_container(uid, container).items():
             ids = reusable.setdefault(resource, set())

@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Wrong(Exception):
-    """What was asked for cannot be meant."""
+    """A command line that has no meaning."""
 
 
 def _lines(dcmi: Dcmi, given: argparse.Namespace) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What ``npu-smi info`` prints of whole chips."""
+"""The table of whole chips of ``npu-smi info``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What NVML says of each card, read once; a fact that the card does not have is None and shows as N/A."""
+"""Facts of each card by NVML, read once; a fact that the card does not have is None and shows as N/A."""
 
 from __future__ import annotations
 
