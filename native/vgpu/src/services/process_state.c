@@ -1,8 +1,8 @@
-#include "services/guest.h"
+#include "services/process_state.h"
 
 #include "core/attach.h"
 #include "core/granted.h"
-#include "core/joints.h"
+#include "core/shared_allocations.h"
 #include "core/log.h"
 #include "core/slots.h"
 #include "core/waits.h"
@@ -11,9 +11,9 @@
 #include "services/blocks.h"
 #include "services/contexts.h"
 #include "services/greens.h"
-#include "services/joint_memory.h"
+#include "services/shared_allocation.h"
 #include "services/launching.h"
-#include "services/lodging.h"
+#include "services/suballocation.h"
 #include "services/own_nvml.h"
 #include "services/pools.h"
 #include "services/reconcile.h"
@@ -24,8 +24,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-struct guest guest;
-int guest_attached;
+struct process_state process_state;
+int process_attached;
 
 static pthread_mutex_t attaching = PTHREAD_MUTEX_INITIALIZER;
 static int exit_registered, fork_registered;
@@ -56,9 +56,9 @@ static void forget_parent(void)
     slots_after_fork();
     records_after_fork();
     blocks_after_fork();
-    lodging_after_fork();
+    suballocation_after_fork();
     underway_after_fork();
-    joint_after_fork();
+    shared_allocation_after_fork();
     own_nvml_after_fork();
     pools_after_fork();
     contexts_after_fork();
@@ -66,9 +66,9 @@ static void forget_parent(void)
     bindings_after_fork();
     reconcile_after_fork(true);
     launching_after_fork();
-    if (guest_attached)
-        region_forget(&guest.map);
-    guest_attached = 0;
+    if (process_attached)
+        region_forget(&process_state.map);
+    process_attached = 0;
     errno = saved;
 }
 
@@ -79,72 +79,72 @@ static void parent_goes_on(void)
 
 static void leave_region(void)
 {
-    if (__atomic_load_n(&guest_attached, __ATOMIC_ACQUIRE) && guest.map.region != NULL)
-        joints_leave_slot(&guest.map);
+    if (__atomic_load_n(&process_attached, __ATOMIC_ACQUIRE) && process_state.map.region != NULL)
+        shared_allocations_leave_slot(&process_state.map);
 }
 
-bool guest_attach(void)
+bool process_attach(void)
 {
     int saved = errno;
     inside_driver++; /* what attaching looks up is not the program's business */
     mutex_take(&attaching);
-    if (!guest_attached) {
+    if (!process_attached) {
         const struct limits_page *page = page_of_the_container();
-        config_read(&guest.config, environment);
+        config_read(&process_state.config, environment);
         if (page != NULL)
-            config_obey(&guest.config, page);
-        region_attach(&guest.map, &guest.config);
-        if (guest.map.ledger != NULL)
-            usage_open(&guest.map);
-        guest.device_count = 0;
-        if (guest.map.region != NULL) {
+            config_obey(&process_state.config, page);
+        region_attach(&process_state.map, &process_state.config);
+        if (process_state.map.ledger != NULL)
+            usage_open(&process_state.map);
+        process_state.device_count = 0;
+        if (process_state.map.region != NULL) {
             if (!fork_registered++)
                 pthread_atfork(reconcile_before_fork, parent_goes_on, forget_parent);
             if (!exit_registered++)
                 atexit(leave_region);
-            backend_choose(&guest.map, &guest.config);
-            log_info("attached to %s, slot %d%s", guest.map.path, guest.map.slot, guest.map.shared ? "" : " (private)");
-            __atomic_store_n(&guest_attached, 1, __ATOMIC_RELEASE);
+            backend_choose(&process_state.map, &process_state.config);
+            log_info("attached to %s, slot %d%s", process_state.map.path, process_state.map.slot, process_state.map.shared ? "" : " (private)");
+            __atomic_store_n(&process_attached, 1, __ATOMIC_RELEASE);
         }
     }
     pthread_mutex_unlock(&attaching);
     inside_driver--;
     errno = saved;
-    return guest_attached != 0;
+    return process_attached != 0;
 }
 
 /* Programs ask for more than there is in the ordinary course of things and go on: a line for whoever looks for it. */
-void guest_tell_refusal(int device, uint64_t bytes)
+void process_tell_refusal(int device, uint64_t bytes)
 {
     log_info("out of memory: device %d, %llu bytes asked for, %llu of %llu in use", device, (unsigned long long)bytes,
-             (unsigned long long)memory_used(&guest.map, device), (unsigned long long)memory_limit(&guest.map, device));
+             (unsigned long long)memory_used(&process_state.map, device), (unsigned long long)memory_limit(&process_state.map, device));
 }
 
-bool guest_reserve_silently(int device, uint64_t bytes)
+bool process_reserve_silently(int device, uint64_t bytes)
 {
     int saved = errno;
     contexts_notice(device);
-    enum grant grant = backend->reserve(&guest.map, device, MEMORY_DATA, bytes);
-    if (grant == REFUSED && (pools_settle(device, true) | reconcile_gives_back(device)))
-        grant = backend->reserve(&guest.map, device, MEMORY_DATA, bytes);
+    enum grant grant = backend->reserve(&process_state.map, device, MEMORY_DATA, bytes);
+    if (grant == REFUSED && (pools_reconcile(device, true) | reconcile_gives_back(device)))
+        grant = backend->reserve(&process_state.map, device, MEMORY_DATA, bytes);
     errno = saved;
     return grant == GRANTED;
 }
 
-bool guest_reserve(int device, uint64_t bytes)
+bool process_reserve(int device, uint64_t bytes)
 {
-    bool granted = guest_reserve_silently(device, bytes);
+    bool granted = process_reserve_silently(device, bytes);
     if (!granted)
-        guest_tell_refusal(device, bytes);
+        process_tell_refusal(device, bytes);
     return granted;
 }
 
-void guest_release(int device, uint64_t bytes)
+void process_release(int device, uint64_t bytes)
 {
-    backend->release(&guest.map, device, MEMORY_DATA, bytes);
+    backend->release(&process_state.map, device, MEMORY_DATA, bytes);
 }
 
-uint64_t guest_current_context(void)
+uint64_t process_current_context(void)
 {
     CUcontext context = NULL;
     if (real_table.cuCtxGetCurrent == NULL || INSIDE(real_table.cuCtxGetCurrent(&context)) != CUDA_SUCCESS)
@@ -152,38 +152,38 @@ uint64_t guest_current_context(void)
     return greens_owner((uint64_t)(uintptr_t)context);
 }
 
-void guest_note(enum record_kind kind, uint64_t key, int device, uint64_t bytes, bool charged)
+void process_note(enum record_kind kind, uint64_t key, int device, uint64_t bytes, bool charged)
 {
-    struct record record = {.key = key, .bytes = bytes, .owner = guest_current_context(), .device = (int16_t)device,
+    struct record record = {.key = key, .bytes = bytes, .owner = process_current_context(), .device = (int16_t)device,
                             .kind = (uint8_t)kind, .charged = charged, .references = 1};
     if (!records_insert(&record))
         log_error("no memory for a record of %llu bytes: they stay booked until the process ends", (unsigned long long)bytes);
 }
 
-CUresult guest_settle(CUresult rc, enum record_kind kind, uint64_t key, int device, uint64_t bytes)
+CUresult process_commit(CUresult rc, enum record_kind kind, uint64_t key, int device, uint64_t bytes)
 {
     if (rc == CUDA_SUCCESS)
-        guest_note(kind, key, device, bytes, true);
+        process_note(kind, key, device, bytes, true);
     else
-        guest_release(device, bytes);
+        process_release(device, bytes);
     return rc;
 }
 
-void guest_gone(const struct record *record)
+void process_gone(const struct record *record)
 {
     if (record->kind == RECORD_HANDLE && record->device < 0)
         bindings_ended(record->key); /* a multicast object, for all that is known */
-    if (record->joint != 0)
-        joint_let_go(record->joint);
+    if (record->shared_allocation != 0)
+        shared_allocation_let_go(record->shared_allocation);
     if (record->kind == RECORD_LINEAR && !record->charged)
         blocks_left(record->device, record->key, record->bytes);
     else if (record->kind == RECORD_ARRAY)
-        lodging_released(record->device, WITH_ARRAYS, record->bytes);
-    else if (record->charged && record->joint == 0)
-        guest_release(record->device, record->bytes);
+        suballocation_released(record->device, WITH_ARRAYS, record->bytes);
+    else if (record->charged && record->shared_allocation == 0)
+        process_release(record->device, record->bytes);
 }
 
-struct parting guest_part(enum record_kind kind, uint64_t key)
+struct parting process_part(enum record_kind kind, uint64_t key)
 {
     struct parting parting = {.record = {.key = key, .kind = (uint8_t)kind}};
     /* Before the driver frees it: afterwards another thread may be given the same address at once. */
@@ -193,7 +193,7 @@ struct parting guest_part(enum record_kind kind, uint64_t key)
     return parting;
 }
 
-CUresult guest_parted(CUresult rc, const struct parting *parting)
+CUresult process_parted(CUresult rc, const struct parting *parting)
 {
     if (!parting->known) {
         if (rc == CUDA_SUCCESS && parting->record.kind == RECORD_LINEAR)
@@ -201,7 +201,7 @@ CUresult guest_parted(CUresult rc, const struct parting *parting)
         return rc;
     }
     if (rc == CUDA_SUCCESS)
-        guest_gone(&parting->record);
+        process_gone(&parting->record);
     else
         records_insert(&parting->record);
     underway_end(parting->record.device);

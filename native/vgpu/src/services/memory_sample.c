@@ -1,11 +1,11 @@
-#include "services/sighting.h"
+#include "services/memory_sample.h"
 
 #include "core/ledger.h"
 #include "core/quiet.h"
-#include "services/guest.h"
-#include "services/joint_memory.h"
+#include "services/process_state.h"
+#include "services/shared_allocation.h"
 #include "services/listed.h"
-#include "services/lodging.h"
+#include "services/suballocation.h"
 #include "services/pools.h"
 #include "services/underway.h"
 
@@ -55,19 +55,19 @@ static uint64_t above(uint64_t bytes, uint64_t known)
     return bytes > known ? bytes - known : 0;
 }
 
-/* Joints are no data where there is a ledger: *certain says whether it is known which of them the driver counts as this process's. */
+/* Shared allocations are no data where there is a ledger: *certain says whether it is known which of them the driver counts as this process's. */
 static uint64_t booked(const struct device_memory *used, int device, bool *certain)
 {
     *certain = true;
-    uint64_t joints = guest.map.ledger != NULL ? ledger_joints_counted(&guest.map, device, certain) : 0;
-    return above(shared_get(&used->context_size) + shared_get(&used->data_size) + joints, joint_beside_driver(device));
+    uint64_t shared_allocations = process_state.map.ledger != NULL ? ledger_shared_counted(&process_state.map, device, certain) : 0;
+    return above(shared_get(&used->context_size) + shared_get(&used->data_size) + shared_allocations, shared_allocation_beside_driver(device));
 }
 
 /* The slot may be emptied meanwhile because the process ends: either that comes later, or it is seen here. */
 static void tell_measured(struct region_slot *own, int device, uint64_t bytes)
 {
     shared_set(&own->monitorused[device], bytes);
-    if (__atomic_load_n(&guest.map.leaving, __ATOMIC_SEQ_CST))
+    if (__atomic_load_n(&process_state.map.leaving, __ATOMIC_SEQ_CST))
         shared_set(&own->monitorused[device], 0);
 }
 
@@ -77,23 +77,23 @@ static void tell_measured(struct region_slot *own, int device, uint64_t bytes)
  * differences counts: nothing is ever booked twice. It is exact where nobody was between books and driver all the while; else what is
  * there may be more.
  */
-static struct sighting look(int device, struct region_slot *own, int looks)
+static struct memory_sample look(int device, struct region_slot *own, int looks)
 {
-    struct sighting seen = {.known = true, .net = INT64_MAX};
+    struct memory_sample seen = {.known = true, .net = INT64_MAX};
     for (int count = 0; count < looks; count++) {
         bool quiet = underway_nobody_else(device);
         seen.stamp = shared_get(&own->seqlock);
         bool certain, certain_after;
         uint64_t before = booked(&own->used[device], device, &certain), measured = listed_bytes(device);
         if (measured == 0)
-            return (struct sighting){.answer = SIGHTED_NOTHING};
+            return (struct memory_sample){.answer = SAMPLED_NOTHING};
         uint64_t after = booked(&own->used[device], device, &certain_after);
-        seen.most = above(measured, above(before, lodging_paid_for(device)));
+        seen.most = above(measured, above(before, suballocation_paid_for(device)));
         seen.calm = quiet && certain && certain_after && underway_nobody_else(device) && before == after;
         bool exact = seen.calm && shared_get(&own->seqlock) == seen.stamp;
         int64_t net = (int64_t)(measured - (before > after ? before : after));
         seen.net = net < seen.net || seen.calm ? net : seen.net;
-        seen.answer = exact ? SIGHTED_EXACTLY : SIGHTED_AT_LEAST;
+        seen.answer = exact ? SAMPLED_EXACTLY : SAMPLED_AT_LEAST;
         tell_measured(own, device, measured);
         if (exact || (seen.calm && count >= LOOKS) || (looks == LOOKS && shared_get(&own->seqlock) == seen.stamp))
             break;
@@ -108,20 +108,20 @@ static struct sighting look(int device, struct region_slot *own, int looks)
  * where a pool may have given back what is still booked, at a synchronisation of the program: whoever may call the driver asks, before
  * and after.
  */
-struct sighting sight(int device, enum asking asking)
+struct memory_sample sight(int device, enum asking asking)
 {
-    struct sighting seen = {.answer = SIGHTED_NOTHING};
+    struct memory_sample seen = {.answer = SAMPLED_NOTHING};
     uint64_t begun = shared_get(&moves[device].begun);
     bool asks = asking != BY_THE_WATCH, current = asks || !pools_any();
     if (asks)
-        pools_settle(device, false);
+        pools_reconcile(device, false);
     if (pools_pause()) { /* none is between the growth of its reserve and its booking */
-        seen = look(device, region_own(&guest.map), asking == AFTER_A_MOVE ? PATIENT_LOOKS : LOOKS);
+        seen = look(device, region_own(&process_state.map), asking == AFTER_A_MOVE ? PATIENT_LOOKS : LOOKS);
         pools_go_on();
     }
     bool alone = nothing_moves(device, begun, asking == AFTER_A_MOVE);
-    seen.calm = seen.calm && current && !(asks && pools_settle(device, false));
-    if (seen.answer == SIGHTED_EXACTLY && !(seen.calm && alone))
-        seen.answer = SIGHTED_AT_LEAST;
+    seen.calm = seen.calm && current && !(asks && pools_reconcile(device, false));
+    if (seen.answer == SAMPLED_EXACTLY && !(seen.calm && alone))
+        seen.answer = SAMPLED_AT_LEAST;
     return seen;
 }

@@ -2,8 +2,8 @@
 #include "check.h"
 #include "core/attach.h"
 #include "core/slots.h"
-#include "core/turn.h"
-#include "core/turn_wait.h"
+#include "core/region_lock.h"
+#include "core/region_lock_wait.h"
 #include "policy/memory.h"
 #include "regions.h"
 
@@ -16,7 +16,7 @@
 static struct config config;
 #define LIMIT 1000ull
 
-static uint32_t *turn_of(struct region_map *map)
+static uint32_t *region_lock_of(struct region_map *map)
 {
     return &map->ext->turns[0];
 }
@@ -24,7 +24,7 @@ static uint32_t *turn_of(struct region_map *map)
 static bool take(struct region_map *map)
 {
     struct wait wait = {0, 0};
-    return turn_take(map, turn_of(map), &wait);
+    return region_lock_take(map, region_lock_of(map), &wait);
 }
 
 static void *take_in_thread(void *map)
@@ -67,7 +67,7 @@ static void the_turn_of_the_dead_is_over_at_once(void)
         siginfo_t info;
         waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT); /* a zombie, and nobody has swept */
         CHECK(take(&map));
-        turn_give(turn_of(&map));
+        region_lock_give(region_lock_of(&map));
         waitpid(pid, NULL, 0);
         CHECK(memory_reserve(&map, 0, MEMORY_DATA, LIMIT + 1) == REFUSED); /* sweeps */
     }
@@ -106,10 +106,10 @@ static void a_word_that_names_nobody_is_nobodys_turn(void)
     static const uint32_t damage[] = {0xffff, 0x1ffff, 1025, 1024, 0xdead0002, 0x10000, 0x80000000};
     uint64_t late = map.ext->waits.late;
     for (size_t i = 0; i < sizeof damage / sizeof *damage; i++) {
-        *turn_of(&map) = damage[i];
+        *region_lock_of(&map) = damage[i];
         CHECK(take(&map));
-        turn_give(turn_of(&map));
-        CHECK_EQUAL(*turn_of(&map), 0);
+        region_lock_give(region_lock_of(&map));
+        CHECK_EQUAL(*region_lock_of(&map), 0);
     }
     CHECK_EQUAL(map.ext->waits.late, late);
     region_forget(&map);
@@ -138,7 +138,7 @@ static void a_thread_that_is_cancelled_while_it_waits_leaves_nothing_behind(void
     pthread_join(thread, NULL);
     CHECK_EQUAL(pending->slow, 0);
     CHECK_EQUAL(pending->fast, LIMIT);
-    CHECK_EQUAL(*turn_of(&map), 0);
+    CHECK_EQUAL(*region_lock_of(&map), 0);
     pending->fast = 0;
     CHECK(memory_reserve(&map, 0, MEMORY_DATA, LIMIT) == GRANTED);
     region_forget(&map);

@@ -1,7 +1,7 @@
-#include "core/turn_wait.h"
+#include "core/region_lock_wait.h"
 
 #include "core/slots.h"
-#include "core/turn.h"
+#include "core/region_lock.h"
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -26,10 +26,10 @@ static void end_turn_of_the_dead(struct region_map *map, uint32_t *turn, uint32_
 {
     int slot = (int)owner - 1;
     if (slot >= REGION_SLOTS) {
-        turn_take_from(turn, owner, 0);
+        region_lock_take_from(turn, owner, 0);
     } else if (slot_hold(map, slot)) {
         if (slot_has_stopped(map, slot))
-            turn_take_from(turn, owner, 0);
+            region_lock_take_from(turn, owner, 0);
         slot_let_go(map, slot);
     }
 }
@@ -51,7 +51,7 @@ static bool wait_for_turn(struct region_map *map, uint32_t *turn, struct wait *w
     return false;
 }
 
-bool turn_take(struct region_map *map, uint32_t *turn, struct wait *wait)
+bool region_lock_take(struct region_map *map, uint32_t *turn, struct wait *wait)
 {
     uint32_t own = (uint32_t)map->slot + 1;
     for (int spin = 0; spin < SPINS; spin++) {

@@ -1,6 +1,6 @@
-#include "services/lodging.h"
+#include "services/suballocation.h"
 
-#include "services/guest.h"
+#include "services/process_state.h"
 #include "services/reconcile.h"
 
 #include <string.h>
@@ -11,17 +11,17 @@ static struct {
     uint64_t lodgers; /* modules, and variables of libraries */
 } blocks[REGION_DEVICES];
 
-void lodging_after_fork(void)
+void suballocation_after_fork(void)
 {
     memset(blocks, 0, sizeof blocks);
 }
 
-void lodging_paid(int device, enum lodging with, int64_t by)
+void suballocation_paid(int device, enum suballocation with, int64_t by)
 {
     shared_add(&blocks[device].paid[with], (uint64_t)by);
 }
 
-uint64_t lodging_paid_for(int device)
+uint64_t suballocation_paid_for(int device)
 {
     return shared_get(&blocks[device].paid[WITH_LINEAR]) + shared_get(&blocks[device].paid[WITH_ARRAYS]);
 }
@@ -33,18 +33,18 @@ static uint64_t add(int device, uint64_t most, uint64_t paid)
     return bytes;
 }
 
-uint64_t lodging_lend(int device, uint64_t bytes)
+uint64_t suballocation_lend(int device, uint64_t bytes)
 {
-    return add(device, bytes, lodging_paid_for(device));
+    return add(device, bytes, suballocation_paid_for(device));
 }
 
-uint64_t lodging_moves_in(int device, uint64_t most)
+uint64_t suballocation_moves_in(int device, uint64_t most)
 {
     shared_add(&blocks[device].lodgers, 1);
-    return lodging_lend(device, most);
+    return suballocation_lend(device, most);
 }
 
-void lodging_behind_arrays(int device)
+void suballocation_behind_arrays(int device)
 {
     add(device, UINT64_MAX, shared_get(&blocks[device].paid[WITH_ARRAYS]));
 }
@@ -58,36 +58,36 @@ static uint64_t take(int device, uint64_t bytes)
     return taken;
 }
 
-void lodging_back(int device, uint64_t bytes)
+void suballocation_back(int device, uint64_t bytes)
 {
     take(device, bytes);
 }
 
-bool lodging_moves_out(int device, uint64_t bytes)
+bool suballocation_moves_out(int device, uint64_t bytes)
 {
     take(device, bytes);
     return shared_sub(&blocks[device].lodgers, 1) > 1;
 }
 
-void lodging_forget(int device)
+void suballocation_forget(int device)
 {
     shared_set(&blocks[device].lodged, 0);
     shared_set(&blocks[device].lodgers, 0);
 }
 
-void lodging_at_most(int device, uint64_t bytes)
+void suballocation_at_most(int device, uint64_t bytes)
 {
     uint64_t had = shared_get(&blocks[device].lodged);
     if (had > bytes)
         take(device, had - bytes);
 }
 
-void lodging_released(int device, enum lodging with, uint64_t bytes)
+void suballocation_released(int device, enum suballocation with, uint64_t bytes)
 {
     uint64_t kept = shared_peek(&blocks[device].lodged) == 0 ? 0 : take(device, bytes);
     if (kept > 0)
         reconcile_keep(device, kept);
-    lodging_paid(device, with, -(int64_t)bytes);
+    suballocation_paid(device, with, -(int64_t)bytes);
     if (bytes > kept)
-        guest_release(device, bytes - kept);
+        process_release(device, bytes - kept);
 }

@@ -1,4 +1,4 @@
-#include "core/turn.h"
+#include "core/region_lock.h"
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -9,13 +9,13 @@ static void wake(uint32_t *turn, int count)
     syscall(SYS_futex, turn, FUTEX_WAKE, count, NULL, NULL, 0);
 }
 
-void turn_give(uint32_t *turn)
+void region_lock_give(uint32_t *turn)
 {
     if (__atomic_exchange_n(turn, 0, __ATOMIC_SEQ_CST) & TURN_WAITED_FOR)
         wake(turn, 1);
 }
 
-bool turn_take_from(uint32_t *turn, uint32_t owner, uint32_t next)
+bool region_lock_take_from(uint32_t *turn, uint32_t owner, uint32_t next)
 {
     uint32_t seen = shared_get(turn);
     while ((seen & TURN_OWNER) == owner)
@@ -26,16 +26,16 @@ bool turn_take_from(uint32_t *turn, uint32_t owner, uint32_t next)
 
 static void end_of(uint32_t *turn, int slot)
 {
-    if (turn_take_from(turn, (uint32_t)slot + 1, 0))
+    if (region_lock_take_from(turn, (uint32_t)slot + 1, 0))
         wake(turn, 1);
 }
 
-void turns_end_of(struct region_map *map, int slot)
+void region_locks_end_of(struct region_map *map, int slot)
 {
     for (int device = 0; device < REGION_DEVICES; device++) {
         end_of(&map->ext->turns[device], slot);
         end_of(&map->ext->devices[device].context_turn, slot);
     }
-    if (map->joints != NULL)
-        end_of(&map->joints->turn, slot);
+    if (map->shared_allocations != NULL)
+        end_of(&map->shared_allocations->turn, slot);
 }

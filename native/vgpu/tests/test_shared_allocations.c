@@ -1,10 +1,10 @@
 /* Memory that several processes hold: who pays for it, when one lets go, and when one dies. */
 #include "check.h"
 #include "core/attach.h"
-#include "core/joints.h"
+#include "core/shared_allocations.h"
 #include "core/slots.h"
-#include "core/turn.h"
-#include "core/turn_wait.h"
+#include "core/region_lock.h"
+#include "core/region_lock_wait.h"
 #include "policy/memory.h"
 #include "regions.h"
 
@@ -12,15 +12,15 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-static bool any(const struct joint *joint, const void *sought)
+static bool any(const struct shared_allocation *shared_allocation, const void *sought)
 {
-    return joint->words == *(const uint64_t *)sought;
+    return shared_allocation->words == *(const uint64_t *)sought;
 }
 
 static uint32_t join(struct region_map *map, uint64_t words)
 {
-    struct joint what;
-    return joint_join(map, &(struct joint_search){any, NULL, &words}, &what);
+    struct shared_allocation what;
+    return shared_allocation_join(map, &(struct shared_allocation_search){any, NULL, &words}, &what);
 }
 
 static uint64_t paid_by(const struct region_map *map)
@@ -33,19 +33,19 @@ static void the_first_that_still_holds_it_pays(void)
 {
     struct config config = config_for("joint.cache", 1000);
     struct region_map a, b;
-    struct joint what;
+    struct shared_allocation what;
     region_attach(&a, &config);
     region_attach(&b, &config);
     CHECK(memory_reserve(&a, 0, MEMORY_DATA, 700) == GRANTED);
-    uint32_t joint = joint_new(&a, 0, 700, 0, 5);
-    CHECK(joint == 1 && join(&b, 6) == 0 && join(&b, 5) == joint && join(&b, 5) == joint);
+    uint32_t shared_allocation = shared_allocation_new(&a, 0, 700, 0, 5);
+    CHECK(shared_allocation == 1 && join(&b, 6) == 0 && join(&b, 5) == shared_allocation && join(&b, 5) == shared_allocation);
     CHECK(paid_by(&a) == 700 && paid_by(&b) == 0);
-    CHECK(joint_leave(&a, joint, &what) && what.bytes == 700);
+    CHECK(shared_allocation_leave(&a, shared_allocation, &what) && what.bytes == 700);
     CHECK_EQUAL(paid_by(&b), 700); /* before who paid gives back */
     memory_release(&a, 0, MEMORY_DATA, what.bytes);
-    CHECK(join(&a, 5) == joint && !joint_leave(&a, joint, &what));
+    CHECK(join(&a, 5) == shared_allocation && !shared_allocation_leave(&a, shared_allocation, &what));
     CHECK(memory_reserve(&a, 0, MEMORY_DATA, 400) == REFUSED);
-    CHECK(joint_leave(&b, joint, &what));
+    CHECK(shared_allocation_leave(&b, shared_allocation, &what));
     CHECK_EQUAL(join(&a, 5), 0);
     region_forget(&b);
     region_forget(&a);
@@ -60,7 +60,7 @@ static void who_dies_leaves_it_to_the_next(void)
     if (pid == 0) {
         struct region_map map;
         region_attach(&map, &config);
-        char done = memory_reserve(&map, 0, MEMORY_DATA, 700) == GRANTED && joint_new(&map, 0, 700, 0, 5) == 1 ? 'y' : 'n';
+        char done = memory_reserve(&map, 0, MEMORY_DATA, 700) == GRANTED && shared_allocation_new(&map, 0, 700, 0, 5) == 1 ? 'y' : 'n';
         if (write(ends[1], &done, 1) != 1)
             _exit(1);
         for (;;)
@@ -87,18 +87,18 @@ static void who_has_the_turn_for_long_is_waited_for(void)
     int ends[2];
     CHECK(pipe(ends) == 0);
     region_attach(&map, &config);
-    CHECK_EQUAL(joint_new(&map, 0, 700, 0, 5), 1);
+    CHECK_EQUAL(shared_allocation_new(&map, 0, 700, 0, 5), 1);
     pid_t pid = fork();
     if (pid == 0) {
         struct region_map slow;
         struct wait wait = {0, 0};
         slots_after_fork();
         region_attach(&slow, &config);
-        char done = turn_take(&slow, &slow.joints->turn, &wait) ? 'y' : 'n';
+        char done = region_lock_take(&slow, &slow.shared_allocations->turn, &wait) ? 'y' : 'n';
         if (write(ends[1], &done, 1) != 1)
             _exit(1);
         usleep(300000);
-        turn_give(&slow.joints->turn);
+        region_lock_give(&slow.shared_allocations->turn);
         for (;;)
             pause();
     }
@@ -113,20 +113,20 @@ static void who_has_the_turn_for_long_is_waited_for(void)
 static void a_full_list_says_so(void)
 {
     struct config config = config_for("full.cache", 1000);
-    struct region_map maps[JOINT_HOLDERS + 1], alone;
-    for (int i = 0; i <= JOINT_HOLDERS; i++)
+    struct region_map maps[SHARED_ALLOCATION_HOLDERS + 1], alone;
+    for (int i = 0; i <= SHARED_ALLOCATION_HOLDERS; i++)
         region_attach(&maps[i], &config);
-    CHECK_EQUAL(joint_new(&maps[0], 0, 1, 0, 5), 1);
-    for (int i = 1; i <= JOINT_HOLDERS; i++)
-        CHECK_EQUAL(join(&maps[i], 5), i < JOINT_HOLDERS ? 1 : 0);
-    for (uint32_t i = 2; i <= JOINTS; i++)
-        CHECK_EQUAL(joint_new(&maps[0], 0, 1, 0, 6), i);
-    CHECK_EQUAL(joint_new(&maps[0], 0, 1, 0, 6), 0);
-    for (int i = JOINT_HOLDERS; i >= 0; i--)
+    CHECK_EQUAL(shared_allocation_new(&maps[0], 0, 1, 0, 5), 1);
+    for (int i = 1; i <= SHARED_ALLOCATION_HOLDERS; i++)
+        CHECK_EQUAL(join(&maps[i], 5), i < SHARED_ALLOCATION_HOLDERS ? 1 : 0);
+    for (uint32_t i = 2; i <= SHARED_ALLOCATIONS; i++)
+        CHECK_EQUAL(shared_allocation_new(&maps[0], 0, 1, 0, 6), i);
+    CHECK_EQUAL(shared_allocation_new(&maps[0], 0, 1, 0, 6), 0);
+    for (int i = SHARED_ALLOCATION_HOLDERS; i >= 0; i--)
         region_forget(&maps[i]);
     snprintf(config.region_path, sizeof config.region_path, "/proc/no/such.cache");
     region_attach(&alone, &config);
-    CHECK(joint_new(&alone, 0, 1, 0, 5) == 0 && join(&alone, 5) == 0);
+    CHECK(shared_allocation_new(&alone, 0, 1, 0, 5) == 0 && join(&alone, 5) == 0);
     region_forget(&alone);
 }
 
@@ -137,12 +137,12 @@ static void a_region_of_an_earlier_version_grows_under_who_is_there(void)
     struct stat status;
     region_attach(&earlier, &config);
     CHECK(truncate(earlier.path, (off_t)REGION_FILE_BYTES) == 0);
-    earlier.joints = NULL; /* it knows none */
+    earlier.shared_allocations = NULL; /* it knows none */
     CHECK(memory_reserve(&earlier, 0, MEMORY_DATA, 600) == GRANTED);
     region_attach(&later, &config);
     CHECK(stat(later.path, &status) == 0 && status.st_size == (off_t)REGION_WHOLE_BYTES);
     CHECK(later.slot == 1 && memory_used(&later, 0) == 600);
-    CHECK_EQUAL(joint_new(&later, 0, 1, 0, 5), 1);
+    CHECK_EQUAL(shared_allocation_new(&later, 0, 1, 0, 5), 1);
     region_forget(&later);
     region_forget(&earlier);
 }
