@@ -139,8 +139,8 @@ class NodePod(Struct, rename="camel", gc=False):
 
     @property
     def rejected(self) -> bool:
-        """Return whether the kubelet did not admit it: it then writes a start time and takes all conditions away. One that has just
-        started says no more than that at first."""
+        """Return whether the kubelet did not admit it: it then writes a start time and takes all conditions away. A kubelet
+        that has just started says no more than that at first."""
         return self.admitted and not self.bound
 
     @property
