@@ -1,6 +1,6 @@
-/* The ledger of record locks: what a process holds there no other can take, its own death gives back, and joints count once. */
+/* The ledger of record locks: what a process holds there no other can take, its own death gives back, and shared allocations count once. */
 #include "core/attach.h"
-#include "core/joints.h"
+#include "core/shared_allocations.h"
 #include "core/ledger.h"
 #include "core/republish.h"
 #include "policy/memory.h"
@@ -101,25 +101,25 @@ static uint64_t name_of(const void *sought)
     return *(const uint64_t *)sought;
 }
 
-static void a_joint_counts_once_until_the_last_lets_go(void)
+static void a_shared_counts_once_until_the_last_lets_go(void)
 {
     struct region_map one = attached("e"), two = attached("e");
-    struct joint what;
+    struct shared_allocation what;
     uint64_t name = 77ull << 40;
     CHECK(takes(&one, 30 * MIB));
-    uint32_t made = joint_new(&one, 0, 30 * MIB, 0x100, name);
+    uint32_t made = shared_allocation_new(&one, 0, 30 * MIB, 0x100, name);
     CHECK(made != 0);
     memory_release(&one, 0, MEMORY_DATA, 30 * MIB);
     CHECK(memory_used(&two, 0) == 30 * MIB);
-    uint32_t joined = joint_join(&two, &(struct joint_search){NULL, name_of, &name}, &what);
+    uint32_t joined = shared_allocation_join(&two, &(struct shared_allocation_search){NULL, name_of, &name}, &what);
     CHECK(joined != 0 && what.bytes == 30 * MIB && what.device == 0);
     CHECK(memory_used(&one, 0) == 30 * MIB && memory_used(&two, 0) == 30 * MIB);
-    CHECK(!joint_leave(&one, made, &what));
+    CHECK(!shared_allocation_leave(&one, made, &what));
     CHECK(memory_used(&one, 0) == 30 * MIB && memory_used(&two, 0) == 30 * MIB);
-    CHECK(ledger_joints_paid(&two, 0) == 30 * MIB);
-    joint_leave(&two, joined, &what);
+    CHECK(ledger_shared_paid(&two, 0) == 30 * MIB);
+    shared_allocation_leave(&two, joined, &what);
     CHECK(memory_used(&one, 0) == 0);
-    CHECK(joint_join(&two, &(struct joint_search){NULL, name_of, &name}, &what) == 0);
+    CHECK(shared_allocation_join(&two, &(struct shared_allocation_search){NULL, name_of, &name}, &what) == 0);
     region_forget(&two);
     region_forget(&one);
 }
@@ -131,6 +131,6 @@ int main(void)
     whatever_is_written_takes_nothing_out_of_the_sum();
     the_dead_hold_nothing_and_who_is_stopped_does();
     a_closed_descriptor_takes_nothing_out_of_the_sum();
-    a_joint_counts_once_until_the_last_lets_go();
+    a_shared_counts_once_until_the_last_lets_go();
     return check_result("ledger") | !directory_removed();
 }

@@ -26,9 +26,9 @@
 #define REGION_EXT_OFFSET 2011136ul /* page 491 */
 #define REGION_EXT_BYTES 331776ul
 #define REGION_FILE_BYTES (REGION_EXT_OFFSET + REGION_EXT_BYTES)
-#define REGION_JOINTS_BYTES 131072ul /* behind it; files of an earlier version grow when somebody joins them */
+#define REGION_SHARED_BYTES 131072ul /* behind it; files of an earlier version grow when somebody joins them */
 #define REGION_FAIR_BYTES 262144ul
-#define REGION_WHOLE_BYTES (REGION_FILE_BYTES + REGION_JOINTS_BYTES + REGION_FAIR_BYTES)
+#define REGION_WHOLE_BYTES (REGION_FILE_BYTES + REGION_SHARED_BYTES + REGION_FAIR_BYTES)
 
 #define EXT_MAGIC 0x31584756u /* "VGX1" */
 #define EXT_VERSION 1u
@@ -104,7 +104,7 @@ struct ext_device {
     uint64_t samples;
     uint64_t probe_until_ns; /* a launch of unknown cost is being measured, at the latest until then */
     uint64_t context_bytes; /* what the last context took; 0: none was measured */
-    uint32_t context_turn;  /* whose turn it is to make the first one; core/turn.h */
+    uint32_t context_turn;  /* whose turn it is to make the first one; core/region_lock.h */
     uint32_t pad;
     int64_t fair_ns; /* what each process has used at least that asks; policy/fair.h */
     uint64_t probe_ends_ns; /* when that launch is expected to be done; 0: it has not started */
@@ -160,7 +160,7 @@ struct region_ext {
     uint8_t pad0[40];
     uint8_t lock_bytes[16]; /* never written */
     uint32_t warned[EXT_WARNINGS]; /* what the container's configuration was last complained about, by subject; core/warn_once.h */
-    uint32_t turns[REGION_DEVICES]; /* whose turn it is to decide about memory; core/turn.h */
+    uint32_t turns[REGION_DEVICES]; /* whose turn it is to decide about memory; core/region_lock.h */
     struct ext_waits waits;
     uint8_t pad1[48];
     struct ext_device devices[REGION_DEVICES];
@@ -174,23 +174,23 @@ struct region_ext {
  * Memory that several processes of the container hold, because one exported it and others imported it: the first holder pays, and
  * hands that on when it lets go. All zeros: nobody holds any. Under the turn, but for reading.
  */
-enum { JOINTS = 2047, JOINT_HOLDERS = 16, JOINT_EXPORTS = 256 /* descriptors of one joint */ };
+enum { SHARED_ALLOCATIONS = 2047, SHARED_ALLOCATION_HOLDERS = 16, SHARED_ALLOCATION_EXPORTS = 256 /* descriptors of one shared allocation */ };
 
-struct joint {
+struct shared_allocation {
     uint64_t descriptors; /* bytes of the exported files from here on are locked by them: so one is known again; 0: there is none */
     uint64_t words;       /* of a handle that is passed on by its bytes: what they come to; 0: there is none */
     uint64_t bytes;
     int16_t device;
     uint16_t count;   /* of holders; 0: free */
     uint32_t exports; /* descriptors that were handed out */
-    uint16_t holders[JOINT_HOLDERS]; /* slots, in the order in which they came */
+    uint16_t holders[SHARED_ALLOCATION_HOLDERS]; /* slots, in the order in which they came */
 };
 
-struct region_joints {
-    uint32_t turn; /* core/turn.h */
+struct region_shared_allocations {
+    uint32_t turn; /* core/region_lock.h */
     uint32_t high; /* places ever used */
     uint8_t pad[56];
-    struct joint joints[JOINTS];
+    struct shared_allocation shared_allocations[SHARED_ALLOCATIONS];
 };
 
 /* GPU time of each process, for who is next among those of the container. */
@@ -271,8 +271,8 @@ AT(region_ext, made_limit, 2304);
 AT(region_ext, made_sm_limit, 2432);
 AT(region_ext, slots, 4096);
 SIZE(region_ext, REGION_EXT_BYTES);
-SIZE(joint, 64);
-SIZE(region_joints, REGION_JOINTS_BYTES);
+SIZE(shared_allocation, 64);
+SIZE(region_shared_allocations, REGION_SHARED_BYTES);
 SIZE(region_fair, REGION_FAIR_BYTES);
 _Static_assert(REGION_EXT_OFFSET % 4096 == 0 && REGION_FILE_BYTES % 4096 == 0 && REGION_EXT_OFFSET > REGION_V1_BYTES, "the extension has its own pages");
 

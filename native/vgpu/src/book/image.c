@@ -1,6 +1,5 @@
 #include "book/image.h"
 
-#include "book/image_source.h"
 
 #include <elf.h>
 #include <errno.h>

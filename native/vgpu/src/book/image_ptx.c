@@ -2,7 +2,7 @@
  * PTX: ".visible .global .align 8 .b8 name[16][4] = {…}, other;" at the outermost level is a variable. Only its head is looked
  * at, up to what initializes it; functions and comments are passed over.
  */
-#include "book/image_source.h"
+#include "book/image.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -201,14 +201,14 @@ bool records_count(enum record_kind kind, uint64_t key, int references, int mapp
     return over;
 }
 
-bool records_join_up(enum record_kind kind, uint64_t key, uint32_t joint)
+bool records_join_up(enum record_kind kind, uint64_t key, uint32_t shared_allocation)
 {
     uint64_t hash = mix(kind, key);
     struct shard *shard = lock_shard(hash);
     struct record *place = find_in(shard, kind, key, hash);
-    bool changed = place != NULL && place->joint == 0;
+    bool changed = place != NULL && place->shared_allocation == 0;
     if (changed)
-        place->joint = joint;
+        place->shared_allocation = shared_allocation;
     unlock_shard(shard);
     return changed;
 }

@@ -35,7 +35,7 @@ struct record {
     int16_t device;
     uint8_t kind;
     uint8_t charged; /* 0: in a shared block, which pays, or nobody knows what it takes */
-    uint32_t joint;  /* several processes may hold it, and that is where it is given back (core/joints.h); 0: this one alone */
+    uint32_t shared_allocation;  /* several processes may hold it, and that is where it is given back (core/shared_allocations.h); 0: this one alone */
 };
 
 /* False without memory for it. A record of the same kind and key is replaced. */
@@ -54,8 +54,8 @@ uint64_t records_take(enum record_kind kind, uint64_t key, uint64_t bytes);
 /* Adds to references and mappings; when both are zero the record is removed and handed out: true then. */
 bool records_count(enum record_kind kind, uint64_t key, int references, int mappings, struct record *ended);
 
-/* The record belongs to a joint from now on; false: it is gone, or belongs to one already. */
-bool records_join_up(enum record_kind kind, uint64_t key, uint32_t joint);
+/* The record belongs to a shared allocation from now on; false: it is gone, or belongs to one already. */
+bool records_join_up(enum record_kind kind, uint64_t key, uint32_t shared_allocation);
 
 /* What was not charged is, with so many bytes; false: it is gone, or was. */
 bool records_charge(enum record_kind kind, uint64_t key, uint64_t bytes);

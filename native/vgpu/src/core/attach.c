@@ -2,14 +2,13 @@
 
 #include "core/file_status.h"
 #include "core/granted.h"
-#include "core/joints.h"
+#include "core/shared_allocations.h"
 #include "core/ledger.h"
 #include "core/lock.h"
 #include "core/log.h"
 #include "core/region_format.h"
 #include "core/republish.h"
 #include "core/find_region.h"
-#include "core/inherited.h"
 #include "core/slots.h"
 #include "core/warn_once.h"
 #include "core/waits.h"
@@ -74,8 +73,8 @@ static bool map_file(struct region_map *map, size_t bytes)
         map->ext_shared = true;
     }
     if (bytes >= REGION_WHOLE_BYTES) {
-        map->joints = (struct region_joints *)((char *)base + REGION_FILE_BYTES);
-        map->fair = (struct region_fair *)((char *)map->joints + REGION_JOINTS_BYTES);
+        map->shared_allocations = (struct region_shared_allocations *)((char *)base + REGION_FILE_BYTES);
+        map->fair = (struct region_fair *)((char *)map->shared_allocations + REGION_SHARED_BYTES);
     }
     return true;
 }
@@ -142,7 +141,7 @@ static const char *create_region(struct region_map *map, const struct region_pro
     memcpy(map->ext->made_limit, limits.memory, sizeof limits.memory);
     memcpy(map->ext->made_sm_limit, limits.sm, sizeof limits.sm);
     region_format(map->region, &limits, probe->bytes == 0, same_layout ? still_lives : NULL, &map->fd);
-    joints_format(map, same_layout ? still_lives : NULL, &map->fd);
+    shared_allocations_format(map, same_layout ? still_lives : NULL, &map->fd);
     if (lied)
         log_error("region %s: its magic, version or size lies; it is made anew", map->path);
     return NULL;

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 /*
- * Where the locks lie. Lanes of a device come before the places of its joints. A process whose descriptor was closed has no way back to
+ * Where the locks lie. Lanes of a device come before the places of its shared allocations. A process whose descriptor was closed has no way back to
  * its locks, which stay for as long as the mapping: it goes on in the next part of its lane.
  */
 enum { PLACES = 2048, PARTS = 8, LANES = REGION_SLOTS + PLACES };
@@ -30,7 +30,7 @@ enum { PLACES = 2048, PARTS = 8, LANES = REGION_SLOTS + PLACES };
 
 enum { FIRST_WAITS = 100 }; /* of 50 ms at most */
 
-struct held_joint {
+struct held_shared_allocation {
     uint64_t bytes, name[2]; /* of its descriptors, or the one it was joined by; of a handle */
     uint16_t place, device;
     bool held, maker, payer; /* made it; is the one that monitors are told of */
@@ -43,8 +43,8 @@ struct ledger {
     unsigned part, reopened;
     uint64_t granted[REGION_DEVICES], asked[REGION_DEVICES], context[REGION_DEVICES];
     int first[REGION_DEVICES]; /* a thread makes the container's first context */
-    uint32_t highest;          /* of the numbers of joints */
-    struct held_joint joints[JOINTS + 1];
+    uint32_t highest;          /* of the numbers of shared allocations */
+    struct held_shared_allocation shared_allocations[SHARED_ALLOCATIONS + 1];
 };
 
 bool ledger_open(struct region_map *map)
@@ -60,7 +60,7 @@ bool ledger_open(struct region_map *map)
     ledger->reopened = map->reopened;
     map->ledger = ledger;
     map->ledger_bytes = sizeof *ledger;
-    map->joints = NULL;
+    map->shared_allocations = NULL;
     return true;
 }
 
@@ -72,7 +72,7 @@ static void begin_anew(struct region_map *map, struct ledger *ledger)
     memset(ledger->granted, 0, sizeof ledger->granted);
     memset(ledger->asked, 0, sizeof ledger->asked);
     memset(ledger->context, 0, sizeof ledger->context);
-    memset(ledger->joints, 0, sizeof ledger->joints);
+    memset(ledger->shared_allocations, 0, sizeof ledger->shared_allocations);
 }
 
 /* The descriptor to lock by, with changing held until done; -1: not this process's ledger, or none to be had. */
@@ -101,20 +101,6 @@ static uint64_t lane_of(const struct region_map *map, int device)
     return LANE(device, map->slot) + map->ledger->part * PART_BYTES;
 }
 
-bool ledger_ask(struct region_map *map, int device, uint64_t bytes)
-{
-    struct ledger *ledger = map->ledger;
-    int fd = begin(map);
-    if (fd < 0)
-        return false;
-    uint64_t held = ledger->granted[device] + ledger->asked[device];
-    bool said = bytes <= PART_BYTES - held && (bytes == 0 || lock_share(fd, lane_of(map, device) + held, bytes) == LOCK_TAKEN);
-    if (said)
-        ledger->asked[device] += bytes;
-    done(map);
-    return said;
-}
-
 /* changing held. Granted comes first, then what is asked for. */
 static void shorten(struct region_map *map, int fd, int device, uint64_t bytes)
 {
@@ -123,32 +109,25 @@ static void shorten(struct region_map *map, int fd, int device, uint64_t bytes)
         lock_release(fd, lane_of(map, device) + ledger->granted[device] + ledger->asked[device], bytes);
 }
 
-void ledger_withdraw(struct region_map *map, int device, uint64_t bytes)
+/* changing held */
+static bool ask(struct region_map *map, int fd, int device, uint64_t bytes)
 {
     struct ledger *ledger = map->ledger;
-    int fd = begin(map);
-    if (fd < 0)
-        return;
-    bytes = bytes < ledger->asked[device] ? bytes : ledger->asked[device];
-    ledger->asked[device] -= bytes;
-    shorten(map, fd, device, bytes);
-    done(map);
+    uint64_t held = ledger->granted[device] + ledger->asked[device];
+    bool said = bytes <= PART_BYTES - held && (bytes == 0 || lock_share(fd, lane_of(map, device) + held, bytes) == LOCK_TAKEN);
+    ledger->asked[device] += said ? bytes : 0;
+    return said;
 }
 
-bool ledger_grant(struct region_map *map, int device, uint64_t bytes)
+/* changing held */
+static bool grant(struct region_map *map, int fd, int device, uint64_t bytes)
 {
     struct ledger *ledger = map->ledger;
-    int fd = begin(map);
-    if (fd < 0)
+    if (bytes > 0 && (bytes > ledger->asked[device] || lock_try(fd, lane_of(map, device) + ledger->granted[device], bytes) != LOCK_TAKEN))
         return false;
-    bool granted = bytes == 0 || (bytes <= ledger->asked[device] &&
-                                  lock_try(fd, lane_of(map, device) + ledger->granted[device], bytes) == LOCK_TAKEN);
-    if (granted) {
-        ledger->granted[device] += bytes;
-        ledger->asked[device] -= bytes;
-    }
-    done(map);
-    return granted;
+    ledger->granted[device] += bytes;
+    ledger->asked[device] -= bytes;
+    return true;
 }
 
 void ledger_give_back(struct region_map *map, int device, uint64_t bytes)
@@ -214,18 +193,18 @@ static void add_bytes(struct lock_range stretch, void *data)
     *(uint64_t *)data += stretch.bytes;
 }
 
-/* Own locks are in nobody's way, so the kernel does not tell of them: of joints what nobody else shares is added. */
+/* Own locks are in nobody's way, so the kernel does not tell of them: of shared allocations what nobody else shares is added. */
 static void add_own(const struct ledger *ledger, int fd, int device, bool asked, struct summing *summing)
 {
     summing->sum = plus(summing->sum, ledger->granted[device] + (asked ? ledger->asked[device] : 0));
     for (uint32_t number = 1; number <= ledger->highest; number++) {
-        const struct held_joint *joint = &ledger->joints[number];
+        const struct held_shared_allocation *shared_allocation = &ledger->shared_allocations[number];
         uint64_t counted = 0;
-        if (!joint->held || joint->device != device)
+        if (!shared_allocation->held || shared_allocation->device != device)
             continue;
-        if (is_marked(summing->places, joint->place))
-            lock_walk(fd, PLACE(device, joint->place), joint->bytes, false, add_bytes, &counted);
-        summing->sum = plus(summing->sum, joint->bytes - counted);
+        if (is_marked(summing->places, shared_allocation->place))
+            lock_walk(fd, PLACE(device, shared_allocation->place), shared_allocation->bytes, false, add_bytes, &counted);
+        summing->sum = plus(summing->sum, shared_allocation->bytes - counted);
     }
 }
 
@@ -244,23 +223,45 @@ static void add_ending(struct region_map *map, int fd, int device, struct summin
     }
 }
 
-uint64_t ledger_sum(struct region_map *map, int device, bool asked)
+/* changing held. UINT64_MAX: it cannot be told. */
+static uint64_t sum(struct region_map *map, int fd, int device, bool asked)
 {
     struct summing summing;
     memset(&summing, 0, sizeof summing);
-    int fd = begin(map);
-    if (fd < 0)
-        return UINT64_MAX;
     bool told = add_others(fd, device, asked, &summing);
     add_own(map->ledger, fd, device, asked, &summing);
-    done(map);
     add_ending(map, fd, device, &summing);
     return told ? summing.sum : UINT64_MAX;
 }
 
+uint64_t ledger_sum(struct region_map *map, int device, bool asked)
+{
+    int fd = begin(map);
+    if (fd < 0)
+        return UINT64_MAX;
+    uint64_t bytes = sum(map, fd, device, asked);
+    done(map);
+    return bytes;
+}
+
+bool ledger_request(struct region_map *map, int device, uint64_t bytes, uint64_t limit)
+{
+    int fd = begin(map);
+    if (fd < 0)
+        return false;
+    bool granted = ask(map, fd, device, bytes);
+    if (granted && !((limit == 0 || sum(map, fd, device, true) <= limit) && grant(map, fd, device, bytes))) {
+        granted = false;
+        map->ledger->asked[device] -= bytes;
+        shorten(map, fd, device, bytes);
+    }
+    done(map);
+    return granted;
+}
+
 /* ---- taking turns ---------------------------------------------------------------------------------------------------- */
 
-bool ledger_turn_take(struct region_map *map, int device)
+bool ledger_lock_take(struct region_map *map, int device)
 {
     struct ledger *ledger = map->ledger;
     if (ledger->pid != getpid() || !mutex_take_in_time(&ledger->deciding))
@@ -272,7 +273,7 @@ bool ledger_turn_take(struct region_map *map, int device)
     return false;
 }
 
-void ledger_turn_give(struct region_map *map, int device)
+void ledger_lock_give(struct region_map *map, int device)
 {
     int fd = region_fd(map);
     if (fd >= 0)
@@ -338,14 +339,14 @@ void ledger_first_context_made(struct region_map *map, int device)
     __atomic_store_n(&map->ledger->first[device], 0, __ATOMIC_SEQ_CST);
 }
 
-/* ---- joints ---------------------------------------------------------------------------------------------------------- */
+/* ---- shared allocations ---------------------------------------------------------------------------------------------------------- */
 
 /* changing held */
 static bool is_place_of_own(const struct ledger *ledger, int device, unsigned place)
 {
     for (uint32_t number = 1; number <= ledger->highest; number++) {
-        const struct held_joint *joint = &ledger->joints[number];
-        if (joint->held && joint->device == device && joint->place == place)
+        const struct held_shared_allocation *shared_allocation = &ledger->shared_allocations[number];
+        if (shared_allocation->held && shared_allocation->device == device && shared_allocation->place == place)
             return true;
     }
     return false;
@@ -366,117 +367,117 @@ static unsigned claim_place(const struct ledger *ledger, int fd, int slot, int d
     return PLACES;
 }
 
-static uint64_t at_name(const struct held_joint *joint, uint64_t name)
+static uint64_t at_name(const struct held_shared_allocation *shared_allocation, uint64_t name)
 {
-    return NAME(name) + (uint64_t)joint->device * PLACES + joint->place;
+    return NAME(name) + (uint64_t)shared_allocation->device * PLACES + shared_allocation->place;
 }
 
 /* changing held */
-static bool add_name(struct held_joint *joint, int fd, uint64_t name)
+static bool add_name(struct held_shared_allocation *shared_allocation, int fd, uint64_t name)
 {
     for (int i = 0; i < 2 && name != 0; i++) {
-        if (joint->name[i] == name)
+        if (shared_allocation->name[i] == name)
             return true;
-        if (joint->name[i] != 0 || lock_share(fd, at_name(joint, name), 1) != LOCK_TAKEN)
+        if (shared_allocation->name[i] != 0 || lock_share(fd, at_name(shared_allocation, name), 1) != LOCK_TAKEN)
             continue;
-        joint->name[i] = name;
+        shared_allocation->name[i] = name;
         return true;
     }
     return false;
 }
 
 /* changing held */
-static void let_go(struct held_joint *joint, int fd)
+static void let_go(struct held_shared_allocation *shared_allocation, int fd)
 {
     for (int i = 0; i < 2; i++)
-        if (joint->name[i] != 0)
-            lock_release(fd, at_name(joint, joint->name[i]), 1);
-    lock_release(fd, MAKER(joint->device, joint->place), 1);
-    lock_release(fd, PAYER(joint->device, joint->place), 1);
-    lock_release(fd, PLACE(joint->device, joint->place), LANE_BYTES);
-    *joint = (struct held_joint){.held = false};
+        if (shared_allocation->name[i] != 0)
+            lock_release(fd, at_name(shared_allocation, shared_allocation->name[i]), 1);
+    lock_release(fd, MAKER(shared_allocation->device, shared_allocation->place), 1);
+    lock_release(fd, PAYER(shared_allocation->device, shared_allocation->place), 1);
+    lock_release(fd, PLACE(shared_allocation->device, shared_allocation->place), LANE_BYTES);
+    *shared_allocation = (struct held_shared_allocation){.held = false};
 }
 
 /* changing held. 0: there is none. */
 static uint32_t free_number(const struct ledger *ledger)
 {
     uint32_t number = 1;
-    while (number <= JOINTS && ledger->joints[number].held)
+    while (number <= SHARED_ALLOCATIONS && ledger->shared_allocations[number].held)
         number++;
-    return number <= JOINTS ? number : 0;
+    return number <= SHARED_ALLOCATIONS ? number : 0;
 }
 
-static void keep(struct ledger *ledger, uint32_t number, const struct held_joint *joint)
+static void keep(struct ledger *ledger, uint32_t number, const struct held_shared_allocation *shared_allocation)
 {
-    ledger->joints[number] = *joint;
+    ledger->shared_allocations[number] = *shared_allocation;
     ledger->highest = number > ledger->highest ? number : ledger->highest;
 }
 
-uint32_t ledger_joint_new(struct region_map *map, int device, uint64_t bytes, uint64_t descriptors, uint64_t words)
+uint32_t ledger_shared_new(struct region_map *map, int device, uint64_t bytes, uint64_t descriptors, uint64_t words)
 {
     struct ledger *ledger = map->ledger;
-    struct held_joint joint = {.bytes = bytes, .device = (uint16_t)device, .held = true, .maker = true};
+    struct held_shared_allocation shared_allocation = {.bytes = bytes, .device = (uint16_t)device, .held = true, .maker = true};
     int fd = bytes > 0 && bytes < LANE_BYTES ? begin(map) : -1;
     if (fd < 0)
         return 0;
     uint32_t number = free_number(ledger);
     unsigned place = number != 0 ? claim_place(ledger, fd, map->slot, device, bytes) : PLACES;
-    joint.place = (uint16_t)place;
-    if (place < PLACES && add_name(&joint, fd, descriptors) && (words == 0 || add_name(&joint, fd, words)))
-        keep(ledger, number, &joint);
+    shared_allocation.place = (uint16_t)place;
+    if (place < PLACES && add_name(&shared_allocation, fd, descriptors) && (words == 0 || add_name(&shared_allocation, fd, words)))
+        keep(ledger, number, &shared_allocation);
     else if (place < PLACES)
-        let_go(&joint, fd);
+        let_go(&shared_allocation, fd);
     done(map);
-    return joint.held && place < PLACES ? number : 0;
+    return shared_allocation.held && place < PLACES ? number : 0;
 }
 
-bool ledger_joint_name(struct region_map *map, uint32_t number, uint64_t name)
+bool ledger_shared_name(struct region_map *map, uint32_t number, uint64_t name)
 {
     int fd = begin(map);
     if (fd < 0)
         return false;
-    bool named = map->ledger->joints[number].held && add_name(&map->ledger->joints[number], fd, name);
+    bool named = map->ledger->shared_allocations[number].held && add_name(&map->ledger->shared_allocations[number], fd, name);
     done(map);
     return named;
 }
 
 /* Whoever joined it hands on descriptors of the same name: any lock on the file says it. */
-int ledger_joint_export(struct region_map *map, uint32_t number, uint64_t *descriptors)
+int ledger_shared_export(struct region_map *map, uint32_t number, uint64_t *descriptors)
 {
-    struct held_joint *joint = &map->ledger->joints[number];
+    struct held_shared_allocation *shared_allocation = &map->ledger->shared_allocations[number];
     int export = -1;
     if (begin(map) < 0)
         return -1;
-    if (joint->held && joint->name[0] != 0 && joint->name[0] % JOINT_EXPORTS == 0) {
-        export = joint->exports++ % JOINT_EXPORTS;
-        *descriptors = joint->name[0];
+    if (shared_allocation->held && shared_allocation->name[0] != 0 && shared_allocation->name[0] % SHARED_ALLOCATION_EXPORTS == 0) {
+        export = shared_allocation->exports++ % SHARED_ALLOCATION_EXPORTS;
+        *descriptors = shared_allocation->name[0];
     }
     done(map);
     return export;
 }
 
-static bool sought_out(int fd, uint64_t name, struct held_joint *joint)
+static bool sought_out(int fd, uint64_t name, struct held_shared_allocation *shared_allocation)
 {
     struct lock_range found;
     if (!lock_find(fd, NAME(name), NAMES, false, &found) || found.bytes != 1)
         return false;
-    joint->device = (uint16_t)((found.start - NAME(name)) / PLACES);
-    joint->place = (uint16_t)((found.start - NAME(name)) % PLACES);
-    bool there = lock_find(fd, PLACE(joint->device, joint->place), LANE_BYTES, false, &found);
-    joint->bytes = found.bytes;
+    shared_allocation->device = (uint16_t)((found.start - NAME(name)) / PLACES);
+    shared_allocation->place = (uint16_t)((found.start - NAME(name)) % PLACES);
+    bool there = lock_find(fd, PLACE(shared_allocation->device, shared_allocation->place), LANE_BYTES, false, &found);
+    shared_allocation->bytes = found.bytes;
     return there && found.bytes < LANE_BYTES;
 }
 
 /* Its holder may let go, and another may take the place, until both are locked here: then the name is still his. */
-static bool join(const struct ledger *ledger, int fd, uint64_t name, struct held_joint *joint)
+static bool join(const struct ledger *ledger, int fd, uint64_t name, struct held_shared_allocation *shared_allocation)
 {
     struct lock_range found;
-    if (!sought_out(fd, name, joint) || is_place_of_own(ledger, joint->device, joint->place))
+    if (!sought_out(fd, name, shared_allocation) || is_place_of_own(ledger, shared_allocation->device, shared_allocation->place))
         return false;
-    bool shares = add_name(joint, fd, name) && lock_share(fd, PLACE(joint->device, joint->place), joint->bytes) == LOCK_TAKEN;
-    if (shares && lock_find(fd, at_name(joint, name), 1, false, &found))
+    bool shares = add_name(shared_allocation, fd, name) && lock_share(fd, PLACE(shared_allocation->device, shared_allocation->place), shared_allocation->bytes) == LOCK_TAKEN;
+    if (shares && lock_find(fd, at_name(shared_allocation, name), 1, false, &found))
         return true;
-    let_go(joint, fd);
+    let_go(shared_allocation, fd);
     return false;
 }
 
@@ -484,54 +485,54 @@ static bool join(const struct ledger *ledger, int fd, uint64_t name, struct held
 static uint32_t number_of(const struct ledger *ledger, uint64_t name)
 {
     for (uint32_t number = 1; number <= ledger->highest; number++) {
-        const struct held_joint *joint = &ledger->joints[number];
-        if (joint->held && (joint->name[0] == name || joint->name[1] == name))
+        const struct held_shared_allocation *shared_allocation = &ledger->shared_allocations[number];
+        if (shared_allocation->held && (shared_allocation->name[0] == name || shared_allocation->name[1] == name))
             return number;
     }
     return 0;
 }
 
-uint32_t ledger_joint_join(struct region_map *map, uint64_t name, struct joint *what)
+uint32_t ledger_shared_join(struct region_map *map, uint64_t name, struct shared_allocation *what)
 {
     struct ledger *ledger = map->ledger;
-    struct held_joint joint = {.held = true};
+    struct held_shared_allocation shared_allocation = {.held = true};
     int fd = name != 0 ? begin(map) : -1;
     if (fd < 0)
         return 0;
     uint32_t number = number_of(ledger, name);
     if (number == 0 && (number = free_number(ledger)) != 0) {
-        if (join(ledger, fd, name, &joint))
-            keep(ledger, number, &joint);
+        if (join(ledger, fd, name, &shared_allocation))
+            keep(ledger, number, &shared_allocation);
         else
             number = 0;
     }
-    *what = (struct joint){.bytes = ledger->joints[number].bytes, .device = (int16_t)ledger->joints[number].device};
+    *what = (struct shared_allocation){.bytes = ledger->shared_allocations[number].bytes, .device = (int16_t)ledger->shared_allocations[number].device};
     done(map);
     return number;
 }
 
-void ledger_joint_leave(struct region_map *map, uint32_t number, struct joint *what)
+void ledger_shared_leave(struct region_map *map, uint32_t number, struct shared_allocation *what)
 {
-    struct held_joint *joint = &map->ledger->joints[number];
+    struct held_shared_allocation *shared_allocation = &map->ledger->shared_allocations[number];
     int fd = begin(map);
     if (fd < 0)
         return;
-    *what = (struct joint){.bytes = joint->bytes, .device = (int16_t)joint->device};
-    if (joint->held)
-        let_go(joint, fd);
+    *what = (struct shared_allocation){.bytes = shared_allocation->bytes, .device = (int16_t)shared_allocation->device};
+    if (shared_allocation->held)
+        let_go(shared_allocation, fd);
     done(map);
 }
 
 /* changing held. Who made it pays, and then whoever comes first. */
-static bool pays(struct held_joint *joint, int fd)
+static bool pays(struct held_shared_allocation *shared_allocation, int fd)
 {
     struct lock_range found;
-    if (!joint->payer && !joint->maker && !lock_find(fd, MAKER(joint->device, joint->place), 1, false, &found))
-        joint->payer = lock_try(fd, PAYER(joint->device, joint->place), 1) == LOCK_TAKEN;
-    return joint->maker || joint->payer;
+    if (!shared_allocation->payer && !shared_allocation->maker && !lock_find(fd, MAKER(shared_allocation->device, shared_allocation->place), 1, false, &found))
+        shared_allocation->payer = lock_try(fd, PAYER(shared_allocation->device, shared_allocation->place), 1) == LOCK_TAKEN;
+    return shared_allocation->maker || shared_allocation->payer;
 }
 
-static uint64_t sum_of_joints(struct region_map *map, int device, bool (*counts)(struct held_joint *joint, int fd, bool *certain), bool *certain)
+static uint64_t sum_of_shared_allocations(struct region_map *map, int device, bool (*counts)(struct held_shared_allocation *shared_allocation, int fd, bool *certain), bool *certain)
 {
     struct ledger *ledger = map->ledger;
     uint64_t sum = 0;
@@ -540,38 +541,38 @@ static uint64_t sum_of_joints(struct region_map *map, int device, bool (*counts)
     if (fd < 0)
         return 0;
     for (uint32_t number = 1; number <= ledger->highest; number++) {
-        struct held_joint *joint = &ledger->joints[number];
-        if (joint->held && joint->device == device && counts(joint, fd, certain))
-            sum += joint->bytes;
+        struct held_shared_allocation *shared_allocation = &ledger->shared_allocations[number];
+        if (shared_allocation->held && shared_allocation->device == device && counts(shared_allocation, fd, certain))
+            sum += shared_allocation->bytes;
     }
     done(map);
     return sum;
 }
 
-static bool is_counted(struct held_joint *joint, int fd, bool *certain)
+static bool is_counted(struct held_shared_allocation *shared_allocation, int fd, bool *certain)
 {
     struct lock_range found;
-    if (joint->maker || lock_find(fd, MAKER(joint->device, joint->place), 1, false, &found))
-        return joint->maker;
-    if (!lock_find(fd, PLACE(joint->device, joint->place), joint->bytes, false, &found))
+    if (shared_allocation->maker || lock_find(fd, MAKER(shared_allocation->device, shared_allocation->place), 1, false, &found))
+        return shared_allocation->maker;
+    if (!lock_find(fd, PLACE(shared_allocation->device, shared_allocation->place), shared_allocation->bytes, false, &found))
         return true;
     *certain = false;
-    return pays(joint, fd);
+    return pays(shared_allocation, fd);
 }
 
-uint64_t ledger_joints_counted(struct region_map *map, int device, bool *certain)
+uint64_t ledger_shared_counted(struct region_map *map, int device, bool *certain)
 {
-    return sum_of_joints(map, device, is_counted, certain);
+    return sum_of_shared_allocations(map, device, is_counted, certain);
 }
 
-static bool is_paid(struct held_joint *joint, int fd, bool *certain)
+static bool is_paid(struct held_shared_allocation *shared_allocation, int fd, bool *certain)
 {
     (void)certain;
-    return pays(joint, fd);
+    return pays(shared_allocation, fd);
 }
 
-uint64_t ledger_joints_paid(struct region_map *map, int device)
+uint64_t ledger_shared_paid(struct region_map *map, int device)
 {
     bool certain;
-    return sum_of_joints(map, device, is_paid, &certain);
+    return sum_of_shared_allocations(map, device, is_paid, &certain);
 }

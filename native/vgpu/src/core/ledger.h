@@ -9,7 +9,7 @@
  *   held alone   granted
  *   shared       asked for: announced before it is looked whether it fits (policy/memory.h)
  *
- * Memory that several processes hold jointly lies in a place of its own, which each of them shares, so it counts once for as long as
+ * Memory that several processes hold together lies in a place of its own, which each of them shares, so it counts once for as long as
  * any of them lives. Under what name it is known (a handle, a descriptor) is a lock, too: its position says name, device and place.
  */
 #ifndef VGPU_LEDGER_H
@@ -19,13 +19,11 @@
 
 struct ledger;
 
-/* After the slot was claimed: false where the kernel has no locks of open files. Else the table of joints is no longer asked. */
+/* After the slot was claimed: false where the kernel has no locks of open files. Else the table of shared allocations is no longer asked. */
 bool ledger_open(struct region_map *map);
 
-/* Announces; false: that cannot be said, and nothing may be granted. Then one of the others. */
-bool ledger_ask(struct region_map *map, int device, uint64_t bytes);
-void ledger_withdraw(struct region_map *map, int device, uint64_t bytes);
-bool ledger_grant(struct region_map *map, int device, uint64_t bytes);
+/* Announces, looks whether it fits with all that others hold and ask for, and holds it or leaves no trace. limit 0: whatever others hold. */
+bool ledger_request(struct region_map *map, int device, uint64_t bytes, uint64_t limit);
 
 void ledger_give_back(struct region_map *map, int device, uint64_t bytes);
 
@@ -33,8 +31,8 @@ void ledger_give_back(struct region_map *map, int device, uint64_t bytes);
 uint64_t ledger_sum(struct region_map *map, int device, bool asked);
 
 /* One process of the container at a time, and one of its threads. False: not in time. */
-bool ledger_turn_take(struct region_map *map, int device);
-void ledger_turn_give(struct region_map *map, int device);
+bool ledger_lock_take(struct region_map *map, int device);
+void ledger_lock_give(struct region_map *map, int device);
 
 /* What a context was last measured to take by anybody who lives; 0: nobody knows. The first is made alone. */
 uint64_t ledger_context(struct region_map *map, int device);
@@ -43,22 +41,22 @@ bool ledger_first_context(struct region_map *map, int device);
 void ledger_first_context_made(struct region_map *map, int device);
 
 /*
- * Joints (core/joints.h), numbered by this process. A new one is held beside what the process was granted, which the caller gives back; what
+ * Shared allocations (core/shared_allocations.h), numbered by this process. A new one is held beside what the process was granted, which the caller gives back; what
  * is joined is known by its name, and how large it is and where the kernel says. 0 is no name and no number.
  */
-uint32_t ledger_joint_new(struct region_map *map, int device, uint64_t bytes, uint64_t descriptors, uint64_t words);
-bool ledger_joint_name(struct region_map *map, uint32_t number, uint64_t name);
-int ledger_joint_export(struct region_map *map, uint32_t number, uint64_t *descriptors);
-uint32_t ledger_joint_join(struct region_map *map, uint64_t name, struct joint *what);
-void ledger_joint_leave(struct region_map *map, uint32_t number, struct joint *what);
+uint32_t ledger_shared_new(struct region_map *map, int device, uint64_t bytes, uint64_t descriptors, uint64_t words);
+bool ledger_shared_name(struct region_map *map, uint32_t number, uint64_t name);
+int ledger_shared_export(struct region_map *map, uint32_t number, uint64_t *descriptors);
+uint32_t ledger_shared_join(struct region_map *map, uint64_t name, struct shared_allocation *what);
+void ledger_shared_leave(struct region_map *map, uint32_t number, struct shared_allocation *what);
 
 /*
- * What the driver counts of its joints as this process's. Who made it has it until it lets go, and who is left alone has it. Of several
+ * What the driver counts of its shared allocations as this process's. Who made it has it until it lets go, and who is left alone has it. Of several
  * who are left nobody knows which: *certain is false then, and it is taken to be the one that monitors are told of.
  */
-uint64_t ledger_joints_counted(struct region_map *map, int device, bool *certain);
+uint64_t ledger_shared_counted(struct region_map *map, int device, bool *certain);
 
-/* What monitors are told that this process pays: of each joint one of its holders does. */
-uint64_t ledger_joints_paid(struct region_map *map, int device);
+/* What monitors are told that this process pays: of each shared allocation one of its holders does. */
+uint64_t ledger_shared_paid(struct region_map *map, int device);
 
 #endif

@@ -37,7 +37,7 @@ void region_forget(struct region_map *map)
         close(map->fd);
     map->region = NULL;
     map->ext = NULL;
-    map->joints = NULL;
+    map->shared_allocations = NULL;
     map->fair = NULL;
     map->fd = map->slot = -1;
     map->shared = map->ext_shared = map->locked = false;

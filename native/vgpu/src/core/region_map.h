@@ -10,7 +10,7 @@
 struct region_map {
     struct region *region;
     struct region_ext *ext; /* never NULL: private memory where the file has none */
-    struct region_joints *joints; /* NULL: nobody knows what is held jointly, and who imports pays for himself */
+    struct region_shared_allocations *shared_allocations; /* NULL: nobody knows what is held together, and who imports pays for himself */
     struct region_fair *fair; /* NULL: as they come */
     const struct limits_page *page; /* over the limits of the region; NULL without one */
     int fd;                 /* -1: private region */

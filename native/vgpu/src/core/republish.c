@@ -14,11 +14,11 @@ static void republish_device(struct region_map *map, int device)
 {
     struct device_memory *told = &map->region->procs[map->slot].used[device];
     const struct device_memory *own = &map->own.used[device];
-    uint64_t joints = ledger_joints_paid(map, device);
+    uint64_t shared_allocations = ledger_shared_paid(map, device);
     correct(&told->context_size, shared_get(&own->context_size));
     correct(&told->module_size, shared_get(&own->module_size));
-    correct(&told->data_size, shared_get(&own->data_size) + joints);
-    correct(&told->total, shared_get(&own->total) + joints);
+    correct(&told->data_size, shared_get(&own->data_size) + shared_allocations);
+    correct(&told->total, shared_get(&own->total) + shared_allocations);
     correct(&map->region->procs[map->slot].monitorused[device], shared_get(&map->own.monitorused[device]));
 }
 

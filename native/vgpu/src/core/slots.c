@@ -1,10 +1,10 @@
 #include "core/slots.h"
 
-#include "core/joint_table.h"
+#include "core/shared_allocation_table.h"
 #include "core/lock.h"
 #include "core/process.h"
 #include "core/quiet.h"
-#include "core/turn.h"
+#include "core/region_lock.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -107,7 +107,7 @@ void slot_clear(struct region_map *map, int slot)
     ours->busy_devices = 0;
     if (map->fair != NULL)
         memset(map->fair->uses[slot], 0, sizeof map->fair->uses[slot]);
-    turns_end_of(map, slot);
+    region_locks_end_of(map, slot);
     shared_set(&ours->left_pid, 0);
     shared_set(&ours->flags, 0);
 }
@@ -152,10 +152,10 @@ static bool has_residue(const struct region_map *map, int slot)
     return residue != 0 && slot_is_free(map, slot);
 }
 
-/* What others hold on to is charged to them first (joints_sweep). */
+/* What others hold on to is charged to them first (shared_allocations_sweep). */
 static bool wants_clearing(struct region_map *map, int slot)
 {
-    return (slot_is_dead(map, slot) || has_residue(map, slot)) && !joints_hold(map, slot);
+    return (slot_is_dead(map, slot) || has_residue(map, slot)) && !shared_allocations_hold(map, slot);
 }
 
 /* The record locks of others are held one at a time in this process: the kernel does not tell its threads apart. */
@@ -238,7 +238,7 @@ static void clear_former_self(struct region_map *map, int fd, int pid)
     uint64_t here = process_namespace();
     for (int slot = 0, count = slots_in_use(map); slot < count; slot++) {
         uint64_t recorded = shared_get(&map->ext->slots[slot].pid_namespace);
-        if (shared_get(&map->region->procs[slot].pid) != pid || (recorded != 0 && recorded != here) || joints_hold(map, slot))
+        if (shared_get(&map->region->procs[slot].pid) != pid || (recorded != 0 && recorded != here) || shared_allocations_hold(map, slot))
             continue;
         if (fd < 0 || !map->ext_shared || lock_try(fd, LOCK_ALIVE(slot), 1) == LOCK_TAKEN) {
             slot_clear(map, slot);

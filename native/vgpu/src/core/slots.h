@@ -17,7 +17,7 @@ int slot_claim(struct region_map *map);
 void slot_leave(struct region_map *map);
 
 /*
- * Gives back what dead processes hold, but for who holds something jointly (joints_sweep); how many slots were emptied, -1: of some
+ * Gives back what dead processes hold, but for who holds something together (shared_allocations_sweep); how many slots were emptied, -1: of some
  * somebody else is about to.
  */
 int slots_sweep(struct region_map *map);

@@ -3,7 +3,7 @@
  * context (spec hami-core 7.2). What a larger one can take at most is reserved before, and becomes what NVML's figure says it took, before
  * and after; it is claimed in the context's name and ends with it.
  */
-#include "services/guest.h"
+#include "services/process_state.h"
 #include "services/free_delta.h"
 #include "services/reconcile.h"
 
@@ -26,7 +26,7 @@ static uint64_t threads_of_card(const struct real *real, int ordinal)
 static uint64_t at_most(const struct real *real, int device, int limit, size_t value, bool *grows)
 {
     size_t before = 0;
-    uint64_t each = limit == LIMIT_STACK_SIZE ? threads_of_card(real, guest.ordinal_of[device]) : 1, bytes;
+    uint64_t each = limit == LIMIT_STACK_SIZE ? threads_of_card(real, process_state.ordinal_of[device]) : 1, bytes;
     bool told = limit >= LIMIT_STACK_SIZE && limit <= LIMIT_MALLOC_HEAP_SIZE && real->cuCtxGetLimit != NULL &&
                 INSIDE(real->cuCtxGetLimit(&before, limit)) == CUDA_SUCCESS;
     *grows = told && value > before;
@@ -43,22 +43,22 @@ static int64_t clipped(int64_t bytes, uint64_t most)
 }
 
 /* Where nobody can say, as others book meanwhile, it is all that was expected; and whether what was let go is gone, the next looks say. */
-static void settle(int device, bool grows, uint64_t most, const struct sighting *seen, const struct free_delta *before)
+static void settle(int device, bool grows, uint64_t most, const struct memory_sample *seen, const struct free_delta *before)
 {
-    struct sighting now = reconcile_sight(device, true);
+    struct memory_sample now = reconcile_sight(device, true);
     int64_t grown;
-    uint64_t context = guest_current_context(), expected = grows ? most : 0;
-    enum sighted answer = reconcile_growth(seen, &now, &grown);
-    if (answer == SIGHTED_NOTHING)
+    uint64_t context = process_current_context(), expected = grows ? most : 0;
+    enum sampled answer = reconcile_growth(seen, &now, &grown);
+    if (answer == SAMPLED_NOTHING)
         grown = clipped(free_delta_taken(before), expected) - (grows ? 0 : clipped(-free_delta_taken(before), INT64_MAX));
-    else if (answer == SIGHTED_AT_LEAST)
+    else if (answer == SAMPLED_AT_LEAST)
         grown = grows ? (int64_t)most : -(int64_t)most;
     uint64_t more = (uint64_t)clipped(grown, INT64_MAX), less = records_take(RECORD_LIMITS, context, (uint64_t)clipped(-grown, INT64_MAX));
     struct record claimed = {.key = context, .bytes = more, .owner = context, .device = (int16_t)device, .kind = RECORD_LIMITS,
                              .charged = 1, .references = 1};
     if (more > 0)
         records_add(&claimed);
-    if (answer == SIGHTED_AT_LEAST)
+    if (answer == SAMPLED_AT_LEAST)
         reconcile_doubt(device, less);
     else
         reconcile_return(device, &(struct claim){less, 0});
@@ -68,18 +68,18 @@ static void settle(int device, bool grows, uint64_t most, const struct sighting 
 CUresult cuCtxSetLimit(int limit, size_t value)
 {
     const struct real *real = real_cuda();
-    int device = guest_serves() ? guest_current_device(real) : -1;
-    if (device < 0 || memory_limit(&guest.map, device) == 0)
+    int device = process_serves() ? process_current_device(real) : -1;
+    if (device < 0 || memory_limit(&process_state.map, device) == 0)
         return INSIDE(real->cuCtxSetLimit(limit, value));
     int saved = errno;
     bool grows;
     uint64_t most = at_most(real, device, limit, value, &grows), expected = grows ? most : 0;
     if (!reconcile_expect(device, expected)) {
-        guest_tell_refusal(device, expected);
+        process_tell_refusal(device, expected);
         errno = saved;
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    struct sighting seen = reconcile_sight(device, true);
+    struct memory_sample seen = reconcile_sight(device, true);
     struct free_delta before = free_delta_in_context(device);
     CUresult rc = INSIDE(real->cuCtxSetLimit(limit, value));
     saved = errno;

@@ -1,13 +1,13 @@
 /* Entries that make and end contexts; what they cost is in services/contexts.h. */
 #include "services/contexts.h"
 #include "services/greens.h"
-#include "services/guest.h"
+#include "services/process_state.h"
 #include "services/underway.h"
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordinal)
 {
     const struct real *real = real_cuda();
-    int device = guest_serves() ? guest_device(ordinal) : -1;
+    int device = process_serves() ? process_device(ordinal) : -1;
     if (device < 0 || contexts_primary_known(device))
         return INSIDE(real->cuDevicePrimaryCtxRetain(context, ordinal));
     struct context_request request;
@@ -27,7 +27,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordinal)
 /* The driver gives back before the books do: what a look at both sees meanwhile is nothing that slipped past. */
 #define END_PRIMARY(ordinal, call, book) \
     const struct real *real = real_cuda(); \
-    int device = guest_serves() ? guest_device(ordinal) : -1; \
+    int device = process_serves() ? process_device(ordinal) : -1; \
     underway_begin(device); \
     CUresult rc = INSIDE(real->call); \
     if (rc == CUDA_SUCCESS && device >= 0) \
@@ -72,7 +72,7 @@ static CUresult after_create(const struct real *real, CUresult rc, const CUconte
 #define CREATE(context, ordinal, call) \
     const struct real *real = real_cuda(); \
     struct context_request request; \
-    if (!contexts_begin(&request, guest_serves() ? guest_device(ordinal) : -1)) \
+    if (!contexts_begin(&request, process_serves() ? process_device(ordinal) : -1)) \
         return CUDA_ERROR_OUT_OF_MEMORY; \
     return after_create(real, INSIDE(real->call), context, &request)
 
@@ -98,7 +98,7 @@ CUresult cuCtxCreate_v4(CUcontext *context, void *parameters, unsigned flags, CU
 
 #define END(context, call, over) \
     const struct real *real = real_cuda(); \
-    bool serves = guest_serves(); \
+    bool serves = process_serves(); \
     int device = serves ? contexts_ending(context) : -1; \
     CUresult rc = INSIDE(real->call); \
     if (serves && rc == CUDA_SUCCESS && (over)) \
@@ -132,7 +132,7 @@ CUresult cuCtxDestroy_v2(CUcontext context)
 CUresult cuGreenCtxCreate(CUgreenCtx *green, void *resources, CUdevice ordinal, unsigned flags)
 {
     const struct real *real = real_cuda();
-    int device = guest_serves() ? guest_device(ordinal) : -1;
+    int device = process_serves() ? process_device(ordinal) : -1;
     struct context_request request = {.device = -1};
     bool first = device >= 0 && !contexts_primary_known(device);
     if (first && !contexts_begin(&request, device))
@@ -158,7 +158,7 @@ CUresult cuGreenCtxDestroy(CUgreenCtx green)
 {
     const struct real *real = real_cuda();
     CUcontext context = NULL;
-    int device = guest_serves() ? greens_device(real, green, &context) : -1;
+    int device = process_serves() ? greens_device(real, green, &context) : -1;
     greens_begin(device);
     CUresult rc = INSIDE(real->cuGreenCtxDestroy(green));
     if (device >= 0 && rc == CUDA_SUCCESS)

@@ -47,7 +47,7 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, void *result)
 CUresult cuGraphExecDestroy(CUgraphExec exec)
 {
     const struct real *real = real_cuda();
-    if (guest_serves())
+    if (process_serves())
         graph_forget(exec);
     return INSIDE(real->cuGraphExecDestroy(exec));
 }

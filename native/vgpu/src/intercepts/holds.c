@@ -4,7 +4,7 @@
  */
 #include "services/bindings.h"
 #include "services/blocks.h"
-#include "services/guest.h"
+#include "services/process_state.h"
 #include "services/underway.h"
 
 /* A multicast object is a handle like those of memory, and takes none (services/bindings.h). */
@@ -13,7 +13,7 @@ CUresult cuMulticastCreate(CUmemHandle *multicast, const void *prop)
     const struct real *real = real_cuda();
     CUresult rc = INSIDE(real->cuMulticastCreate(multicast, prop));
     struct record made = {.device = -1, .kind = RECORD_HANDLE, .references = 1};
-    if (rc == CUDA_SUCCESS && guest_serves()) {
+    if (rc == CUDA_SUCCESS && process_serves()) {
         made.key = *multicast;
         records_insert(&made);
     }
@@ -25,12 +25,12 @@ static CUdevice device_of(CUmemHandle memory)
 {
     struct record record;
     bool ours = records_find(RECORD_HANDLE, memory, &record) && record.device >= 0;
-    return ours ? guest.ordinal_of[record.device] : -1;
+    return ours ? process_state.ordinal_of[record.device] : -1;
 }
 
 static CUresult bound(CUresult rc, CUmemHandle multicast, CUdevice device, size_t at, CUmemHandle memory)
 {
-    if (rc == CUDA_SUCCESS && guest_serves())
+    if (rc == CUDA_SUCCESS && process_serves())
         bindings_made(multicast, device >= 0 ? device : device_of(memory), at, memory);
     return rc;
 }
@@ -38,7 +38,7 @@ static CUresult bound(CUresult rc, CUmemHandle multicast, CUdevice device, size_
 static CUresult bound_address(const struct real *real, CUresult rc, CUmemHandle multicast, CUdevice device, size_t at, CUdeviceptr address)
 {
     CUmemHandle memory;
-    if (rc == CUDA_SUCCESS && guest_serves() &&
+    if (rc == CUDA_SUCCESS && process_serves() &&
         INSIDE(real->cuMemRetainAllocationHandle(&memory, (void *)(uintptr_t)address)) == CUDA_SUCCESS) {
         bound(rc, multicast, device, at, memory);
         INSIDE(real->cuMemRelease(memory));
@@ -76,7 +76,7 @@ CUresult cuMulticastUnbind(CUmemHandle multicast, CUdevice device, size_t at, si
 {
     const struct real *real = real_cuda();
     CUresult rc = INSIDE(real->cuMulticastUnbind(multicast, device, at, bytes));
-    if (rc == CUDA_SUCCESS && guest_serves())
+    if (rc == CUDA_SUCCESS && process_serves())
         bindings_undone(multicast, device, at);
     return rc;
 }
@@ -85,15 +85,15 @@ CUresult cuMulticastUnbind(CUmemHandle multicast, CUdevice device, size_t at, si
 CUresult cuImportExternalMemory(CUexternalMemory *memory, const struct external_memory *described)
 {
     const struct real *real = real_cuda();
-    int device = memory != NULL && described != NULL && guest_serves() ? guest_current_device(real) : -1;
+    int device = memory != NULL && described != NULL && process_serves() ? process_current_device(real) : -1;
     if (device < 0)
         return INSIDE(real->cuImportExternalMemory(memory, described));
     uint64_t bytes = blocks_bytes(described->size);
     underway_begin(device);
     CUresult rc = CUDA_ERROR_OUT_OF_MEMORY;
-    if (guest_reserve(device, bytes)) {
+    if (process_reserve(device, bytes)) {
         rc = INSIDE(real->cuImportExternalMemory(memory, described));
-        guest_settle(rc, RECORD_EXTERNAL, (uint64_t)(uintptr_t)*memory, device, bytes);
+        process_commit(rc, RECORD_EXTERNAL, (uint64_t)(uintptr_t)*memory, device, bytes);
     }
     underway_end(device);
     return rc;
@@ -102,10 +102,10 @@ CUresult cuImportExternalMemory(CUexternalMemory *memory, const struct external_
 CUresult cuDestroyExternalMemory(CUexternalMemory memory)
 {
     const struct real *real = real_cuda();
-    if (!guest_serves())
+    if (!process_serves())
         return INSIDE(real->cuDestroyExternalMemory(memory));
-    struct parting parting = guest_part(RECORD_EXTERNAL, (uint64_t)(uintptr_t)memory);
-    return guest_parted(INSIDE(real->cuDestroyExternalMemory(memory)), &parting);
+    struct parting parting = process_part(RECORD_EXTERNAL, (uint64_t)(uintptr_t)memory);
+    return process_parted(INSIDE(real->cuDestroyExternalMemory(memory)), &parting);
 }
 
 /* ---- refused where there is a limit ------------------------------------------------------------------------------ */
@@ -113,8 +113,8 @@ CUresult cuDestroyExternalMemory(CUexternalMemory memory)
 static bool limited(void)
 {
     bool any = false;
-    for (int device = 0; guest_serves() && !any && device < REGION_DEVICES; device++)
-        any = memory_limit(&guest.map, device) != 0;
+    for (int device = 0; process_serves() && !any && device < REGION_DEVICES; device++)
+        any = memory_limit(&process_state.map, device) != 0;
     return any;
 }
 

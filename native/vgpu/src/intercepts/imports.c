@@ -1,10 +1,10 @@
 /*
- * Memory that another process allocated: by IPC handle and by pointer into a pool. Whoever is told by the table of joints pays together
- * with the exporter (services/joint_memory.h); who is not pays for himself, also for what comes out of another's pool.
+ * Memory that another process allocated: by IPC handle and by pointer into a pool. Whoever is told by the table of shared allocations pays together
+ * with the exporter (services/shared_allocation.h); who is not pays for himself, also for what comes out of another's pool.
  */
 #include "services/blocks.h"
-#include "services/guest.h"
-#include "services/joint_memory.h"
+#include "services/process_state.h"
+#include "services/shared_allocation.h"
 #include "services/underway.h"
 
 /* A handle stands for the whole allocation, wherever in it the pointer leads. */
@@ -19,8 +19,8 @@ CUresult cuIpcGetMemHandle(struct ipc_handle *handle, CUdeviceptr pointer)
 {
     const struct real *real = real_cuda();
     CUresult rc = INSIDE(real->cuIpcGetMemHandle(handle, pointer));
-    if (rc == CUDA_SUCCESS && guest_serves())
-        joint_exported_bytes(RECORD_LINEAR, base_of(real, pointer), handle);
+    if (rc == CUDA_SUCCESS && process_serves())
+        shared_allocation_exported_bytes(RECORD_LINEAR, base_of(real, pointer), handle);
     return rc;
 }
 
@@ -29,7 +29,7 @@ static int device_of(const struct real *real, CUdeviceptr pointer)
     int ordinal = -1;
     bool told = real->cuPointerGetAttribute != NULL &&
                 INSIDE(real->cuPointerGetAttribute(&ordinal, POINTER_DEVICE_ORDINAL, pointer)) == CUDA_SUCCESS;
-    return told ? guest_device(ordinal) : guest_current_device(real);
+    return told ? process_device(ordinal) : process_current_device(real);
 }
 
 static uint64_t whole_blocks(const struct real *real, CUdeviceptr pointer)
@@ -47,29 +47,29 @@ static bool charged(const struct real *real, CUdeviceptr pointer)
     uint64_t bytes = whole_blocks(real, pointer);
     if (device < 0)
         return true;
-    if (!guest_reserve(device, bytes))
+    if (!process_reserve(device, bytes))
         return false;
-    guest_note(RECORD_LINEAR, pointer, device, bytes, true);
+    process_note(RECORD_LINEAR, pointer, device, bytes, true);
     return true;
 }
 
 static CUresult opened(const struct real *real, CUresult (*open)(CUdeviceptr *, struct ipc_handle, unsigned), CUdeviceptr *pointer,
                        struct ipc_handle handle, unsigned flags)
 {
-    if (!guest_serves())
+    if (!process_serves())
         return INSIDE(open(pointer, handle, flags));
-    struct joint what;
-    uint32_t joint = joint_of_bytes(&handle, &what); /* held before the driver is asked: its exporter may let go at any moment */
+    struct shared_allocation what;
+    uint32_t shared_allocation = shared_allocation_of_bytes(&handle, &what); /* held before the driver is asked: its exporter may let go at any moment */
     CUresult rc = INSIDE(open(pointer, handle, flags));
     if (rc != CUDA_SUCCESS) {
-        if (joint != 0)
-            joint_let_go(joint);
-    } else if (joint != 0) {
-        struct record import = {.key = *pointer, .bytes = what.bytes, .owner = guest_current_context(), .device = what.device,
-                                .kind = RECORD_LINEAR, .charged = 1, .references = 1, .joint = joint};
+        if (shared_allocation != 0)
+            shared_allocation_let_go(shared_allocation);
+    } else if (shared_allocation != 0) {
+        struct record import = {.key = *pointer, .bytes = what.bytes, .owner = process_current_context(), .device = what.device,
+                                .kind = RECORD_LINEAR, .charged = 1, .references = 1, .shared_allocation = shared_allocation};
         struct record present;
         if (records_find(RECORD_LINEAR, *pointer, &present)) { /* drivers may answer a second time with the same address */
-            joint_let_go(joint);
+            shared_allocation_let_go(shared_allocation);
             records_join(&present);
         } else {
             records_insert(&import);
@@ -96,12 +96,12 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pointer, struct ipc_handle handle, u
 CUresult cuIpcCloseMemHandle(CUdeviceptr pointer)
 {
     const struct real *real = real_cuda();
-    if (!guest_serves())
+    if (!process_serves())
         return INSIDE(real->cuIpcCloseMemHandle(pointer));
-    struct parting parting = guest_part(RECORD_LINEAR, pointer);
+    struct parting parting = process_part(RECORD_LINEAR, pointer);
     CUresult rc = INSIDE(real->cuIpcCloseMemHandle(pointer));
     if (rc != CUDA_SUCCESS || parting.record.references <= 1)
-        return guest_parted(rc, &parting);
+        return process_parted(rc, &parting);
     parting.record.references--; /* it was opened more than once */
     records_insert(&parting.record);
     underway_end(parting.record.device);
@@ -112,7 +112,7 @@ CUresult cuMemPoolImportPointer(CUdeviceptr *pointer, CUmemPool pool, struct ipc
 {
     const struct real *real = real_cuda();
     CUresult rc = INSIDE(real->cuMemPoolImportPointer(pointer, pool, data));
-    if (rc == CUDA_SUCCESS && guest_serves() && !charged(real, *pointer)) {
+    if (rc == CUDA_SUCCESS && process_serves() && !charged(real, *pointer)) {
         INSIDE(real->cuMemFree_v2(*pointer));
         rc = CUDA_ERROR_OUT_OF_MEMORY;
     }

@@ -1,7 +1,7 @@
 /* Linear memory: cuMemAlloc, cuMemAllocPitch, cuMemAllocManaged and cuMemFree. */
 #include "core/log.h"
 #include "services/blocks.h"
-#include "services/guest.h"
+#include "services/process_state.h"
 #include "services/underway.h"
 
 #define PITCH_GRAIN 512ull
@@ -9,7 +9,7 @@
 /* The device to book on; -1 when the call goes to the driver as it is. */
 static int booking_device(const struct real *real, const void *out, uint64_t bytes)
 {
-    return out != NULL && bytes != 0 && guest_serves() ? guest_current_device(real) : -1;
+    return out != NULL && bytes != 0 && process_serves() ? process_current_device(real) : -1;
 }
 
 /*
@@ -35,7 +35,7 @@ static CUresult allocate_beyond(const struct real *real, CUdeviceptr *pointer, s
 /* The driver gave it, but from a block that is not booked and for which there is no room: none of the program's business. */
 static CUresult settled(const struct real *real, const struct block_request *request, CUresult rc, CUdeviceptr pointer)
 {
-    if (!blocks_settle(request, rc, pointer)) {
+    if (!blocks_commit(request, rc, pointer)) {
         INSIDE(real->cuMemFree_v2(pointer));
         rc = CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -53,7 +53,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes)
     if (!blocks_reserve(&request, device, bytes, true))
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult rc = INSIDE(real->cuMemAlloc_v2(pointer, bytes));
-    if (rc == CUDA_ERROR_OUT_OF_MEMORY && guest.config.oversubscribe)
+    if (rc == CUDA_ERROR_OUT_OF_MEMORY && process_state.config.oversubscribe)
         rc = allocate_beyond(real, pointer, bytes);
     return settled(real, &request, rc, *pointer);
 }
@@ -138,17 +138,17 @@ CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned flags)
 CUresult cuMemFree_v2(CUdeviceptr pointer)
 {
     const struct real *real = real_cuda();
-    if (pointer == 0 || !guest_serves())
+    if (pointer == 0 || !process_serves())
         return INSIDE(real->cuMemFree_v2(pointer));
-    struct parting parting = guest_part(RECORD_LINEAR, pointer);
-    return guest_parted(INSIDE(real->cuMemFree_v2(pointer)), &parting);
+    struct parting parting = process_part(RECORD_LINEAR, pointer);
+    return process_parted(INSIDE(real->cuMemFree_v2(pointer)), &parting);
 }
 
 CUresult cuMemFree(unsigned pointer)
 {
     const struct real *real = real_cuda();
-    if (pointer == 0 || !guest_serves())
+    if (pointer == 0 || !process_serves())
         return INSIDE(real->cuMemFree(pointer));
-    struct parting parting = guest_part(RECORD_LINEAR, pointer);
-    return guest_parted(INSIDE(real->cuMemFree(pointer)), &parting);
+    struct parting parting = process_part(RECORD_LINEAR, pointer);
+    return process_parted(INSIDE(real->cuMemFree(pointer)), &parting);
 }

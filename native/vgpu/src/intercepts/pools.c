@@ -1,5 +1,5 @@
 /* The entries of memory pools; what they do to the books is in pools.c. */
-#include "services/guest.h"
+#include "services/process_state.h"
 #include "services/pools.h"
 
 static CUresult call_async(const struct real *real, CUdeviceptr *pointer, size_t bytes, CUmemPool pool, CUstream stream)
@@ -47,10 +47,10 @@ CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *pointer, size_t bytes, CUmemP
 /* Blocks of pools have no records; a block of cuMemAlloc may be freed this way too. */
 static CUresult free_async(CUresult (*call)(CUdeviceptr, CUstream), CUdeviceptr pointer, CUstream stream)
 {
-    if (!guest_serves())
+    if (!process_serves())
         return INSIDE(call(pointer, stream));
-    struct parting parting = guest_part(RECORD_LINEAR, pointer);
-    return guest_parted(INSIDE(call(pointer, stream)), &parting);
+    struct parting parting = process_part(RECORD_LINEAR, pointer);
+    return process_parted(INSIDE(call(pointer, stream)), &parting);
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream)
@@ -66,15 +66,15 @@ CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream)
 /* Managed memory can come to the card at any moment, wherever it is to be at first. */
 static int device_of(const struct real *real, const struct pool_props *props)
 {
-    int device = guest_location(&props->location);
-    return device < 0 && props->type == ALLOCATION_MANAGED ? guest_current_device(real) : device;
+    int device = process_location(&props->location);
+    return device < 0 && props->type == ALLOCATION_MANAGED ? process_current_device(real) : device;
 }
 
 CUresult cuMemPoolCreate(CUmemPool *handle, const struct pool_props *props)
 {
     const struct real *real = real_cuda();
     CUresult rc = INSIDE(real->cuMemPoolCreate(handle, props));
-    if (rc == CUDA_SUCCESS && props != NULL && guest_serves())
+    if (rc == CUDA_SUCCESS && props != NULL && process_serves())
         pools_made(*handle, device_of(real, props));
     return rc;
 }
@@ -82,12 +82,12 @@ CUresult cuMemPoolCreate(CUmemPool *handle, const struct pool_props *props)
 CUresult cuMemPoolDestroy(CUmemPool handle)
 {
     const struct real *real = real_cuda();
-    return guest_serves() ? pools_destroy(real, handle) : INSIDE(real->cuMemPoolDestroy(handle));
+    return process_serves() ? pools_destroy(real, handle) : INSIDE(real->cuMemPoolDestroy(handle));
 }
 
 static CUresult settled(const struct real *real, CUresult rc, CUmemPool handle)
 {
-    if (rc == CUDA_SUCCESS && guest_serves())
+    if (rc == CUDA_SUCCESS && process_serves())
         pools_changed(real, handle);
     return rc;
 }
@@ -109,8 +109,8 @@ CUresult cuDeviceGraphMemTrim(CUdevice ordinal)
     const struct real *real = real_cuda();
     pools_graph_trimmed();
     CUresult rc = INSIDE(real->cuDeviceGraphMemTrim(ordinal));
-    int device = rc == CUDA_SUCCESS && guest_serves() ? guest_device(ordinal) : -1;
+    int device = rc == CUDA_SUCCESS && process_serves() ? process_device(ordinal) : -1;
     if (device >= 0)
-        pools_settle(device, false);
+        pools_reconcile(device, false);
     return rc;
 }

@@ -1,8 +1,8 @@
 /* First use, and what the program is told about memory: one story from CUDA and NVML (spec hami-core 8.1 and 9.5). */
-#include "core/joints.h"
+#include "core/shared_allocations.h"
 #include "core/slots.h"
 #include "services/contexts.h"
-#include "services/guest.h"
+#include "services/process_state.h"
 #include "services/own_nvml.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@ CUresult cuInit(unsigned flags)
     const struct real *real = real_cuda();
     CUresult rc = INSIDE(real->cuInit(flags));
     int saved = errno;
-    if (rc == CUDA_SUCCESS && guest_serves() && guest.device_count == 0)
+    if (rc == CUDA_SUCCESS && process_serves() && process_state.device_count == 0)
         devices_from_cuda();
     errno = saved;
     return rc;
@@ -31,7 +31,7 @@ static nvmlReturn after_nvml_init(nvmlReturn rc)
     int saved = errno;
     if (rc == NVML_SUCCESS && inside_driver == 0)
         own_nvml_program_began();
-    if (rc == NVML_SUCCESS && guest_serves())
+    if (rc == NVML_SUCCESS && process_serves())
         devices_name();
     errno = saved;
     return rc;
@@ -66,14 +66,14 @@ nvmlReturn nvmlShutdown(void)
 /* The limit when there is one, else 0. */
 static uint64_t limit_of(int device)
 {
-    return device < 0 ? 0 : memory_limit(&guest.map, device);
+    return device < 0 ? 0 : memory_limit(&process_state.map, device);
 }
 
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice ordinal)
 {
     const struct real *real = real_cuda();
     CUresult rc = INSIDE(real->cuDeviceTotalMem_v2(bytes, ordinal));
-    uint64_t limit = rc == CUDA_SUCCESS && guest_serves() ? limit_of(guest_device(ordinal)) : 0;
+    uint64_t limit = rc == CUDA_SUCCESS && process_serves() ? limit_of(process_device(ordinal)) : 0;
     if (limit != 0)
         *bytes = lesser(*bytes, limit);
     return rc;
@@ -83,7 +83,7 @@ CUresult cuDeviceTotalMem(unsigned *bytes, CUdevice ordinal)
 {
     const struct real *real = real_cuda();
     CUresult rc = INSIDE(real->cuDeviceTotalMem(bytes, ordinal));
-    uint64_t limit = rc == CUDA_SUCCESS && guest_serves() ? limit_of(guest_device(ordinal)) : 0;
+    uint64_t limit = rc == CUDA_SUCCESS && process_serves() ? limit_of(process_device(ordinal)) : 0;
     if (limit != 0)
         *bytes = (unsigned)lesser(*bytes, limit);
     return rc;
@@ -99,8 +99,8 @@ static void share(int device, uint64_t *free_bytes, uint64_t *total)
     uint64_t limit = limit_of(device);
     if (limit == 0)
         return;
-    joints_sweep(&guest.map); /* whoever sizes what it does by what is free is not to count the dead */
-    uint64_t used = memory_used(&guest.map, device);
+    shared_allocations_sweep(&process_state.map); /* whoever sizes what it does by what is free is not to count the dead */
+    uint64_t used = memory_used(&process_state.map, device);
     *total = lesser(*total, limit);
     *free_bytes = lesser(used < *total ? *total - used : 0, *free_bytes);
 }
@@ -109,7 +109,7 @@ CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 {
     const struct real *real = real_cuda();
     CUresult rc = INSIDE(real->cuMemGetInfo_v2(free_bytes, total));
-    int device = rc == CUDA_SUCCESS && free_bytes != NULL && total != NULL && guest_serves() ? guest_current_device(real) : -1;
+    int device = rc == CUDA_SUCCESS && free_bytes != NULL && total != NULL && process_serves() ? process_current_device(real) : -1;
     if (device < 0)
         return rc;
     uint64_t available = *free_bytes, all = *total;
@@ -123,7 +123,7 @@ CUresult cuMemGetInfo(unsigned *free_bytes, unsigned *total)
 {
     const struct real *real = real_cuda();
     CUresult rc = INSIDE(real->cuMemGetInfo(free_bytes, total));
-    int device = rc == CUDA_SUCCESS && free_bytes != NULL && total != NULL && guest_serves() ? guest_current_device(real) : -1;
+    int device = rc == CUDA_SUCCESS && free_bytes != NULL && total != NULL && process_serves() ? process_current_device(real) : -1;
     if (device < 0)
         return rc;
     uint64_t available = *free_bytes, all = *total;
@@ -139,17 +139,17 @@ CUresult cuMemGetInfo(unsigned *free_bytes, unsigned *total)
 static bool is_shared(const struct real *real, nvmlDevice handle)
 {
     char uuid[REGION_UUID_BYTES];
-    return guest.config.cards[0] == '\0' || real->nvmlDeviceGetUUID == NULL ||
-           INSIDE(real->nvmlDeviceGetUUID(handle, uuid, sizeof uuid)) != NVML_SUCCESS || strstr(guest.config.cards, uuid) != NULL;
+    return process_state.config.cards[0] == '\0' || real->nvmlDeviceGetUUID == NULL ||
+           INSIDE(real->nvmlDeviceGetUUID(handle, uuid, sizeof uuid)) != NVML_SUCCESS || strstr(process_state.config.cards, uuid) != NULL;
 }
 
 /* The limit of an NVML device that is one of the region's, with its index; 0 when the answer stays as it is. */
 static uint64_t nvml_limit(const struct real *real, nvmlReturn rc, nvmlDevice handle, const void *memory, int *device)
 {
-    if (rc != NVML_SUCCESS || memory == NULL || !guest_serves())
+    if (rc != NVML_SUCCESS || memory == NULL || !process_serves())
         return 0;
     devices_name(); /* NVML may have been begun on a path that we did not see, or by the parent */
-    *device = guest_nvml_device(real, handle);
+    *device = process_nvml_device(real, handle);
     return is_shared(real, handle) ? limit_of(*device) : 0;
 }
 
@@ -164,9 +164,9 @@ static uint64_t kept_by_driver(const struct real *real, nvmlDevice handle)
 static void share_nvml(int device, uint64_t limit, uint64_t kept, uint64_t *total, uint64_t *free_bytes, uint64_t *used)
 {
     uint64_t physical_free = *free_bytes;
-    joints_sweep(&guest.map);
+    shared_allocations_sweep(&process_state.map);
     *total = lesser(kept < *total ? *total - kept : *total, limit);
-    *used = lesser(memory_used_shown(&guest.map, device), *total);
+    *used = lesser(memory_used_shown(&process_state.map, device), *total);
     *free_bytes = lesser(*total - *used, physical_free);
 }
 

@@ -1,24 +1,24 @@
 /*
  * Virtual memory management (spec hami-core 7.6): a handle is physical memory. It is booked once, on the device that its
  * properties name and never on that of the current context, and given back when it is neither referred to nor mapped, here and by
- * whoever imported it (services/joint_memory.h).
+ * whoever imported it (services/shared_allocation.h).
  */
 #include "services/blocks.h"
-#include "services/guest.h"
-#include "services/joint_memory.h"
+#include "services/process_state.h"
+#include "services/shared_allocation.h"
 #include "services/underway.h"
 
 CUresult cuMemCreate(CUmemHandle *handle, size_t bytes, const struct mem_prop *prop, uint64_t flags)
 {
     const struct real *real = real_cuda();
-    int device = handle != NULL && prop != NULL && bytes != 0 && guest_serves() ? guest_location(&prop->location) : -1;
+    int device = handle != NULL && prop != NULL && bytes != 0 && process_serves() ? process_location(&prop->location) : -1;
     if (device < 0)
         return INSIDE(real->cuMemCreate(handle, bytes, prop, flags));
     underway_begin(device);
     CUresult rc = CUDA_ERROR_OUT_OF_MEMORY;
-    if (guest_reserve(device, bytes)) {
+    if (process_reserve(device, bytes)) {
         rc = INSIDE(real->cuMemCreate(handle, bytes, prop, flags));
-        guest_settle(rc, RECORD_HANDLE, *handle, device, bytes);
+        process_commit(rc, RECORD_HANDLE, *handle, device, bytes);
     }
     underway_end(device);
     return rc;
@@ -31,7 +31,7 @@ CUresult cuMemCreate(CUmemHandle *handle, size_t bytes, const struct mem_prop *p
 CUresult cuMemRelease(CUmemHandle handle)
 {
     const struct real *real = real_cuda();
-    if (!guest_serves())
+    if (!process_serves())
         return INSIDE(real->cuMemRelease(handle));
     struct record ended, before;
     bool known = records_find(RECORD_HANDLE, handle, &before), last = known && before.references == 1 && before.mappings == 0;
@@ -43,7 +43,7 @@ CUresult cuMemRelease(CUmemHandle handle)
     if (taken && rc != CUDA_SUCCESS)
         records_insert(&before);
     else if (taken || (rc == CUDA_SUCCESS && records_count(RECORD_HANDLE, handle, -1, 0, &ended)))
-        guest_gone(&ended);
+        process_gone(&ended);
     underway_end(device);
     return rc;
 }
@@ -53,7 +53,7 @@ CUresult cuMemRetainAllocationHandle(CUmemHandle *handle, void *address)
     const struct real *real = real_cuda();
     CUresult rc = INSIDE(real->cuMemRetainAllocationHandle(handle, address));
     struct record ended;
-    if (rc == CUDA_SUCCESS && guest_serves())
+    if (rc == CUDA_SUCCESS && process_serves())
         records_count(RECORD_HANDLE, *handle, 1, 0, &ended);
     return rc;
 }
@@ -62,18 +62,18 @@ CUresult cuMemExportToShareableHandle(void *os_handle, CUmemHandle handle, int t
 {
     const struct real *real = real_cuda();
     CUresult rc = INSIDE(real->cuMemExportToShareableHandle(os_handle, handle, type, flags));
-    if (rc == CUDA_SUCCESS && guest_serves() && type == HANDLE_TYPE_DESCRIPTOR)
-        joint_exported_descriptor(RECORD_HANDLE, handle, *(const int *)os_handle);
-    else if (rc == CUDA_SUCCESS && guest_serves() && type == HANDLE_TYPE_FABRIC)
-        joint_exported_bytes(RECORD_HANDLE, handle, os_handle);
+    if (rc == CUDA_SUCCESS && process_serves() && type == HANDLE_TYPE_DESCRIPTOR)
+        shared_allocation_exported_descriptor(RECORD_HANDLE, handle, *(const int *)os_handle);
+    else if (rc == CUDA_SUCCESS && process_serves() && type == HANDLE_TYPE_FABRIC)
+        shared_allocation_exported_bytes(RECORD_HANDLE, handle, os_handle);
     return rc;
 }
 
-static uint32_t joint_of(const void *os_handle, int type, struct joint *what)
+static uint32_t shared_allocation_of(const void *os_handle, int type, struct shared_allocation *what)
 {
     if (type == HANDLE_TYPE_DESCRIPTOR)
-        return joint_of_descriptor((int)(intptr_t)os_handle, what);
-    return type == HANDLE_TYPE_FABRIC && os_handle != NULL ? joint_of_bytes(os_handle, what) : 0;
+        return shared_allocation_of_descriptor((int)(intptr_t)os_handle, what);
+    return type == HANDLE_TYPE_FABRIC && os_handle != NULL ? shared_allocation_of_bytes(os_handle, what) : 0;
 }
 
 /* Whose memory nobody knows: it is charged when it is mapped, for only then its size is told. */
@@ -82,28 +82,28 @@ static int device_of(const struct real *real, CUmemHandle handle)
     struct mem_prop prop;
     bool told = real->cuMemGetAllocationPropertiesFromHandle != NULL &&
                 INSIDE(real->cuMemGetAllocationPropertiesFromHandle(&prop, handle)) == CUDA_SUCCESS;
-    return told ? guest_location(&prop.location) : -1;
+    return told ? process_location(&prop.location) : -1;
 }
 
 /* It is held before the driver is asked: whoever exported it may let go at any moment. */
 CUresult cuMemImportFromShareableHandle(CUmemHandle *handle, void *os_handle, int type)
 {
     const struct real *real = real_cuda();
-    if (!guest_serves())
+    if (!process_serves())
         return INSIDE(real->cuMemImportFromShareableHandle(handle, os_handle, type));
-    struct joint what = {.device = -1};
-    uint32_t joint = joint_of(os_handle, type, &what);
+    struct shared_allocation what = {.device = -1};
+    uint32_t shared_allocation = shared_allocation_of(os_handle, type, &what);
     CUresult rc = INSIDE(real->cuMemImportFromShareableHandle(handle, os_handle, type));
-    struct record ended, imported = {.bytes = what.bytes, .device = what.device, .kind = RECORD_HANDLE, .charged = joint != 0,
-                                     .references = 1, .joint = joint};
+    struct record ended, imported = {.bytes = what.bytes, .device = what.device, .kind = RECORD_HANDLE, .charged = shared_allocation != 0,
+                                     .references = 1, .shared_allocation = shared_allocation};
     bool known = rc == CUDA_SUCCESS && records_find(RECORD_HANDLE, *handle, &ended); /* its own export came back under its own number */
     if (known)
         records_count(RECORD_HANDLE, *handle, 1, 0, &ended);
-    if (joint != 0 && (known || rc != CUDA_SUCCESS))
-        joint_let_go(joint);
+    if (shared_allocation != 0 && (known || rc != CUDA_SUCCESS))
+        shared_allocation_let_go(shared_allocation);
     if (rc == CUDA_SUCCESS && !known) {
         imported.key = *handle;
-        if (joint == 0)
+        if (shared_allocation == 0)
             imported.device = (int16_t)device_of(real, *handle);
         records_insert(&imported);
     }
@@ -117,20 +117,20 @@ static bool charged_by_now(CUmemHandle handle, size_t bytes)
     if (!records_find(RECORD_HANDLE, handle, &record) || record.charged || record.device < 0)
         return true;
     uint64_t booked = blocks_bytes(bytes);
-    if (!guest_reserve(record.device, booked))
+    if (!process_reserve(record.device, booked))
         return false;
     if (!records_charge(RECORD_HANDLE, handle, booked))
-        guest_release(record.device, booked);
+        process_release(record.device, booked);
     return true;
 }
 
 CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemHandle handle, uint64_t flags)
 {
     const struct real *real = real_cuda();
-    if (guest_serves() && !charged_by_now(handle, bytes))
+    if (process_serves() && !charged_by_now(handle, bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult rc = INSIDE(real->cuMemMap(address, bytes, offset, handle, flags));
-    if (rc != CUDA_SUCCESS || !guest_serves())
+    if (rc != CUDA_SUCCESS || !process_serves())
         return rc;
     struct record ended, mapping = {.key = address, .bytes = bytes, .owner = handle, .kind = RECORD_MAPPING, .references = 1};
     if (records_insert(&mapping))
@@ -141,7 +141,7 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemHandle 
 static int device_at(CUdeviceptr address)
 {
     struct record mapping, handle;
-    bool known = guest_serves() && records_find(RECORD_MAPPING, address, &mapping) && records_find(RECORD_HANDLE, mapping.owner, &handle);
+    bool known = process_serves() && records_find(RECORD_MAPPING, address, &mapping) && records_find(RECORD_HANDLE, mapping.owner, &handle);
     return known ? handle.device : -1;
 }
 
@@ -153,10 +153,10 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t bytes)
     int device = device_at(address);
     underway_begin(device);
     CUresult rc = INSIDE(real->cuMemUnmap(address, bytes));
-    bool undone = rc == CUDA_SUCCESS && guest_serves();
+    bool undone = rc == CUDA_SUCCESS && process_serves();
     for (CUdeviceptr at = address; undone && at < address + bytes && records_remove(RECORD_MAPPING, at, &mapping); at += mapping.bytes)
         if (records_count(RECORD_HANDLE, mapping.owner, 0, -1, &ended))
-            guest_gone(&ended);
+            process_gone(&ended);
     underway_end(device);
     return rc;
 }

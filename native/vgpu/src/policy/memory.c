@@ -2,11 +2,11 @@
 
 #include "core/log.h"
 #include "core/quiet.h"
-#include "core/joints.h"
+#include "core/shared_allocations.h"
 #include "core/ledger.h"
 #include "core/slots.h"
-#include "core/turn.h"
-#include "core/turn_wait.h"
+#include "core/region_lock.h"
+#include "core/region_lock_wait.h"
 #include "core/waits.h"
 
 enum { UNSHARED_ATTEMPTS = 16, SWEEP_EVERY = 8 };
@@ -89,12 +89,12 @@ static enum look look_at(const struct region_map *map, int device, uint64_t byte
 static bool grant_in_turn(struct region_map *map, int device, enum memory_type type, uint64_t bytes, struct wait *wait)
 {
     uint32_t *turn = &map->ext->turns[device];
-    if (!turn_take(map, turn, wait))
+    if (!region_lock_take(map, turn, wait))
         return false;
     bool fit = look_at(map, device, bytes) == FITS;
     if (fit)
         book(map, device, type, bytes);
-    turn_give(turn);
+    region_lock_give(turn);
     return fit;
 }
 
@@ -113,7 +113,7 @@ static bool decide(struct region_map *map, int device, enum memory_type type, ui
             return true;
         }
         if (found == NEVER_FITS || (found == UNDECIDED && round % SWEEP_EVERY == SWEEP_EVERY - 1))
-            swept = joints_sweep(map) >= 0;
+            swept = shared_allocations_sweep(map) >= 0;
         if (found == UNDECIDED || (found == NEVER_FITS && !swept)) {
             if (wait->begun_ns == 0)
                 *wait = wait_begin();
@@ -150,26 +150,16 @@ static enum grant reserve_unshared(struct region_map *map, int device, enum memo
             return GRANTED;
         memory_release(map, device, type, bytes);
         if (attempt == 0)
-            joints_sweep(map);
+            shared_allocations_sweep(map);
         quiet_sleep(10000 + (attempt * 7919 + map->slot * 104729) % 190000);
     }
     return REFUSED;
 }
 
-static bool granted_by_ledger(struct region_map *map, int device, uint64_t bytes, uint64_t limit)
-{
-    if (!ledger_ask(map, device, bytes))
-        return false;
-    if (ledger_sum(map, device, true) <= limit && ledger_grant(map, device, bytes))
-        return true;
-    ledger_withdraw(map, device, bytes);
-    return false;
-}
-
 /* In turn. What others ask for, and nobody knows yet whether they get it, is theirs for a grant only, as above. */
 static enum look decide_by_ledger(struct region_map *map, int device, uint64_t bytes, uint64_t limit)
 {
-    if (granted_by_ledger(map, device, bytes, limit))
+    if (ledger_request(map, device, bytes, limit))
         return FITS;
     return fits(ledger_sum(map, device, false), bytes, limit) ? UNDECIDED : NEVER_FITS;
 }
@@ -178,9 +168,9 @@ static bool reserve_by_ledger_slowly(struct region_map *map, int device, uint64_
 {
     struct wait wait = {0, 0};
     enum look found = UNDECIDED;
-    while (found == UNDECIDED && (wait.begun_ns == 0 || !wait_is_over(&wait)) && ledger_turn_take(map, device)) {
+    while (found == UNDECIDED && (wait.begun_ns == 0 || !wait_is_over(&wait)) && ledger_lock_take(map, device)) {
         found = decide_by_ledger(map, device, bytes, limit);
-        ledger_turn_give(map, device);
+        ledger_lock_give(map, device);
         if (found == UNDECIDED && wait.begun_ns == 0)
             wait = wait_begin();
         if (found == UNDECIDED)
@@ -193,8 +183,8 @@ static bool reserve_by_ledger_slowly(struct region_map *map, int device, uint64_
 
 static void charge_in_ledger(struct region_map *map, int device, uint64_t bytes)
 {
-    if (map->ledger != NULL && ledger_ask(map, device, bytes))
-        ledger_grant(map, device, bytes);
+    if (map->ledger != NULL)
+        ledger_request(map, device, bytes, 0);
 }
 
 /* Announce, look, grant, as with the words of the region, but by what nobody can write for another (core/ledger.h). */
@@ -203,7 +193,7 @@ static enum grant reserve_by_ledger(struct region_map *map, int device, enum mem
     uint64_t limit = memory_limit(map, device);
     if (limit == 0)
         charge_in_ledger(map, device, bytes);
-    else if (!granted_by_ledger(map, device, bytes, limit) && !reserve_by_ledger_slowly(map, device, bytes, limit))
+    else if (!ledger_request(map, device, bytes, limit) && !reserve_by_ledger_slowly(map, device, bytes, limit))
         return REFUSED;
     book(map, device, type, bytes);
     return GRANTED;

@@ -40,15 +40,15 @@ static struct arbiter *node_file(int device)
         mutex_take(&opening);
         if (arbiter_state[device] == 0) {
             char uuid[REGION_UUID_BYTES];
-            memcpy(uuid, granted_uuid(guest.map.page, device, guest.map.region->uuids[device]), sizeof uuid);
+            memcpy(uuid, granted_uuid(process_state.map.page, device, process_state.map.region->uuids[device]), sizeof uuid);
             uuid[sizeof uuid - 1] = '\0';
             /* Of the process: the others of its container wait for its work and it for theirs, as for anybody's. */
-            uint64_t identity = (uint64_t)guest.map.device << 48 ^ (uint64_t)guest.map.slot << 32 ^ (uint64_t)guest.map.inode;
+            uint64_t identity = (uint64_t)process_state.map.device << 48 ^ (uint64_t)process_state.map.slot << 32 ^ (uint64_t)process_state.map.inode;
             uint64_t now = policy_clock.now();
-            bool open = guest.map.ext_shared && arbiter_open(&arbiters[device], guest.config.arbiter_directory, uuid, identity, now);
+            bool open = process_state.map.ext_shared && arbiter_open(&arbiters[device], process_state.config.arbiter_directory, uuid, identity, now);
             if (open) { /* at once: who seems not to take part would be waited for by nobody */
-                arbiter_publish(&arbiters[device], now, 0, (uint32_t)core_limit(&guest.map, device), guest.config.arbiter);
-                usage_join_card(&guest.map, device, &arbiters[device]);
+                arbiter_publish(&arbiters[device], now, 0, (uint32_t)core_limit(&process_state.map, device), process_state.config.arbiter);
+                usage_join_card(&process_state.map, device, &arbiters[device]);
             }
             __atomic_store_n(&arbiter_state[device], open ? 1 : 2, __ATOMIC_RELEASE);
         }
@@ -61,10 +61,10 @@ static struct arbiter *node_file(int device)
 static uint32_t neighbours(int device, uint64_t since)
 {
     uint32_t count = 0;
-    int slots = shared_peek(&guest.map.region->proc_num);
+    int slots = shared_peek(&process_state.map.region->proc_num);
     for (int slot = 0; slot < slots && slot < REGION_SLOTS; slot++) {
-        const struct ext_slot *other = &guest.map.ext->slots[slot];
-        count += slot != guest.map.slot && shared_peek(&other->busy_until_ns) > since &&
+        const struct ext_slot *other = &process_state.map.ext->slots[slot];
+        count += slot != process_state.map.slot && shared_peek(&other->busy_until_ns) > since &&
                  (shared_peek(&other->busy_devices) >> device & 1) != 0;
     }
     return count;
@@ -72,7 +72,7 @@ static uint32_t neighbours(int device, uint64_t since)
 
 uint32_t activity_sharers(int device, uint64_t now, uint64_t since)
 {
-    if (!guest.map.ext_shared)
+    if (!process_state.map.ext_shared)
         return 1;
     struct arbiter *node = node_file(device);
     return 1 + (node != NULL ? arbiter_others(node, now, since) : neighbours(device, since));
@@ -80,18 +80,18 @@ uint32_t activity_sharers(int device, uint64_t now, uint64_t since)
 
 uint64_t activity_clear_at(int device, uint64_t now)
 {
-    struct arbiter *node = guest.map.ext_shared ? node_file(device) : NULL;
+    struct arbiter *node = process_state.map.ext_shared ? node_file(device) : NULL;
     return node != NULL ? arbiter_clear_at(node, now) : activity_neighbours_clear_at(device, now);
 }
 
 uint64_t activity_neighbours_clear_at(int device, uint64_t now)
 {
     uint64_t latest = now;
-    int slots = shared_peek(&guest.map.region->proc_num);
-    for (int slot = 0; guest.map.ext_shared && slot < slots && slot < REGION_SLOTS; slot++) {
-        const struct ext_slot *other = &guest.map.ext->slots[slot];
+    int slots = shared_peek(&process_state.map.region->proc_num);
+    for (int slot = 0; process_state.map.ext_shared && slot < slots && slot < REGION_SLOTS; slot++) {
+        const struct ext_slot *other = &process_state.map.ext->slots[slot];
         uint64_t until = shared_peek(&other->busy_until_ns);
-        if (slot != guest.map.slot && until > latest && (shared_peek(&other->busy_devices) >> device & 1) != 0)
+        if (slot != process_state.map.slot && until > latest && (shared_peek(&other->busy_devices) >> device & 1) != 0)
             latest = until;
     }
     return latest;
@@ -99,14 +99,14 @@ uint64_t activity_neighbours_clear_at(int device, uint64_t now)
 
 static void show(int device, uint64_t now, uint64_t until)
 {
-    struct ext_slot *own = &guest.map.ext->slots[guest.map.slot];
+    struct ext_slot *own = &process_state.map.ext->slots[process_state.map.slot];
     __atomic_store_n(&own->busy_until_ns, until, __ATOMIC_RELAXED);
     uint32_t bit = 1u << device;
     if ((shared_peek(&own->busy_devices) & bit) == 0)
         __atomic_fetch_or(&own->busy_devices, bit, __ATOMIC_RELAXED);
     struct arbiter *node = node_file(device);
     if (node != NULL)
-        arbiter_publish(node, now, until, (uint32_t)core_limit(&guest.map, device), guest.config.arbiter);
+        arbiter_publish(node, now, until, (uint32_t)core_limit(&process_state.map, device), process_state.config.arbiter);
 }
 
 uint64_t activity_unknown_length(int device, uint64_t most)
@@ -125,7 +125,7 @@ void activity_learned(int device, uint64_t length)
 
 void activity_publish(int device, uint64_t now, struct queued queued)
 {
-    if (!region_has_books(&guest.map))
+    if (!region_has_books(&process_state.map))
         return;
     uint64_t end = __atomic_load_n(&queue_end_ns[device], __ATOMIC_RELAXED);
     if (end < now)
@@ -143,9 +143,9 @@ void activity_publish(int device, uint64_t now, struct queued queued)
  * Who takes turns has to know when the one before is done, not when it was expected to be. While a measured launch has not answered it
  * goes on, and once all have, only what was not measured is still expected. It is told a look ahead, for who waits wakes at that moment.
  */
-uint64_t activity_settle(int device, uint64_t now, bool awaits)
+uint64_t activity_refresh(int device, uint64_t now, bool awaits)
 {
-    struct arbiter *node = guest.config.arbiter && region_has_books(&guest.map) ? node_file(device) : NULL;
+    struct arbiter *node = process_state.config.arbiter && region_has_books(&process_state.map) ? node_file(device) : NULL;
     uint64_t end = __atomic_load_n(&queue_end_ns[device], __ATOMIC_RELAXED);
     if (node == NULL || (!awaits && end <= now))
         return 0;
@@ -155,7 +155,7 @@ uint64_t activity_settle(int device, uint64_t now, bool awaits)
         end = now + 2 * SETTLE_NS;
     end = end > now ? end : now;
     __atomic_store_n(&queue_end_ns[device], end, __ATOMIC_RELAXED);
-    __atomic_store_n(&guest.map.ext->slots[guest.map.slot].busy_until_ns, end, __ATOMIC_RELAXED);
+    __atomic_store_n(&process_state.map.ext->slots[process_state.map.slot].busy_until_ns, end, __ATOMIC_RELAXED);
     arbiter_answered(node, end);
     return awaits ? end - now - SETTLE_NS : end - now;
 }
@@ -164,11 +164,11 @@ void activity_answered(int device, uint64_t now)
 {
     const uint64_t *queued = sampler_awaits(device) > 0 ? queue_end_ns : unmeasured_end_ns;
     uint64_t end = __atomic_load_n(&queued[device], __ATOMIC_RELAXED);
-    if (!region_has_books(&guest.map))
+    if (!region_has_books(&process_state.map))
         return;
     end = end > now ? end : now;
     __atomic_store_n(&queue_end_ns[device], end, __ATOMIC_RELAXED);
-    __atomic_store_n(&guest.map.ext->slots[guest.map.slot].busy_until_ns, end, __ATOMIC_RELAXED);
+    __atomic_store_n(&process_state.map.ext->slots[process_state.map.slot].busy_until_ns, end, __ATOMIC_RELAXED);
     struct arbiter *node = node_file(device);
     if (node != NULL)
         arbiter_answered(node, end);
@@ -176,6 +176,6 @@ void activity_answered(int device, uint64_t now)
 
 uint64_t activity_ask(int device, uint64_t now, uint64_t limit)
 {
-    struct arbiter *node = guest.config.arbiter && region_has_books(&guest.map) ? node_file(device) : NULL;
+    struct arbiter *node = process_state.config.arbiter && region_has_books(&process_state.map) ? node_file(device) : NULL;
     return node == NULL ? 0 : arbiter_ask(node, now, (uint32_t)limit);
 }

@@ -3,7 +3,7 @@
 #include "book/records.h"
 #include "core/log.h"
 #include "core/waits.h"
-#include "services/guest.h"
+#include "services/process_state.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -65,7 +65,7 @@ static bool undo(CUmemHandle multicast, CUdevice device, size_t at)
     if (!take(multicast, device, at, &memory))
         return false;
     if (records_count(RECORD_HANDLE, memory, 0, -1, &ended))
-        guest_gone(&ended);
+        process_gone(&ended);
     return true;
 }
 

@@ -1,7 +1,7 @@
 #include "services/blocks.h"
 
-#include "services/guest.h"
-#include "services/lodging.h"
+#include "services/process_state.h"
+#include "services/suballocation.h"
 #include "services/underway.h"
 
 #include <string.h>
@@ -57,13 +57,13 @@ bool blocks_reserve(struct block_request *request, int device, uint64_t bytes, b
 {
     *request = (struct block_request){device, bytes, blocks_bytes(bytes), shares && bytes <= BLOCK / 2};
     underway_begin(device);
-    if (guest_reserve_silently(device, request->booked))
+    if (process_reserve_silently(device, request->booked))
         return true;
     request->booked = 0;
     if (request->shares && has_room(device, bytes))
         return true;
     underway_end(device);
-    guest_tell_refusal(device, bytes);
+    process_tell_refusal(device, bytes);
     return false;
 }
 
@@ -73,11 +73,11 @@ bool blocks_resize(struct block_request *request, uint64_t bytes)
     request->shares = request->shares && bytes <= BLOCK / 2;
     request->bytes = bytes;
     if (needed > request->booked && request->booked > 0) {
-        if (!guest_reserve(request->device, needed - request->booked))
+        if (!process_reserve(request->device, needed - request->booked))
             return false;
         request->booked = needed;
     } else if (needed < request->booked) {
-        guest_release(request->device, request->booked - needed);
+        process_release(request->device, request->booked - needed);
         request->booked = needed;
     }
     return true;
@@ -87,15 +87,15 @@ bool blocks_resize(struct block_request *request, uint64_t bytes)
 static bool share(const struct block_request *request, CUdeviceptr pointer)
 {
     int class = class_of(request->bytes);
-    struct record block = {.key = pointer / BLOCK * BLOCK, .bytes = (uint64_t)class, .owner = guest_current_context(),
+    struct record block = {.key = pointer / BLOCK * BLOCK, .bytes = (uint64_t)class, .owner = process_current_context(),
                            .device = (int16_t)request->device, .kind = RECORD_BLOCK, .charged = 1, .references = 1};
     bool there = records_join(&block);
     more_room(request->device, class, there ? -1 : places(class) - 1);
     if (there && request->booked > 0)
-        guest_release(request->device, request->booked);
-    if (there || request->booked > 0 || guest_reserve(request->device, BLOCK)) {
+        process_release(request->device, request->booked);
+    if (there || request->booked > 0 || process_reserve(request->device, BLOCK)) {
         if (!there)
-            lodging_paid(request->device, WITH_LINEAR, BLOCK);
+            suballocation_paid(request->device, WITH_LINEAR, BLOCK);
         return true;
     }
     more_room(request->device, class, 1 - places(class));
@@ -103,18 +103,18 @@ static bool share(const struct block_request *request, CUdeviceptr pointer)
     return false;
 }
 
-bool blocks_settle(const struct block_request *request, CUresult rc, CUdeviceptr pointer)
+bool blocks_commit(const struct block_request *request, CUresult rc, CUdeviceptr pointer)
 {
     if (rc == CUDA_SUCCESS && request->shares) {
         bool fits = share(request, pointer);
         if (fits)
-            guest_note(RECORD_LINEAR, pointer, request->device, request->bytes, false);
+            process_note(RECORD_LINEAR, pointer, request->device, request->bytes, false);
         return fits;
     }
     if (rc == CUDA_SUCCESS)
-        guest_note(RECORD_LINEAR, pointer, request->device, request->booked, true);
+        process_note(RECORD_LINEAR, pointer, request->device, request->booked, true);
     else if (request->booked > 0)
-        guest_release(request->device, request->booked);
+        process_release(request->device, request->booked);
     return true;
 }
 
@@ -125,13 +125,13 @@ void blocks_left(int device, CUdeviceptr pointer, uint64_t bytes)
     more_room(device, class, 1);
     if (records_count(RECORD_BLOCK, pointer / BLOCK * BLOCK, -1, 0, &ended)) {
         more_room(device, class, -places(class));
-        lodging_released(device, WITH_LINEAR, BLOCK);
+        suballocation_released(device, WITH_LINEAR, BLOCK);
     }
 }
 
 void blocks_dropped(const struct record *block)
 {
     more_room(block->device, (int)block->bytes, (int64_t)block->references - places((int)block->bytes));
-    lodging_paid(block->device, WITH_LINEAR, -(int64_t)BLOCK);
-    guest_release(block->device, BLOCK);
+    suballocation_paid(block->device, WITH_LINEAR, -(int64_t)BLOCK);
+    process_release(block->device, BLOCK);
 }

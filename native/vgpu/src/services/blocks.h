@@ -24,7 +24,7 @@ bool blocks_reserve(struct block_request *request, int device, uint64_t bytes, b
 bool blocks_resize(struct block_request *request, uint64_t bytes);
 
 /* After the driver's answer, before underway_end: records on success, the booking back on failure. False: it lies where nothing was booked, and has to go. */
-bool blocks_settle(const struct block_request *request, CUresult rc, CUdeviceptr pointer);
+bool blocks_commit(const struct block_request *request, CUresult rc, CUdeviceptr pointer);
 
 /* One that shared a block is free again. */
 void blocks_left(int device, CUdeviceptr pointer, uint64_t bytes);

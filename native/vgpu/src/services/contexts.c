@@ -2,14 +2,14 @@
 
 #include "core/ledger.h"
 #include "core/log.h"
-#include "core/turn.h"
-#include "core/turn_wait.h"
+#include "core/region_lock.h"
+#include "core/region_lock_wait.h"
 #include "services/blocks.h"
-#include "services/guest.h"
-#include "services/joint_memory.h"
+#include "services/process_state.h"
+#include "services/shared_allocation.h"
 #include "services/late_loading.h"
 #include "services/launching.h"
-#include "services/lodging.h"
+#include "services/suballocation.h"
 #include "services/module_memory.h"
 #include "services/pools.h"
 #include "services/reconcile.h"
@@ -40,19 +40,19 @@ void contexts_after_fork(void)
 static uint64_t context_cost_by_card(const struct free_delta *before)
 {
     int64_t taken = free_delta_taken(before);
-    return taken >= MEASURED_MIN && taken <= MEASURED_MAX ? (uint64_t)taken : guest.config.context_bytes;
+    return taken >= MEASURED_MIN && taken <= MEASURED_MAX ? (uint64_t)taken : process_state.config.context_bytes;
 }
 
 /* Where others allocate and free meanwhile, no less than the one before. */
 static uint64_t context_cost(const struct context_request *request)
 {
-    struct sighting now = reconcile_sight(request->device, false);
+    struct memory_sample now = reconcile_sight(request->device, false);
     int64_t grown;
-    enum sighted answer = reconcile_growth(&request->seen, &now, &grown);
-    if (answer == SIGHTED_NOTHING)
+    enum sampled answer = reconcile_growth(&request->seen, &now, &grown);
+    if (answer == SAMPLED_NOTHING)
         return context_cost_by_card(&request->before);
     uint64_t measured = grown > 0 ? (uint64_t)grown : 0;
-    if (answer == SIGHTED_AT_LEAST && measured < request->reserved)
+    if (answer == SAMPLED_AT_LEAST && measured < request->reserved)
         measured = request->reserved;
     return measured < (uint64_t)MEASURED_MAX ? measured : (uint64_t)MEASURED_MAX;
 }
@@ -60,9 +60,9 @@ static uint64_t context_cost(const struct context_request *request)
 /* What the last one took, of any process of the container. */
 static uint64_t expected_cost(int device)
 {
-    bool ledger = guest.map.ledger != NULL;
-    uint64_t last = ledger ? ledger_context(&guest.map, device) : shared_get(&guest.map.ext->devices[device].context_bytes);
-    return last > 0 && last <= (uint64_t)MEASURED_MAX ? last : guest.config.context_bytes;
+    bool ledger = process_state.map.ledger != NULL;
+    uint64_t last = ledger ? ledger_context(&process_state.map, device) : shared_get(&process_state.map.ext->devices[device].context_bytes);
+    return last > 0 && last <= (uint64_t)MEASURED_MAX ? last : process_state.config.context_bytes;
 }
 
 /*
@@ -71,12 +71,12 @@ static uint64_t expected_cost(int device)
  */
 static bool await_first(int device)
 {
-    struct ext_device *known = &guest.map.ext->devices[device];
-    if (guest.map.ledger != NULL)
-        return ledger_first_context(&guest.map, device);
+    struct ext_device *known = &process_state.map.ext->devices[device];
+    if (process_state.map.ledger != NULL)
+        return ledger_first_context(&process_state.map, device);
     for (int attempt = 0; attempt < FIRST_WAITS && shared_get(&known->context_bytes) == 0; attempt++) {
         struct wait wait = {0, 0};
-        if (turn_take(&guest.map, &known->context_turn, &wait))
+        if (region_lock_take(&process_state.map, &known->context_turn, &wait))
             return true;
     }
     return false;
@@ -84,23 +84,23 @@ static bool await_first(int device)
 
 static void end_request(const struct context_request *request)
 {
-    if (request->first && guest.map.ledger != NULL)
-        ledger_first_context_made(&guest.map, request->device);
+    if (request->first && process_state.map.ledger != NULL)
+        ledger_first_context_made(&process_state.map, request->device);
     else if (request->first)
-        turn_give(&guest.map.ext->devices[request->device].context_turn);
+        region_lock_give(&process_state.map.ext->devices[request->device].context_turn);
     underway_end(request->device);
 }
 
 static bool reserve(int device, uint64_t bytes)
 {
-    return backend->reserve(&guest.map, device, MEMORY_CONTEXT, bytes) == GRANTED ||
-           (pools_settle(device, true) && backend->reserve(&guest.map, device, MEMORY_CONTEXT, bytes) == GRANTED);
+    return backend->reserve(&process_state.map, device, MEMORY_CONTEXT, bytes) == GRANTED ||
+           (pools_reconcile(device, true) && backend->reserve(&process_state.map, device, MEMORY_CONTEXT, bytes) == GRANTED);
 }
 
 /* NVML does not name a process that has nothing. */
-static struct sighting had_nothing(int64_t net)
+static struct memory_sample had_nothing(int64_t net)
 {
-    return (struct sighting){.answer = SIGHTED_EXACTLY, .known = true, .net = net, .stamp = SIGHTED_BEFORE_ALL};
+    return (struct memory_sample){.answer = SAMPLED_EXACTLY, .known = true, .net = net, .stamp = SAMPLED_BEFORE_ALL};
 }
 
 bool contexts_begin(struct context_request *request, int device)
@@ -112,18 +112,18 @@ bool contexts_begin(struct context_request *request, int device)
     if (device >= 0) {
         if (!contexts_any(device))
             listed_look(device, &request->listed);
-        if (memory_limit(&guest.map, device) != 0) {
-            request->first = region_has_books(&guest.map) && await_first(device);
+        if (memory_limit(&process_state.map, device) != 0) {
+            request->first = region_has_books(&process_state.map) && await_first(device);
             request->reserved = expected_cost(device);
             if (!reserve(device, request->reserved)) {
-                guest_tell_refusal(device, request->reserved);
+                process_tell_refusal(device, request->reserved);
                 end_request(request);
                 errno = saved;
                 return false;
             }
         }
         request->seen = reconcile_sight(device, false);
-        if (request->seen.answer == SIGHTED_NOTHING)
+        if (request->seen.answer == SAMPLED_NOTHING)
             request->seen = had_nothing(-(int64_t)request->reserved);
         request->before = free_delta_by_nvml(device);
     }
@@ -134,7 +134,7 @@ bool contexts_begin(struct context_request *request, int device)
 void contexts_failed(const struct context_request *request)
 {
     if (request->reserved > 0)
-        backend->release(&guest.map, request->device, MEMORY_CONTEXT, request->reserved);
+        backend->release(&process_state.map, request->device, MEMORY_CONTEXT, request->reserved);
     end_request(request);
 }
 
@@ -146,31 +146,31 @@ static bool settle(const struct context_request *request, bool whatever, uint64_
     *bytes = context_cost(request);
     bool fits = true;
     if (*bytes > 0)
-        shared_set(&guest.map.ext->devices[device].context_bytes, *bytes);
-    if (*bytes > 0 && guest.map.ledger != NULL)
-        ledger_context_took(&guest.map, device, *bytes);
+        shared_set(&process_state.map.ext->devices[device].context_bytes, *bytes);
+    if (*bytes > 0 && process_state.map.ledger != NULL)
+        ledger_context_took(&process_state.map, device, *bytes);
     if (*bytes < request->reserved)
-        backend->release(&guest.map, device, MEMORY_CONTEXT, request->reserved - *bytes);
-    else if (whatever || memory_limit(&guest.map, device) == 0)
-        backend->charge(&guest.map, device, MEMORY_CONTEXT, *bytes - request->reserved);
+        backend->release(&process_state.map, device, MEMORY_CONTEXT, request->reserved - *bytes);
+    else if (whatever || memory_limit(&process_state.map, device) == 0)
+        backend->charge(&process_state.map, device, MEMORY_CONTEXT, *bytes - request->reserved);
     else if (*bytes > request->reserved)
         fits = reserve(device, *bytes - request->reserved);
     if (fits) {
         __atomic_add_fetch(&context_count[device], 1, __ATOMIC_RELAXED);
         end_request(request);
     }
-    if (fits && memory_limit(&guest.map, device) != 0)
+    if (fits && memory_limit(&process_state.map, device) != 0)
         watch_start();
     if (fits)
         log_info("device %d: a context of %llu bytes", device, (unsigned long long)*bytes);
     else
-        guest_tell_refusal(device, *bytes);
+        process_tell_refusal(device, *bytes);
     return fits;
 }
 
 static void uncharge(int device, uint64_t bytes)
 {
-    backend->release(&guest.map, device, MEMORY_CONTEXT, bytes);
+    backend->release(&process_state.map, device, MEMORY_CONTEXT, bytes);
     if (__atomic_sub_fetch(&context_count[device], 1, __ATOMIC_RELAXED) == 0)
         reconcile_forget(device);
 }
@@ -206,17 +206,17 @@ bool contexts_primary_began(const struct context_request *request, CUcontext con
 static void drop_allocation(const struct record *record)
 {
     if (record->kind == RECORD_ARRAY)
-        lodging_paid(record->device, WITH_ARRAYS, -(int64_t)record->bytes);
+        suballocation_paid(record->device, WITH_ARRAYS, -(int64_t)record->bytes);
     if (record->kind == RECORD_MODULE)
         module_dropped(record);
     else if (record->kind == RECORD_LIMITS)
         reconcile_return(record->device, &(struct claim){record->bytes, 0});
     else if (record->kind == RECORD_BLOCK)
         blocks_dropped(record);
-    else if (record->joint != 0)
-        joint_let_go(record->joint);
+    else if (record->shared_allocation != 0)
+        shared_allocation_let_go(record->shared_allocation);
     else if (record->charged && record->kind != RECORD_CONTEXT && record->kind != RECORD_EXEC)
-        guest_release(record->device, record->bytes);
+        process_release(record->device, record->bytes);
 }
 
 /* With a context go its allocations, its events and the graphs made in it. */
@@ -235,7 +235,7 @@ static void primary_ended(int device)
         return;
     context_ended(primaries[device].context);
     uncharge(device, bytes > MEASURING + 1 ? bytes : 0);
-    pools_settle(device, false);
+    pools_reconcile(device, false);
 }
 
 static bool primary_is_active(const struct real *real, CUdevice device)
@@ -251,7 +251,7 @@ void contexts_notice(int device)
     if (__atomic_load_n(&context_count[device], __ATOMIC_RELAXED) > 0)
         return;
     const struct real *real = real_cuda();
-    CUdevice ordinal = guest.ordinal_of[device];
+    CUdevice ordinal = process_state.ordinal_of[device];
     CUcontext current = NULL;
     if (ordinal < 0 || !primary_is_active(real, ordinal))
         return;
@@ -270,7 +270,7 @@ bool contexts_primary_known(int device)
 
 void contexts_primary_released(int device)
 {
-    if (!primary_is_active(real_cuda(), guest.ordinal_of[device]))
+    if (!primary_is_active(real_cuda(), process_state.ordinal_of[device]))
         primary_ended(device);
 }
 

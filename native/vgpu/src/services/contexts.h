@@ -17,7 +17,7 @@ struct context_request {
     int device;        /* -1: not ours */
     uint64_t reserved;
     bool first; /* nobody knew what one takes */
-    struct sighting seen; /* with that booked, and nothing made */
+    struct memory_sample seen; /* with that booked, and nothing made */
     struct free_delta before;
     struct listing listed;
 };

@@ -6,7 +6,7 @@
 #include "core/log.h"
 #include "core/waits.h"
 #include "core/warn_once.h"
-#include "services/guest.h"
+#include "services/process_state.h"
 #include "services/own_nvml.h"
 
 #include <pthread.h>
@@ -32,12 +32,12 @@ static int nvml_index[REGION_DEVICES]; /* of each of them; -1: NVML does not lis
 
 static uint64_t count_of_names(void)
 {
-    return shared_peek(guest.map.page != NULL ? &named_count : &guest.map.region->device_num);
+    return shared_peek(process_state.map.page != NULL ? &named_count : &process_state.map.region->device_num);
 }
 
 static int index_by_uuid(const char *uuid)
 {
-    char(*names)[REGION_UUID_BYTES] = guest.map.page != NULL ? named : guest.map.region->uuids;
+    char(*names)[REGION_UUID_BYTES] = process_state.map.page != NULL ? named : process_state.map.region->uuids;
     for (int i = 0; i < REGION_DEVICES && (uint64_t)i < count_of_names(); i++) {
         char held[REGION_UUID_BYTES];
         memcpy(held, names[i], sizeof held);
@@ -81,7 +81,7 @@ static unsigned arrange(const struct limits_page *page, char uuids[][REGION_UUID
 /* Everybody would write the same; the count comes last, so that a reader meets only complete names. */
 static void tell(char uuids[][REGION_UUID_BYTES], uint64_t count)
 {
-    struct region *region = guest.map.region;
+    struct region *region = process_state.map.region;
     if (shared_peek(&region->device_num) == count && memcmp(region->uuids, uuids, sizeof region->uuids) == 0)
         return;
     memcpy(region->uuids, uuids, sizeof region->uuids);
@@ -90,13 +90,13 @@ static void tell(char uuids[][REGION_UUID_BYTES], uint64_t count)
 
 static void publish(char uuids[][REGION_UUID_BYTES], unsigned count)
 {
-    tell(uuids, guest.map.page != NULL ? arrange(guest.map.page, uuids, count) : count);
+    tell(uuids, process_state.map.page != NULL ? arrange(process_state.map.page, uuids, count) : count);
 }
 
 /* Without the lock, which a child would find taken for ever: names that are just being written are told whole a second later. */
 void devices_tell_again(void)
 {
-    if (guest.map.page != NULL && count_of_names() > 0)
+    if (process_state.map.page != NULL && count_of_names() > 0)
         tell(named, count_of_names());
 }
 
@@ -111,7 +111,7 @@ static void devices_from_nvml(void)
         return;
     }
     if (count > REGION_DEVICES) {
-        warn_once(&guest.map, LOG_LEVEL_WARNING, WARN_TOO_MANY, "%u devices: those from index %d on have no limits", count,
+        warn_once(&process_state.map, LOG_LEVEL_WARNING, WARN_TOO_MANY, "%u devices: those from index %d on have no limits", count,
                   REGION_DEVICES);
         count = REGION_DEVICES;
     }
@@ -174,7 +174,7 @@ static int index_by_bus(const struct real *real, CUdevice device)
         if (INSIDE(nvml->nvmlDeviceGetHandleByIndex_v2(i, &handle)) != NVML_SUCCESS)
             break;
         if (INSIDE(nvml->nvmlDeviceGetPciInfo_v3(handle, &pci)) == NVML_SUCCESS && same_bus(pci.bus_id, wanted))
-            index = guest_nvml_device(nvml, handle);
+            index = process_nvml_device(nvml, handle);
     }
     own_nvml_done();
     return index;
@@ -207,27 +207,27 @@ static void publish_cuda_devices(const struct real *real, int count)
 /* What the limits cannot mean on these cards, of the first card that shows it. Memory limits fail closed, and it is said. */
 static void tell_misfits(const struct real *real)
 {
-    bool gap = false, above = guest.config.oversubscribe;
+    bool gap = false, above = process_state.config.oversubscribe;
     for (int device = 0; device < REGION_DEVICES; device++) {
-        int ordinal = guest.ordinal_of[device];
-        uint64_t limit = memory_limit(&guest.map, device);
+        int ordinal = process_state.ordinal_of[device];
+        uint64_t limit = memory_limit(&process_state.map, device);
         size_t card = 0;
         if (ordinal < 0 || limit == 0)
             continue;
-        if (!gap && guest.map.page != NULL && limit == GRANTED_NOTHING_BYTES) {
+        if (!gap && process_state.map.page != NULL && limit == GRANTED_NOTHING_BYTES) {
             gap = true;
-            warn_once(&guest.map, LOG_LEVEL_WARNING, WARN_NO_OWN_LIMIT, "device %d was not granted to this container: it has no memory",
+            warn_once(&process_state.map, LOG_LEVEL_WARNING, WARN_NO_OWN_LIMIT, "device %d was not granted to this container: it has no memory",
                       device);
         }
-        if (!gap && guest.config.memory_gap[device] && limit == guest.config.memory_limit[device]) {
+        if (!gap && process_state.config.memory_gap[device] && limit == process_state.config.memory_limit[device]) {
             gap = true;
-            warn_once(&guest.map, LOG_LEVEL_WARNING, WARN_NO_OWN_LIMIT,
+            warn_once(&process_state.map, LOG_LEVEL_WARNING, WARN_NO_OWN_LIMIT,
                       "device %d has no memory limit of its own: the smallest of the others holds, %llu bytes", device,
                       (unsigned long long)limit);
         }
         if (!above && INSIDE(real->cuDeviceTotalMem_v2(&card, ordinal)) == CUDA_SUCCESS && limit > card) {
             above = true;
-            warn_once(&guest.map, LOG_LEVEL_WARNING, WARN_ABOVE_CARD,
+            warn_once(&process_state.map, LOG_LEVEL_WARNING, WARN_ABOVE_CARD,
                       "device %d: a memory limit of %llu bytes is above the card's %llu, which hold", device,
                       (unsigned long long)limit, (unsigned long long)card);
         }
@@ -244,57 +244,57 @@ void devices_from_cuda(void)
     devices_name();
     if (count_of_names() == 0)
         publish_cuda_devices(real, count);
-    memset(guest.ordinal_of, -1, sizeof guest.ordinal_of);
+    memset(process_state.ordinal_of, -1, sizeof process_state.ordinal_of);
     for (int ordinal = 0; ordinal < count; ordinal++) {
         char uuid[REGION_UUID_BYTES];
         int index = cuda_uuid(real, ordinal, uuid) ? index_by_uuid(uuid) : -1;
         if (index < 0)
             index = index_by_bus(real, ordinal);
-        if (index < 0 && guest.map.page != NULL)
+        if (index < 0 && process_state.map.page != NULL)
             index = REGION_DEVICES - 1; /* beyond what has room: it was not granted either */
         if (index < 0)
             log_warning("CUDA device %d is none of the region's: it has no limits", ordinal);
-        guest.index_of[ordinal] = (int16_t)index;
+        process_state.index_of[ordinal] = (int16_t)index;
         if (index >= 0)
-            guest.ordinal_of[index] = (int16_t)ordinal;
+            process_state.ordinal_of[index] = (int16_t)ordinal;
     }
-    __atomic_store_n(&guest.device_count, count, __ATOMIC_RELEASE);
+    __atomic_store_n(&process_state.device_count, count, __ATOMIC_RELEASE);
     tell_misfits(real);
 }
 
-int guest_device(CUdevice device)
+int process_device(CUdevice device)
 {
-    int count = __atomic_load_n(&guest.device_count, __ATOMIC_ACQUIRE);
+    int count = __atomic_load_n(&process_state.device_count, __ATOMIC_ACQUIRE);
     if (count == 0) {
         /* The process was initialised on a path that we did not see, or it is the child of one that was. */
         devices_from_cuda();
-        count = __atomic_load_n(&guest.device_count, __ATOMIC_ACQUIRE);
+        count = __atomic_load_n(&process_state.device_count, __ATOMIC_ACQUIRE);
     }
-    return device >= 0 && device < count ? guest.index_of[device] : -1;
+    return device >= 0 && device < count ? process_state.index_of[device] : -1;
 }
 
-int guest_location(const struct mem_location *location)
+int process_location(const struct mem_location *location)
 {
     if (location->type == LOCATION_PART_OF_DEVICE) /* deviceId and the number of the part, a byte each */
-        return guest_device(location->id & 0xff);
-    return location->type == LOCATION_DEVICE ? guest_device(location->id) : -1;
+        return process_device(location->id & 0xff);
+    return location->type == LOCATION_DEVICE ? process_device(location->id) : -1;
 }
 
-int guest_current_device(const struct real *real)
+int process_current_device(const struct real *real)
 {
     CUdevice device;
     if (real->cuCtxGetDevice == NULL || INSIDE(real->cuCtxGetDevice(&device)) != CUDA_SUCCESS)
         return -1;
-    return guest_device(device);
+    return process_device(device);
 }
 
-bool guest_nvml_handle(const struct real *nvml, int device, nvmlDevice *handle)
+bool process_nvml_handle(const struct real *nvml, int device, nvmlDevice *handle)
 {
-    int index = guest.map.page != NULL ? nvml_index[device] : device;
+    int index = process_state.map.page != NULL ? nvml_index[device] : device;
     return nvml != NULL && index >= 0 && INSIDE(nvml->nvmlDeviceGetHandleByIndex_v2((unsigned)index, handle)) == NVML_SUCCESS;
 }
 
-int guest_nvml_device(const struct real *real, nvmlDevice device)
+int process_nvml_device(const struct real *real, nvmlDevice device)
 {
     char uuid[REGION_UUID_BYTES];
     if (real->nvmlDeviceGetUUID == NULL || INSIDE(real->nvmlDeviceGetUUID(device, uuid, sizeof uuid)) != NVML_SUCCESS)

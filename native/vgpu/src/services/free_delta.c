@@ -1,6 +1,6 @@
 #include "services/free_delta.h"
 
-#include "services/guest.h"
+#include "services/process_state.h"
 #include "services/own_nvml.h"
 
 static uint64_t free_now(const struct free_delta *delta)
@@ -13,7 +13,7 @@ static uint64_t free_now(const struct free_delta *delta)
     const struct real *nvml = own_nvml();
     if (nvml == NULL)
         return 0;
-    bool told = guest_nvml_handle(nvml, delta->device, &handle) && INSIDE(nvml->nvmlDeviceGetMemoryInfo(handle, &memory)) == NVML_SUCCESS;
+    bool told = process_nvml_handle(nvml, delta->device, &handle) && INSIDE(nvml->nvmlDeviceGetMemoryInfo(handle, &memory)) == NVML_SUCCESS;
     own_nvml_done();
     return told ? memory.free : 0;
 }
@@ -21,9 +21,9 @@ static uint64_t free_now(const struct free_delta *delta)
 static struct free_delta look(int device, bool by_nvml)
 {
     struct free_delta delta = {.device = device, .by_nvml = by_nvml};
-    if (device < 0 || memory_limit(&guest.map, device) == 0)
+    if (device < 0 || memory_limit(&process_state.map, device) == 0)
         return (struct free_delta){.device = -1};
-    delta.booked = memory_used(&guest.map, device);
+    delta.booked = memory_used(&process_state.map, device);
     delta.free_bytes = free_now(&delta);
     return delta;
 }
@@ -42,7 +42,7 @@ int64_t free_delta_taken(const struct free_delta *before)
 {
     if (before->device < 0 || before->free_bytes == 0)
         return 0;
-    uint64_t now = free_now(before), booked = memory_used(&guest.map, before->device);
+    uint64_t now = free_now(before), booked = memory_used(&process_state.map, before->device);
     return now == 0 ? 0 : (int64_t)(before->free_bytes - now) - (int64_t)(booked - before->booked);
 }
 

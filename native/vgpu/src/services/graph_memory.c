@@ -1,7 +1,7 @@
 #include "services/graph_memory.h"
 
 #include "services/blocks.h"
-#include "services/guest.h"
+#include "services/process_state.h"
 #include "services/pools.h"
 
 #include <stdlib.h>
@@ -24,7 +24,7 @@ static void add_node(const struct real *real, CUgraphNode node, struct needs *ne
     struct mem_alloc_node wanted;
     if (INSIDE(real->cuGraphMemAllocNodeGetParams(node, &wanted)) != CUDA_SUCCESS)
         return;
-    int device = guest_location(&wanted.pool.location);
+    int device = process_location(&wanted.pool.location);
     if (device >= 0 && __builtin_add_overflow(needs->bytes[device], blocks_bytes(wanted.bytes), &needs->bytes[device]))
         needs->bytes[device] = INT64_MAX;
 }
@@ -55,7 +55,7 @@ static void add_graph(const struct real *real, CUgraph graph, int depth, struct 
 
 CUresult graph_instantiated(const struct real *real, CUresult rc, const CUgraphExec *exec, CUgraph graph)
 {
-    if (rc != CUDA_SUCCESS || exec == NULL || !guest_serves())
+    if (rc != CUDA_SUCCESS || exec == NULL || !process_serves())
         return rc;
     struct needs needs = {{0}};
     add_graph(real, graph, 0, &needs);
@@ -70,7 +70,7 @@ CUresult graph_instantiated(const struct real *real, CUresult rc, const CUgraphE
 /* Whether the graph may take memory of the device, and how much. */
 static bool needs_of(CUgraphExec exec, int device, struct record *record)
 {
-    return guest.ordinal_of[device] >= 0 && records_find(RECORD_EXEC, key_of(exec, device), record);
+    return process_state.ordinal_of[device] >= 0 && records_find(RECORD_EXEC, key_of(exec, device), record);
 }
 
 uint32_t graph_begin(CUgraphExec exec, bool *fits)
@@ -78,7 +78,7 @@ uint32_t graph_begin(CUgraphExec exec, bool *fits)
     struct record record;
     uint32_t devices = 0;
     *fits = true;
-    if (!guest_serves() || guest.device_count == 0)
+    if (!process_serves() || process_state.device_count == 0)
         return 0;
     for (int device = 0; device < REGION_DEVICES && *fits; device++) {
         if (!needs_of(exec, device, &record))

@@ -2,7 +2,7 @@
 
 #include "book/records.h"
 #include "services/contexts.h"
-#include "services/guest.h"
+#include "services/process_state.h"
 #include "services/launching.h"
 #include "services/reconcile.h"
 

@@ -1,7 +1,7 @@
 #include "services/late_loading.h"
 
-#include "services/guest.h"
-#include "services/lodging.h"
+#include "services/process_state.h"
+#include "services/suballocation.h"
 #include "services/module_memory.h"
 #include "services/reconcile.h"
 
@@ -41,7 +41,7 @@ static uint64_t mixed(uint64_t hash, uint64_t word)
 static uint64_t question(const void *of, const char *name)
 {
     uint64_t hash = mixed(__atomic_load_n(&handles, __ATOMIC_SEQ_CST) + 1, (uint64_t)(uintptr_t)of);
-    hash = mixed(hash, guest_current_context());
+    hash = mixed(hash, process_current_context());
     for (const char *at = name; at != NULL && *at != '\0'; at++)
         hash = mixed(hash, (unsigned char)*at);
     return hash;
@@ -84,7 +84,7 @@ CUresult late_loading_end(CUresult rc, const struct late_loading *loading)
     int saved = errno, device = loading->before.device;
     if (device >= 0 && rc == CUDA_SUCCESS) {
         if (loading->kind == LATE_VARIABLES)
-            lodging_moves_in(device, UINT64_MAX);
+            suballocation_moves_in(device, UINT64_MAX);
         reconcile_changed(device, taken_from_card(&loading->before));
         __atomic_store_n(place_of(loading->question), loading->question, __ATOMIC_RELAXED);
     } else if (device >= 0) {

@@ -49,8 +49,8 @@ static void choose_clock(void)
 
 static int device_of_launch(void)
 {
-    int count = __atomic_load_n(&guest.device_count, __ATOMIC_RELAXED);
-    return count == 1 ? guest.index_of[0] : guest_current_device(&real_table);
+    int count = __atomic_load_n(&process_state.device_count, __ATOMIC_RELAXED);
+    return count == 1 ? process_state.index_of[0] : process_current_device(&real_table);
 }
 
 void launch_tick(uint64_t now)
@@ -60,20 +60,20 @@ void launch_tick(uint64_t now)
     if (!__atomic_exchange_n(&clock_chosen, 1, __ATOMIC_SEQ_CST)) {
         choose_clock();
         now = policy_clock.coarse();
-        cost_long_ns = guest.config.arbiter ? COST_TURNS_LONG_NS : COST_LONG_NS;
+        cost_long_ns = process_state.config.arbiter ? COST_TURNS_LONG_NS : COST_LONG_NS;
     }
     int any = 0;
     for (int device = 0; device < REGION_DEVICES; device++)
-        any |= backend->share(&guest.map, &guest.config, device) != 0;
+        any |= backend->share(&process_state.map, &process_state.config, device) != 0;
     __atomic_store_n(&launch_any_limit, any, __ATOMIC_RELAXED);
-    gate_record(&guest.map, guest.config.record_interval_s, now);
+    gate_record(&process_state.map, process_state.config.record_interval_s, now);
     int index = any ? -1 : device_of_launch();
     if (index >= 0) { /* unlimited, but neighbours want to know when they were alone */
         activity_publish(index, policy_clock.now(), (struct queued){.ahead_ns = TICK_NS});
-        usage_of_card(&guest.map, index, TICK_NS);
+        usage_of_card(&process_state.map, index, TICK_NS);
     }
-    if (region_has_books(&guest.map))
-        __atomic_store_n(&guest.map.ext->slots[guest.map.slot].heartbeat_ns, now, __ATOMIC_RELAXED);
+    if (region_has_books(&process_state.map))
+        __atomic_store_n(&process_state.map.ext->slots[process_state.map.slot].heartbeat_ns, now, __ATOMIC_RELAXED);
     __atomic_store_n(&launch_next_tick_ns, now + TICK_NS, __ATOMIC_RELAXED);
     errno = saved;
 }
@@ -86,7 +86,7 @@ static bool admit_carefully(struct launch *launch, const struct shape *shape, ui
 {
     if (sampled && launch_capturing(launch->stream, launch->per_thread))
         return false;
-    if (guest.config.arbiter)
+    if (process_state.config.arbiter)
         await_window(launch->device, limit);
     uint64_t now = policy_clock.now(), estimate = (uint64_t)launch->charged;
     if (sampled) {
@@ -96,7 +96,7 @@ static bool admit_carefully(struct launch *launch, const struct shape *shape, ui
     }
     if (unknown)
         probe_launched(launch->device, now, launch->sample != NULL);
-    bool speaks_for_more = estimate < COST_LONG_NS && shape->kind == SHAPE_KERNEL && !guest.config.arbiter;
+    bool speaks_for_more = estimate < COST_LONG_NS && shape->kind == SHAPE_KERNEL && !process_state.config.arbiter;
     uint64_t before = speaks_for_more ? launch->others.charged_ns : 0; /* else each has told of itself */
     activity_publish(launch->device, now,
                      (struct queued){before + estimate, speaks_for_more ? estimate * COST_SAMPLE_RATE : 0, unknown, launch->sample != NULL});
@@ -111,7 +111,7 @@ static bool admit_alone(struct launch *launch, int64_t estimate, uint64_t limit,
         return false;
     struct ticket ticket = launch_charge(launch->device, estimate);
     launch->charged = estimate;
-    if (!usage_allows(&guest.map, launch->device, ticket, 0)) {
+    if (!usage_allows(&process_state.map, launch->device, ticket, 0)) {
         if (launch_capturing(launch->stream, launch->per_thread)) {
             launch_correct(launch->device, -estimate);
             return false;
@@ -119,7 +119,7 @@ static bool admit_alone(struct launch *launch, int64_t estimate, uint64_t limit,
         int64_t ahead = first ? 0 : burst_ahead(launch->device, launch->cost, limit, policy_clock.now());
         await_turn(launch->device, ticket, first, ahead);
     }
-    if (first && !guest.config.arbiter)
+    if (first && !process_state.config.arbiter)
         await_neighbours(launch->device);
     return true;
 }
@@ -139,7 +139,7 @@ bool launch_admit(struct launch *launch, const struct shape *shape, CUstream str
         if (launch_capturing(stream, per_thread) || !await_fair(index, launch))
             return false;
         first = await_probe(index, cost, !several); /* of its kind, measured alone */
-    } else if (cost_estimate(cost) >= COST_LONG_NS && !guest.config.arbiter && budget_probe_runs(&guest.map.ext->devices[index], policy_clock.now()) &&
+    } else if (cost_estimate(cost) >= COST_LONG_NS && !process_state.config.arbiter && budget_probe_runs(&process_state.map.ext->devices[index], policy_clock.now()) &&
                !launch_capturing(stream, per_thread)) {
         yield_to_probe(index, (int64_t)cost_estimate(cost));
     }
@@ -158,7 +158,7 @@ bool launch_admit(struct launch *launch, const struct shape *shape, CUstream str
     bool sampled = launch->multistream ? cost_wants_sample_anywhere(cost)
                                     : cost_wants_sample(cost, shape->kind, coarse, (uint64_t)estimate, &launch->others);
     bool launches = true;
-    if (sampled || unknown || estimate >= COST_LONG_NS || guest.config.arbiter)
+    if (sampled || unknown || estimate >= COST_LONG_NS || process_state.config.arbiter)
         launches = admit_carefully(launch, shape, limit, sampled, unknown);
     if (!launches)
         launch_correct(index, -launch->charged);
@@ -171,7 +171,7 @@ CUresult launch_done(struct launch *launch, CUresult rc)
     if (rc == CUDA_SUCCESS) {
         if (launch->sample != NULL)
             sampler_launched(launch->sample, launch);
-        __atomic_fetch_add(&guest.map.ext->devices[launch->device].launches, 1, __ATOMIC_RELAXED);
+        __atomic_fetch_add(&process_state.map.ext->devices[launch->device].launches, 1, __ATOMIC_RELAXED);
         watch_count(launch->device, launch->charged);
         return rc;
     }

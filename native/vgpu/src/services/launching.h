@@ -6,7 +6,7 @@
 #ifndef VGPU_LAUNCHING_H
 #define VGPU_LAUNCHING_H
 
-#include "services/guest.h"
+#include "services/process_state.h"
 #include "policy/clock.h"
 #include "policy/cost.h"
 #include "policy/gate.h"
@@ -43,10 +43,10 @@ CUresult launch_done(struct launch *launch, CUresult rc);
 /* True when launch_done has to follow. */
 static inline bool launch_begin(struct launch *launch, const struct shape *shape, CUstream stream, bool per_thread)
 {
-    if (!guest_serves())
+    if (!process_serves())
         return false;
-    if (__builtin_expect(gate_closed(&guest.map), 0))
-        gate_wait(&guest.map);
+    if (__builtin_expect(gate_closed(&process_state.map), 0))
+        gate_wait(&process_state.map);
     uint64_t now = policy_clock.coarse();
     if (__builtin_expect(now >= __atomic_load_n(&launch_next_tick_ns, __ATOMIC_RELAXED), 0))
         launch_tick(now);
@@ -77,7 +77,7 @@ struct queued {
     bool unknown, measured;
 };
 void activity_publish(int device, uint64_t now, struct queued queued);
-uint64_t activity_settle(int device, uint64_t now, bool awaits); /* by what has answered: when to look again, 0: done */
+uint64_t activity_refresh(int device, uint64_t now, bool awaits); /* by what has answered: when to look again, 0: done */
 void activity_learned(int device, uint64_t length); /* what a launch of unknown length took */
 /* What one is taken to last: others wait for it while the program may do something else, and nobody looks whether it is done. */
 uint64_t activity_unknown_length(int device, uint64_t most);

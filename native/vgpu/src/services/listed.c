@@ -1,7 +1,7 @@
 #include "services/listed.h"
 
 #include "core/process.h"
-#include "services/guest.h"
+#include "services/process_state.h"
 #include "services/own_nvml.h"
 
 #include <unistd.h>
@@ -10,14 +10,14 @@
 
 static struct region_slot *own_slot(void)
 {
-    return region_has_books(&guest.map) ? region_own(&guest.map) : NULL;
+    return region_has_books(&process_state.map) ? region_own(&process_state.map) : NULL;
 }
 
 static nvmlReturn ask(const struct real *nvml, int device, unsigned *count, struct nvml_process *list)
 {
     nvmlDevice handle;
     nvmlReturn rc = NVML_ERROR_FUNCTION_NOT_FOUND;
-    if (!guest_nvml_handle(nvml, device, &handle))
+    if (!process_nvml_handle(nvml, device, &handle))
         return rc;
     if (nvml->nvmlDeviceGetComputeRunningProcesses_v3 != NULL)
         rc = INSIDE(nvml->nvmlDeviceGetComputeRunningProcesses_v3(handle, count, list));
@@ -77,7 +77,7 @@ void listed_learn(int device, const struct listing *before)
 /* The monitor may have written it into the slot, where anybody may: the first that can be so is believed. */
 static void believe_the_slot(struct region_slot *own, const struct listing *now)
 {
-    int32_t told = shared_get(&guest.map.region->procs[guest.map.slot].hostpid);
+    int32_t told = shared_get(&process_state.map.region->procs[process_state.map.slot].hostpid);
     if (told > 0 && times(now, (unsigned)told) == 1)
         shared_set(&own->hostpid, told);
 }

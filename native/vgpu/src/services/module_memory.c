@@ -2,9 +2,9 @@
 
 #include "book/image.h"
 #include "services/blocks.h"
-#include "services/guest.h"
+#include "services/process_state.h"
 #include "services/late_loading.h"
-#include "services/lodging.h"
+#include "services/suballocation.h"
 #include "services/pools.h"
 #include "services/reconcile.h"
 
@@ -15,8 +15,8 @@ enum { LOADING_LAZY = 2 };
 
 int module_device(const struct real *real)
 {
-    int device = guest_serves() ? guest_current_device(real) : -1;
-    return device >= 0 && memory_limit(&guest.map, device) != 0 ? device : -1;
+    int device = process_serves() ? process_current_device(real) : -1;
+    return device >= 0 && memory_limit(&process_state.map, device) != 0 ? device : -1;
 }
 
 static uint64_t blocks(uint64_t bytes)
@@ -26,7 +26,7 @@ static uint64_t blocks(uint64_t bytes)
 
 static int capability(const struct real *real, int device)
 {
-    int major = 0, minor = 0, ordinal = guest.ordinal_of[device];
+    int major = 0, minor = 0, ordinal = process_state.ordinal_of[device];
     if (real->cuDeviceGetAttribute == NULL || ordinal < 0 ||
         INSIDE(real->cuDeviceGetAttribute(&major, DEVICE_ATTRIBUTE_CAPABILITY_MAJOR, ordinal)) != CUDA_SUCCESS ||
         INSIDE(real->cuDeviceGetAttribute(&minor, DEVICE_ATTRIBUTE_CAPABILITY_MINOR, ordinal)) != CUDA_SUCCESS)
@@ -66,13 +66,13 @@ bool module_load_begin(const struct real *real, struct module_loading *loading, 
     bool room = true;
     if (loading->device >= 0) {
         blocks_mingle(loading->device);
-        reconcile_settle(loading->device, false); /* what slipped past earlier is not this module's */
+        reconcile_device(loading->device, false); /* what slipped past earlier is not this module's */
         expect(real, loading, image);
         room = reconcile_expect(loading->device, loading->expected);
         if (room)
             loading->before = free_delta_in_context(loading->device);
         else
-            guest_tell_refusal(loading->device, loading->expected);
+            process_tell_refusal(loading->device, loading->expected);
     }
     errno = saved;
     return room;
@@ -87,12 +87,12 @@ static uint64_t within(int64_t taken, uint64_t least, uint64_t most)
 static bool claim(const struct module_loading *loading, uint64_t taken, struct claim *claimed)
 {
     return reconcile_claim(loading->device, loading->expected, taken, loading->holds, claimed) ||
-           (pools_settle(loading->device, true) && reconcile_claim(loading->device, loading->expected, taken, loading->holds, claimed));
+           (pools_reconcile(loading->device, true) && reconcile_claim(loading->device, loading->expected, taken, loading->holds, claimed));
 }
 
 static void keep(void *handle, int device, const struct claim *claim)
 {
-    struct record record = {.key = (uint64_t)(uintptr_t)handle, .bytes = claim->bytes, .owner = guest_current_context(),
+    struct record record = {.key = (uint64_t)(uintptr_t)handle, .bytes = claim->bytes, .owner = process_current_context(),
                             .device = (int16_t)device, .kind = RECORD_MODULE, .charged = 1, .references = 1,
                             .mappings = (uint32_t)(claim->lodges / BLOCK)};
     records_insert(&record);
@@ -118,7 +118,7 @@ CUresult module_loaded(CUresult rc, void **handle, const struct module_loading *
         } else {
             INSIDE(unload(*handle));
             reconcile_expected(loading->device, loading->expected);
-            guest_tell_refusal(loading->device, taken);
+            process_tell_refusal(loading->device, taken);
             rc = CUDA_ERROR_OUT_OF_MEMORY;
         }
     } else {
@@ -130,9 +130,9 @@ CUresult module_loaded(CUresult rc, void **handle, const struct module_loading *
 
 CUresult module_unload(CUresult (*unload)(void *), void *handle)
 {
-    if (!guest_serves())
+    if (!process_serves())
         return INSIDE(unload(handle));
-    struct parting parting = guest_part(RECORD_MODULE, (uint64_t)(uintptr_t)handle);
+    struct parting parting = process_part(RECORD_MODULE, (uint64_t)(uintptr_t)handle);
     int device = parting.known ? parting.record.device : module_device(real_cuda());
     struct claim claimed = claim_of(&parting.record);
     struct free_delta before = {.device = -1};

@@ -41,14 +41,14 @@ static bool lead(struct launch *launch, uint64_t key, uint64_t cost)
     struct ticket ticket = launch_charge(launch->device, (int64_t)cost);
     uint64_t now = policy_clock.now(), limit = launch_limit_of(launch->device);
     if (limit != 0)
-        usage_refill(&guest.map, launch->device, limit, now);
-    if (limit != 0 && !usage_allows(&guest.map, launch->device, ticket, 0)) {
+        usage_refill(&process_state.map, launch->device, limit, now);
+    if (limit != 0 && !usage_allows(&process_state.map, launch->device, ticket, 0)) {
         if (launch_capturing(launch->stream, launch->per_thread)) {
             launch_correct(launch->device, -(int64_t)cost);
             overlap_give_up(overlap);
             return false;
         }
-        overlap_expect(overlap, now + usage_wait(&guest.map, launch->device, limit, ticket, 0).shared_ns);
+        overlap_expect(overlap, now + usage_wait(&process_state.map, launch->device, limit, ticket, 0).shared_ns);
         await_turn(launch->device, ticket, false, 0);
     }
     sampler_harvest(policy_clock.now());

@@ -1,10 +1,10 @@
 #include "services/pools.h"
 
-#include "book/holes.h"
+#include "book/free_ranges.h"
 #include "core/log.h"
 #include "core/waits.h"
 #include "services/blocks.h"
-#include "services/guest.h"
+#include "services/process_state.h"
 #include "services/contexts.h"
 #include "services/underway.h"
 
@@ -25,7 +25,7 @@ struct pool {
     uint64_t reserved; /* by the driver, as last seen */
     uint32_t launching; /* graphs that count on what is charged, and may not have taken it yet */
     uint64_t settled_ns;
-    struct holes holes;
+    struct free_ranges free_ranges;
 };
 
 /*
@@ -115,11 +115,11 @@ static struct pool *known_pool(const struct real *real, CUmemPool handle, int cu
     struct pool *pool = find_pool(handle);
     if (pool != NULL)
         return pool;
-    for (int ordinal = 0; ordinal < guest.device_count; ordinal++) {
+    for (int ordinal = 0; ordinal < process_state.device_count; ordinal++) {
         CUmemPool of_device;
         if (real->cuDeviceGetDefaultMemPool != NULL &&
             INSIDE(real->cuDeviceGetDefaultMemPool(&of_device, ordinal)) == CUDA_SUCCESS && of_device == handle)
-            return add_pool(handle, false, guest.index_of[ordinal]);
+            return add_pool(handle, false, process_state.index_of[ordinal]);
     }
     return add_pool(handle, false, current);
 }
@@ -129,7 +129,7 @@ static uint64_t attribute(const struct real *real, const struct pool *pool, int 
     uint64_t value = 0;
     CUresult rc = CUDA_ERROR_NOT_FOUND;
     if (pool->graph && real->cuDeviceGetGraphMemAttribute != NULL)
-        rc = INSIDE(real->cuDeviceGetGraphMemAttribute(guest.ordinal_of[pool->device], GRAPH_RESERVED_CURRENT, &value));
+        rc = INSIDE(real->cuDeviceGetGraphMemAttribute(process_state.ordinal_of[pool->device], GRAPH_RESERVED_CURRENT, &value));
     else if (!pool->graph && real->cuMemPoolGetAttribute != NULL)
         rc = INSIDE(real->cuMemPoolGetAttribute(pool->handle, pool_attribute, &value));
     return rc == CUDA_SUCCESS ? value : pool->charged;
@@ -140,14 +140,14 @@ static bool charge_growth(const struct real *real, struct pool *pool)
 {
     uint64_t reserved = attribute(real, pool, POOL_RESERVED_CURRENT);
     if (reserved < pool->charged && pool->launching == 0) {
-        backend->release(&guest.map, pool->device, MEMORY_DATA, pool->charged - reserved);
+        backend->release(&process_state.map, pool->device, MEMORY_DATA, pool->charged - reserved);
         pool->charged = reserved;
     }
     if (reserved < pool->reserved) /* it gave something back, and nobody says what */
-        holes_forget(&pool->holes);
+        free_ranges_forget(&pool->free_ranges);
     pool->reserved = reserved;
     if (reserved > pool->charged) {
-        if (backend->reserve(&guest.map, pool->device, MEMORY_DATA, reserved - pool->charged) == REFUSED)
+        if (backend->reserve(&process_state.map, pool->device, MEMORY_DATA, reserved - pool->charged) == REFUSED)
             return false;
         pool->charged = reserved;
     }
@@ -162,11 +162,11 @@ static void trim(const struct real *real, struct pool *pool)
         INSIDE(real->cuMemPoolTrimTo(pool->handle, 0));
     } else if (pool->launching == 0) {
         pools_graph_trimmed();
-        INSIDE(real->cuDeviceGraphMemTrim(guest.ordinal_of[pool->device]));
+        INSIDE(real->cuDeviceGraphMemTrim(process_state.ordinal_of[pool->device]));
     }
 }
 
-static bool settle_locked(const struct real *real, int device, bool with_trim)
+static bool commit_locked(const struct real *real, int device, bool with_trim)
 {
     bool freed = false;
     for (int i = 0; i < pool_count; i++) {
@@ -182,12 +182,12 @@ static bool settle_locked(const struct real *real, int device, bool with_trim)
     return freed;
 }
 
-bool pools_settle(int device, bool with_trim)
+bool pools_reconcile(int device, bool with_trim)
 {
     if (__atomic_load_n(&pool_count, __ATOMIC_RELAXED) == 0)
         return false;
     mutex_take(&pools_lock);
-    bool freed = settle_locked(real_cuda(), device, with_trim);
+    bool freed = commit_locked(real_cuda(), device, with_trim);
     pthread_mutex_unlock(&pools_lock);
     return freed;
 }
@@ -227,23 +227,23 @@ static void note(struct pool *pool, uint64_t before, CUdeviceptr pointer, uint64
 {
     struct record record = {.key = pointer, .bytes = rounded(bytes), .owner = (uint64_t)(uintptr_t)pool, .kind = RECORD_POOLED, .references = 1};
     records_insert(&record);
-    holes_take(&pool->holes, pointer, record.bytes);
+    free_ranges_take(&pool->free_ranges, pointer, record.bytes);
     if (pool->reserved >= before + record.bytes && pool->reserved > before)
-        holes_add(&pool->holes, pointer + record.bytes, pool->reserved - before - record.bytes);
+        free_ranges_add(&pool->free_ranges, pointer + record.bytes, pool->reserved - before - record.bytes);
 }
 
 /* Where the limit has no room for a piece more, a stretch that the pool has free already may do. */
 static bool reserve_growth(const struct real *real, struct pool *pool, uint64_t bytes)
 {
     uint64_t growth = expected_growth(bytes);
-    if (backend->reserve(&guest.map, pool->device, MEMORY_DATA, growth) == REFUSED) {
-        if (holes_fit(&pool->holes, rounded(bytes)))
+    if (backend->reserve(&process_state.map, pool->device, MEMORY_DATA, growth) == REFUSED) {
+        if (free_ranges_fit(&pool->free_ranges, rounded(bytes)))
             return true;
-        settle_locked(real, pool->device, true);
-        if (backend->reserve(&guest.map, pool->device, MEMORY_DATA, growth) == REFUSED) {
+        commit_locked(real, pool->device, true);
+        if (backend->reserve(&process_state.map, pool->device, MEMORY_DATA, growth) == REFUSED) {
             log_info("out of memory: device %d, %llu bytes asked of a pool, %llu of %llu in use", pool->device,
-                     (unsigned long long)bytes, (unsigned long long)memory_used(&guest.map, pool->device),
-                     (unsigned long long)memory_limit(&guest.map, pool->device));
+                     (unsigned long long)bytes, (unsigned long long)memory_used(&process_state.map, pool->device),
+                     (unsigned long long)memory_limit(&process_state.map, pool->device));
             return false;
         }
     }
@@ -270,7 +270,7 @@ static CUresult allocate_locked(const struct real *real, struct pool *pool, pool
     /* It grew by more than its blocks need, and by more than there is. */
     if (rc == CUDA_SUCCESS)
         INSIDE(real->cuMemFreeAsync(*pointer, stream));
-    settle_locked(real, pool->device, true);
+    commit_locked(real, pool->device, true);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -286,10 +286,10 @@ CUresult pools_allocate(const struct real *real, pool_allocation call, CUdevicep
                         CUstream stream, bool per_thread)
 {
     CUdevice ordinal = -1;
-    if (pointer == NULL || bytes == 0 || !guest_serves() || real->cuCtxGetDevice == NULL ||
+    if (pointer == NULL || bytes == 0 || !process_serves() || real->cuCtxGetDevice == NULL ||
         INSIDE(real->cuCtxGetDevice(&ordinal)) != CUDA_SUCCESS || capturing(real, stream, per_thread))
         return INSIDE(call(real, pointer, bytes, handle, stream));
-    int current = guest_device(ordinal);
+    int current = process_device(ordinal);
     CUmemPool from = handle;
     if (from == NULL && (real->cuDeviceGetMemPool == NULL || INSIDE(real->cuDeviceGetMemPool(&from, ordinal)) != CUDA_SUCCESS))
         return INSIDE(call(real, pointer, bytes, handle, stream));
@@ -326,17 +326,17 @@ bool pools_graph_begins(int device, uint64_t bytes, bool first)
         charge_growth(real, pool);
         underway_begin(device);
         uint64_t growth = graph_growth(pool, bytes, first);
-        fits = growth == 0 || backend->reserve(&guest.map, device, MEMORY_DATA, growth) == GRANTED;
-        if (!fits && settle_locked(real, device, true)) {
+        fits = growth == 0 || backend->reserve(&process_state.map, device, MEMORY_DATA, growth) == GRANTED;
+        if (!fits && commit_locked(real, device, true)) {
             growth = graph_growth(pool, bytes, true);
-            fits = backend->reserve(&guest.map, device, MEMORY_DATA, growth) == GRANTED;
+            fits = backend->reserve(&process_state.map, device, MEMORY_DATA, growth) == GRANTED;
         }
         pool->launching++;
         if (fits)
             pool->charged += growth;
         else
             log_info("out of memory: device %d, a graph needs %llu bytes of %llu", device, (unsigned long long)bytes,
-                     (unsigned long long)memory_limit(&guest.map, device));
+                     (unsigned long long)memory_limit(&process_state.map, device));
     }
     pthread_mutex_unlock(&pools_lock);
     return fits;
@@ -377,7 +377,7 @@ CUresult pools_destroy(const struct real *real, CUmemPool handle)
     struct pool *pool = rc == CUDA_SUCCESS ? find_pool(handle) : NULL;
     if (pool != NULL) {
         if (pool->device >= 0)
-            backend->release(&guest.map, pool->device, MEMORY_DATA, pool->charged);
+            backend->release(&process_state.map, pool->device, MEMORY_DATA, pool->charged);
         remove_pool(pool);
     }
     pthread_mutex_unlock(&pools_lock);
@@ -392,7 +392,7 @@ void pools_block_freed(CUdeviceptr pointer)
     mutex_take(&pools_lock);
     for (int i = 0; i < pool_count; i++) /* it may be gone by now */
         if ((uint64_t)(uintptr_t)pools[i] == block.owner)
-            holes_add(&pools[i]->holes, block.key, block.bytes);
+            free_ranges_add(&pools[i]->free_ranges, block.key, block.bytes);
     pthread_mutex_unlock(&pools_lock);
 }
 

@@ -11,7 +11,7 @@
  * Brings the books of this process's pools on the device in line with the driver. With trim, unused reserves are given back first.
  * True when anything was freed for others.
  */
-bool pools_settle(int device, bool trim);
+bool pools_reconcile(int device, bool trim);
 
 /*
  * Before a graph that may take bytes runs, and after. A first run needs all of them beside what other graphs hold; a later one

@@ -2,9 +2,9 @@
 
 #include "core/log.h"
 #include "core/waits.h"
-#include "services/guest.h"
+#include "services/process_state.h"
 #include "services/listed.h"
-#include "services/lodging.h"
+#include "services/suballocation.h"
 #include "services/pools.h"
 
 #include <errno.h>
@@ -62,7 +62,7 @@ static void no_longer_expected(int device, uint64_t bytes)
 
 static struct region_slot *own_slot(void)
 {
-    return region_has_books(&guest.map) ? region_own(&guest.map) : NULL;
+    return region_has_books(&process_state.map) ? region_own(&process_state.map) : NULL;
 }
 
 static uint64_t above(uint64_t bytes, uint64_t known)
@@ -75,18 +75,18 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-static uint64_t beyond(const struct sighting *seen)
+static uint64_t beyond(const struct memory_sample *seen)
 {
     return seen->net > 0 ? (uint64_t)seen->net : 0;
 }
 
 /* Under the lock. */
-static struct sighting look(int device, enum asking asking)
+static struct memory_sample look(int device, enum asking asking)
 {
     unbooked[device].residue += __atomic_exchange_n(&unbooked[device].unnamed, 0, __ATOMIC_SEQ_CST);
-    unbooked[device].lent = lodging_lend(device, unbooked[device].residue); /* before the look: who gives back after it is kept to it */
-    struct sighting seen = sight(device, asking);
-    shared_set(&unbooked[device].settled, seen.answer == SIGHTED_EXACTLY ? seen.stamp : UINT64_MAX); /* else it is looked at again */
+    unbooked[device].lent = suballocation_lend(device, unbooked[device].residue); /* before the look: who gives back after it is kept to it */
+    struct memory_sample seen = sight(device, asking);
+    shared_set(&unbooked[device].settled, seen.answer == SAMPLED_EXACTLY ? seen.stamp : UINT64_MAX); /* else it is looked at again */
     return seen;
 }
 
@@ -94,16 +94,16 @@ static struct sighting look(int device, enum asking asking)
  * Under the lock, after each look and what was made of it. What the residue lost may be a module's in a block that data pay for; where
  * nobody tells, each module pays for all of its own.
  */
-static void looked(int device, const struct sighting *seen, uint64_t lost)
+static void looked(int device, const struct memory_sample *seen, uint64_t lost)
 {
-    lodging_back(device, seen->answer == SIGHTED_NOTHING ? unbooked[device].lent : above(unbooked[device].lent, lost));
+    suballocation_back(device, seen->answer == SAMPLED_NOTHING ? unbooked[device].lent : above(unbooked[device].lent, lost));
     unbooked[device].lent = 0;
     if (seen->calm)
-        lodging_at_most(device, lodging_paid_for(device));
-    if (seen->answer != SIGHTED_EXACTLY)
+        suballocation_at_most(device, suballocation_paid_for(device));
+    if (seen->answer != SAMPLED_EXACTLY)
         return;
     shared_set(&unbooked[device].kept, 0);
-    lodging_at_most(device, above(seen->most, shared_get(&unbooked[device].modules) + unbooked[device].residue));
+    suballocation_at_most(device, above(seen->most, shared_get(&unbooked[device].modules) + unbooked[device].residue));
 }
 
 /* Who holds the lock may be without a processor: what nobody can do over waits for him. */
@@ -115,15 +115,15 @@ static bool lock_patiently(void)
     return attempt < PATIENCE;
 }
 
-struct sighting reconcile_sight(int device, bool moving)
+struct memory_sample reconcile_sight(int device, bool moving)
 {
     struct region_slot *own = own_slot();
-    struct sighting best = {.answer = SIGHTED_NOTHING};
-    for (int attempt = 0; own != NULL && best.answer != SIGHTED_EXACTLY && attempt < (best.known || moving ? ATTEMPTS : PATIENCE); attempt++) {
+    struct memory_sample best = {.answer = SAMPLED_NOTHING};
+    for (int attempt = 0; own != NULL && best.answer != SAMPLED_EXACTLY && attempt < (best.known || moving ? ATTEMPTS : PATIENCE); attempt++) {
         if (!reconcile_lock())
             continue;
-        struct sighting seen = look(device, moving ? AFTER_A_MOVE : BY_A_CALL);
-        looked(device, &(struct sighting){.answer = SIGHTED_NOTHING}, 0); /* nothing is made of it */
+        struct memory_sample seen = look(device, moving ? AFTER_A_MOVE : BY_A_CALL);
+        looked(device, &(struct memory_sample){.answer = SAMPLED_NOTHING}, 0); /* nothing is made of it */
         shared_set(&unbooked[device].settled, UINT64_MAX);
         reconcile_unlock();
         if (seen.known)
@@ -132,17 +132,17 @@ struct sighting reconcile_sight(int device, bool moving)
             return best;
     }
     if (!best.known && own != NULL && listed_bytes(device) != 0)
-        best.answer = SIGHTED_AT_LEAST;
+        best.answer = SAMPLED_AT_LEAST;
     return best;
 }
 
-enum sighted reconcile_growth(const struct sighting *before, const struct sighting *after, int64_t *by)
+enum sampled reconcile_growth(const struct memory_sample *before, const struct memory_sample *after, int64_t *by)
 {
-    bool since = before->stamp == SIGHTED_BEFORE_ALL || before->stamp == after->stamp;
+    bool since = before->stamp == SAMPLED_BEFORE_ALL || before->stamp == after->stamp;
     *by = before->known && after->known ? after->net - before->net : 0;
-    if (after->answer != SIGHTED_EXACTLY)
+    if (after->answer != SAMPLED_EXACTLY)
         return after->answer;
-    return before->answer == SIGHTED_EXACTLY && since ? SIGHTED_EXACTLY : SIGHTED_AT_LEAST;
+    return before->answer == SAMPLED_EXACTLY && since ? SAMPLED_EXACTLY : SAMPLED_AT_LEAST;
 }
 
 /* Our own booking is no reason to look again. */
@@ -153,7 +153,7 @@ static void changed(int device, struct region_slot *own, uint64_t stamp)
 }
 
 /* gone: of what it loses, what nobody can hold any more. */
-static void set_residue(int device, struct region_slot *own, const struct sighting *seen, uint64_t residue, uint64_t gone)
+static void set_residue(int device, struct region_slot *own, const struct memory_sample *seen, uint64_t residue, uint64_t gone)
 {
     uint64_t had = unbooked[device].residue, stamp = shared_get(&own->seqlock);
     if (residue != had)
@@ -161,9 +161,9 @@ static void set_residue(int device, struct region_slot *own, const struct sighti
     __atomic_store_n(&unbooked[device].residue, residue, __ATOMIC_RELAXED);
     looked(device, seen, above(above(had, residue), gone));
     if (residue > had)
-        backend->charge(&guest.map, device, MEMORY_MODULE, residue - had);
+        backend->charge(&process_state.map, device, MEMORY_MODULE, residue - had);
     else if (residue < had)
-        backend->release(&guest.map, device, MEMORY_MODULE, had - residue);
+        backend->release(&process_state.map, device, MEMORY_MODULE, had - residue);
     else
         return;
     changed(device, own, stamp);
@@ -173,20 +173,20 @@ static void set_residue(int device, struct region_slot *own, const struct sighti
  * Under the lock. What the residue is by a look, where it would be so much without one. While others load and unload, what they reserved
  * may be on the card or not: between the two it stays.
  */
-static uint64_t residue_by(int device, const struct sighting *seen, uint64_t otherwise)
+static uint64_t residue_by(int device, const struct memory_sample *seen, uint64_t otherwise)
 {
     uint64_t modules = shared_get(&unbooked[device].modules), most = above(beyond(seen), modules);
-    if (seen->answer == SIGHTED_EXACTLY || (seen->calm && otherwise > most))
+    if (seen->answer == SAMPLED_EXACTLY || (seen->calm && otherwise > most))
         return most;
     return larger(otherwise, above(beyond(seen), modules + moves_expected(device)));
 }
 
-void reconcile_settle(int device, bool by_the_watch)
+void reconcile_device(int device, bool by_the_watch)
 {
     struct region_slot *own = own_slot();
     if (own == NULL || (!by_the_watch && shared_peek(&unbooked[device].settled) == shared_get(&own->seqlock)) || !reconcile_lock())
         return;
-    struct sighting seen = look(device, by_the_watch ? BY_THE_WATCH : BY_A_CALL);
+    struct memory_sample seen = look(device, by_the_watch ? BY_THE_WATCH : BY_A_CALL);
     set_residue(device, own, &seen, residue_by(device, &seen, unbooked[device].residue), 0);
     reconcile_unlock();
 }
@@ -203,10 +203,10 @@ static uint64_t of_others(int device, uint64_t own)
 }
 
 /* Under the lock. By how much it changed: where others move meanwhile, and where nobody tells. */
-static void settle_moved(int device, struct region_slot *own, int64_t among_others, int64_t untold, uint64_t gone)
+static void commit_moved(int device, struct region_slot *own, int64_t among_others, int64_t untold, uint64_t gone)
 {
-    struct sighting seen = look(device, AFTER_A_MOVE);
-    uint64_t otherwise = plus(unbooked[device].residue, seen.answer == SIGHTED_NOTHING ? untold : among_others);
+    struct memory_sample seen = look(device, AFTER_A_MOVE);
+    uint64_t otherwise = plus(unbooked[device].residue, seen.answer == SAMPLED_NOTHING ? untold : among_others);
     set_residue(device, own, &seen, residue_by(device, &seen, otherwise), gone); /* each can only be too small while others move */
 }
 
@@ -218,7 +218,7 @@ static void leave_unnamed(int device, uint64_t bytes)
 
 void reconcile_keep(int device, uint64_t bytes)
 {
-    memory_rename(&guest.map, device, MEMORY_DATA, MEMORY_MODULE, bytes);
+    memory_rename(&process_state.map, device, MEMORY_DATA, MEMORY_MODULE, bytes);
     shared_add(&unbooked[device].kept, bytes);
     leave_unnamed(device, bytes);
 }
@@ -229,20 +229,20 @@ bool reconcile_gives_back(int device)
     if (shared_get(&unbooked[device].kept) == 0 || own == NULL)
         return false;
     uint64_t before = shared_get(&own->used[device].total);
-    reconcile_settle(device, false);
+    reconcile_device(device, false);
     return shared_get(&own->used[device].total) < before;
 }
 
 void reconcile_changed(int device, int64_t by)
 {
     struct region_slot *own = own_slot();
-    lodging_behind_arrays(device);
+    suballocation_behind_arrays(device);
     if (own != NULL && lock_patiently()) {
-        settle_moved(device, own, by, by, 0);
+        commit_moved(device, own, by, by, 0);
         reconcile_unlock();
     } else if (own != NULL) {
         if (by > 0)
-            backend->charge(&guest.map, device, MEMORY_MODULE, (uint64_t)by);
+            backend->charge(&process_state.map, device, MEMORY_MODULE, (uint64_t)by);
         leave_unnamed(device, by > 0 ? (uint64_t)by : 0);
     }
     moves_end(device);
@@ -255,14 +255,14 @@ bool reconcile_has_residue(int device)
 
 static bool reserve(int device, uint64_t bytes)
 {
-    return backend->reserve(&guest.map, device, MEMORY_MODULE, bytes) == GRANTED;
+    return backend->reserve(&process_state.map, device, MEMORY_MODULE, bytes) == GRANTED;
 }
 
 bool reconcile_expect(int device, uint64_t bytes)
 {
     moves_begin(device);
     bool fits = bytes == 0 || reserve(device, bytes) ||
-                ((pools_settle(device, true) | reconcile_gives_back(device)) && reserve(device, bytes));
+                ((pools_reconcile(device, true) | reconcile_gives_back(device)) && reserve(device, bytes));
     if (fits)
         moves_expect(device, (int64_t)bytes);
     else
@@ -273,7 +273,7 @@ bool reconcile_expect(int device, uint64_t bytes)
 void reconcile_expected(int device, uint64_t bytes)
 {
     if (bytes > 0)
-        backend->release(&guest.map, device, MEMORY_MODULE, bytes);
+        backend->release(&process_state.map, device, MEMORY_MODULE, bytes);
     no_longer_expected(device, bytes);
 }
 
@@ -283,7 +283,7 @@ static bool adjust(int device, uint64_t reserved, uint64_t actual)
     if (actual > reserved)
         return reserve(device, actual - reserved);
     if (actual < reserved)
-        backend->release(&guest.map, device, MEMORY_MODULE, reserved - actual);
+        backend->release(&process_state.map, device, MEMORY_MODULE, reserved - actual);
     return true;
 }
 
@@ -296,13 +296,13 @@ bool reconcile_claim(int device, uint64_t expected, uint64_t taken, uint64_t mos
         return true;
     }
     if (!lock_patiently()) {
-        claim->lodges = lodging_moves_in(device, above(most, expected));
+        claim->lodges = suballocation_moves_in(device, above(most, expected));
         leave_unnamed(device, expected);
         no_longer_expected(device, expected);
         return true;
     }
-    struct sighting seen = look(device, AFTER_A_MOVE);
-    bool told = seen.answer != SIGHTED_NOTHING, exact = seen.answer == SIGHTED_EXACTLY;
+    struct memory_sample seen = look(device, AFTER_A_MOVE);
+    bool told = seen.answer != SAMPLED_NOTHING, exact = seen.answer == SAMPLED_EXACTLY;
     uint64_t known = shared_get(&unbooked[device].modules) + unbooked[device].residue, stamp = shared_get(&own->seqlock);
     if (told)
         taken = exact ? above(beyond(&seen), known) : larger(taken, above(beyond(&seen), known + of_others(device, expected)));
@@ -310,7 +310,7 @@ bool reconcile_claim(int device, uint64_t expected, uint64_t taken, uint64_t mos
     bool fits = adjust(device, expected, booked);
     if (fits) {
         claim->bytes = told ? taken : booked;
-        claim->lodges = lodging_moves_in(device, above(most, claim->bytes));
+        claim->lodges = suballocation_moves_in(device, above(most, claim->bytes));
         shared_add(&unbooked[device].modules, claim->bytes);
         if (exact)
             changed(device, own, stamp);
@@ -326,9 +326,9 @@ bool reconcile_claim(int device, uint64_t expected, uint64_t taken, uint64_t mos
 void reconcile_took(int device, uint64_t expected, uint64_t bytes)
 {
     if (bytes > expected)
-        backend->charge(&guest.map, device, MEMORY_MODULE, bytes - expected);
+        backend->charge(&process_state.map, device, MEMORY_MODULE, bytes - expected);
     else if (bytes < expected)
-        backend->release(&guest.map, device, MEMORY_MODULE, expected - bytes);
+        backend->release(&process_state.map, device, MEMORY_MODULE, expected - bytes);
     shared_add(&unbooked[device].modules, bytes);
     no_longer_expected(device, expected);
 }
@@ -345,11 +345,11 @@ static uint64_t no_longer_of_modules(int device, uint64_t bytes)
 void reconcile_return(int device, const struct claim *claim)
 {
     uint64_t bytes = claim->bytes;
-    lodging_moves_out(device, claim->lodges);
+    suballocation_moves_out(device, claim->lodges);
     if (bytes == 0)
         return;
     if (reconcile_lock()) {
-        backend->release(&guest.map, device, MEMORY_MODULE, no_longer_of_modules(device, bytes));
+        backend->release(&process_state.map, device, MEMORY_MODULE, no_longer_of_modules(device, bytes));
         reconcile_unlock();
     } else {
         leave_unnamed(device, no_longer_of_modules(device, bytes));
@@ -365,10 +365,10 @@ void reconcile_unloaded(int device, const struct claim *claim, int64_t by)
 {
     struct region_slot *own = own_slot();
     uint64_t held = claim != NULL ? no_longer_of_modules(device, claim->bytes) : 0;
-    bool shared = claim == NULL || lodging_moves_out(device, claim->lodges); /* what it held may be others', too */
+    bool shared = claim == NULL || suballocation_moves_out(device, claim->lodges); /* what it held may be others', too */
     if (own != NULL && lock_patiently()) {
         __atomic_store_n(&unbooked[device].residue, unbooked[device].residue + held, __ATOMIC_RELAXED);
-        settle_moved(device, own, 0, by < -(int64_t)held ? by : -(int64_t)held, shared ? 0 : held);
+        commit_moved(device, own, 0, by < -(int64_t)held ? by : -(int64_t)held, shared ? 0 : held);
         reconcile_unlock();
     } else {
         leave_unnamed(device, held);
@@ -380,8 +380,8 @@ void reconcile_forget(int device)
 {
     if (!reconcile_lock())
         return;
-    backend->release(&guest.map, device, MEMORY_MODULE, unbooked[device].modules + unbooked[device].residue + unbooked[device].unnamed);
-    lodging_forget(device);
+    backend->release(&process_state.map, device, MEMORY_MODULE, unbooked[device].modules + unbooked[device].residue + unbooked[device].unnamed);
+    suballocation_forget(device);
     memset(&unbooked[device], 0, sizeof unbooked[device]);
     reconcile_unlock();
 }

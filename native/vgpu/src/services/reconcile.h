@@ -12,13 +12,13 @@
 #ifndef VGPU_RECONCILE_H
 #define VGPU_RECONCILE_H
 
-#include "services/sighting.h"
+#include "services/memory_sample.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
 /* Brings the residue in line with NVML: by the watch each time, and else where something was booked since the last time. */
-void reconcile_settle(int device, bool by_the_watch);
+void reconcile_device(int device, bool by_the_watch);
 
 /* After a move: it changed the residue; where NVML does not tell, by so much. Ends it. */
 void reconcile_changed(int device, int64_t by);
@@ -29,7 +29,7 @@ bool reconcile_has_residue(int device);
 bool reconcile_expect(int device, uint64_t bytes);
 void reconcile_expected(int device, uint64_t bytes);
 
-/* What a module is booked with, and what it may hold besides in blocks that data pay for (services/lodging.h). */
+/* What a module is booked with, and what it may hold besides in blocks that data pay for (services/suballocation.h). */
 struct claim {
     uint64_t bytes, lodges;
 };
@@ -63,8 +63,8 @@ void reconcile_forget(int device);
  * sides and goes out: small arrays are booked by whole blocks and lie in one, and whoever took that for room was wrong as soon as they
  * were gone. `moving`: within a move of one's own. Exact where nobody else booked anything in between.
  */
-struct sighting reconcile_sight(int device, bool moving);
-enum sighted reconcile_growth(const struct sighting *before, const struct sighting *after, int64_t *by);
+struct memory_sample reconcile_sight(int device, bool moving);
+enum sampled reconcile_growth(const struct memory_sample *before, const struct memory_sample *after, int64_t *by);
 
 /* Ends: what was expected is so much, and stays claimed until reconcile_return or reconcile_doubt. */
 void reconcile_took(int device, uint64_t expected, uint64_t bytes);

@@ -215,14 +215,14 @@ static uint64_t shortened(const struct sample *sample, uint64_t duration, uint64
 
 static void account(struct sample *sample, uint64_t duration, uint64_t now)
 {
-    struct ext_device *device = &guest.map.ext->devices[sample->device];
+    struct ext_device *device = &process_state.map.ext->devices[sample->device];
     uint32_t sharers = activity_sharers(sample->device, now, sample->launched_ns);
     log_debug("device %d: a launch of %llu ns beside %u others", sample->device, (unsigned long long)duration, sharers - 1);
     struct cost_verdict verdict = cost_learn(sample->cost, duration, sharers, sample->others);
     int64_t own = (int64_t)verdict.own_ns - sample->charged;
     if (sample->unknown)
         activity_learned(sample->device, verdict.own_ns);
-    int64_t unproven = usage_unproven(&guest.map, sample->device, shortened(sample, duration, verdict.own_ns));
+    int64_t unproven = usage_unproven(&process_state.map, sample->device, shortened(sample, duration, verdict.own_ns));
     if (sample->multistream) /* what it waited for may have been another stream of this process */
         own = multistream_measured(sample->device, &sample->place, verdict.own_ns + (uint64_t)unproven, end_by_device(sample, now));
     else

@@ -28,8 +28,8 @@ static uint64_t within(uint64_t ns, uint64_t least, uint64_t most)
 uint64_t launch_limit_shared_evenly(uint64_t limit)
 {
     uint64_t processes = 0;
-    for (int slot = 0; slot < REGION_SLOTS && slot < shared_peek(&guest.map.region->proc_num); slot++)
-        processes += shared_peek(&guest.map.region->procs[slot].status) != SLOT_FREE;
+    for (int slot = 0; slot < REGION_SLOTS && slot < shared_peek(&process_state.map.region->proc_num); slot++)
+        processes += shared_peek(&process_state.map.region->procs[slot].status) != SLOT_FREE;
     return processes > limit ? 1 : limit / (processes > 0 ? processes : 1);
 }
 
@@ -52,10 +52,10 @@ uint64_t nap(uint64_t ns)
 uint64_t rest(int index, uint64_t now, uint64_t wait)
 {
     sampler_harvest(now);
-    uint64_t settles = activity_settle(index, now, sampler_awaits(index) > 0);
+    uint64_t settles = activity_refresh(index, now, sampler_awaits(index) > 0);
     uint64_t slept = nap(settles > 0 && settles < wait ? settles : wait);
-    if (gate_closed(&guest.map))
-        gate_wait(&guest.map);
+    if (gate_closed(&process_state.map))
+        gate_wait(&process_state.map);
     return slept;
 }
 
@@ -64,22 +64,22 @@ static int64_t charged_since[REGION_DEVICES]; /* it was last let go before its s
 struct ticket launch_charge(int index, int64_t cost)
 {
     __atomic_fetch_add(&charged_since[index], cost, __ATOMIC_RELAXED);
-    fair_used(&guest.map, index, cost);
-    return usage_charge(&guest.map, index, cost);
+    fair_used(&process_state.map, index, cost);
+    return usage_charge(&process_state.map, index, cost);
 }
 
 void launch_correct(int index, int64_t difference)
 {
     __atomic_fetch_add(&charged_since[index], difference, __ATOMIC_RELAXED);
-    fair_used(&guest.map, index, difference);
-    usage_correct(&guest.map, index, difference);
+    fair_used(&process_state.map, index, difference);
+    usage_correct(&process_state.map, index, difference);
 }
 
 /* For the sake of others, by what they write: no longer than they are seen to use the card. */
 static uint64_t rest_for_others(int index, uint64_t now, uint64_t wait)
 {
     uint64_t slept = rest(index, now, wait);
-    usage_waited(&guest.map, index, slept);
+    usage_waited(&process_state.map, index, slept);
     return slept;
 }
 
@@ -88,7 +88,7 @@ static bool fair_in_vain(int index, uint64_t slept, uint64_t limit)
 {
     int64_t charged = __atomic_load_n(&charged_since[index], __ATOMIC_RELAXED);
     uint64_t due = charged > 0 ? FAIR_LENGTHS * (uint64_t)charged * 100 / limit : 0;
-    return guest.map.usage != NULL && slept > IN_VAIN_NS + due;
+    return process_state.map.usage != NULL && slept > IN_VAIN_NS + due;
 }
 
 bool await_fair(int index, const struct launch *launch)
@@ -99,8 +99,8 @@ bool await_fair(int index, const struct launch *launch)
         limit = launch_limit_of(index);
         if (limit == 0)
             break;
-        usage_refill(&guest.map, index, limit, now);
-        if ((wait = fair_wait_ns(&guest.map, index, limit, now)) == 0 || !usage_is_patient(&guest.map, index, now) ||
+        usage_refill(&process_state.map, index, limit, now);
+        if ((wait = fair_wait_ns(&process_state.map, index, limit, now)) == 0 || !usage_is_patient(&process_state.map, index, now) ||
             fair_in_vain(index, slept, limit))
             break;
         if (launch_capturing(launch->stream, launch->per_thread))
@@ -109,7 +109,7 @@ bool await_fair(int index, const struct launch *launch)
     }
     __atomic_store_n(&charged_since[index], 0, __ATOMIC_RELAXED);
     if (slept > 0)
-        shared_add(&guest.map.ext->devices[index].throttled_ns, slept);
+        shared_add(&process_state.map.ext->devices[index].throttled_ns, slept);
     return true;
 }
 
@@ -117,7 +117,7 @@ bool await_fair(int index, const struct launch *launch)
 void await_neighbours(int index)
 {
     uint64_t waited = 0, now = policy_clock.now(), clear;
-    while (waited < NEIGHBOUR_WAIT_NS && (clear = activity_neighbours_clear_at(index, now)) > now && usage_is_patient(&guest.map, index, now)) {
+    while (waited < NEIGHBOUR_WAIT_NS && (clear = activity_neighbours_clear_at(index, now)) > now && usage_is_patient(&process_state.map, index, now)) {
         waited += rest_for_others(index, now, clear - now < NEIGHBOUR_WAIT_NS ? clear - now : NEIGHBOUR_WAIT_NS);
         now = policy_clock.now();
     }
@@ -131,11 +131,11 @@ void yield_to_probe(int index, int64_t estimate)
 {
     int64_t waited = 0;
     uint64_t now = policy_clock.now();
-    while (waited < YIELD_LENGTHS * estimate && budget_probe_runs(&guest.map.ext->devices[index], now) &&
-           usage_is_patient(&guest.map, index, now)) {
+    while (waited < YIELD_LENGTHS * estimate && budget_probe_runs(&process_state.map.ext->devices[index], now) &&
+           usage_is_patient(&process_state.map, index, now)) {
         sampler_harvest(now); /* it may be our own that waits to be read */
         uint64_t slept = nap((uint64_t)estimate / 16);
-        usage_waited(&guest.map, index, slept);
+        usage_waited(&process_state.map, index, slept);
         waited += (int64_t)slept;
         now = policy_clock.now();
     }
@@ -153,7 +153,7 @@ void waiting_after_fork(void)
 
 void probe_launched(int index, uint64_t now, bool measured)
 {
-    struct ext_device *device = &guest.map.ext->devices[index];
+    struct ext_device *device = &process_state.map.ext->devices[index];
     budget_probe_launched(device, now + activity_unknown_length(index, PROBE_NS));
     budget_probe_renew(device, measured ? now + PROBE_NS : 0);
     __atomic_store_n(&own_until[index], measured ? now + PROBE_NS : 0, __ATOMIC_RELAXED);
@@ -163,7 +163,7 @@ void probe_answered(int index)
 {
     __atomic_store_n(&unanswered[index], 0, __ATOMIC_RELAXED);
     __atomic_store_n(&own_until[index], 0, __ATOMIC_RELAXED);
-    budget_probe_renew(&guest.map.ext->devices[index], 0);
+    budget_probe_renew(&process_state.map.ext->devices[index], 0);
 }
 
 /*
@@ -182,7 +182,7 @@ static bool several_may_start(int index, bool one_stream)
  */
 static bool take_probe(int index, struct cost *cost, bool one_stream)
 {
-    struct ext_device *device = &guest.map.ext->devices[index];
+    struct ext_device *device = &process_state.map.ext->devices[index];
     uint64_t waited = 0, wait;
     if (__atomic_load_n(&unanswered[index], __ATOMIC_RELAXED))
         return false;
@@ -198,7 +198,7 @@ static bool take_probe(int index, struct cost *cost, bool one_stream)
             return true;
         }
         bool own = __atomic_load_n(&own_until[index], __ATOMIC_RELAXED) > now;
-        if (!own && !usage_is_patient(&guest.map, index, now))
+        if (!own && !usage_is_patient(&process_state.map, index, now))
             return false;
         wait = within(waited / PROBE_LOOKS, SHORTEST_LOOK_NS, LONGEST_LOOK_NS);
         waited += own ? rest(index, now, wait) : rest_for_others(index, now, wait);
@@ -216,14 +216,14 @@ bool await_probe(int index, struct cost *cost, bool one_stream)
 {
     if (!take_probe(index, cost, one_stream))
         return false;
-    struct ticket ticket = usage_charged(&guest.map, index);
+    struct ticket ticket = usage_charged(&process_state.map, index);
     do {
         uint64_t limit = launch_limit_of(index);
         if (limit != 0)
-            usage_refill(&guest.map, index, limit, policy_clock.now());
-        if (limit == 0 || usage_allows(&guest.map, index, ticket, 0))
+            usage_refill(&process_state.map, index, limit, policy_clock.now());
+        if (limit == 0 || usage_allows(&process_state.map, index, ticket, 0))
             return true;
-        budget_probe_renew(&guest.map.ext->devices[index], 0);
+        budget_probe_renew(&process_state.map.ext->devices[index], 0);
         await_turn(index, ticket, false, 0);
     } while (take_probe(index, cost, one_stream));
     return false;
@@ -240,28 +240,28 @@ int64_t burst_ahead(int index, const struct cost *cost, uint64_t limit, uint64_t
 /* Sleeps off the debt. Whatever changes meanwhile, limit, policy, switch or what others owe, is seen after each nap. */
 void await_turn(int index, struct ticket ticket, bool first, int64_t ahead)
 {
-    struct ext_device *device = &guest.map.ext->devices[index];
+    struct ext_device *device = &process_state.map.ext->devices[index];
     uint64_t slept = 0, in_vain = 0;
     for (;;) {
         uint64_t limit = launch_limit_of(index), now = policy_clock.now();
         if (limit == 0)
             break;
-        usage_refill(&guest.map, index, limit, now);
+        usage_refill(&process_state.map, index, limit, now);
         if (first)
             budget_probe_renew(device, now + PROBE_NS);
-        if (usage_allows(&guest.map, index, ticket, ahead))
+        if (usage_allows(&process_state.map, index, ticket, ahead))
             break;
-        struct usage_wait waits = usage_wait(&guest.map, index, limit, ticket, ahead);
-        bool own = waits.own_ns > 0, patient = usage_is_patient(&guest.map, index, now) && in_vain < IN_VAIN_NS;
+        struct usage_wait waits = usage_wait(&process_state.map, index, limit, ticket, ahead);
+        bool own = waits.own_ns > 0, patient = usage_is_patient(&process_state.map, index, now) && in_vain < IN_VAIN_NS;
         if (!own && !patient) {
-            usage_mend(&guest.map, index, now);
+            usage_mend(&process_state.map, index, now);
             break;
         }
         uint64_t wait = patient && waits.shared_ns > waits.own_ns ? waits.shared_ns : waits.own_ns;
-        fair_asks(&guest.map, index, now + (wait < LONGEST_NAP_NS ? wait : LONGEST_NAP_NS));
+        fair_asks(&process_state.map, index, now + (wait < LONGEST_NAP_NS ? wait : LONGEST_NAP_NS));
         uint64_t rested = own ? rest(index, now, wait) : rest_for_others(index, now, wait);
         slept += rested;
-        in_vain += own || guest.map.usage == NULL ? 0 : rested;
+        in_vain += own || process_state.map.usage == NULL ? 0 : rested;
     }
     if (slept > 0)
         shared_add(&device->throttled_ns, slept);
@@ -272,9 +272,9 @@ void await_window(int index, uint64_t limit)
 {
     uint64_t waited = 0, wait, now;
     while (waited < ARBITER_PATIENCE_NS && (wait = activity_ask(index, now = policy_clock.now(), limit)) > 0 &&
-           usage_is_patient(&guest.map, index, now)) {
+           usage_is_patient(&process_state.map, index, now)) {
         waited += rest_for_others(index, now, wait < LONGEST_LOOK_NS ? wait : LONGEST_LOOK_NS);
-        usage_refill(&guest.map, index, limit, policy_clock.now());
+        usage_refill(&process_state.map, index, limit, policy_clock.now());
     }
 }
 

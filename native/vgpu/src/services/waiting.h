@@ -12,10 +12,10 @@ uint64_t launch_limit_shared_evenly(uint64_t limit);
 /* The limit that holds, shared evenly where the file of another library leaves no room for a common budget; 0 = none. */
 static inline uint64_t launch_limit_of(int device)
 {
-    uint64_t limit = backend->share(&guest.map, &guest.config, device);
+    uint64_t limit = backend->share(&process_state.map, &process_state.config, device);
     if (limit == 0)
         return 0;
-    return guest.map.ext_shared || !guest.map.shared ? usage_limit(&guest.map, device, limit) : launch_limit_shared_evenly(limit);
+    return process_state.map.ext_shared || !process_state.map.shared ? usage_limit(&process_state.map, device, limit) : launch_limit_shared_evenly(limit);
 }
 
 /* A launch on a capturing stream becomes a node of a graph; it costs when the graph runs. */

@@ -7,7 +7,7 @@
 
 #include "core/attach.h"
 #include "core/log.h"
-#include "core/joints.h"
+#include "core/shared_allocations.h"
 #include "core/slots.h"
 #include "services/contexts.h"
 #include "services/reconcile.h"
@@ -41,9 +41,9 @@ static void publish(uint64_t span_ns)
     for (int device = 0; device < REGION_DEVICES; device++) {
         int64_t busy = __atomic_exchange_n(&busy_ns[device], 0, __ATOMIC_RELAXED);
         uint64_t percent = busy <= 0 || span_ns == 0 ? 0 : (uint64_t)busy * 100 / span_ns;
-        int slot = guest.map.slot;
-        if (region_has_books(&guest.map))
-            __atomic_store_n(&guest.map.region->procs[slot].device_util[device].sm_util, percent > 100 ? 100 : percent,
+        int slot = process_state.map.slot;
+        if (region_has_books(&process_state.map))
+            __atomic_store_n(&process_state.map.region->procs[slot].device_util[device].sm_util, percent > 100 ? 100 : percent,
                              __ATOMIC_RELAXED);
     }
 }
@@ -51,21 +51,21 @@ static void publish(uint64_t span_ns)
 /* Whoever holds the most of what is held too much ends itself; SIGKILL, because the program must not be able to go on. */
 static void end_if_largest(int device, struct overuse *state)
 {
-    int slot = overuse_look(&guest.map, device, clock_monotonic_ns(), state);
-    if (slot < 0 || joints_sweep(&guest.map) != 0 || slot != guest.map.slot)
+    int slot = overuse_look(&process_state.map, device, clock_monotonic_ns(), state);
+    if (slot < 0 || shared_allocations_sweep(&process_state.map) != 0 || slot != process_state.map.slot)
         return;
     log_error("device %d: the container holds a tenth more than its limit of %llu bytes; its largest process ends", device,
-              (unsigned long long)memory_limit(&guest.map, device));
+              (unsigned long long)memory_limit(&process_state.map, device));
     kill(getpid(), SIGKILL);
 }
 
 static void reconcile(struct overuse *overuse)
 {
-    for (int device = 0; device < REGION_DEVICES && region_has_books(&guest.map); device++) {
+    for (int device = 0; device < REGION_DEVICES && region_has_books(&process_state.map); device++) {
         if (!contexts_any(device))
             continue;
-        reconcile_settle(device, true);
-        if (guest.config.oom_killer)
+        reconcile_device(device, true);
+        if (process_state.config.oom_killer)
             end_if_largest(device, &overuse[device]);
     }
 }
@@ -81,11 +81,11 @@ static void *watch(void *nothing)
     struct overuse overuse[REGION_DEVICES];
     memset(overuse, 0, sizeof overuse);
     uint64_t last = policy_clock.now(), published = clock_monotonic_ns();
-    uint64_t every = guest.config.reconcile_ms * 1000000ull, period = every > 0 && every < PERIOD_NS ? every : PERIOD_NS;
+    uint64_t every = process_state.config.reconcile_ms * 1000000ull, period = every > 0 && every < PERIOD_NS ? every : PERIOD_NS;
     for (;;) {
         sleep_ns(period);
-        joints_sweep(&guest.map);
-        region_repair(&guest.map, &guest.config);
+        shared_allocations_sweep(&process_state.map);
+        region_repair(&process_state.map, &process_state.config);
         devices_tell_again();
         if (every > 0)
             reconcile(overuse);

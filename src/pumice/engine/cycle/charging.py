@@ -1,4 +1,4 @@
-"""What a pod costs its queue, whether the queue has room for that, and the gate that a queue opens (docs/reference/queues.md).
+"""The cost of a pod for its queue, the room that the queue has for it, and the gate that a queue opens.
 
 A pod that waits for its queue alone is no sign that nodes are missing: without the gate it would say Unschedulable, and a cluster
 autoscaler would bring nodes for it. An evicted pod is charged to its queue no more, but its eviction may be refused: nobody is
@@ -73,7 +73,7 @@ def no_room(cycle: Cycle, task: Task, amounts: Vector) -> str:
 
 
 May = Callable[[QueueState, Vector], bool]
-"""Whether a queue may be charged so much more."""
+"""Says whether a queue may be charged so much more."""
 
 
 @dataclass(slots=True)

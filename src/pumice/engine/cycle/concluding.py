@@ -1,4 +1,4 @@
-"""What becomes of a job's statement: it is committed, stands until the cycle ends, or is taken back (spec volcano-core 8)."""
+"""The end of a job's statement: it is committed, stands until the cycle ends, or is taken back."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def conclude(cycle: Cycle, job: Job, statement: Statement) -> bool:
 
 
 def _keep_nominated(cycle: Cycle, statement: Statement) -> None:
-    """Who stands on what leaves its nominated node was promised it by a scheduler that is no more, and keeps it. Where no room is
-    made nobody was promised anything: whoever wrote the nomination, it is a wish, and holds nothing back from others."""
+    """Keep nominations of an earlier scheduler: a pod that waits for what leaves its nominated node keeps that place. Where no
+    room is made nobody was promised anything: whoever wrote the nomination, it is a wish, and holds nothing back from others."""
     if not cycle.makes_room:
         return
     kept = [step for step in statement.steps if isinstance(step, Promise) and step.task.nominated == step.choice.node]

@@ -51,12 +51,12 @@ class Measures:
 
 @dataclass(slots=True)
 class Plan:
-    """What a cycle decided."""
+    """The decisions of a cycle."""
 
     effects: list[SchedulerEffect]
     measures: Measures
     more: bool = False
-    """Whether jobs are left that the cycle had no time for."""
+    """True where jobs are left that the cycle had no time for."""
 
 
 @dataclass(slots=True, eq=False)
@@ -93,7 +93,7 @@ class Cycle:
     postponed: dict[Job, None] = field(default_factory=dict)
     """Jobs that may have room made for them, and there was no time."""
     promises: list[Statement] = field(default_factory=list)
-    """What was promised to gangs that were committed; it ends with the cycle."""
+    """Promises to gangs that were committed; they end with the cycle."""
     wishes: dict[str, tuple[str, Any]] = field(default_factory=dict)
     """By the uids of pods that were laid out together: the node, and what to take there (``planning``)."""
     before: dict[str, str] = field(default_factory=dict)

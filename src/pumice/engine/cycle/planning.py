@@ -41,7 +41,7 @@ class Wish(NamedTuple):
 
 
 class Got(NamedTuple):
-    """What a pod gets: the memory that it asks for, and cores."""
+    """The share of a pod: the memory that it asks for, and cores."""
 
     asked: int
     cores: int
@@ -170,7 +170,7 @@ def _stand_equal(cycle: Cycle, tasks: dict[Job, Task]) -> bool:
 
 
 def _play(cycle: Cycle, tasks: Iterable[Task], wishes: Wishes) -> dict[str, Got]:
-    """Who gets a place in that order and by these wishes, and what he has there. The books are then as they were."""
+    """Return the pods that get a place in that order and by these wishes, with their shares. The books are then as they were."""
     statement, placer, may = cycle.statement(), cycle.placer, cycle.framework.allocatable
     classes = set()
     for task in tasks:

@@ -81,7 +81,7 @@ def _limit(cycle: Cycle) -> float:
 
 
 def _read(cycle: Cycle, job: Job, condition: PodGroupCondition) -> None:
-    """What an earlier scheduler wrote. Its time goes on."""
+    """Take over what an earlier scheduler wrote. Its time goes on."""
     limit, reservations = _limit(cycle), cycle.state.reservations
     began = cycle.now - max(0.0, cycle.wall - words.since(condition))
     if condition.status == "True":

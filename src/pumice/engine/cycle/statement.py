@@ -26,7 +26,7 @@ START = Mark(0)
 
 
 class Before(NamedTuple):
-    """What a step changes of a pod of ours."""
+    """The fields of one of our pods that a step changes."""
 
     status: Status
     node: str

@@ -86,7 +86,7 @@ def phase_of(job: Job, cycle_uuid: str) -> str:
 
 
 def _gang(cycle: Cycle, job: Job, lacks: int | None, waiting: Waiting) -> None:
-    """Whether its gang stands, as its PodGroup says it (spec 13.2): one condition per type, replaced in place."""
+    """Write whether the gang stands as conditions of its PodGroup: one per type, replaced in place."""
     if lacks is None:
         said = ("Scheduled", "tasks in gang are ready to be scheduled", "")
     elif is_told(cycle, job):

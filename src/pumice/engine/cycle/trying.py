@@ -48,7 +48,7 @@ def explain(cycle: Cycle) -> None:
 
 
 def _despair(cycle: Cycle, task: Task, hopeless: bool) -> None:
-    """What no node can ever hold keeps nothing from others: neither a share of its queue nor its job's promise."""
+    """Let a pod that no node can ever hold keep nothing from others: neither a share of its queue nor its job's promise."""
     job = task.job
     if job is None or task.hopeless is hopeless:
         return
@@ -129,7 +129,7 @@ def place(
 
 
 class Outcome(Enum):
-    """What became of one pod."""
+    """The outcome of one pod's try."""
 
     PLACED = auto()
     """It has a place, or is promised one."""

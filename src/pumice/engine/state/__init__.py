@@ -1,1 +1,1 @@
-"""What the scheduler knows: nodes, cards, ledger, groups, pods and volumes, kept in line with the watch."""
+"""The scheduler's state: nodes, cards, ledger, groups, pods and volumes, kept in line with the watch."""

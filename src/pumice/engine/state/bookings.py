@@ -381,8 +381,8 @@ class Bookings:
         return row, replayed
 
     def put_report(self, where: str, found: Reported | None) -> None:
-        """What a ConfigMap (namespace/name) says of nodes; None when it is gone. A report that says the same as before costs
-        nothing."""
+        """Take over what a ConfigMap (namespace/name) says of nodes; None when it is gone. A report that says the same
+        as before costs nothing."""
         self._report(self.reports.put(where, found))
 
     def forget_reports(self) -> None:

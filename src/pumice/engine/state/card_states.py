@@ -1,4 +1,4 @@
-"""What makes nodes alike in their cards, as arrays: their states, and the cards and marks that requests name.
+"""Nodes that are alike in their cards, as arrays: their states, and the cards and marks that requests name.
 
 Thousands of nodes are alike, so a device type ranks states: one row of arrays for all nodes with equal cards, equally used. The
 row of a state that the last node has left is used again.

@@ -36,12 +36,12 @@ class DeviceTable:
         self._rows: dict[str, int] = {}
         self._names: dict[int, str] = {}
         self._unsure = False
-        """Whether the family's last ranking left some nodes to the exact look."""
+        """True where the last ranking of the device type left some nodes to the exact look."""
         self._named = NamedNodes(self.nodes)
         self._behind: dict[str, set[int]] = {}
         """Nodes whose state is not written yet, and the places of the cards that changed."""
         self._alike: dict[Any, Any] = {}
-        """What many states have in common, each once."""
+        """Values that many states have in common, each once."""
         self._empty: dict[Hashable, State] = {}
         """States of nodes on which nothing is booked: most of those that a new cluster shows are in one."""
         self.card_kinds: Counter[Hashable] = Counter()

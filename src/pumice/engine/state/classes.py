@@ -223,7 +223,7 @@ class Workloads:
     """Selectors by namespace and name."""
 
     counted: bool = False
-    """Whether some plugin spreads pods."""
+    """True where some plugin spreads pods."""
     stale: set[str] = field(default_factory=set)
     """Namespaces whose waiting pods may be spread by other selectors now."""
     _services: dict[str, dict[str, Requirements]] = field(default_factory=dict)
@@ -289,7 +289,7 @@ class PodClass:
     refusals: tuple[Refusal, ...]
     constraints: Constraints
     demand: tuple[tuple[str, int], ...] = ()
-    """What its queue is charged, in the vector's units: the request, with cards counted as many as they are (D-39)."""
+    """The charge for its queue, in the vector's units: the request, with cards counted as many as they are (D-39)."""
     amounts: Vector = field(default_factory=dict)
     """``demand`` as a vector; shared, never changed in place."""
     quota_known_late: tuple[Ask, ...] = ()
@@ -298,7 +298,7 @@ class PodClass:
     """Its images, where some node has one of them."""
     users: int = 0
     prefers: bool = field(init=False)
-    """Whether it would rather go to some nodes than to others that fit, by its own constraints."""
+    """True where it would rather go to some nodes than to others that fit, by its own constraints."""
     base: PodClass = field(init=False)
     """The class of such a pod if no other pod mattered to it: what is remembered per node is remembered there, for all
     applications of that shape together. The class itself where no other pod matters."""
@@ -314,7 +314,7 @@ class PodClass:
 
 @dataclass(slots=True, eq=False)
 class Kind:
-    """What follows from containers, labels, namespace and constraints alone. ``cls`` is the class of those pods whose
+    """All that follows from containers, labels, namespace and constraints alone. ``cls`` is the class of those pods whose
     annotations ask nothing further of any family."""
 
     containers: Hashable
@@ -326,7 +326,7 @@ class Kind:
     features: Features
     images: tuple[str, ...]
     asks_cards: bool
-    """Whether some container names an extended resource at all; without one a pod holds no card."""
+    """True where some container names an extended resource at all; without one a pod holds no card."""
     cls: PodClass | None = None
 
 

@@ -81,7 +81,7 @@ class NodeDevices:
         return tuple(by_card)
 
     def remark(self, uid: str, grant: Grant, marks: Marks) -> None:
-        """What a pod that holds something here means for later ones is something else now."""
+        """Take over other marks of a pod that holds something here."""
         self.marks.pop(uid, None)
         if marks != NO_MARKS and _by_card(self, grant):
             self.marks[uid] = marks

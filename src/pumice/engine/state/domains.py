@@ -62,7 +62,7 @@ class Domain:
 
 @dataclass(slots=True)
 class Claim:
-    """What became of one HyperNode's words."""
+    """The outcome of reading one HyperNode."""
 
     hyper_node: HyperNode
     nodes: set[int] = field(default_factory=set)

@@ -33,7 +33,7 @@ class QueueTree:
     _held: dict[QueueState, Vector] = field(default_factory=dict)
     _awaited: dict[QueueState, Vector] = field(default_factory=dict)
     _started: dict[QueueState, Vector] = field(default_factory=dict)
-    """What was promised to jobs, without what they hold beyond their minimum (spec 11.5: inqueue and elastic)."""
+    """Promises to Inqueue jobs, without what they hold beyond their minimum (inqueue less elastic)."""
     _everything: Vector = field(default_factory=dict)
     _touched: dict[QueueState, None] = field(default_factory=dict)
     _moved: dict[QueueState, None] = field(default_factory=dict)
@@ -198,7 +198,7 @@ class Groups:
     implicit_groups: bool = True
     names_groups: bool = False
     """True where Bindings name the PodGroups that a controller makes for pods that name none: one write less for each."""
-    """Whether a bare pod is scheduled at once as a group of one, before any PodGroup exists for it."""
+    """True where a bare pod is scheduled at once as a group of one, before any PodGroup exists for it."""
     jobs: dict[str, Job] = field(default_factory=dict)
     queues: dict[str, QueueState] = field(default_factory=dict)
     elsewhere: dict[str, set[str]] = field(default_factory=dict)
@@ -208,7 +208,7 @@ class Groups:
     priority_classes: dict[str, PriorityClass] = field(default_factory=dict)
     tree: QueueTree = field(init=False)
     notes: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
-    """What queues ask for that has no effect yet: kind and key to uid and words."""
+    """Fields of queues that have no effect yet: kind and key to uid and words."""
     unsaid: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
     """Those of them that nobody was told of."""
     ranked: int = 0
@@ -343,7 +343,7 @@ class Groups:
             queue.jobs = set(queue.jobs)
 
     def remark(self, who: str, remarks: Mapping[str, str]) -> None:
-        """What a plugin finds wrong with queues, by their names, instead of what it said before. A circle is the graver thing."""
+        """Replace what a plugin finds wrong with queues, by their names. A circle is the graver thing."""
         if remarks == self._remarks.get(who, {}):
             return
         before = {name for said in self._remarks.values() for name in said}

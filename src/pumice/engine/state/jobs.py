@@ -162,7 +162,7 @@ class QueueState(QueueRecord):
     """Where it stands when what it holds or was promised has changed (``QueueTree.stirred``)."""
 
     def stir(self) -> None:
-        """What it holds or was promised has changed."""
+        """Note that what it holds or was promised has changed."""
         self.stirred[self] = None
 
 
@@ -268,16 +268,16 @@ class Job(Gang[Task], eq=False):
                 self.queue.waiters.pop(self, None)
 
     def _await(self, task: Task, sign: int) -> None:
-        """What it was promised counts for its queue before it is there."""
+        """Count what it was promised for its queue before it is there."""
         (add if sign > 0 else subtract)(self.queue.awaited, task.cls.amounts.items())
         self.queue.stir()
 
     def _ask(self, task: Task, sign: int) -> None:
-        """What a pending pod wants is asked for by its queue, or stands aside."""
+        """Count the request of a pending pod as asked for by its queue, or as aside."""
         self.queue.ask(task.cls, sign, task.aside or self.stalled)
 
     def _keep(self, task: Task, sign: int) -> None:
-        """What its queue keeps for it since it let it in."""
+        """Count what its queue keeps for a pod that it let in."""
         if task.let_in:
             (add if sign > 0 else subtract)(self.queue.let_in, task.cls.amounts.items())
             self.queue.stir()
@@ -294,6 +294,8 @@ class Job(Gang[Task], eq=False):
 
     def set_gate(self, task: Task, gate: Gate) -> None:
         """The gates of one of its tasks are others: it may start or not, and its queue keeps for it what it asks for or not."""
+        if gate is task.gate:
+            return  # most events
         pending, kept = task.status is Status.PENDING, task.let_in
         if pending and kept and gate is not Gate.OPENING and gate is not Gate.OPENED:
             self._keep(task, -1)
@@ -304,6 +306,8 @@ class Job(Gang[Task], eq=False):
 
     def set_hopeless(self, task: Task, hopeless: bool) -> None:
         """No node could ever hold one of its tasks, or some node could after all."""
+        if hopeless is task.hopeless:
+            return
         with self._turned(task, aside=task.gate is Gate.HELD or hopeless):
             task.hopeless = hopeless
 
@@ -402,7 +406,7 @@ class Job(Gang[Task], eq=False):
             self.settle()
 
     def rest(self) -> None:
-        """What it could not take is promised to it no longer."""
+        """End the promise of what it could not take."""
         self.resting = True
         self.settle()
 

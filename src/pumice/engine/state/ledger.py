@@ -49,7 +49,7 @@ GOING = (*LEAVING, Hold.STUCK)
 
 
 class Holding(Struct):
-    """What one pod holds. ``features`` are the parts that other pods' predicates look at (ports, labels, terms)."""
+    """The holding of one pod. ``features`` are the parts that other pods' predicates look at (ports, labels, terms)."""
 
     uid: str
     node: str

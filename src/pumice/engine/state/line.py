@@ -16,7 +16,7 @@ from pumice.engine.state.resources import Vector
 
 
 class Holds(Protocol):
-    """What a line must know of those who stand in it: whether they hold something."""
+    """The one thing that a line knows of its jobs: whether they hold something."""
 
     @property
     def allocated(self) -> Vector: ...

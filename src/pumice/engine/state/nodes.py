@@ -58,7 +58,7 @@ class ChangeLog:
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What a Node object says that is not a number."""
+    """The fields of a Node object that are no numbers."""
 
     name: str
     labels: dict[str, str]
@@ -349,7 +349,7 @@ class Images:
     """Images by name and by node."""
 
     counted: bool = False
-    """Whether some plugin scores by images."""
+    """True where some plugin scores by images."""
     version: int = 0
     """Raised when any score by images may have changed."""
     fresh: set[str] = field(default_factory=set)
@@ -361,7 +361,7 @@ class Images:
     _scores: dict[tuple[str, ...], tuple[int, NDArray[np.float64]]] = field(default_factory=dict)
 
     def put(self, row: int, listed: Iterable[NodeImage], nodes: int) -> None:
-        """What the node of that row has now; ``nodes`` is how many nodes there are."""
+        """Take over the images of the node of that row; ``nodes`` is how many nodes there are."""
         mine = tuple([self._record(tuple(image.names), image.size_bytes) for image in listed if image.names])
         old = self._of_row.get(row, ())
         if nodes == self._nodes and mine == old:

@@ -179,7 +179,7 @@ class Search:
     """Uids of pods that were tried and have no place; they are not tried again in this search."""
     failed_roles: set[str] = field(default_factory=set)
     short_of_share: bool = False
-    """Whether its queue lacked the share for one of them."""
+    """True where its queue lacked the share for one of them."""
     meanwhile: dict[Job, None] = field(default_factory=dict)
     """Other jobs that were tried while this was held."""
 
@@ -278,7 +278,7 @@ class Departures:
         return status
 
     def _known(self, uid: str) -> None:
-        """What it held is its queue's no more: who waited for a share of it may have it."""
+        """Note that its queue is charged for it no more: a job that waited for a share may have it."""
         if self._evictions.pop(uid, None) is not None:
             self.promises.answered()
             self.scheduling_queue.released()
@@ -341,7 +341,7 @@ class Reservations:
     again: float = 0.0
     """No nodes are looked for before."""
     read: bool = False
-    """Whether what an earlier scheduler held has been looked for."""
+    """True once what an earlier scheduler held has been looked for."""
 
     def hold(self, found: Reservation) -> None:
         self.held[found.job] = found

@@ -20,7 +20,7 @@ MOST_WEIGHT = 65_535
 
 @dataclass(slots=True, eq=False)
 class QueueRecord:
-    """What its object says. ``allocated``, ``pending`` and ``inqueue`` are sums over its jobs, kept incrementally."""
+    """The fields of its object; ``allocated``, ``pending`` and ``inqueue`` are sums over its jobs, kept incrementally."""
 
     name: str
     version: int = 0
@@ -44,17 +44,17 @@ class QueueRecord:
     misplaced: str = ""
     """Why its annotations name no such place, although they speak of one."""
     written: Vector | None = None
-    """What status.allocated says on the API server; None before it was seen."""
+    """The status.allocated on the API server; None before it was seen."""
     problem: str = ""
     uncreated: str = ""
     """Why the scheduler, whose own queue it is, could not make it."""
     unserved: tuple[Row, ...] = ()
-    """What its object asks for that has no effect yet."""
+    """Fields of its object that have no effect yet."""
     allocated: Vector = field(default_factory=dict)
     awaited: Vector = field(default_factory=dict)
-    """What its pods were promised that is still being released."""
+    """Amounts promised to its pods that are still being released."""
     let_in: Vector = field(default_factory=dict)
-    """What it keeps for pending pods that it let through their gates."""
+    """Amounts kept for pending pods that it let through their gates."""
     pending: Vector = field(default_factory=dict)
     aside: Vector = field(default_factory=dict)
     """The part of ``pending`` that cannot start, whatever is released: gated pods, pods that no node can hold, and gangs that
@@ -68,9 +68,9 @@ class QueueRecord:
     quota_known_late: dict[PodClass, int] = field(default_factory=dict)
     """Those of them of which ``pending`` does not say everything."""
     news: list[tuple[PodClass, int]] = field(default_factory=list)
-    """What was added to ``quota_known_late`` since ``expected`` was summed."""
+    """Additions to ``quota_known_late`` since ``expected`` was summed."""
     expected: tuple[int, Vector] | None = None
-    """What ``quota_known_late`` comes to at most over ``pending``, and by which kinds of cards (``Charges.expected``)."""
+    """The most that ``quota_known_late`` comes to over ``pending``, and by which kinds of cards (``Charges.expected``)."""
     meaning: object = None
     """Spec and state as last read: what else changes in the object is our own writing."""
 
@@ -110,7 +110,7 @@ class QueueRecord:
             self.recount()
 
     def recount(self) -> None:
-        """What ``expected`` says holds no longer."""
+        """Forget ``expected``, which holds no longer."""
         self.expected = None
         self.news.clear()
 

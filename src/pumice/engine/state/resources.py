@@ -38,7 +38,7 @@ HUGE: Final = 2**58
 
 
 class Request(Struct, frozen=True, cache_hash=True):
-    """What one pod takes from its node.
+    """The request of one pod to its node.
 
     ``items`` are the requested dimensions (always with ``pods``); ``charge`` adds the spread defaults, which count as
     used but are never compared. ``refused`` is a sentence when the request can never be honoured.

@@ -49,7 +49,7 @@ class JobState(Enum):
 
 
 class QueueEvent(Enum):
-    """What moves a job: the first six happen between cycles, a refused write at any time, the others are verdicts of a cycle."""
+    """The events that move a job. Six happen between cycles, a refused write at any time; the others are verdicts of a cycle."""
 
     CHANGED = auto()
     """The job, its PodGroup, its queue or a pod of it changed; or another configuration decides."""
@@ -110,7 +110,7 @@ def after(state: JobState, event: QueueEvent) -> JobState:
 
 
 class Hint(Struct, frozen=True):
-    """What may help a job that rests: a release, a node that one of its classes fits, or nothing but the time."""
+    """The help that a resting job waits for: a release, a node that one of its classes fits, or nothing but the time."""
 
     until: float = FOR_EVER
     released: bool = False
@@ -227,7 +227,7 @@ class SchedulingQueue:
         self._released = True
 
     def released_to(self, jobs: Iterable[Job]) -> None:
-        """What was kept from these jobs when they were tried is free again: those that wait for a release may try it."""
+        """Activate those of the jobs that wait for a release: what was kept from them when they were tried is free again."""
         self._happens(QueueEvent.RELEASED, [job for job in jobs if job in self._resting and self._resting[job].hint.released])
 
     def write_status(self, job: Job) -> None:
@@ -235,7 +235,7 @@ class SchedulingQueue:
         self.dirty[job] = None
 
     def write_queues(self, names: Iterable[str]) -> None:
-        """What these queues and those above them hold together may have to be written."""
+        """The status of these queues, and of those above them, may have to be written."""
         self.settled.update(dict.fromkeys(names))
 
     def forget(self, job: Job) -> None:

@@ -63,7 +63,7 @@ class State:
         self.jobs: Mapping[str, Job] = self.groups.jobs
         self.queues: Mapping[str, QueueState] = self.groups.queues
         self.taint_verdicts: dict[Hashable, Any] = {}
-        """What ``plugins.taints`` remembers per list of tolerations."""
+        """The memory of ``plugins.taints`` per list of tolerations."""
 
     def _leaving(self) -> Iterator[Task]:
         """Pods that go, and whose places are waited for."""
@@ -84,14 +84,14 @@ class State:
         self.pods.reclass_placed()
 
     def count_images(self, *, counted: bool) -> None:
-        """Whether some plugin scores by images."""
+        """Take over whether some plugin scores by images."""
         if self.classes.images.counted != counted:
             self.classes.images.counted = counted
             self.classes.set_families(self.classes.families)  # no class is what it was
             self.pods.reclass()
 
     def count_workloads(self, *, counted: bool) -> None:
-        """Whether some plugin spreads pods that do not say how."""
+        """Take over whether some plugin spreads pods that do not say how."""
         if self.classes.workloads.counted != counted:
             self.classes.workloads.counted = counted
             self.pods.reclass()

@@ -49,7 +49,7 @@ SCHEDULED_STATUSES = frozenset({Status.RUNNING, Status.BOUND, Status.SUCCEEDED, 
 DONE_STATUSES = frozenset({Status.SUCCEEDED, Status.FAILED})
 
 _SHOWN = frozenset({Status.BOUND, Status.RUNNING, Status.RELEASING, Status.SUCCEEDED, Status.FAILED, Status.UNKNOWN})
-"""What the API server may show of a pod whatever it was before: others write that."""
+"""Statuses that the API server may show of a pod whatever it was before: others write them."""
 MOVES: Mapping[Status, frozenset[Status]] = {
     Status.PENDING: _SHOWN | {Status.ALLOCATED, Status.PIPELINED},
     Status.ALLOCATED: frozenset({Status.BINDING, Status.PENDING, Status.PIPELINED}),  # no event comes between a trial and its end
@@ -186,7 +186,7 @@ class IllegalMove(AssertionError):
 
 
 class Gate(Enum):
-    """What the scheduling gates of a pod come to."""
+    """The scheduling gates of a pod, taken together."""
 
     NONE = auto()
     HELD = auto()
@@ -240,7 +240,7 @@ class TaskRecord(Struct, eq=False):
     spared: bool = False
     """Its eviction was refused a moment ago: it is not told to go."""
     controlled: bool = False
-    """Whether some controller makes it anew when it is gone."""
+    """True where some controller makes it anew when it is gone."""
     nominated: str = ""
     queue: str = ""
     """The queue that its annotation names: its job's, where no PodGroup says otherwise."""
@@ -257,7 +257,7 @@ class TaskRecord(Struct, eq=False):
     backoff: Retry = NO_BACKOFF
     """Its Binding was refused: it is not tried before."""
     charged: Vector | None = None
-    """What its queue is charged for its cards, where the class alone cannot tell (``PodClass.quota_known_late``)."""
+    """The charge of its queue for its cards, where the class alone cannot tell (``PodClass.quota_known_late``)."""
 
     @property
     def amounts(self) -> Vector:

@@ -152,7 +152,7 @@ class WeightedTerm(Struct, frozen=True, cache_hash=True):
 
 
 class Features(Struct, frozen=True, cache_hash=True):
-    """What of a placed pod matters to the placing of others. Interned: equal pods share one object."""
+    """The features of a placed pod that matter to the placing of others. Interned: equal pods share one object."""
 
     namespace: str
     labels: tuple[tuple[str, str], ...] = ()

@@ -101,7 +101,7 @@ class Capacity:
 
 @dataclass(slots=True)
 class Volumes:
-    """What is known of storage. Everything is optional: a claim that is not known refuses its pod, nothing else."""
+    """The known storage. Everything is optional: a claim that is not known refuses its pod, nothing else."""
 
     claims: dict[str, Claim] = field(default_factory=dict)
     volumes: dict[str, Volume] = field(default_factory=dict)

@@ -33,7 +33,7 @@ from pumice.engine.state.nodes import Rows
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Who goes from (mostly) one node, and what it costs."""
+    """The pods to evict from (mostly) one node, and their cost."""
 
     row: int
     units: tuple[Unit, ...]
@@ -53,7 +53,7 @@ class Claim:
     short_queue: bool = False
     """Its queue has no room: pods of that queue help, wherever they are."""
     accept: Callable[[Choice], bool] | None = None
-    """Whether its queue pays for these cards."""
+    """Says whether its queue pays for these cards."""
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class NodeSearch:
     _short: dict[int | str, int] = field(default_factory=dict)
     """How much is missing at least: by column of the table, and by family of the cards' memory."""
     _gives: dict[Unit, tuple[int, ...]] = field(default_factory=dict)
-    """What each unit has of that, in the same order."""
+    """The amounts of that in each unit, in the same order."""
     _going: list[str] = field(default_factory=list)
     _known: dict[frozenset[str], bool] = field(default_factory=dict)
     _filtered: bool = False

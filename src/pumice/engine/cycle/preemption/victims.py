@@ -30,7 +30,7 @@ class Scope:
     spared: Callable[[Task, Sequence[Task]], Spared]
     """The vote on pods that would go together."""
     admits: Callable[[Task], bool] = lambda task: True
-    """Whether anybody may be asked for this claimant's sake."""
+    """Says whether any pod may be evicted for this claimant."""
     others: bool = False
     """They are of other queues; else of the claimant's."""
     inside: bool = False

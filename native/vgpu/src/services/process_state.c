@@ -1,0 +1,209 @@
+#include "services/process_state.h"
+
+#include "core/attach.h"
+#include "core/granted.h"
+#include "core/shared_allocations.h"
+#include "core/log.h"
+#include "core/slots.h"
+#include "core/waits.h"
+#include "policy/usage.h"
+#include "services/bindings.h"
+#include "services/blocks.h"
+#include "services/contexts.h"
+#include "services/greens.h"
+#include "services/shared_allocation.h"
+#include "services/launching.h"
+#include "services/suballocation.h"
+#include "services/own_nvml.h"
+#include "services/pools.h"
+#include "services/reconcile.h"
+#include "services/underway.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+struct process_state process_state;
+int process_attached;
+
+static pthread_mutex_t attaching = PTHREAD_MUTEX_INITIALIZER;
+static int exit_registered, fork_registered;
+
+/* Of the container, not of the process: what was mapped once is there for its children, too. */
+static const struct limits_page *page_of_the_container(void)
+{
+    static const struct limits_page *mapped;
+    const char *problem = NULL;
+    if (mapped == NULL)
+        mapped = granted_page(LIMITS_PAGE_PATH, &problem);
+    if (problem != NULL)
+        log_error("%s: %s; there is no memory to be had", LIMITS_PAGE_PATH, problem);
+    return mapped;
+}
+
+static const char *environment(const char *name)
+{
+    return getenv(name);
+}
+
+/* The parent's slot, locks, records and events are not the child's: it starts as a process that never used the GPU. */
+static void forget_parent(void)
+{
+    int saved = errno;
+    attaching = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    real_after_fork();
+    slots_after_fork();
+    records_after_fork();
+    blocks_after_fork();
+    suballocation_after_fork();
+    underway_after_fork();
+    shared_allocation_after_fork();
+    own_nvml_after_fork();
+    pools_after_fork();
+    contexts_after_fork();
+    greens_after_fork();
+    bindings_after_fork();
+    reconcile_after_fork(true);
+    launching_after_fork();
+    if (process_attached)
+        region_forget(&process_state.map);
+    process_attached = 0;
+    errno = saved;
+}
+
+static void parent_goes_on(void)
+{
+    reconcile_after_fork(false);
+}
+
+static void leave_region(void)
+{
+    if (__atomic_load_n(&process_attached, __ATOMIC_ACQUIRE) && process_state.map.region != NULL)
+        shared_allocations_leave_slot(&process_state.map);
+}
+
+bool process_attach(void)
+{
+    int saved = errno;
+    inside_driver++; /* what attaching looks up is not the program's business */
+    mutex_take(&attaching);
+    if (!process_attached) {
+        const struct limits_page *page = page_of_the_container();
+        config_read(&process_state.config, environment);
+        if (page != NULL)
+            config_obey(&process_state.config, page);
+        region_attach(&process_state.map, &process_state.config);
+        if (process_state.map.ledger != NULL)
+            usage_open(&process_state.map);
+        process_state.device_count = 0;
+        if (process_state.map.region != NULL) {
+            if (!fork_registered++)
+                pthread_atfork(reconcile_before_fork, parent_goes_on, forget_parent);
+            if (!exit_registered++)
+                atexit(leave_region);
+            backend_choose(&process_state.map, &process_state.config);
+            log_info("attached to %s, slot %d%s", process_state.map.path, process_state.map.slot, process_state.map.shared ? "" : " (private)");
+            __atomic_store_n(&process_attached, 1, __ATOMIC_RELEASE);
+        }
+    }
+    pthread_mutex_unlock(&attaching);
+    inside_driver--;
+    errno = saved;
+    return process_attached != 0;
+}
+
+/* Programs ask for more than there is in the ordinary course of things and go on: a line for whoever looks for it. */
+void process_tell_refusal(int device, uint64_t bytes)
+{
+    log_info("out of memory: device %d, %llu bytes asked for, %llu of %llu in use", device, (unsigned long long)bytes,
+             (unsigned long long)memory_used(&process_state.map, device), (unsigned long long)memory_limit(&process_state.map, device));
+}
+
+bool process_reserve_silently(int device, uint64_t bytes)
+{
+    int saved = errno;
+    contexts_notice(device);
+    enum grant grant = backend->reserve(&process_state.map, device, MEMORY_DATA, bytes);
+    if (grant == REFUSED && (pools_reconcile(device, true) | reconcile_gives_back(device)))
+        grant = backend->reserve(&process_state.map, device, MEMORY_DATA, bytes);
+    errno = saved;
+    return grant == GRANTED;
+}
+
+bool process_reserve(int device, uint64_t bytes)
+{
+    bool granted = process_reserve_silently(device, bytes);
+    if (!granted)
+        process_tell_refusal(device, bytes);
+    return granted;
+}
+
+void process_release(int device, uint64_t bytes)
+{
+    backend->release(&process_state.map, device, MEMORY_DATA, bytes);
+}
+
+uint64_t process_current_context(void)
+{
+    CUcontext context = NULL;
+    if (real_table.cuCtxGetCurrent == NULL || INSIDE(real_table.cuCtxGetCurrent(&context)) != CUDA_SUCCESS)
+        return 0;
+    return greens_owner((uint64_t)(uintptr_t)context);
+}
+
+void process_note(enum record_kind kind, uint64_t key, int device, uint64_t bytes, bool charged)
+{
+    struct record record = {.key = key, .bytes = bytes, .owner = process_current_context(), .device = (int16_t)device,
+                            .kind = (uint8_t)kind, .charged = charged, .references = 1};
+    if (!records_insert(&record))
+        log_error("no memory for a record of %llu bytes: they stay booked until the process ends", (unsigned long long)bytes);
+}
+
+CUresult process_commit(CUresult rc, enum record_kind kind, uint64_t key, int device, uint64_t bytes)
+{
+    if (rc == CUDA_SUCCESS)
+        process_note(kind, key, device, bytes, true);
+    else
+        process_release(device, bytes);
+    return rc;
+}
+
+void process_gone(const struct record *record)
+{
+    if (record->kind == RECORD_HANDLE && record->device < 0)
+        bindings_ended(record->key); /* a multicast object, for all that is known */
+    if (record->shared_allocation != 0)
+        shared_allocation_let_go(record->shared_allocation);
+    if (record->kind == RECORD_LINEAR && !record->charged)
+        blocks_left(record->device, record->key, record->bytes);
+    else if (record->kind == RECORD_ARRAY)
+        suballocation_released(record->device, WITH_ARRAYS, record->bytes);
+    else if (record->charged && record->shared_allocation == 0)
+        process_release(record->device, record->bytes);
+}
+
+struct parting process_part(enum record_kind kind, uint64_t key)
+{
+    struct parting parting = {.record = {.key = key, .kind = (uint8_t)kind}};
+    /* Before the driver frees it: afterwards another thread may be given the same address at once. */
+    parting.known = records_remove(kind, key, &parting.record);
+    if (parting.known && kind != RECORD_MODULE) /* what modules take is what is looked for */
+        underway_begin(parting.record.device);
+    return parting;
+}
+
+CUresult process_parted(CUresult rc, const struct parting *parting)
+{
+    if (!parting->known) {
+        if (rc == CUDA_SUCCESS && parting->record.kind == RECORD_LINEAR)
+            pools_block_freed(parting->record.key);
+        return rc;
+    }
+    if (rc == CUDA_SUCCESS)
+        process_gone(&parting->record);
+    else
+        records_insert(&parting->record);
+    underway_end(parting->record.device);
+    return rc;
+}
