@@ -294,6 +294,8 @@ class Job(Gang[Task], eq=False):
 
     def set_gate(self, task: Task, gate: Gate) -> None:
         """The gates of one of its tasks are others: it may start or not, and its queue keeps for it what it asks for or not."""
+        if gate is task.gate:
+            return  # most events
         pending, kept = task.status is Status.PENDING, task.let_in
         if pending and kept and gate is not Gate.OPENING and gate is not Gate.OPENED:
             self._keep(task, -1)
@@ -304,6 +306,8 @@ class Job(Gang[Task], eq=False):
 
     def set_hopeless(self, task: Task, hopeless: bool) -> None:
         """No node could ever hold one of its tasks, or some node could after all."""
+        if hopeless is task.hopeless:
+            return
         with self._turned(task, aside=task.gate is Gate.HELD or hopeless):
             task.hopeless = hopeless
 
