@@ -78,7 +78,7 @@ async def killed(nodes: int, pods: int) -> dict[str, Any]:
 def phases(nodes: int, pods: int) -> dict[str, float]:
     """Seconds of processor time in this process, without network: reading the bytes, indexing, the first cycle."""
     from benchmarks.rescan import EVERYTHING
-    from pumice.adapters.kube.decoder import form_of
+    from pumice.adapters.kube.watch import form_of
     from pumice.engine.engine import Engine
     from pumice.wire.objects import Node, Pod, decode
     from pumice.wire.scheduler_conf import parse_scheduler_conf

@@ -30,7 +30,7 @@ from benchmarks import mig_instances, mig_streams, npu_streams
 from benchmarks.goals import goals_of
 from benchmarks.report import conclude
 from pumice.devices.ascend_hami.ask import ContainerAsk
-from pumice.devices.ascend_hami.planning import Left, board_of
+from pumice.devices.ascend_hami.family import Left, board_of
 from pumice.devices.ascend_mindcluster.planning import ChipBoard
 from pumice.devices.card_policies import POLICIES
 from pumice.devices.layout import Board, Want, lay_out

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kit.objects import group, node, pod
 from kit.scheduler_daemon import CONF, create, daemon
 from kit.virtual_time import run_virtually
-from pumice.apps.service.process import read_process
+from pumice.apps.service.daemon_pages import read_process
 from pumice.metrics.monitor import CardView, ContainerView, MonitorView, Trouble, UnaccountedView, monitor_page
 from pumice.metrics.npu import Holder, SliceView, SoftView, npu_families
 from pumice.metrics.process import process_families

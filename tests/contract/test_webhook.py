@@ -27,8 +27,7 @@ from pumice_jobs.admission.registration import API, LABELS, MUTATING, VALIDATING
 from pumice_jobs.admission.review import Settings as Rules
 from pumice_jobs.admission.rules import RULES
 from pumice_jobs.apps.webhook import daemon
-from pumice_jobs.apps.webhook.certificates import SECRET
-from pumice_jobs.apps.webhook.registering import Place, take_back
+from pumice_jobs.apps.webhook.registering import SECRET, Place, take_back
 from pumice_lab import first_objects
 from pumice_lab.spec import uniform
 

@@ -18,8 +18,7 @@ from tests.unit.cli.test_local_tables import share
 from pumice.cli.explain_queues import queues_table
 from pumice.cli.local_view import WIDE
 from pumice.cli.ps import show
-from pumice.engine.explaining.queue_cards import CardUse
-from pumice.engine.explaining.queues import QueueView
+from pumice.engine.explaining.queues import CardUse, QueueView
 from pumice.local.place import Place
 from pumice.local.shares import CardShare, Share
 

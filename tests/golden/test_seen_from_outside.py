@@ -56,7 +56,7 @@ from pumice.engine.explaining.waiting import WaitingPods
 from pumice.engine.explaining.workloads import WorkloadView
 from pumice.model.cards import Piece
 from pumice.model.refusal import CardMisfit, Misfit
-from pumice.wire.scheduler_words import ACTIONS, PLUGIN_ARGUMENTS, SWITCHES, TOP
+from pumice.wire.scheduler_conf import ACTIONS, PLUGIN_ARGUMENTS, SWITCHES, TOP
 from pumice_jobs.cli.short_forms import APPS
 
 ROOT = Path(__file__).parents[2]

@@ -5,12 +5,13 @@ from hypothesis import strategies as st
 
 from pumice.model.errors import BadInput
 from pumice.wire.scheduler_conf import (
+    PLUGIN_ARGUMENTS,
+    SWITCHES,
     PluginConf,
     SchedulerConf,
     parse_scheduler_conf,
     render_scheduler_conf,
 )
-from pumice.wire.scheduler_words import PLUGIN_ARGUMENTS, SWITCHES
 
 confs = st.builds(
     SchedulerConf,

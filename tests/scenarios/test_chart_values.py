@@ -14,8 +14,7 @@ from kit.installing import CHART, refusal, rendered
 
 from pumice.model.errors import BadInput
 from pumice.ports.cluster import Json
-from pumice.wire.scheduler_conf import parse_scheduler_conf
-from pumice.wire.scheduler_words import ACTIONS
+from pumice.wire.scheduler_conf import ACTIONS, parse_scheduler_conf
 
 LABEL = {"team": "cards"}
 LIMITS = {"limits": {"memory": "512Mi"}}

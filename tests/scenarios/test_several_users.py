@@ -25,7 +25,7 @@ import os, pathlib, sys
 import shutil, socket, subprocess
 import pumice.adapters.nvml, pumice.cli.emulated, pumice.cli.reading, pumice.cli.run, pumice_lab.machine.directory
 from pumice.cli import main
-from pumice.local import arbiter, place, refusals, start
+from pumice.local import arbiter, place, allocator as refusals, start
 user = int(sys.argv[1])
 os.setgroups([])
 os.setgid(user)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from pumice.model.errors import BadInput
+from pumice.wire import variables
+from pumice.wire.cdi import qualified
 from pumice_lab import machine as machines
 from pumice_lab.ascend_runtime import AscendRuntime
 from pumice_lab.datadir import DataDir
-from pumice_lab.emulated_cards import EmulatedCards
 from pumice_lab.machine.npus import create_npus, has_npus, npu_environment
-from pumice_lab.runtime.spec import Runtime
+from pumice_lab.runtime.spec import ContainerSpec, Exit, Runtime
 from pumice_lab.spec import ClusterSpec, NodeSpec
 
 
@@ -76,3 +79,26 @@ def around(runtime: Runtime, machine: str, cards: bool, npus: bool) -> Runtime:
     """Return the runtime of a node with the vendors' runtimes around it."""
     shown = EmulatedCards(runtime) if cards else runtime
     return AscendRuntime(shown, machine) if npus else shown
+
+
+# -- emulated cards ---------------------------------------------------------------------------------------------------
+
+# On a machine that has no device files, the emulated driver shows a container the cards that a variable names
+# (``lab/native/src/core/visible.c``); those of its CDI devices are named there.
+
+CARDS = qualified("")
+
+
+class EmulatedCards:
+    """Everything but starting is the runtime's below."""
+
+    def __init__(self, below: Runtime) -> None:
+        self._below = below
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._below, name)
+
+    async def start(self, spec: ContainerSpec, on_exit: Callable[[Exit], None]) -> int:
+        if cards := [name.removeprefix(CARDS) for name in spec.cdi_devices if name.startswith(CARDS)]:
+            spec = replace(spec, env={**spec.env, variables.NVIDIA_VISIBLE_DEVICES: ",".join(cards)})
+        return await self._below.start(spec, on_exit)

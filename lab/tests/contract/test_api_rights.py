@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kit.control_plane import Answer, Api, Json, until
 
-from pumice_lab.apiserver.component_roles import component_roles
+from pumice_lab.apiserver.bootstrap import component_roles
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 POD = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}

@@ -88,7 +88,7 @@ HELD_IN_VARIABLES = {
 
 DAEMONS = [
     ("volcano.yml", "volcano-scheduler", ["pumice.apps.scheduler.daemon"]),
-    ("volcano.yml", "volcano-controllers", ["pumice_jobs.apps.controller.daemon", "pumice_jobs.apps.controller.commands"]),
+    ("volcano.yml", "volcano-controllers", ["pumice_jobs.apps.controller.daemon", "pumice_jobs.apps.controller.daemon"]),
     ("volcano-vgpu-device-plugin.yml", "volcano-device-plugin", ["pumice.devices.nvidia_vgpu.plugin.daemon"]),
     ("volcano-vgpu-device-plugin.yml", "volcano-vgpu-monitor", ["pumice.apps.monitor.daemon"]),
     ("volcano-vgpu-device-plugin-mig.yml", "volcano-device-plugin-mig", ["pumice.devices.nvidia_vgpu.plugin.daemon"]),

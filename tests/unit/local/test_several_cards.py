@@ -16,8 +16,8 @@ from pumice.adapters.bookings.processes import start_time
 from pumice.adapters.region.reader import V12
 from pumice.adapters.region.writer import create_region
 from pumice.local.allocator import Allocator, Refused
-from pumice.local.environment import environment
 from pumice.local.request import Request, parse_cards, parse_shares
+from pumice.local.start import environment
 from pumice.model.errors import BadInput
 from pumice.ports.cards import CardFacts
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -12,17 +13,15 @@ import socket
 import struct
 import sys
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pumice_lab
 from pumice_lab.runtime.console import Console
 from pumice_lab.runtime.exec_session import LocalExec
-from pumice_lab.runtime.failures import start_failure
-from pumice_lab.runtime.no_namespaces import flatten
 from pumice_lab.runtime.proc import HOME, MARK, home_of, sweep
-from pumice_lab.runtime.spec import ContainerSpec, ExecSession, Exit, StartFailed
+from pumice_lab.runtime.spec import ContainerSpec, ExecSession, Exit, Mount, StartFailed
 
 log = logging.getLogger("pumice.runtime")
 HELLO_SECONDS = 30.0
@@ -300,3 +299,50 @@ class ProcessRuntime:
                 waiting.set_exception(StartFailed("RuntimeError", "the spawner of containers is gone", transient=True))
         for ident in list(self._listeners):
             self._forget(ident, Exit(ident, 128 + signal.SIGKILL, signal.SIGKILL))
+
+
+# -- The spawner's errors in the words that a user of containerd knows ------------------------------------------------
+
+
+def start_failure(message: Mapping[str, Any], spec: ContainerSpec | None) -> StartFailed:
+    """The spawner's error in the words that a user of containerd knows."""
+    stage, number, text = message["stage"], message["errno"], message["message"]
+    path = message.get("path", "")
+    prefix = "failed to create containerd task: OCI runtime create failed: unable to start container process: "
+    if stage == "exec":
+        program = spec.argv[0] if spec and spec.argv else path
+        if number == errno.ENOENT and "/" in program:
+            text = "no such file or directory"
+        return StartFailed("StartError", f'{prefix}exec: "{program}": {text[:1].lower()}{text[1:]}')
+    if stage == "cwd":
+        where = spec.working_dir if spec else path
+        return StartFailed("StartError", f'{prefix}chdir to cwd ("{where}") set in workingDir failed: {text}')
+    return StartFailed("CreateContainerError", f"{stage}: {path + ': ' if path else ''}{text}", transient=True)
+
+
+# -- Mounts of a container where mount namespaces are refused ---------------------------------------------------------
+
+# the same files by their host paths
+
+_PRELOAD = "/etc/ld.so.preload"
+
+
+def flatten(env: Mapping[str, str], mounts: Sequence[Mount]) -> dict[str, str]:
+    """Rewrite env values that name a mounted container path to the host path behind it, and turn a mounted
+    ld.so.preload into LD_PRELOAD. Best effort: a program with a compiled-in path does not find it."""
+    table = sorted(((m.target.rstrip("/"), m.source.rstrip("/")) for m in mounts), key=lambda row: -len(row[0]))
+    out = {name: _moved(value, table) for name, value in env.items()}
+    preload = next((m.source for m in mounts if m.target == _PRELOAD), "")
+    if preload and os.path.exists(preload):
+        with open(preload, encoding="utf-8") as file:
+            libraries = [_moved(path, table) for path in file.read().split()]
+        present = [out["LD_PRELOAD"]] if out.get("LD_PRELOAD") else []
+        out["LD_PRELOAD"] = ":".join([*present, *libraries])
+    return out
+
+
+def _moved(value: str, table: Sequence[tuple[str, str]]) -> str:
+    for target, source in table:
+        if value == target or value.startswith(target + "/"):
+            return source + value[len(target) :]
+    return value

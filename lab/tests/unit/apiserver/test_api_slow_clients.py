@@ -10,7 +10,7 @@ import pytest
 
 from pumice_lab.apiserver import ADMIN, ApiServer, open_storage, serve
 from pumice_lab.apiserver.http_types import SLICE, slices
-from pumice_lab.apiserver.patience import Patience
+from pumice_lab.apiserver.transport import Patience
 from pumice_lab.apiserver.turns import Turns
 
 PODS = "/api/v1/namespaces/default/pods"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from kit.native_build import compiled
 
-from pumice.adapters.dcmi import structures
+from pumice.adapters.dcmi import driver as structures
 from pumice_lab.machine import MachineError, npu_layout, npus
 
 HEADER = Path(__file__).parents[3] / "native/include/machine/npu.h"

@@ -6,7 +6,7 @@ from ipaddress import IPv4Network
 
 import pytest
 
-from pumice_lab.network.addresses import Addresses, loopback_addresses
+from pumice_lab.network.pod_network import Addresses, loopback_addresses
 from pumice_lab.network.router import free_network
 
 SMALL = IPv4Network("10.9.0.0/29")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from lab.tests.unit.runtime.box import Box, Inside, box
 
-from pumice_lab.runtime.no_namespaces import flatten
+from pumice_lab.runtime.process import flatten
 from pumice_lab.runtime.spec import Exit, Mount, StartFailed
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import shutil
 import socket
-from collections.abc import Awaitable, Callable
+import tomllib
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import aiohttp
 
@@ -18,7 +20,6 @@ from pumice.adapters.kubelet.checkpoint import devices_held
 from pumice.adapters.native import vgpu_library
 from pumice.adapters.nvml import NvmlCards
 from pumice.adapters.owners import ProcOwners
-from pumice.apps.doctor.runtimes import runtimes
 from pumice.apps.monitor.accounts import books_of
 from pumice.apps.monitor.daemon import Settings as MonitorSettings
 from pumice.apps.monitor.driver import DriverWatch
@@ -27,7 +28,7 @@ from pumice.apps.node.files import digests
 from pumice.apps.service.device_config import spaces
 from pumice.apps.service.own_node import OwnNode
 from pumice.apps.service.worker import once
-from pumice.devices.nvidia_vgpu.node.doctor import Holding, NodeFacts, PluginPod
+from pumice.devices.nvidia_vgpu.node.doctor import Holding, NodeFacts, PluginPod, Runtime
 from pumice.devices.nvidia_vgpu.node.doctor.checks import sharing_of
 from pumice.devices.nvidia_vgpu.node.library import NAMES, digest, files
 from pumice.model.errors import BadInput
@@ -233,3 +234,78 @@ def _listens(path: Path) -> bool:
 async def _in_time(ask: Callable[[], Awaitable[T]]) -> T:
     async with asyncio.timeout(PATIENCE):
         return await ask()
+
+
+# -- The container runtimes' configurations ---------------------------------------------------------------------------
+
+# does one know NVIDIA's runtime, and is that the default? Docker: dockerd's daemon.json. containerd: the CRI plugin's table,
+# whose name changed with version 3 of its configuration (containerd docs/cri/config.md). CRI-O: crio.conf(5). All of them are
+# what ``nvidia-ctk runtime configure`` writes
+
+DOCKER: Final = Path("etc/docker/daemon.json")
+CONTAINERD: Final = (Path("etc/containerd/config.toml"), Path("etc/containerd/conf.d"))
+CRIO: Final = (Path("etc/crio/crio.conf"), Path("etc/crio/crio.conf.d"))
+_TABLES: Final = ("io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri")
+
+
+def runtimes(root: Path) -> Iterator[Runtime]:
+    """Those that have a configuration below ``root``, the host's."""
+    if (path := root / DOCKER).is_file():
+        yield _docker(path)
+    for program, places, read in (("containerd", CONTAINERD, _containerd), ("crio", CRIO, _crio)):
+        if files := list(_files(root, places)):
+            yield _merged(program, files, read)
+
+
+def _files(root: Path, places: Iterable[Path]) -> Iterator[Path]:
+    """The file itself, and those of its folder in the order in which they count."""
+    for place in places:
+        path = root / place
+        if path.is_file():
+            yield path
+        elif path.is_dir():
+            yield from sorted(file for file in path.iterdir() if file.suffix in (".toml", ".conf"))
+
+
+def _docker(path: Path) -> Runtime:
+    try:
+        document = json.loads(path.read_text("utf-8"))
+        known, default = document.get("runtimes") or {}, document.get("default-runtime") or ""
+        return Runtime("docker", str(path), "nvidia" in known, str(default))
+    except (OSError, ValueError, AttributeError) as error:
+        return Runtime("docker", str(path), False, "", f"cannot be read: {error}")
+
+
+def _merged(program: str, files: list[Path], read: Callable[[dict[str, Any]], tuple[bool, str]]) -> Runtime:
+    knows, default, cdi = False, "", True
+    for path in files:
+        try:
+            document = tomllib.loads(path.read_text("utf-8"))
+            here, named = read(document)
+            cdi = _heeds_cdi(document, cdi)
+        except (OSError, ValueError, AttributeError, TypeError) as error:
+            return Runtime(program, str(path), False, "", f"cannot be read: {error}")
+        knows, default = knows or here, named or default
+    return Runtime(program, str(files[0]), knows, default, cdi=cdi)
+
+
+def _heeds_cdi(document: dict[str, Any], before: bool) -> bool:
+    """containerd: off until version 3 of its configuration unless switched on (docs/cri/config.md); CRI-O always does."""
+    plugins = document.get("plugins")
+    if plugins is None:
+        return before
+    said = [table["enable_cdi"] for name in _TABLES if "enable_cdi" in (table := plugins.get(name) or {})]
+    return bool(said[-1]) if said else int(document.get("version", 1)) >= 3
+
+
+def _containerd(document: dict[str, Any]) -> tuple[bool, str]:
+    plugins = document.get("plugins") or {}
+    tables = [(plugins.get(name) or {}).get("containerd") or {} for name in _TABLES]
+    return any("nvidia" in (table.get("runtimes") or {}) for table in tables), next(
+        (table["default_runtime_name"] for table in tables if table.get("default_runtime_name")), ""
+    )
+
+
+def _crio(document: dict[str, Any]) -> tuple[bool, str]:
+    runtime = (document.get("crio") or {}).get("runtime") or {}
+    return "nvidia" in (runtime.get("runtimes") or {}), runtime.get("default_runtime") or ""

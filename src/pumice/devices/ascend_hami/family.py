@@ -2,29 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pumice.devices.ascend_hami.ask import NpuAsk, npu_ask
-from pumice.devices.ascend_hami.fit import REFUSED, RING_WORTH, choose, explain, node_score, pieces_of, slices_on
+from pumice.devices.ascend_hami.ask import ContainerAsk, NpuAsk, npu_ask
+from pumice.devices.ascend_hami.fit import (
+    REFUSED,
+    RING_WORTH,
+    choose,
+    explain,
+    misfit,
+    node_score,
+    piece_of,
+    pieces_of,
+    slices_on,
+)
 from pumice.devices.ascend_hami.inventory import ALL_CORES, Facts, npu_inventory
-from pumice.devices.ascend_hami.planning import NpuPlanner
-from pumice.devices.ascend_hami.replay import replay_pod
-from pumice.devices.ascend_hami.units import units_of
+from pumice.devices.ascend_hami.units import MANY, Units, units_of
 from pumice.devices.card_policies import POLICIES, TIE
-from pumice.devices.protocol import Ask, Columns, Family, Fit, Inventory, NodeCards, Ranking, Series, Tunables
+from pumice.devices.layout import STEPS_IN_A_CYCLE, Board, Want, few_of_a_sort, lay_out
+from pumice.devices.protocol import (
+    Ask,
+    Columns,
+    Family,
+    Fit,
+    Inventory,
+    NodeCards,
+    Planned,
+    Planner,
+    Ranking,
+    Series,
+    Tunables,
+)
+from pumice.devices.remaining import remaining
 from pumice.devices.settings import Settings
-from pumice.model.cards import Grant, Piece, Usage
+from pumice.model.cards import Card, Grant, Piece, Usage
 from pumice.model.hardware.npu import NpuChip
 from pumice.model.refusal import Misfit, Refusal, Short
 from pumice.wire import names
 from pumice.wire.ascend_hami import (
     COMMON_KEYS,
+    NODE,
     SOFT,
     NpuDevice,
+    NpuDevices,
     RuntimeNpu,
     allocated_key,
     nouse_key,
+    parse_npu_devices,
+    parse_runtime,
     register_key,
     render_npu_binding,
     runtime_key,
@@ -33,11 +61,12 @@ from pumice.wire.ascend_hami import (
 )
 from pumice.wire.device_config import DeviceConfig
 from pumice.wire.npu_config import shipped
-from pumice.wire.objects import Node, Pod
+from pumice.wire.objects import Node, Pod, is_admitted, is_mirror
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
 
 SOFT_NODE, HOLDS_SOFT, RINGED, FIRST_TEMPLATE = 1, 2, 4, 8
 """Bits of a card's state; from the last on one for each template of which no slice can be made there any more."""
@@ -189,3 +218,197 @@ def _told(piece: Piece) -> RuntimeNpu:
     if piece.slot.profile == SOFT:
         return RuntimeNpu(piece.uuid, memory=piece.asked, cores=piece.cores)
     return RuntimeNpu(piece.uuid, piece.slot.profile)
+
+
+# -- The allocation that a bound pod already holds, by its annotations (spec ascend 12.3 and 13) ----------------------
+
+
+def replay_pod(
+    family: str, pod: Pod, node: str, inventory: Inventory, chip: NpuChip, want: NpuAsk | None, handed: str = ""
+) -> Grant | Refusal | None:
+    """``want``: what its containers ask for, which nobody can change afterwards. A pod that the kubelet has admitted holds cards:
+    where its annotation cannot name them, they may be any of the node's, and all are closed as long as it is there."""
+    if pod.spec.node_name != node or is_mirror(pod):
+        return None
+    notes = pod.metadata.annotations
+    text = handed or (notes.get(allocated_key(chip.word), "") if notes.get(NODE, node) == node else "")
+    decoded = parse_npu_devices(text) if text else NpuDevices()
+    reason = ""
+    if want is not None and not handed and is_admitted(pod):
+        reason = _contradiction(want, decoded, inventory.config)
+    elif not text:
+        return None
+    doubts = [Refusal(d.field, f"pod {pod.key}: {d.text}") for d in decoded.doubts if d.field in inventory.config.by_uuid]
+    if reason:
+        doubts.append(Refusal("", f"pod {pod.key} holds NPUs and nothing says for certain which: {reason}"))
+    soft = want is not None and want.soft
+    told = {entry.uuid: entry.template for entry in parse_runtime(notes.get(runtime_key(chip.word), "")) or ()}
+    slots = []
+    for devices in decoded.slots:
+        held = []
+        for device in devices:
+            place = inventory.config.by_uuid.get(device.uuid)
+            if place is None:
+                continue
+            card = inventory.cards[place]
+            kind = SOFT if soft else _template(device, card, chip, told)
+            held.append(piece_of(card, device.memory, device.cores, kind))
+        slots.append(tuple(held))
+    if not any(slots):
+        return Grant(family, node, (), tuple(doubts)) if doubts else None
+    return Grant(family, node, tuple(slots), tuple(doubts))
+
+
+def _template(device: NpuDevice, card: Card, chip: NpuChip, told: Mapping[str, str]) -> str:
+    """The configuration may have changed since: then what the runtime was told counts."""
+    if device.memory >= card.total:
+        return ""
+    if name := chip.slice_of(device.memory) or told.get(device.uuid, ""):
+        return name
+    size = chip.cut(device.memory)
+    return "" if size is None else size.name
+
+
+def _contradiction(want: NpuAsk, decoded: NpuDevices, facts: Facts) -> str:
+    """Why these cannot be the pod's cards; empty where they can. Volcano writes no slots for containers without a request, and
+    none for init containers; HAMi and we do."""
+    if decoded.doubts:
+        return decoded.doubts[0].text
+    filled, wanted = decoded.filled, want.filled
+    if len(filled) != len(wanted):
+        return f"{len(filled)} containers are given cards and {len(wanted)} ask for some"
+    for slot, devices in zip(wanted, filled, strict=True):
+        if len(devices) != slot.count:
+            return f"{len(devices)} cards are named where {slot.count} were asked for"
+        if len({device.uuid for device in devices}) < len(devices):
+            return f"card {devices[0].uuid[:100]} is named more than once"
+        for device in devices:
+            if device.uuid not in facts.by_uuid:
+                return f"{device.uuid[:100]!r} is no card of the node"
+            if device.memory < slot.memory or (want.soft and device.cores != slot.cores):
+                named, asked = f"{device.memory} MB and cores {device.cores}", f"{slot.memory} MB and cores {slot.cores}"
+                return f"{named} are named where {asked} were asked for"
+    return ""
+
+
+# -- Pods that want one NPU or a part of one each, laid out together (``devices/layout.py``) --------------------------
+
+
+class Left(NamedTuple):
+    """The rest of a chip: memory in MB and places for slices; the templates of those that are there, sorted; and how many may
+    come to be there for the sake of those that are planned."""
+
+    idle: int
+    places: int
+    held: tuple[str, ...] = ()
+    most: int = MANY
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChipBoard:
+    """``memory``: of the chip as its node registers it. In which order slices are made is not for a plan to say: none takes the
+    vGroups that another one of them wants."""
+
+    chip: NpuChip
+    units: Units
+    memory: int
+
+    def ways(self, state: Left, need: ContainerAsk) -> Iterable[tuple[Left, str, float]]:
+        if need.whole:
+            if not state.held and state.idle >= self.memory:
+                yield Left(0, 0), "", 0.0
+            return
+        most = min(state.most, self.units.most_with(need.template))
+        if need.memory > state.idle or not state.places or len(state.held) >= most:
+            return
+        if self.units.missing(need.template, state.held) is None:
+            held = tuple(sorted((*state.held, need.template)))
+            yield Left(state.idle - need.memory, state.places - 1, held, most), need.template, 0.0
+
+    def left(self, state: Left) -> float:
+        """In MB, over all templates and whole chips, each as frequent as the others."""
+        asks = (ContainerAsk(1), *(ContainerAsk(1, template.memory, template.name) for template in self.chip.templates))
+        return remaining(((ask, ask.memory or self.memory, 1.0) for ask in asks), lambda ask: _room(self, state, ask))
+
+
+@lru_cache(maxsize=256)
+def board_of(chip: NpuChip, memory: int) -> ChipBoard:
+    """The same one for cards that are alike: what is tabulated is found by it without comparing configurations."""
+    return ChipBoard(chip, units_of(chip), memory)
+
+
+@lru_cache(maxsize=65536)
+def _room(board: ChipBoard, state: Left, ask: ContainerAsk) -> int:
+    """How many of them the chip takes yet."""
+    after = next(iter(board.ways(state, ask)), None)
+    return 0 if after is None else 1 + _room(board, after[0], ask)
+
+
+class _Chip(NamedTuple):
+    """``may``: numbers of the pods that may have it or a part of it."""
+
+    node: int
+    uuid: str
+    board: ChipBoard
+    state: Left
+    may: frozenset[int]
+
+    def sort(self) -> Hashable:
+        return self.board, self.state, self.may
+
+
+@dataclass(frozen=True, slots=True)
+class NpuPlanner(Planner):
+    family: str
+    chip: NpuChip
+
+    def plannable(self, ask: Ask) -> bool:
+        want: NpuAsk = ask.detail
+        return bool(self.chip.templates) and not want.soft and len(want.filled) == 1 and want.filled[0].count == 1
+
+    def lay_out(self, pods: Sequence[Planned], nodes: Sequence[NodeCards]) -> list[tuple[int, str] | None]:
+        chips = few_of_a_sort(self._chips(pods, nodes), len(pods), _Chip.sort, lambda chip: bool(chip.state.held))
+        wants = []
+        for number, pod in enumerate(pods):
+            slot = _slot(pod.ask)
+            may = frozenset(at for at, chip in enumerate(chips) if number in chip.may)
+            wants.append(Want(slot, slot.memory or self.chip.memory, may, pod.must))
+        boards: list[tuple[Board, Hashable]] = [(chip.board, chip.state) for chip in chips]
+        spots = lay_out(wants, boards, STEPS_IN_A_CYCLE)
+        return [None if spot is None else (chips[spot[0]].node, chips[spot[0]].uuid) for spot in spots]
+
+    def _chips(self, pods: Sequence[Planned], nodes: Sequence[NodeCards]) -> list[_Chip]:
+        """Those of which some pod may have something."""
+        alike: dict[Ask, set[int]] = {}
+        for number, pod in enumerate(pods):
+            alike.setdefault(pod.ask, set()).add(number)
+        found = []
+        for at, node in enumerate(nodes):
+            here = {number for number, pod in enumerate(pods) if at in pod.nodes}
+            open_to = [(ask, numbers & here) for ask, numbers in alike.items() if numbers & here]
+            for card in node.inventory.cards:
+                takes = [numbers for ask, numbers in open_to if misfit(ask.detail, _slot(ask), card, node) is None]
+                if takes:
+                    board = board_of(self.chip, card.total)
+                    found.append(_Chip(at, card.uuid, board, _left(card, node), frozenset().union(*takes)))
+        return found
+
+    def fit(self, ask: Ask, cards: NodeCards, where: str) -> Fit | None:
+        want: NpuAsk = ask.detail
+        if want.use_uuids and where not in want.use_uuids:
+            return None
+        chosen = choose(replace(want, use_uuids=(where,)), cards, self.chip.pairs)
+        if isinstance(chosen, int):
+            return None
+        pieces = pieces_of(want, chosen, cards.inventory.cards)
+        return Fit(Grant(self.family, cards.node, pieces), node_score(want, chosen, cards))
+
+
+def _slot(ask: Ask) -> ContainerAsk:
+    want: NpuAsk = ask.detail
+    return want.filled[0]
+
+
+def _left(card: Card, node: NodeCards) -> Left:
+    usage = node.usages[card.index]
+    return Left(card.total - usage.memory, card.shares - usage.shares, tuple(sorted(slices_on(usage))))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from pumice.devices.lint.finding import Finding
-from pumice.devices.lint.objects import asked, unserved
 from pumice.devices.protocol import Family, Tunables
 from pumice.model.refusal import Refusal
 from pumice.wire import elsewhere, names
@@ -18,8 +17,11 @@ from pumice.wire.document import Document
 from pumice.wire.nearest import nearest
 from pumice.wire.objects import Pod, convert
 from pumice.wire.quantity import parse_quantity, round_up
+from pumice.wire.volcano import Queue
+from pumice.wire.without_effect import Row, What, asked_by_pod, asked_by_queue, rows
 
 Path = tuple[str | int, ...]
+
 
 GROUP_KEYS = (names.GROUP_NAME, names.GROUP_NAME_VOLCANO, names.GROUP_MIN_MEMBER, names.QUEUE_NAME)
 Families = Sequence[Family]
@@ -219,3 +221,38 @@ def _as_a_whole(path: Path, pod: dict[str, Any], families: Families, *, amiss: b
             yield path, f"{ask.field} {ask.text}"
         elif isinstance(ask, Refusal) and (ask.field.startswith("label ") or (ask.field == family.tunables.count and not amiss)):
             yield path, f"{ask.field}: {ask.text}"
+
+
+# -- Findings in objects of Kubernetes and Volcano --------------------------------------------------------------------
+
+# what they ask for that has no effect yet
+
+ASKED: Mapping[str, tuple[type[Any], Callable[[Any], tuple[Row, ...]]]] = {
+    "Pod": (Pod, asked_by_pod), "Queue": (Queue, asked_by_queue),
+}  # fmt: skip
+
+
+def asked(value: Any, kind: str) -> Iterator[tuple[Path, str]]:
+    """(where, sentence) for each field of an object of that kind."""
+    slice_of, rows_of = ASKED[kind]
+    try:
+        found = rows_of(convert(slice_of, value))
+    except (msgspec.ValidationError, AttributeError, TypeError):
+        return  # what it is in place of an object is somebody else's finding
+    for row in found:
+        yield row.path, row.field_text
+
+
+def unserved(value: dict[str, Any]) -> Iterator[tuple[Path, str]]:
+    """The same for a whole document: queues, and kinds that nothing serves. Lists are gone through."""
+    kind, version = value.get("kind"), str(value.get("apiVersion", ""))
+    if kind == "List" and isinstance(value.get("items"), list):
+        for number, item in enumerate(value["items"]):
+            if isinstance(item, dict):
+                yield from ((("items", number, *path), text) for path, text in unserved(item))
+    elif kind == "Queue" and version.startswith("scheduling."):
+        yield from asked(value, kind)
+    else:
+        row = rows(What.KIND).get(str(kind))
+        if row is not None and row.resource is not None and version.startswith(f"{row.resource.group}/"):
+            yield ("kind",), row.text

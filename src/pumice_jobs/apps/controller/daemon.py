@@ -6,10 +6,12 @@ import asyncio
 import gc
 import logging
 import random
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from pumice.adapters.ssh_keys import rsa_pair
 from pumice.apps.service.daemon_pages import pages
@@ -20,10 +22,11 @@ from pumice.apps.service.watches import ABSENT_OR_FORBIDDEN, SELDOM, Watcher, ob
 from pumice.effects.performer import Performer
 from pumice.effects.recorder import EventRecorder
 from pumice.effects.tasks import run_until
+from pumice.effects.vocabulary import Event
 from pumice.effects.work_queue import WorkQueue
 from pumice.model.errors import Unavailable
 from pumice.ports.clock import Clock
-from pumice.ports.cluster import Cluster, Resource, WatchEvent
+from pumice.ports.cluster import ApiError, Cluster, Json, Resource, WatchEvent
 from pumice.wire import kinds, volcano
 from pumice.wire.batch import CRON_JOBS, JOB_KIND, JOB_TEMPLATES, Job, JobPod, LabelledPod
 from pumice.wire.names import CONTROLLER_NAME, JOB_NAME
@@ -32,17 +35,16 @@ from pumice.wire.volcano import Command, PodGroup, PriorityClass, Queue
 from pumice.wire.without_effect import Row, What, rows
 from pumice_jobs.apps.controller import discovery, ended_groups, jobs, queues
 from pumice_jobs.apps.controller.bare_pods import BOUND, UNBOUND, BarePods
-from pumice_jobs.apps.controller.commands import KIND, Commands
 from pumice_jobs.apps.controller.discovery import Topology
 from pumice_jobs.apps.controller.jobs import Jobs
 from pumice_jobs.apps.controller.makers import CRON, FLOW, TEMPLATE, Makers
 from pumice_jobs.apps.controller.moves import Moves
 from pumice_jobs.apps.controller.queues import Queues
-from pumice_jobs.apps.controller.unserved_kinds import UNSERVED, UnservedKinds
 from pumice_jobs.controllers import podgroup
 from pumice_jobs.metrics.controller import controller_page
 
 log = logging.getLogger("pumice.controller")
+
 
 OF_JOBS, GROUPS = "pods of jobs", "podgroups"
 
@@ -249,3 +251,169 @@ class Controller:
     def metrics_text(self) -> str:
         jobs = self.jobs
         return controller_page(self.queues.queues, self.queues.there(), jobs.completed, jobs.failed, jobs.latency)
+
+
+# -- Objects of Volcano's kinds that nothing serves yet ---------------------------------------------------------------
+
+# each is told so by an event
+
+UNSERVED = "object of an unserved kind"
+REASON = "WithoutEffect"
+
+
+@dataclass(slots=True)
+class UnservedKinds:
+    """The objects that were seen, by uid: reported already, or to be reported."""
+
+    recorder: EventRecorder
+    work: WorkQueue
+    _told: set[str] = field(default_factory=set)
+    _untold: dict[str, tuple[Row, Json]] = field(default_factory=dict)
+
+    def on(self, row: Row) -> Callable[[WatchEvent], None]:
+        """The handler of one kind's watch."""
+
+        def handle(event: WatchEvent) -> None:
+            obj = msgspec.json.decode(event.raw)
+            uid = obj["metadata"].get("uid", "")
+            if event.type == "DELETED":
+                self._told.discard(uid)
+                self._untold.pop(uid, None)
+            elif uid not in self._told and not _served_by_others(obj):
+                self._untold[uid] = row, obj
+                self.work.add(UNSERVED, uid)
+
+        return handle
+
+    async def reconcile(self, uid: str) -> None:
+        if uid not in self._untold:
+            return
+        row, obj = self._untold.pop(uid)
+        self._told.add(uid)
+        meta, text = obj["metadata"], f"{row.text} (no controller of ours serves this kind)"
+        namespace = meta.get("namespace", "")
+        log.warning("without effect kind=%s object=%s/%s", row.name, namespace, meta["name"])
+        await self.recorder.try_to_write(Event.on(obj, "Warning", REASON, text, kind=row.name))
+
+
+def _served_by_others(obj: Json) -> bool:
+    """Return whether some other controller has written its status: this one never does."""
+    return bool(obj.get("status"))
+
+
+# -- Commands on the bus ----------------------------------------------------------------------------------------------
+
+# one is carried out, and then deleted (ADR 95)
+
+KIND = "commands"
+
+Apply = Callable[[Command], Awaitable[str | None]]
+"""Carries a Command out on what it is for, in such a way that a second time changes nothing; words for why there is none such,
+else nothing. None: it is under way, ``done`` is told when it has happened, and ``look`` when that cannot be."""
+
+
+@dataclass(slots=True)
+class Commands:
+    """Those that wait, by target: on one object they are carried out one after the other, as they came."""
+
+    cluster: Cluster
+    recorder: EventRecorder
+    work: WorkQueue
+    apply: Apply
+    jobs: bool = True
+    """True where Jobs are looked after here."""
+    waiting: dict[str, dict[str, Command]] = field(default_factory=dict)
+    """Target to its Commands by uid."""
+    _carried_out: set[str] = field(default_factory=set)
+    """Uids of those that are carried out, and not known to be deleted."""
+    _told: set[str] = field(default_factory=set)
+
+    def on_event(self, event: WatchEvent) -> None:
+        command = decode(Command, event.raw)
+        uid = command.metadata.uid
+        if event.type == "DELETED":
+            self._told.discard(uid)
+            self._carried_out.discard(uid)
+            for target, waiting in self.waiting.items():  # a list that is told as a difference tells of names only
+                if waiting.pop(uid, None) is not None:
+                    self.work.add(KIND, target)
+        elif uid not in self._carried_out:
+            target = self._target(command)
+            self.waiting.setdefault(target, {})[uid] = command
+            self.work.add(KIND, target)
+
+    def look(self, target: str) -> None:
+        """There is something new about a Job: that it is there, or that it is gone."""
+        if target in self.waiting:
+            self.work.add(KIND, target)
+
+    def done(self, target: str, uid: str) -> None:
+        """Whoever has the Job in hand has carried it out."""
+        if uid in self.waiting.get(target, ()):
+            self._carried_out.add(uid)
+            self.work.add(KIND, target)
+
+    async def reconcile(self, target: str) -> None:
+        waiting = self.waiting.get(target, {})
+        for command in sorted(waiting.values(), key=_age):
+            uid = command.metadata.uid
+            if not target:
+                await self._refuse(command)
+            else:
+                if uid not in self._carried_out:
+                    problem = await self.apply(command)
+                    if problem is None:
+                        return
+                    if problem and uid not in self._told:
+                        await self.say(command, problem)
+                        self._told.add(uid)
+                    self._carried_out.add(uid)
+                await self._delete(command)
+            waiting.pop(uid, None)
+        if not waiting:
+            self.waiting.pop(target, None)
+
+    async def _delete(self, command: Command) -> None:
+        meta = command.metadata
+        try:
+            await self.cluster.delete(volcano.COMMANDS, meta.name, meta.namespace, uid=meta.uid)
+        except ApiError as error:
+            if error.code not in (404, 409) or (error.code == 409 and await self._exists(command)):
+                raise
+
+    async def _exists(self, command: Command) -> bool:
+        meta = command.metadata
+        try:
+            found = await self.cluster.get(volcano.COMMANDS, meta.name, meta.namespace)
+        except ApiError as error:
+            if error.code == 404:
+                return False
+            raise
+        return bool(found["metadata"]["uid"] == meta.uid)
+
+    async def _refuse(self, command: Command) -> None:
+        target = command.target
+        if command.metadata.uid not in self._told:
+            self._told.add(command.metadata.uid)
+            meant = f"{target.kind or 'nothing'} of {target.api_version or 'no kind'}"
+            await self.say(command, f"Commands for {meant} are not carried out here; those for a Queue or a Job are")
+
+    async def say(self, command: Command, text: str) -> None:
+        """An event on the Command."""
+        meta = command.metadata
+        about = ("Command", volcano.BUS_API, meta.namespace, meta.name, meta.uid)
+        await self.recorder.write(Event(*about, "Warning", "CommandRefused", text))
+
+    def _target(self, command: Command) -> str:
+        """Return the key of what it is for: a queue, or a Job of its own namespace; empty where that is neither."""
+        target, group = command.target, command.target.api_version.partition("/")[0]
+        if target.kind == "Queue" and group == volcano.QUEUES.group:
+            return target.name
+        ours = self.jobs and target.kind == "Job" and group == volcano.JOBS.group
+        return f"{command.metadata.namespace}/{target.name}" if ours else ""
+
+
+def _age(command: Command) -> tuple[str, int]:
+    """Commands are given in this order; nobody changes one afterwards."""
+    meta = command.metadata
+    return meta.creation_timestamp, int(meta.resource_version) if meta.resource_version.isdecimal() else 0

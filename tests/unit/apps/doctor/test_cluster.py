@@ -21,8 +21,7 @@ from kit.manifests import manifest
 
 from pumice.apps.doctor.cluster.checks import examine
 from pumice.apps.doctor.cluster.facts import ClusterFacts
-from pumice.apps.doctor.cluster.look import look
-from pumice.apps.doctor.cluster.rights import review
+from pumice.apps.doctor.cluster.look import look, review
 from pumice.cli.diagnosis import report_cluster
 from pumice.cli.output import Output
 from pumice.node.findings import State

@@ -24,7 +24,7 @@ from pumice.apps.monitor import daemon as monitor
 from pumice.apps.node.files import install_files
 from pumice.cli.diagnosis import report
 from pumice.cli.output import Output
-from pumice.devices.nvidia_vgpu.node.advertise import register_annotation
+from pumice.devices.nvidia_vgpu.node.allocator import register_annotation
 from pumice.devices.nvidia_vgpu.node.doctor import NodeFacts, examine
 from pumice.devices.nvidia_vgpu.node.inventory import share
 from pumice.devices.nvidia_vgpu.node.library import install

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pumice.apps.doctor.runtimes import runtimes
+from pumice.apps.doctor.node import runtimes
 
 OLD = """version = 2
 [plugins."io.containerd.grpc.v1.cri".containerd]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pumice_jobs.controllers.template_patch import patched
+from pumice_jobs.controllers.jobflow import patched
 
 BASE = {
     "minAvailable": 1, "queue": "default", "plugins": {"ssh": [], "svc": ["--publish-not-ready-addresses"]},

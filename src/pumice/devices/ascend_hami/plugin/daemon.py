@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,24 +16,32 @@ from pumice.adapters.journal import FileJournal
 from pumice.apps.node.allocating import PATIENCE
 from pumice.apps.node.brand import Brand, PluginSettings
 from pumice.apps.node.card_watch import open_cards
-from pumice.apps.node.npu_metrics import npu_page
+from pumice.apps.node.npu_metrics import npu_page, short_id
 from pumice.apps.node.serving import run_plugins
+from pumice.apps.node.slicing import Slicer
+from pumice.apps.node.written_node import WrittenNode
 from pumice.apps.service.own_node import OwnNode
 from pumice.devices.ascend_hami.node.allocator import NpuAllocator
 from pumice.devices.ascend_hami.node.answer import SoftPlaces
 from pumice.devices.ascend_hami.node.inventory import NpuSharing
-from pumice.devices.ascend_hami.node.keeper import Keeper
-from pumice.devices.ascend_hami.plugin.configuration import known, load_vnpus, read_node_entry, sharing_of
-from pumice.devices.ascend_hami.plugin.slicing import NpuSlices
+from pumice.devices.ascend_hami.node.keeper import Keeper, Swept
 from pumice.devices.ascend_hami.plugin.soft_npus import ASSETS, install_library, open_shared
 from pumice.effects.tasks import first
+from pumice.effects.vocabulary import Event
 from pumice.metrics.text import Family
-from pumice.model.errors import BadInput
+from pumice.model.errors import BadInput, Unavailable
 from pumice.model.hardware.npu import NpuChip
-from pumice.ports.cards import Cards
+from pumice.node.pods import Held, NodePod
+from pumice.node.protocol import Conflict, Cut, Serve
+from pumice.ports.cards import CardFacts, Cards
 from pumice.ports.clock import Clock
-from pumice.ports.cluster import Cluster
+from pumice.ports.cluster import ApiError, Cluster
 from pumice.ports.vnpus import Vnpus
+from pumice.wire import names
+from pumice.wire.device_config_text import parse_device_config
+from pumice.wire.kinds import CONFIGMAPS
+from pumice.wire.npu_config import VnpuConfig, shipped
+from pumice.wire.npu_node_config import NpuNodeEntry, parse_npu_node_config
 
 log = logging.getLogger("pumice.node")
 
@@ -142,3 +150,155 @@ async def reread(again: Callable[[], Awaitable[NpuSharing | None]]) -> NpuSharin
     except (BadInput, TimeoutError) as error:
         log.warning("device configuration kept: %s", error or "the API server does not answer")
         return None
+
+
+# -- Keeps the books of NPU slices off the loop, and sweeps once in a while (spec ascend 17) --------------------------
+
+
+class NpuSlices(Slicer):
+    """Slices that the runtime makes: claims to them, and sweeps ``every`` so many seconds."""
+
+    def __init__(self, keeper: Keeper, every: float, own: WrittenNode, held: Callable[[], Held | None]) -> None:
+        super().__init__(own, held, "vnpus")
+        self._keeper, self._every = keeper, every
+        self._cards: tuple[str, ...] = ()
+        self._told: dict[str, int] = {}
+        self._strange: Mapping[str, tuple[str, ...]] = {}
+
+    def closed(self, cards: Iterable[str]) -> dict[str, str]:
+        """Chips with slices that nobody has booked: what schedulers put there the driver may refuse. Which of them can be cut in
+        any way is all the same here."""
+        return {card: f"slices of it were made by somebody else ({', '.join(found)})" for card, found in self._strange.items()}
+
+    async def start(self, cards: Iterable[CardFacts]) -> None:
+        self._cards = tuple(card.uuid for card in cards)
+        await self._sweep()
+
+    async def keep(self) -> None:
+        while True:
+            await self._own.clock.sleep(self._every)
+            await self._sweep()
+
+    async def cut(self, wanted: Cut) -> Serve | Conflict:
+        """Its claim is on disk before the runtime hears of it."""
+        try:
+            owner_of = containers(self._own.pods)
+            await self._call(lambda: self._keeper.claim(wanted.places, wanted.pod.uid, owner_of))
+        except Unavailable as error:
+            return Conflict(wanted.pod, str(error))
+        return wanted.then({})
+
+    async def _sweep(self) -> None:
+        await self._ask()
+        owner_of = containers(self._own.pods)
+        try:
+            swept = await self._call(lambda: self._keeper.sweep(self._cards, self._owners.holds, owner_of))
+        except Unavailable as error:
+            log.error("slices are left as they are: %s", error)
+            return
+        await self._tell(swept)
+
+    async def _tell(self, swept: Swept) -> None:
+        self._strange = swept.strange
+        verb = "would be destroyed" if swept.dry else "destroyed"
+        for place in swept.destroyed:
+            text = f"idle slice {place.start} ({place.profile}) of card {place.card} {verb}: its pod is gone"
+            log.info(text)
+            if not swept.dry:
+                await self._own.perform(Event.on_node(self._own.name, "Normal", "VNPUDestroyed", text))
+        if swept.foreign != self._told:
+            self._told = dict(swept.foreign)
+            for card, count in swept.foreign.items():
+                log.warning("%d idle slices of card %s were made by somebody else and are left alone", count, card)
+
+
+def containers(pods: Iterable[NodePod]) -> dict[int, str]:
+    """The pod of each container that the kubelet has told of, by the id that the driver has of it."""
+    return {
+        short: pod.uid
+        for pod in pods
+        for status in pod.container_statuses
+        if (short := short_id(status.container_id))
+    }
+
+
+# -- configuration ----------------------------------------------------------------------------------------------------
+
+# How a node shares its NPUs, by the ConfigMaps or the files that are mounted in their place (spec ascend 15).
+
+def known(found: Sequence[str], chips: Sequence[NpuChip]) -> list[NpuChip]:
+    """The configuration's entries of the chips that the driver reports. Raises BadInput where it has none for any of them."""
+    by_name = {chip.name: chip for chip in chips}
+    for name in found:
+        if name not in by_name:
+            log.error("can not find vnpu config for chip %s; it is not shared", name)
+    if not any(name in by_name for name in found):
+        raise BadInput(f"can not find vnpu config for chip {', '.join(found) or '(none: the driver lists no NPU)'}")
+    return [by_name[name] for name in found if name in by_name]
+
+
+def sharing_of(chip: NpuChip, config: VnpuConfig, entry: NpuNodeEntry | None) -> NpuSharing:
+    """A node's entry replaces the global word on soft sharing (spec ascend 15.2)."""
+    sharing = NpuSharing(chip, config.soft)
+    if entry is None:
+        return sharing
+    return replace(sharing, soft=entry.soft, shares=entry.shares, without_indices=entry.without_indices,
+                   without_uuids=entry.without_uuids)  # fmt: skip
+
+
+async def load_vnpus(file: Path | None, cluster: Cluster, clock: Clock, *, tell: bool = True) -> VnpuConfig:
+    """The chips and templates: of the file, else of the first ConfigMap that says something of NPUs, else as shipped. ``tell``:
+    whether the log shall have what is wrong with them."""
+    if file is not None:
+        try:
+            text = file.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInput(f"{file}: {error}") from error
+        found = _parse(text, str(file), tell)
+        if found is None:
+            raise BadInput(f"{file}: nothing in it is about NPUs (vnpus)")
+        return found
+    for name in (names.NPU_CONFIGMAP, names.DEVICE_CONFIGMAP):
+        text = await _config_map(name, cluster, clock)
+        found = _parse(text, f"ConfigMap {names.DEVICE_CONFIG_NAMESPACE}/{name}", tell) if text else None
+        if found is not None:
+            return found
+    if tell:
+        log.warning("no ConfigMap says anything of NPUs: the chips and templates that are known are used")
+    return shipped()
+
+
+async def _config_map(name: str, cluster: Cluster, clock: Clock) -> str:
+    while True:
+        try:
+            found = await cluster.get(CONFIGMAPS, name, names.DEVICE_CONFIG_NAMESPACE)
+            return str((found.get("data") or {}).get(names.DEVICE_CONFIG_KEY, ""))
+        except ApiError as error:
+            if error.code in (403, 404):
+                return ""
+            log.warning("reading ConfigMap %s: %s", name, error)
+            await clock.sleep(2.0)
+
+
+def _parse(text: str, where: str, tell: bool) -> VnpuConfig | None:
+    try:
+        config = parse_device_config(text)
+    except BadInput as error:
+        raise BadInput(f"{where}: {error}") from error
+    for warning in config.warnings if tell else ():
+        log.warning("%s: %s", where, warning)
+    return config.vnpus
+
+
+def read_node_entry(file: Path | None, node: str) -> NpuNodeEntry | None:
+    if file is None:
+        return None
+    try:
+        entry, problems = parse_npu_node_config(file.read_text("utf-8"), node)
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError, BadInput) as error:
+        raise BadInput(f"{file}: {error}") from error
+    for problem in problems:
+        log.warning("%s: %s", file, problem)
+    return entry

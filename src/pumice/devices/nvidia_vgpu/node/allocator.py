@@ -7,29 +7,36 @@ A process that dies while it performs a decision has either not consumed the seg
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Final
 
+from pumice.devices.nvidia_vgpu.ask import container_ask
+from pumice.devices.nvidia_vgpu.assignment import contradiction, excess, statement
 from pumice.devices.nvidia_vgpu.node import mps
-from pumice.devices.nvidia_vgpu.node.advertise import Handshake, advertisement
+from pumice.devices.nvidia_vgpu.node.annotations import register_annotation, topology_annotation
 from pumice.devices.nvidia_vgpu.node.answer import ResponseOptions, build, opened, places, refusal
-from pumice.devices.nvidia_vgpu.node.inventory import SharedCard, core_list, memory_list, share, share_list
+from pumice.devices.nvidia_vgpu.node.grants import turns
+from pumice.devices.nvidia_vgpu.node.inventory import SharedCard, capacity, core_list, memory_list, share, share_list
 from pumice.devices.nvidia_vgpu.node.matching import FAILED, INIT, Matcher, Unclear, Work, done, leftovers
-from pumice.devices.nvidia_vgpu.node.record import Record
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing, needed_factor
 from pumice.devices.nvidia_vgpu.node.static import StaticSlices
 from pumice.effects.vocabulary import Event, MakeDirectory, NodeEffect, PatchNode, PatchPod, PatchStatus
+from pumice.model.refusal import Refusal
 from pumice.node.answer import Answer
 from pumice.node.device_list import MESSAGE_LIMIT, Unit, worst_size
 from pumice.node.matching import Broken
 from pumice.node.mps.supervisor import Bounds
-from pumice.node.pods import Held, NodePod
+from pumice.node.node_object import Leftovers, holds
+from pumice.node.pods import Container, Held, NodePod
 from pumice.node.protocol import Allocator, Conflict, Cut, Decision, Outdated, Refuse, Repeat, Serve
 from pumice.ports.cards import CardFacts
 from pumice.ports.slices import Slice
 from pumice.wire import names, variables
 from pumice.wire.device_config import NvidiaConfig
+from pumice.wire.handed_out import parse_handed_out, render_handed_out
+from pumice.wire.nvidia_vgpu import PodDevice, parse_pod_devices
 from pumice.wire.objects import Node
 
 
@@ -274,3 +281,195 @@ class VgpuAllocator(Allocator):
         """The pending pod that was answered with exactly these ids: the kubelet gives them to no other pod."""
         uid, _ = self._answers.get(key, ("", None))
         return next((pod for pod in pods if pod.uid == uid and pod.status.phase in ("", "Pending")), None)
+
+
+# -- The node object as it should be, and the writes that bring it there ----------------------------------------------
+
+# nothing is written that already stands. Spec nvidia-device-plugin 9 (handshake with older schedulers), decision 17 (status)
+
+ANSWER_AFTER: Final = 20.0
+"""Seconds that a request of an older scheduler may stand: half the traffic, and well within its 60 s."""
+
+OF_GPUSHARE: Final = Leftovers(names.GPU_MEMORY, (names.GPU_NUMBER,), (names.NODE_GPU_UNHEALTHY_IDS,))
+
+
+@dataclass(frozen=True, slots=True)
+class Advertisement:
+    """The words of a node: annotations, and extended resources that the plugin itself keeps in the status."""
+
+    annotations: Mapping[str, str]
+    resources: Mapping[str, int]
+
+    def missing(self, node: Node) -> list[NodeEffect]:
+        """The writes that make ``node`` say it."""
+        effects: list[NodeEffect] = []
+        old_resources, old_notes = OF_GPUSHARE.of(node)
+        notes = {key: text for key, text in self.annotations.items() if node.metadata.annotations.get(key) != text}
+        if notes or old_notes:
+            effects.append(PatchNode({**notes, **old_notes}))
+        if old_resources or any(not holds(node, name, value) for name, value in self.resources.items()):
+            kept = {name: str(value) for name, value in self.resources.items()}
+            effects.append(PatchStatus({**kept, **old_resources}))
+        return effects
+
+
+def advertisement(
+    cards: Sequence[SharedCard], sharing: Sharing, node: Node, *, in_status: bool, percentage: bool = False
+) -> Advertisement:
+    """Return what the node shall say of these cards. A register annotation that is there already is emptied with the last card.
+
+    ``percentage``: schedulers that hold every resource against the node (Volcano from 1.13 on) find one for percentages there,
+    with so much of it that it never stands in the way of what they decide by cards (spec 5).
+    """
+    register = register_annotation(cards)
+    present = names.NODE_VGPU_REGISTER in node.metadata.annotations
+    notes = {names.NODE_VGPU_REGISTER: register} if register or present else {}
+    if topology := topology_annotation(cards):
+        notes[names.CARD_TOPOLOGY] = topology
+    resources = dict(capacity(cards, sharing)) if cards and in_status else {}
+    if cards and percentage and sharing.percentage:
+        resources[sharing.percentage] = 100 * sharing.split * len(cards)
+    return Advertisement(notes, resources)
+
+
+class Handshake:
+    """Answers older schedulers, which drop a node that does not report again (modes auto, always, never)."""
+
+    MODES: Final = ("auto", "always", "never")
+
+    def __init__(self, mode: str = "auto", answer_after: float = ANSWER_AFTER) -> None:
+        self._mode, self._after = mode, answer_after
+        self._seen: tuple[str, float] | None = None
+        self._started = False
+        self._written = float("-inf")
+
+    def answer(self, value: str | None, monotonic: float, stamp: str) -> NodeEffect | None:
+        """The write that the present value calls for. ``stamp`` is the time as text, which no reader parses.
+
+        A request is answered by our own clock since we first saw it; its timestamp is in the scheduler's zone.
+        """
+        first, self._started = not self._started, True
+        if not self._due(value, monotonic, first):
+            return None
+        self._seen, self._written = None, monotonic
+        return PatchNode({names.NODE_VGPU_HANDSHAKE: f"Reported {stamp}"})
+
+    def _due(self, value: str | None, monotonic: float, first: bool) -> bool:
+        if self._mode == "never":
+            return False
+        if self._mode == "always":
+            return monotonic - self._written >= 30.0
+        if value is None or "Deleted" in value:
+            return True
+        if "Requesting" not in value:
+            self._seen = None
+            return False
+        if first:
+            return True
+        if self._seen is None or self._seen[0] != value:
+            self._seen = (value, monotonic)
+        return monotonic - self._seen[1] >= self._after
+
+
+# -- The record of what this plugin has handed out, and to which pods -------------------------------------------------
+
+# its own books, since whoever owns a pod may write on the pod. They are published on the node (``wire.handed_out``), where no
+# tenant writes, and read back from there by the next process. Pods that were served before there was such a record are taken
+# over by their assignment, where it can be true
+
+Parts = tuple[tuple[PodDevice, ...], ...]
+
+
+class Record:
+    """Per pod the devices of each part of its assignment; a part that was not handed out is empty."""
+
+    def __init__(self, node: str, sharing: Sharing) -> None:
+        self._node, self._sharing = node, sharing
+        self._held: dict[str, Parts] = {}
+
+    def text(self) -> str:
+        """As it is published."""
+        return render_handed_out(self._held)
+
+    def note(self, work: Work) -> None:
+        """This was handed out."""
+        if work.segment == INIT:
+            return  # borrowed of a part that is noted in its turn
+        parts = list(self._held.get(work.pod.uid, ()))
+        parts += [()] * (max(work.parts, work.segment + 1) - len(parts))
+        parts[work.segment] = work.devices
+        self._held[work.pod.uid] = tuple(parts)
+
+    def forget(self, work: Work) -> None:
+        """This was not handed out after all: the call was for somebody else."""
+        parts = self._held.get(work.pod.uid, ())
+        if 0 <= work.segment < len(parts):
+            self._held[work.pod.uid] = tuple(() if at == work.segment else part for at, part in enumerate(parts))
+
+    def resume(self, text: str, pods: Iterable[NodePod], held: Held | None, cards: Mapping[str, SharedCard]) -> None:
+        """Begin with what the process before published, and with pods that hold devices and are not named there."""
+        known = parse_handed_out(text)
+        for pod in pods:
+            if pod.finished:
+                continue
+            if pod.uid in known:
+                self._held.setdefault(pod.uid, known[pod.uid].containers)
+            elif pod.uid not in self._held and (parts := self._taken_over(pod, held, cards)):
+                self._held[pod.uid] = parts
+
+    def _taken_over(self, pod: NodePod, held: Held | None, cards: Mapping[str, SharedCard]) -> Parts:
+        notes = pod.annotations
+        served = pod.admitted if held is None else any(uid == pod.uid for uid, _ in held)
+        if not served or pod.mirror or notes.get(names.VGPU_NODE) != self._node:
+            return ()
+        decoded = parse_pod_devices(notes.get(names.VGPU_IDS, ""))
+        said = statement(pod.spec, self._sharing.config)
+        return () if contradiction(said, decoded, cards.__contains__) else decoded.containers
+
+    def keep(self, uids: Collection[str]) -> None:
+        """Forget all pods but these."""
+        self._held = {uid: parts for uid, parts in self._held.items() if uid in uids}
+
+    def holders(self, pods: Iterable[NodePod]) -> Iterator[tuple[NodePod, Container, PodDevice]]:
+        """Which containers of these pods have what. Pods that have ended hold nothing."""
+        for pod in pods:
+            parts = self._held.get(pod.uid, ()) if not pod.finished else ()
+            found = turns(pod, len(parts), self._sharing.number, self._sharing.memory) if parts else ""
+            for turn in found if not isinstance(found, str) else ():
+                for device in parts[turn.part] if turn.part is not None else ():
+                    yield pod, turn.container, device
+
+    def overreach(self, work: Work, cards: Mapping[str, SharedCard]) -> str:
+        """Return what the work would give beyond its container's request; empty when nothing."""
+        if work.segment == INIT:
+            return ""
+        ask = container_ask(work.container.name, work.container, self._sharing.config, partial=False)
+        if ask is None or isinstance(ask, Refusal):
+            return f"container {work.container.name} asks for nothing that can be given" if ask is None else ask.text
+        more = excess(ask, work.devices, lambda uuid: cards[uuid].memory)
+        return f"its assignment gives container {work.container.name} {more}" if more else ""
+
+    def conflict(self, work: Work, pods: Iterable[NodePod], cards: Mapping[str, SharedCard]) -> str:
+        """Whose booking stands in the way of the work; empty when nobody's does. Pods that have ended hold nothing."""
+        if work.segment == INIT:
+            return ""
+        others = {pod.uid: pod.key for pod in pods if not pod.finished and pod.uid != work.pod.uid}
+        mine = [*work.devices, *(d for i, part in enumerate(self._held.get(work.pod.uid, ())) if i != work.segment for d in part)]
+        for uuid in dict.fromkeys(device.uuid for device in work.devices if device.slot < 0):
+            held = {key: [*_on(uuid, self._held[uid])] for uid, key in others.items() if uid in self._held}
+            there = [device for devices in held.values() for device in devices] + [d for d in mine if d.uuid == uuid]
+            card = cards[uuid]
+            room = {
+                "shares": (len(there), card.shares),
+                "memory": (sum(d.memory for d in there), card.memory),
+                "cores": (sum(d.cores for d in there), max(100, card.cores)),
+            }
+            for what, (sum_, most) in room.items():
+                if sum_ > most and any(held.values()):
+                    who = ", ".join(key for key, devices in sorted(held.items()) if devices)
+                    return f"card {uuid} has {what} {most}, and with what {who} holds it would be {sum_}"
+        return ""
+
+
+def _on(uuid: str, parts: Sequence[Sequence[PodDevice]]) -> Iterable[PodDevice]:
+    return (device for part in parts for device in part if device.uuid == uuid)

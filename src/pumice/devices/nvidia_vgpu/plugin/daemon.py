@@ -6,10 +6,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from contextlib import closing, nullcontext
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from pumice.adapters.journal import FileJournal
 from pumice.adapters.mps import MpsPrograms
@@ -21,24 +24,32 @@ from pumice.apps.node.control_daemons import ControlDaemons
 from pumice.apps.node.files import digests, install_files
 from pumice.apps.node.performing import in_turn
 from pumice.apps.node.serving import run_plugins
-from pumice.apps.service.device_config import load_device_config
+from pumice.apps.node.slicing import Slicer
+from pumice.apps.node.written_node import WrittenNode
+from pumice.apps.service.device_config import load_device_config, read_device_config, spaces
 from pumice.apps.service.worker import once
 from pumice.devices.nvidia_vgpu.node.allocator import VgpuAllocator
 from pumice.devices.nvidia_vgpu.node.answer import CONTROL_NODES, ResponseOptions
 from pumice.devices.nvidia_vgpu.node.library import NAMES, install
-from pumice.devices.nvidia_vgpu.node.mig_slices import Cutter
-from pumice.devices.nvidia_vgpu.node.sharing import Flags, Sharing
+from pumice.devices.nvidia_vgpu.node.mig_slices import Cutter, Given
+from pumice.devices.nvidia_vgpu.node.sharing import Flags, Sharing, effective
 from pumice.devices.nvidia_vgpu.node.static import StaticSlices
 from pumice.devices.nvidia_vgpu.plugin.cdi_files import CdiFiles, CdiPlaces, KeptFiles
-from pumice.devices.nvidia_vgpu.plugin.configuration import load_sharing, read_sharing
-from pumice.devices.nvidia_vgpu.plugin.slicing import Slicing
 from pumice.effects.tasks import first
-from pumice.model.errors import BadInput
+from pumice.effects.vocabulary import EndPod, Event
+from pumice.model.errors import BadInput, Unavailable
+from pumice.node.pods import Held
+from pumice.node.protocol import Conflict, Cut, Serve
 from pumice.ports.cards import CardFacts, Cards
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
 from pumice.ports.mps import PROGRAM
 from pumice.ports.slices import Slice
+from pumice.wire import names
+from pumice.wire.kinds import CONFIGMAPS
+from pumice.wire.node_config import NodeConfig, NodeEntry, parse_node_config
+from pumice.wire.objects import Meta
+from pumice.wire.yaml_text import safe_load_all
 
 log = logging.getLogger("pumice.node")
 
@@ -226,3 +237,137 @@ def _response_options(settings: Settings, log_level: str) -> ResponseOptions:
         log_level=log_level or settings.response_options.log_level,
         present=present,
     )
+
+
+# -- Has cards cut for pods, off the loop -----------------------------------------------------------------------------
+
+# the driver is slow, and only the pod that waits for it shall wait
+
+GONE = "SliceGone"
+"""The Event of a pod that is failed because what its containers were given names nothing any more."""
+
+
+class Slicing(Slicer):
+    """MIG slices: cards are cut when a pod needs it, and slices lie until they are in the way."""
+
+    def __init__(self, cutter: Cutter, own: WrittenNode, held: Callable[[], Held | None]) -> None:
+        super().__init__(own, held, "slices")
+        self._cutter = cutter
+
+    def closed(self, cards: Iterable[str]) -> dict[str, str]:
+        return self._cutter.closed(cards)
+
+    async def start(self, cards: Iterable[CardFacts]) -> None:
+        """Put right what a crash or a boot has left, and fail the pods that lost their slices by it."""
+        await self._ask()
+        try:
+            lost = await self._call(lambda: self._cutter.start([card.uuid for card in cards if card.mig], self._owners.holds))
+        except Unavailable as error:
+            log.error("slices are left as they are: %s", error)
+            return
+        pods = {pod.uid: pod.metadata for pod in self._own.pods}
+        for one in lost:
+            what = f"it was given {one.was}, and that slice ({one.place} of card {one.place.card}) is not there any more"
+            message = f"{what}; what lies there now is {one.now}" if one.now else what
+            log.warning("failing pod=%s: %s", self._owners.holds(one.owner), message)
+            if (meta := pods.get(one.owner)) is not None:
+                await self._fail(meta, message)
+
+    async def cut(self, wanted: Cut) -> Serve | Conflict:
+        await self._ask()
+        try:
+            given = await self._call(lambda: self._cutter.cut(wanted.places, wanted.pod.uid, self._owners.holds))
+        except Unavailable as error:
+            given = str(error)
+        if isinstance(given, str):
+            return Conflict(wanted.pod, given, self._owners.vanishing)
+        if given.made or given.removed:
+            await self._own.perform(self._told(wanted, given))
+        return wanted.then(given.slices)
+
+    async def _fail(self, pod: Meta, message: str) -> None:
+        try:
+            await self._own.perform(EndPod.of(pod, names.SLICE_GONE, message))
+        except ApiError as error:
+            log.warning("pod %s/%s could not be failed, and is tried again at the next start: %s", pod.namespace, pod.name, error)
+            return
+        await self._own.perform(Event.on_pod(pod, "Warning", GONE, message))
+
+    def _told(self, wanted: Cut, given: Given) -> Event:
+        made, removed = (", ".join(str(place) for place in places) for places in (given.made, given.removed))
+        text = "; ".join(part for part in (made and f"cut {made}", removed and f"removed {removed}") if part)
+        card = ", ".join(dict.fromkeys(place.card for place in wanted.places))
+        log.info("card %s for pod=%s: %s", card, wanted.pod.key, text)
+        return Event.on_node(self._own.name, "Normal", "MIGRecut", f"card {card} for pod {wanted.pod.key}: {text}")
+
+
+# -- How the plugin shares the cards of its node ----------------------------------------------------------------------
+
+# the device and node ConfigMaps, read now and again
+
+async def load_sharing(
+    node: str, file: Path, namespace: str, flags: Flags, cluster: Cluster, clock: Clock
+) -> tuple[Sharing, str]:
+    """The values in force on ``node`` and the library's log level. ``file`` is the node ConfigMap's, where mounted.
+
+    Raises BadInput when a document cannot be meant.
+    """
+    document = _node_config(file)
+    for warning in document.warnings:
+        log.warning("%s: %s", file, warning)
+    entries = document.of(node)
+    await _provide(namespace, cluster)
+    sharing = effective(await load_device_config(namespace, cluster, clock), entries, flags)
+    log.info(
+        "sharing mode=%s shares=%d factor=%d memory_scaling=%s core_scaling=%s",
+        sharing.mode, sharing.split, sharing.factor, float(sharing.memory_scaling), float(sharing.core_scaling),
+    )  # fmt: skip
+    return sharing, _log_level(entries)
+
+
+async def read_sharing(
+    node: str, file: Path, namespace: str, flags: Flags, cluster: Cluster
+) -> tuple[Sharing, str] | None:
+    """The same as it stands there now, without a word; None where there is no device ConfigMap. Raises BadInput and ApiError."""
+    entries = _node_config(file).of(node)
+    found = await read_device_config(namespace, cluster)
+    return None if found is None else (effective(found.nvidia, entries, flags), _log_level(entries))
+
+
+def _node_config(file: Path) -> NodeConfig:
+    with suppress(FileNotFoundError, NotADirectoryError):
+        try:
+            return parse_node_config(file.read_bytes())
+        except BadInput as error:
+            raise BadInput(f"{file}: {error}") from error
+    return NodeConfig()
+
+
+def _log_level(entries: Sequence[NodeEntry]) -> str:
+    return next((entry.log_level for entry in reversed(entries) if entry.log_level), "")
+
+
+async def _provide(namespace: str, cluster: Cluster) -> None:
+    """Make the device ConfigMap of our manifests where there is none, for people to change. What is there is theirs."""
+    for space in spaces(namespace):
+        try:
+            await cluster.get(CONFIGMAPS, names.DEVICE_CONFIGMAP, space)
+            return
+        except ApiError as error:
+            if error.code != 404:
+                return  # whoever loads it says so
+    wanted = spaces(namespace)[0]
+    try:
+        await cluster.create(CONFIGMAPS, _shipped(wanted), wanted)
+        log.info("made ConfigMap %s/%s with the defaults", wanted, names.DEVICE_CONFIGMAP)
+    except ApiError as error:
+        if error.code != 409:  # another node's plugin was faster
+            log.warning("ConfigMap %s/%s could not be made: %s", wanted, names.DEVICE_CONFIGMAP, error)
+
+
+def _shipped(namespace: str) -> dict[str, Any]:
+    text = (files("pumice") / "manifests" / "volcano-vgpu-device-plugin.yml").read_text("utf-8")
+    found: dict[str, Any] = next(
+        obj for obj in safe_load_all(text) if (obj["kind"], obj["metadata"]["name"]) == ("ConfigMap", names.DEVICE_CONFIGMAP)
+    )
+    return {**found, "metadata": {"name": names.DEVICE_CONFIGMAP, "namespace": namespace}}

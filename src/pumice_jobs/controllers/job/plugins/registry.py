@@ -7,8 +7,17 @@ from typing import Final
 
 from pumice.wire.batch import Job
 from pumice_jobs.controllers.job.effects import Ensure, Follow
-from pumice_jobs.controllers.job.plugins.contract import Flags, Json, Plugin, Seat, parsed
-from pumice_jobs.controllers.job.plugins.env import Env
+from pumice_jobs.controllers.job.plugins.contract import (
+    Dresser,
+    Flags,
+    Json,
+    Plugin,
+    Seat,
+    add_env,
+    all_containers,
+    parsed,
+    variable,
+)
 from pumice_jobs.controllers.job.plugins.hcclrank import HcclRank
 from pumice_jobs.controllers.job.plugins.mpi import Mpi
 from pumice_jobs.controllers.job.plugins.pytorch import Pytorch
@@ -16,6 +25,18 @@ from pumice_jobs.controllers.job.plugins.ray import Ray
 from pumice_jobs.controllers.job.plugins.ssh import Ssh
 from pumice_jobs.controllers.job.plugins.svc import Svc
 from pumice_jobs.controllers.job.plugins.tensorflow import Tensorflow
+
+# -- env --------------------------------------------------------------------------------------------------------------
+
+# each container knows its pod's index
+
+class Env(Dresser):
+    def dress(self, pod: Json, seat: Seat, flags: Flags) -> None:
+        add_env(all_containers(pod), variable("VK_TASK_INDEX", seat.index), variable("VC_TASK_INDEX", seat.index))
+
+
+# -- All plugins of Jobs, by name, in the order in which they change a pod --------------------------------------------
+
 
 PLUGINS: Final[Mapping[str, Plugin]] = {
     "env": Env(), "svc": Svc(), "ssh": Ssh(), "tensorflow": Tensorflow(), "pytorch": Pytorch(), "mpi": Mpi(), "ray": Ray(),

@@ -7,7 +7,7 @@ import sys
 
 HANGS = """
 import asyncio, threading, types
-from pumice.devices.ascend_hami.plugin.slicing import NpuSlices
+from pumice.devices.ascend_hami.plugin.daemon import NpuSlices
 from pumice.ports.clock import SystemClock
 
 async def story():

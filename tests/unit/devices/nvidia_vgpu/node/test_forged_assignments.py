@@ -6,8 +6,7 @@ from __future__ import annotations
 import pytest
 from kit.node_objects import A, B, allocator, card, container, gives, pod
 
-from pumice.devices.nvidia_vgpu.node.allocator import VgpuAllocator
-from pumice.devices.nvidia_vgpu.node.record import Record
+from pumice.devices.nvidia_vgpu.node.allocator import Record, VgpuAllocator
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing
 from pumice.node.pods import NodePod
 from pumice.node.protocol import Conflict, Refuse, Serve

@@ -7,7 +7,7 @@ import pytest
 from kit.node_objects import CARDS, A, B, card
 
 from pumice.adapters.kubelet.endpoint import device_list
-from pumice.devices.nvidia_vgpu.node.advertise import (
+from pumice.devices.nvidia_vgpu.node.allocator import (
     Advertisement,
     Handshake,
     advertisement,

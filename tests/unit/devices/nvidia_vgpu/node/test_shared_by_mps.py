@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from kit.node_objects import CARDS, NODE, UID, A, B, allocator, container, gives, pod
 
-from pumice.devices.nvidia_vgpu.node.advertise import register_annotation
-from pumice.devices.nvidia_vgpu.node.allocator import VgpuAllocator
+from pumice.devices.nvidia_vgpu.node.allocator import VgpuAllocator, register_annotation
 from pumice.devices.nvidia_vgpu.node.inventory import share
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing, effective
 from pumice.model.errors import BadInput
