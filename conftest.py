@@ -1,4 +1,4 @@
-"""What holds for every test of the project is in the kit, so that the tests of tests can have it too."""
+"""The rules of every test of the project are in the kit, so that the tests of tests can have it too."""
 
 import importlib.util
 

@@ -63,7 +63,7 @@ async def run(options: Options) -> dict[str, Any]:
 
 
 def figures(result: dict[str, Any]) -> dict[str, float]:
-    """What has a goal, as far as it was measured."""
+    """The measured values that have a goal."""
     found: dict[str, float] = {}
     for rate in RATES:
         ours, theirs = result[f"ours {rate}"], result.get(f"kube-scheduler {rate}")

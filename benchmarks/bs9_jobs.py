@@ -57,13 +57,13 @@ async def create_jobs(kube: KubeClient, jobs: Iterable[Json]) -> None:
 
 
 def said(phase: str) -> Json:
-    """What a kubelet says of a pod."""
+    """Return the pod's status as a kubelet writes it."""
     container: Json = {"name": "c", "image": "x", "imageID": "", "ready": phase == "Running", "restartCount": 0}
     return {"status": {"phase": phase, "containerStatuses": [container]}}
 
 
 async def tell(kube: KubeClient, pods: set[str], phase: str) -> None:
-    """What their kubelets would say."""
+    """Return the statuses that their kubelets would write."""
     await bounded(kube.patch(kinds.PODS, name, said(phase), "default", subresource="status") for name in sorted(pods))
 
 
@@ -178,7 +178,7 @@ async def small(server: Server, name: str, count: int) -> Figures:
 
 
 async def lives(server: Server, count: int, rounds: int) -> tuple[Figures, list[float]]:
-    """What a Job costs its controller in its life, and the controller's resident MiB after each round of Jobs."""
+    """The controller's cost of a Job in its life, and the controller's resident MiB after each round of Jobs."""
     course, written, spent = list[float](), 0, 0.0
     async with OursWhole(server) as running:
         for number in range(rounds):

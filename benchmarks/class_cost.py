@@ -1,4 +1,4 @@
-"""What the first pod of a class costs on 1,000 nodes of 8 cards, no two alike, by the shape of the request.
+"""The cost of the first pod of a class on 1,000 nodes of 8 cards, no two alike, by the shape of the request.
 
 The first pod of a class looks at every node, by arrays where the shape allows it. Printed beside it: the same class looked at
 node by node (``fit`` alone). Both must find the same nodes and scores. ``python -m benchmarks.class_cost [--quick] [--save]``

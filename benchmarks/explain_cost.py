@@ -1,4 +1,4 @@
-"""What an explanation takes on 5,000 nodes, and what cycles lose while one is worked out.
+"""The time of an explanation on 5,000 nodes, and its cost to cycles that run beside it.
 
     python -m benchmarks.explain_cost [--quick] [--save]
 
@@ -75,7 +75,7 @@ def answer(engine: Engine) -> bytes:
 
 
 def essence(text: bytes) -> dict[str, Any]:
-    """What of an answer does not change while small pods come and go."""
+    """Return the part of an answer that does not change while small pods come and go."""
     found = json.loads(text)
     return {"nodes": found["nodes"], "fitting": found["fitting"], "changes": sorted(c["kind"] for c in found["changes"]),
             "refused": sorted(m["node"] for m in found["misfits"])}  # fmt: skip

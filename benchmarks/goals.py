@@ -1,4 +1,4 @@
-"""What each benchmark's figures have to be: ``goals.toml``, with the runs that the limits stand on."""
+"""The goals of each benchmark's figures: ``goals.toml``, with the runs that the limits stand on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the long checks of the emulated machine share: a machine of its own, a result, one sentence where it is broken."""
+"""The common part of the long checks of the emulated machine: a machine of its own, a result, one sentence where it is broken."""
 
 from __future__ import annotations
 

@@ -224,7 +224,7 @@ def measure(nodes: int, pods: int, runs: int) -> dict[str, Any]:
 
 
 def check_after(page: bytes, held: Held) -> None:
-    """What left is gone, what stayed is there."""
+    """Check that deleted objects are gone and the others still exist."""
     name = "volcano_vgpu_device_memory_allocation_for_a_certain_pod"
     families = {m.name: m for m in text_string_to_metric_families(page.decode())}
     assert {s.labels["podName"]: s.value for s in families[name].samples} == {pod: h[2] for pod, h in held.items()}

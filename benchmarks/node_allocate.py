@@ -262,7 +262,7 @@ async def measure(root: Path, cards: NvmlCards, *, part: int) -> dict[str, Any]:
 
 
 def idle(root: Path, seconds: float) -> dict[str, Any]:
-    """What a plugin takes that serves eight cards and is asked for nothing."""
+    """The memory and CPU of an idle plugin with eight cards."""
     from pumice_lab.machine import create, machine_of
 
     root.mkdir()

@@ -68,7 +68,7 @@ def with_slice(slices: Slices, name: str) -> tuple[Slices, tuple[str, int]]:
 
 
 Rule = Callable[[SliceTemplate, Slices, bool], tuple[float, ...]]
-"""What a chip is chosen by for a slice, the least of all; whether some chip is idle."""
+"""The key by which a chip is chosen for a slice, the least first; whether some chip is idle."""
 RULES: Mapping[str, Rule] = {
     "listed": lambda template, slices, idle: left(slices)[:2],
     "expected": lambda template, slices, idle: (round(loss(KIND, template, *left(slices), idle=idle), 9), *left(slices)[:2]),

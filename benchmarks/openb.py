@@ -130,7 +130,7 @@ def check(machines: list[Json], placed: list[Json], refused: list[tuple[int, Jso
 
 
 class Free:
-    """What is left on one machine, by its objects."""
+    """The free resources of one machine, from its objects."""
 
     def __init__(self, obj: Json) -> None:
         have = obj["status"]["allocatable"]

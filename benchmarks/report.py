@@ -1,4 +1,4 @@
-"""What every benchmark says of its figures: goals, a table for people, an exit code."""
+"""The report of every benchmark: goals, a table for people, an exit code."""
 
 from __future__ import annotations
 

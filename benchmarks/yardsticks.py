@@ -27,6 +27,6 @@ def decode_pods(count: int = 5000) -> float:
 
 
 def yardsticks() -> dict[str, float]:
-    """What this machine does at this moment, so that ratios survive a change of machine: the plain rescan of 5,000 nodes
-    (pods per CPU second) and the typed decode of 5,000 pods (seconds of CPU)."""
+    """The yardsticks of this machine, so that ratios survive a change of machine: the plain rescan of 5,000 nodes (pods per
+    CPU second) and the typed decode of 5,000 pods (seconds of CPU)."""
     return {"rescan_pods_per_s": round(rescan(), 1), "decode_5000_pods_s": round(decode_pods(), 3)}

@@ -1,4 +1,4 @@
-"""What ``kubectl exec`` does: a command in a container, through the API server, over WebSocket (``v5.channel.k8s.io``)."""
+"""``kubectl exec`` for tests: a command in a container, through the API server, over WebSocket (``v5.channel.k8s.io``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tenant may try to get more of a card than was granted, and what comes of it: the table behind docs/reference/attacks.md.
+"""Attacks of tenants on a card's limits and their results: the table behind docs/reference/attacks.md.
 
 ``python -m kit.attacks`` makes the attempts (it runs the tests that show each) and prints what came of them here and now.
 """

@@ -116,7 +116,7 @@ AI_CPUS = {"Ascend310P": {0: 7, 3072: 1, 6144: 2, 12288: 4}, "Ascend910B2": {0: 
 
 
 def says_how_much(resource: str) -> bool:
-    """Whether a name of an NPU's says what of a card is wanted; no node offers these."""
+    """Return whether a name of an NPU's says what of a card is wanted; no node offers these."""
     return resource.startswith("huawei.com/Ascend") and resource.endswith(PARAMETERS)
 
 

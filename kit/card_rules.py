@@ -34,7 +34,7 @@ class Card:
     slots: list[str] = field(default_factory=list)
 
     def takes(self, memory: int, cores: int) -> bool:
-        """Whether a share of that size may join those that are there."""
+        """Return whether a share of that size may join those that are there."""
         if not self.healthy or self.mig or self.shares >= self.limit or self.memory + memory > self.total:
             return False
         return self.cores + cores <= 100 and not (cores == 100 and self.shares) and not (cores == 0 and self.cores >= 100)
@@ -91,7 +91,7 @@ def charge(cards: Mapping[str, Card], text: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """What one container wants: that many different cards, each with so much."""
+    """The request of one container: that many different cards, each with so much."""
 
     number: int
     memory: int
@@ -120,7 +120,7 @@ class Sharing(Protocol):
 
     @property
     def resources(self) -> tuple[str, ...]:
-        """What a pod asks for by it."""
+        """Return a pod's request of it."""
 
     def cards_of(self, node: Json) -> dict[str, Card]: ...
 
@@ -146,7 +146,8 @@ class Vgpu:
 
 
 def may_hold(asked: list[Want], cards: Mapping[str, Card]) -> bool | None:
-    """Whether some choice of shared cards serves all containers; None when only a MIG card might, which is not judged here."""
+    """Return whether some choice of shared cards serves all containers; None when only a MIG card might, which is not judged
+    here."""
     if not asked:
         return True
     open_ = [card for card in cards.values() if not card.mig]

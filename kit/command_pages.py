@@ -23,7 +23,7 @@ Row = tuple[str, str]  # what is written, and what it means
 
 @dataclass(frozen=True)
 class Command:
-    """What the pages tell of one command."""
+    """The documentation of one command."""
 
     words: str
     usage: str

@@ -73,17 +73,17 @@ class World:
         self.bindings: list[Bind] = []
         self.evictions: list[Evict] = []
         self.stays: Callable[[Evict], bool] = lambda evict: False
-        """Whether the API server refuses to delete a pod."""
+        """True if the API server refuses to delete a pod."""
         self.unanswered: list[Evict] | None = None
         """Where evictions go that nobody carries out, while somebody collects them (``answer``)."""
         self.grace = False
-        """Whether evicted pods are terminating until the test lets them go (``delete_pod``)."""
+        """True if evicted pods are terminating until the test lets them go (``delete_pod``)."""
         self.effects: list[SchedulerEffect] = []
         self.refuse: Callable[[Bind], bool] = lambda bind: False
         self.disturbed: set[str] = set()
         """PodGroups that lost members by other hands: what is left of such a gang may stand."""
         self.deliver = True
-        """Whether the watch tells the engine about Bindings at once."""
+        """True if the watch tells the engine about Bindings at once."""
         self.engine = self._engine()
         self.add(queue("default"))
 

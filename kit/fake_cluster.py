@@ -98,7 +98,7 @@ class FakeCluster(Verbs):
         self._stir()
 
     def watched(self, *plurals: str) -> bool:
-        """Whether a client watches all of these now."""
+        """Return whether a client watches all of these now."""
         return self._listening >= {KINDS[plural] for plural in plurals}
 
     # -- what a client calls ------------------------------------------------------------------------------------
@@ -266,7 +266,7 @@ def _check(found: Json, expected: Mapping[str, Any]) -> None:
 
 
 def _selector(params: Mapping[str, str]) -> Callable[[Json], bool]:
-    """What a field selector of equal signs lets pass."""
+    """Return the objects that match a field selector of equal signs."""
     terms = [term.partition("=") for term in params.get("fieldSelector", "").split(",") if term]
     wanted = [(path.split("."), value.removeprefix("=")) for path, _, value in terms]
 

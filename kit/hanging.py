@@ -1,4 +1,4 @@
-"""What a test that hangs was waiting for, and a way to end it that breaks nothing else.
+"""The report of a test that hangs, and a way to end it that breaks nothing else.
 
 ``pytest-timeout`` throws an exception into whatever runs when the time is up. Inside an event loop that tells nothing of the
 tasks that wait, and has crashed the interpreter. Here a report comes first: every task with the chain of its awaits, every

@@ -162,7 +162,7 @@ TELLS = "pumice() { command pumice \"$@\" || [ $? -eq 1 ]; }\n"
 
 
 def blocks(page: str, title: str = "") -> list[str]:
-    """What stands in the shell blocks of a page below docs, or of its part of that title; those of a list's items, too."""
+    """Return the shell blocks of a page below docs, or of its part of that title; those of a list's items, too."""
     text = (ROOT / "docs" / page).read_text("utf-8")
     if title:
         (text,) = re.findall(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", text, re.M | re.S)

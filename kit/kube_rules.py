@@ -61,8 +61,8 @@ def bound(pods: Iterable[Json]) -> dict[str, list[Json]]:
 
 
 def requests(pod: Json) -> Amounts:
-    """What the pod takes of its node. A container that is being resized takes the larger of what its spec wants and what the
-    kubelet says that it has (KEP 1287)."""
+    """Return the pod's request on its node. A container that is being resized takes the larger of what its spec wants and what
+    the kubelet says that it has (KEP 1287)."""
     spec = pod["spec"]
     has = {status["name"]: status for status in pod.get("status", {}).get("containerStatuses", ())}
     total: Amounts = Counter()
@@ -95,12 +95,13 @@ def _of_container(container: Json, status: Json) -> Amounts:
 
 
 def ordinary(name: str) -> bool:
-    """Whether the scheduler counts this resource itself; cards are counted one by one (``card_rules``)."""
+    """Return whether the scheduler counts this resource itself; cards are counted one by one (``card_rules``)."""
     return not name.startswith("volcano.sh/")
 
 
 def counted(name: str) -> bool:
-    """Whether a node has so much of it and the kubelet admits no pod beyond that: every resource, also what a plugin advertises
+    """Return whether a node has so much of it and the kubelet admits no pod beyond that: every resource, also what a plugin
+    advertises
     of its cards (a pod counts where it stands, even if the card that it holds is gone). A percentage only tells how much."""
     return not name.endswith("-percentage")
 
@@ -208,7 +209,7 @@ def terms(pod: Json, kind: str) -> list[Json]:
 
 
 def term_selects(term: Json, owner: Json, pod: Json, namespaces: Mapping[str, Json]) -> bool:
-    """Whether a term of ``owner`` means that pod."""
+    """Return whether a term of ``owner`` means that pod."""
     space = pod["metadata"].get("namespace", "")
     named, chosen = term.get("namespaces", ()), term.get("namespaceSelector")
     inside = space in named or (not named and chosen is None and space == owner["metadata"].get("namespace", ""))
@@ -235,7 +236,7 @@ class Cluster:
         """Placed pods that refuse to be near others."""
 
     def total(self) -> Amounts:
-        """What all nodes have together."""
+        """Return the sum over all nodes."""
         found: Amounts = Counter()
         for node in self.nodes.values():
             for what, value in node.get("status", {}).get("allocatable", {}).items():

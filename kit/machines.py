@@ -82,7 +82,7 @@ class Programs:
         return subprocess.Popen(words, env=self.environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
     def run(self, *words: str, code: int = 0, timeout: float = 60) -> str:
-        """What the program printed (both streams when it is to fail); fails unless it ended with ``code``."""
+        """Return the program's output (both streams when it is to fail); fails unless it ended with ``code``."""
         done = subprocess.run(words, env=self.environment, capture_output=True, text=True, timeout=timeout)
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout if code == 0 else done.stdout + done.stderr

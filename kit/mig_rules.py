@@ -18,7 +18,7 @@ from pumice.ports.slices import CutRefused, Place, Slice, SliceProfile
 
 
 class Verdict(StrEnum):
-    """What the driver answers; the values are NVML's names."""
+    """The driver's answers; the values are NVML's names."""
 
     SUCCESS = "SUCCESS"
     INVALID = "INVALID_ARGUMENT"
@@ -100,7 +100,7 @@ class Partitioned:
         return tuple(begin for begin in rule.begins if taken.isdisjoint(range(begin, begin + rule.length)))
 
     def verdict(self, profile: int, begin: int | None = None) -> Verdict:
-        """What the driver says to one more instance, at ``begin`` or wherever it likes."""
+        """Return the driver's answer to one more instance, at ``begin`` or at any placement."""
         if profile not in self.rules:
             return Verdict.INVALID
         if begin is not None and begin not in self.rules[profile].begins:
@@ -121,7 +121,7 @@ class Partitioned:
         self.instances[key] = Placed(profile, begin)
 
     def removal(self, key: int) -> Verdict:
-        """What the driver says to destroying the instance."""
+        """Return the driver's answer to destroying the instance."""
         if key not in self.instances:
             return Verdict.NOT_FOUND
         return Verdict.IN_USE if self.instances[key].computing else Verdict.SUCCESS

@@ -40,7 +40,7 @@ class NpuMachine:
         return self.run([sys.executable, "-m", "pumice_lab.machine.npu_hook", *words])
 
     def python(self, text: str, env: dict[str, str] | None = None) -> Any:
-        """What a program prints as JSON."""
+        """Return a program's JSON output."""
         done = self.run([sys.executable, "-c", text], env)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
@@ -90,7 +90,7 @@ def machine(cluster: LocalCluster, node: str) -> NpuMachine:
 
 
 def said(cluster: LocalCluster, name: str) -> str:
-    """What the script of the newest container printed, once it is over."""
+    """Return the output of the newest container's script, once it is over."""
 
     async def log(kube: Any) -> str:
         if await phase(kube, name) != "Running":
@@ -112,7 +112,7 @@ def until_slices(cluster: LocalCluster, node: str, wanted: list[tuple[int, str]]
 
 
 def ran(cluster: LocalCluster, pod: Json) -> str:
-    """What the script of a new pod printed."""
+    """Return the output of a new pod's script."""
     cluster.ask(lambda kube: kube.create(PODS, pod))
     return said(cluster, pod["metadata"]["name"])
 

@@ -1,4 +1,4 @@
-"""What holds for every test of the project."""
+"""Fixtures and rules of every test of the project."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def pytest_runtest_makereport(
 
 
 class _Aside:
-    """What was imported and collected stays: no collection of garbage looks through it again. Whether somebody took that back is
-    noted, for to ask means to count all of it."""
+    """Objects that were imported and collected stay: no collection of garbage looks through it again. Whether somebody took
+    that back is noted, for to ask means to count all of it."""
 
     def __init__(self) -> None:
         self._unfreeze, self._taken_back = gc.unfreeze, True
@@ -118,6 +118,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def _there(root: Path, test: str) -> bool:
-    """Whether there still is a test of that name."""
+    """Return whether there still is a test of that name."""
     file, _, name = test.partition("::")
     return (root / file).exists() and f"def {name.partition('[')[0]}(" in (root / file).read_text()

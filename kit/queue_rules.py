@@ -1,4 +1,4 @@
-"""What queues allow, read from the API objects alone: nothing of Pumice is imported here on purpose.
+"""Rules of queues, judged from the API objects alone: nothing of Pumice is imported here on purpose.
 
 A queue is charged for the pods of its jobs that have a node and are not leaving it. By a pod that is placed neither it nor any
 queue above it may come to more than its ``spec.capability``; what is guaranteed to some is kept from the others.
@@ -45,9 +45,9 @@ class Queues:
         self.hoping = hoping
         self.queues, self.groups, self.members = tables.get("Queue", {}), tables.get("PodGroup", {}), members(tables)
         self.allocated: dict[str, Amounts] = defaultdict(Counter)
-        """What is placed, or hopes to be, by the queue of its job."""
+        """The placed and pending pods, by the queue of their job."""
         self.asked: Amounts = Counter()
-        """What is placed and what waits, of all queues."""
+        """The placed and pending pods of all queues."""
         self.busy: set[str] = set()
         for pod in pods:
             if done(pod) or pod["spec"].get("schedulerName") != ours:
@@ -84,7 +84,8 @@ class Queues:
         return at == name
 
     def capped(self, name: str, amounts: Mapping[str, Any], *, already: bool = False) -> list[str]:
-        """What the queue, or one above it, would have too much of with so much more (``already``: that much is counted)."""
+        """Return the resources that the queue, or one above it, would exceed with so much more (``already``: the counted
+        part)."""
         found = []
         for at in (name, *self.above(name)):
             limits = self.queues[at]["spec"].get("capability", {}) if at in self.queues else {}
@@ -96,7 +97,8 @@ class Queues:
         return found
 
     def kept_above(self, name: str, amounts: Mapping[str, Any]) -> bool:
-        """Whether a queue above may keep what is missing of its capability for others below it, which are guaranteed it."""
+        """Return whether a queue above may keep what is missing of its capability for others below it, which are guaranteed
+        it."""
         for at in self.above(name):
             below = [other for other in self.queues if at in self.above(other) and other != name]
             for what, limit in self.queues[at]["spec"].get("capability", {}).items():
@@ -120,7 +122,7 @@ class Queues:
         return found
 
     def guaranteed(self, what: str, *, but: str = "") -> Any:
-        """What all queues together are guaranteed, ``but`` one of them."""
+        """Return the sum of all queues' guarantees, ``but`` that of one."""
         return sum(self._guarantee(name, what) for name in self.queues if name != but)
 
     def _guarantee(self, name: str, what: str) -> Any:

@@ -1,4 +1,4 @@
-"""What every benchmark may be told, and what its kept result says beside its figures: machine, versions, date."""
+"""The options of every benchmark, and the context of a kept result: machine, versions, date."""
 
 from __future__ import annotations
 

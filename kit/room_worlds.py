@@ -153,7 +153,7 @@ class Everything:
     claimant: Task
 
     def answers(self) -> Iterator[Answer]:
-        """What every set costs that makes room and that the plugins agree to."""
+        """Return the cost of every set of victims that makes room and that the plugins agree to."""
         state = self.cycle.state
         for name in state.ledger.table.row_of:
             tasks = [task for uid in state.ledger.by_node.get(name, {}) if (task := state.tasks.get(uid)) and self._asked(task)]

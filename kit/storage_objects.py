@@ -69,7 +69,7 @@ def driver(name: str = THIN) -> Json:
 
 
 def capacity(name: str, kind: str, said: str, *, zone: str | None = None, largest: str = "") -> Json:
-    """What can still be made of a class: in one zone, or (None) on every node."""
+    """Return the remaining count of a class: in one zone, or (None) on every node."""
     made: Json = {"kind": "CSIStorageCapacity", "metadata": {"name": name, "namespace": "kube-system"},
                   "storageClassName": kind, "nodeTopology": {} if zone is None else {"matchLabels": {ZONE: zone}}}  # fmt: skip
     if said:

@@ -1,4 +1,4 @@
-"""What a tenant may say of a pod and what not, as a table: the pure rules and the API server's own policies are held to it."""
+"""Allowed and refused settings of a tenant's pod, as a table: the pure rules and the API server's own policies are held to it."""
 
 from __future__ import annotations
 

@@ -36,10 +36,10 @@ class _JumpingSelector(selectors.DefaultSelector):
         super().__init__()
         self.elapsed = 0.0
         self.threads: set[asyncio.Future[Any]] = set()
-        """What was given to threads and is not done."""
+        """The work given to threads that is not done."""
         self.calls = 0
         self._heard = True
-        """Whether there was input since time last jumped."""
+        """True if there was input since time last jumped."""
         self.silence = False
         self._silent: set[int] = set()
         """Descriptors by which nothing comes that somebody else who is watched has not begun."""
@@ -75,7 +75,7 @@ class _JumpingSelector(selectors.DefaultSelector):
 
 
 def _listens(fd: int) -> bool:
-    """Whether it is the socket of a server: who connects to it is on this loop, a thread or another program's."""
+    """Return whether it is the socket of a server: who connects to it is on this loop, a thread or another program's."""
     with suppress(OSError):
         found = socket.socket(fileno=fd)
         try:

@@ -35,7 +35,7 @@ class Contender:
     agents: tuple[str, ...] = ("pumice-scheduler",)
     chooses_cards = True
     grouped = False
-    """Whether its pods are in a PodGroup that is there before them."""
+    """True if its pods are in a PodGroup that is there before them."""
     ready_sign = ""
 
     def __init__(self, server: Server, kubeconfig: Path | None = None) -> None:
@@ -100,7 +100,7 @@ class Ours(Contender):
 
 
 class OursBare(Ours):
-    """What the null binder writes and no more."""
+    """The writes of the null binder."""
 
     flags = BARE
 

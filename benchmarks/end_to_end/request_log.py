@@ -33,7 +33,7 @@ _decode = msgspec.json.Decoder(_Event).decode
 
 
 class RequestLog:
-    """What happened since the last ``mark``. All moments are the server's, in seconds.
+    """The requests since the last ``mark``. All moments are the server's, in seconds.
 
     ``asked`` and ``created``: when the create of a pod was received and answered. ``bound``: when its Binding was answered.
     ``writes``: successful writes by the first word of the user agent; ``kinds``: the same by agent, verb and resource;

@@ -1,4 +1,4 @@
-"""What libvgpu adds to calls and to the start of a program."""
+"""The cost of libvgpu.so on calls and on the start of a program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether core limits hold: by the machine's own count of GPU time, in virtual time, with real time beside it."""
+"""Core limits hold: by the machine's own count of GPU time, in virtual time, with real time beside it."""
 
 from __future__ import annotations
 

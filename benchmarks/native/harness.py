@@ -28,7 +28,7 @@ MS = 1_000_000
 
 
 class Figures:
-    """What a part measured: goals with their figures, and what is reported without one."""
+    """The result of a part: goals with their figures, and figures without a goal."""
 
     def __init__(self) -> None:
         self.goals: list[Goal] = []
@@ -71,7 +71,7 @@ def on(card: Path, **more: str) -> dict[str, str]:
 
 
 def under(region: Path, **limits: str) -> dict[str, str]:
-    """What is added to it for a program of a container."""
+    """Return the additional environment for a program of a container."""
     return {
         "LD_PRELOAD": str(LIBRARY),
         "CUDA_DEVICE_MEMORY_SHARED_CACHE": str(region),
@@ -105,7 +105,8 @@ def cost(card: Path, folder: Path, mode: str, rounds: int, limits: Mapping[str, 
 def conduct_workers(
     folder: Path, milliseconds: int, *players: str, time_mode: str = "virtual", record: bool = False
 ) -> tuple[list[dict[str, Any]], Path]:
-    """What came of each player, and where its files lie. record: launches are among them, and the card is looked at each ms."""
+    """The result of each program, and the place of its files. record: launches are among them, and the card is looked at each
+    ms."""
     directory = Path(tempfile.mkdtemp(dir=folder))
     more = (f"launches={directory / 'launches'}", "sample=1") if record else ()
     words = [str(word) for word in (PROGRAMS / "conduct", LIBRARY, directory, milliseconds, *more, *players)]

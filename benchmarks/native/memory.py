@@ -1,4 +1,4 @@
-"""Whether memory limits hold, and what kills leave behind."""
+"""Memory limits hold, and kills leave nothing behind."""
 
 from __future__ import annotations
 

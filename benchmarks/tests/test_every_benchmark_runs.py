@@ -74,7 +74,7 @@ SOURCES = [path for path in sorted((bench.ROOT / "benchmarks").rglob("*.py")) if
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
 def test_a_benchmark_goes_through_public_doors(path: Path) -> None:
-    """What begins with ``_`` changes without a word, and the benchmark ends in a traceback months later."""
+    """A benchmark that uses names with ``_`` breaks without notice, in a traceback months later."""
     tree = ast.parse(path.read_text("utf-8"))
     own = {part.name for part in ast.walk(tree) if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
     found = [

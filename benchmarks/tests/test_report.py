@@ -1,4 +1,4 @@
-"""What a benchmark says at its end: JSON, a table, and whether its goals are met."""
+"""The end of a benchmark: JSON, a table, and whether its goals are met."""
 
 from __future__ import annotations
 

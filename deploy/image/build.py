@@ -131,7 +131,8 @@ def _compile(root: Path, said: contents.Contents) -> None:
 
 
 def _check(root: Path, said: contents.Contents) -> None:
-    """What was left out is not needed: each library is there that another asks for, and each module that one of ours imports."""
+    """Check that nothing needed was left out: each library is there that another asks for, and each module that one of ours
+    imports."""
     files = [path for path in _below(root) if path.is_file() and path.open("rb").read(4) == b"\x7fELF"]
     said_of_all = subprocess.run(["objdump", "-p", *map(str, files)], capture_output=True, text=True, check=True).stdout
     names = {path.name for path in _below(root)}

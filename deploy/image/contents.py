@@ -1,4 +1,4 @@
-"""What contents.toml says, and the Dockerfile that says the same."""
+"""The contents of the image (contents.toml), and the Dockerfile that says the same."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Contents:
         return {"Entrypoint": image["entrypoint"], "Env": image["environment"], "User": image["user"]}
 
     def holds(self, path: str) -> bool:
-        """Whether a path, without the first slash, is in the image."""
+        """Return whether a path, without the first slash, is in the image."""
         out, kept = self.said["left_out"]["paths"], self.said["left_out"]["kept"]
         return any(fnmatchcase(path, one) for one in kept) or not any(fnmatchcase(path, one) for one in out)
 

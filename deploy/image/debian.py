@@ -22,7 +22,7 @@ def architecture() -> str:
 
 
 def python() -> str:
-    """What python3 is in this release, as python3.11."""
+    """Return python3's version name in this release, as python3.11."""
     found = re.search(r"PreDepends: (python3\.\d+)-minimal", _said("apt-cache", "depends", "python3-minimal"))
     if found is None:
         raise Refused("apt knows no python3-minimal here; `apt-get update` brings the lists, on Debian 12 or later")

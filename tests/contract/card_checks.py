@@ -1,4 +1,4 @@
-"""What holds for NVML and CUDA's driver API on every NVIDIA card, one function per statement.
+"""Statements about NVML and CUDA's driver API that hold on every NVIDIA card, one function per statement.
 
     python -m tests.contract.card_checks NAME
 
@@ -36,7 +36,7 @@ def check(function: Callable[[], None]) -> Callable[[], None]:
 
 
 class Unsupported(Exception):
-    """What is asked does not exist on this card; never on the emulated machine."""
+    """The feature does not exist on this card; never on the emulated machine."""
 
 
 def beside_others(function: Callable[[], None]) -> Callable[[], None]:

@@ -1,4 +1,4 @@
-"""Who may ask the scheduler about a pod, reviewed by the API server with no more than the scheduler's role."""
+"""Authorization of the scheduler's pod page, reviewed by the API server with the scheduler's role alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests build on when they take ``kit.fake_cluster`` for an API server: each promise is kept by the real ones too."""
+"""The contract of ``kit.fake_cluster``: each promise is kept by the real API servers too."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ async def a_list_keeps_to_its_namespace_and_its_selector(cluster: Cluster, space
 
 
 class Heard:
-    """What a watch tells, one by one."""
+    """The events of a watch, one by one."""
 
     def __init__(self, events: AsyncIterator[Any]) -> None:
         self._events = events

@@ -23,7 +23,7 @@ kubectl create namespace mindx-dl
 kubectl create -f deploy/manifests/volcano-mindcluster.yml
 kubectl create -f deploy/manifests/ascend-mindcluster-plugin.yml
 """
-"""What the page says of other devices below its block."""
+"""The page's lines about other devices below its block."""
 
 
 @pytest.mark.parametrize("kind", KINDS)

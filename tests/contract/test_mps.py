@@ -1,4 +1,4 @@
-"""What the plugin takes for granted of MPS: on the emulated control program and driver, and on NVIDIA's where there is one.
+"""The plugin's assumptions about MPS: on the emulated control program and driver, and on NVIDIA's where there is one.
 
 It was never run on a real card so far. It needs a card that nobody else uses.
 """

@@ -1,4 +1,4 @@
-"""Who may write a pod's assignment, asked of the API server with the tokens of those who try: tenants, scheduler, plugin."""
+"""Writers of a pod's assignment, tried on the API server with the tokens of tenants, scheduler and plugin."""
 
 from __future__ import annotations
 

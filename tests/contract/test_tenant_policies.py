@@ -1,4 +1,4 @@
-"""What a tenant must not say of shared cards, asked of the API server: its own policies decide as the pure rules do."""
+"""Forbidden settings of a tenant on the API server: its own policies decide as the pure rules do."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PLACES = {
 }
 
 ITS_OWN = ("must not contain '..'", "privileged: Forbidden: disallowed by cluster policy")
-"""What this API server refuses before any policy is asked."""
+"""The refusals of this API server before any policy runs."""
 
 
 def put(api: Api, namespace: str, spec: dict[str, Any], name: str = "", **metadata: Any) -> Answer:
@@ -100,7 +100,7 @@ def test_a_container_for_looking_into_a_pod_is_held_to_the_same(api: Api, namesp
 
 
 def test_whoever_was_bound_can_be_looked_into(api: Api, namespace: str, limited: None) -> None:
-    """What a new pod must not name stands in each that a scheduler has placed."""
+    """Settings that a new pod must not name are present in each placed pod."""
     assert put(api, namespace, share(), "mine").code == 201
     bound = {"metadata": {"name": "mine"}, "target": {"kind": "Node", "name": "n1"}}
     assert api.call("POST", f"/api/v1/namespaces/{namespace}/pods/mine/binding", bound).code == 201

@@ -39,7 +39,7 @@ class Vcctl:
         return said.err if code else said.out
 
     def offered(self, *words: str) -> list[str]:
-        """What a shell offers for the last of these words."""
+        """Return a shell's completions of the last of these words."""
         with pytest.MonkeyPatch.context() as environment:
             environment.setenv("KUBECONFIG", str(self.kubeconfig))
             vcctl.main(["__complete", *words], "vcctl")

@@ -49,7 +49,7 @@ def trees() -> tuple[ast.Module, ...]:
 
 
 def _exports(tree: ast.Module) -> bool:
-    """Whether a module only says where others have its names."""
+    """Return whether a module only says where others have its names."""
     return any(isinstance(line, ast.FunctionDef) and line.name == "__getattr__" for line in tree.body)
 
 

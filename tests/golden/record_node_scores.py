@@ -38,7 +38,7 @@ Scores = dict[str, dict[str, int]]
 
 
 async def ask(kube: KubeClient, log: Path, case: ScoreCase) -> Scores:
-    """What was logged of the incoming pod; the cluster is empty again afterwards."""
+    """Return the log of the incoming pod; the cluster is empty again afterwards."""
     try:
         await asyncio.gather(*(kube.create(NODES, node) for node in case.nodes))
         await asyncio.gather(*(kube.create(PODS, pod) for pod in case.bound))

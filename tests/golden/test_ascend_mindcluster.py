@@ -44,7 +44,7 @@ def written(books, fit):
 
 
 def ask(books, cores, level="low", dvpp="null", node="n1", name="new"):
-    """What is written for such a pod, or why it is refused."""
+    """Return the annotations for such a pod, or its refusal."""
     found = books.try_pod(core_pod(name, cores, level=level, dvpp=dvpp), node)
     return written(books, found) if isinstance(found, Fit) else found
 

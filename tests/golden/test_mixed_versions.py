@@ -109,7 +109,8 @@ def test_a_pod_that_an_older_scheduler_has_patched_waits_for_its_binding() -> No
 
 
 def served_by_upstream(annotation: str, asked: int) -> tuple[str, str] | None:
-    """What upstream's plugin from 1.12 on makes of a pod's ``devices-to-allocate``: the cards, and what it leaves (11.1)."""
+    """Return the reading of a pod's ``devices-to-allocate`` by Volcano's plugin from 1.12 on: the cards, and what it leaves
+    (11.1)."""
     segments = annotation.split(";")
     if sum(part.count(",") > 0 for segment in segments for part in segment.split(":")) != asked:
         return None

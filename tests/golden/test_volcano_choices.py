@@ -12,7 +12,7 @@ from tests.golden.volcano_choices import OWN, RECORDING, Difference, Json, diffe
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "device-sharing.md"
 SWITCHES = {"number": "VGPUEnable", "gpu_number": "GPUNumberEnable", "gpu_memory": "GPUSharingEnable"}
-"""What a pod may ask for, and the switch that gives it cards."""
+"""The requests of a pod, and the switch that gives it cards."""
 here = pytest.mark.skipif(not RECORDING.exists(), reason=f"no recording of Volcano's choices at {RECORDING}")
 
 

@@ -83,7 +83,7 @@ class Replay:
             self.settle(step["pod"], {"node": step["bound"], **({"cards": cards} if step.get("ids") else {})})
 
     def ask(self, step: Json, *, only: str = "") -> Asked:
-        """What we would do with the pod of this step now; it stays pending."""
+        """Return our decision on the pod of this step; it stays pending."""
         shape = self.shapes[step["pod"]] | ({"pin": only} if only else {})
         mine = self.put(step["pod"], pod_object(shape))
         bind: Bind | None = None

@@ -1,4 +1,4 @@
-"""What holds for the tests of the native libraries."""
+"""Fixtures of the tests of the native libraries."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def machine(tmp_path: Path) -> Iterator[OneMachine]:
 
 
 def _steps(done: subprocess.CompletedProcess[str]) -> list[str]:
-    """What a program told, without what is each run's own. Threads speak in any order."""
+    """Return a program's report without the parts that differ by run. Threads report in any order."""
     said = done.stdout + done.stderr
     for words in OWN_TO_A_RUN:
         said = re.sub(words, "", said)

@@ -38,7 +38,7 @@ def modules(room: Path, prefix: str) -> dict[str, set[str]]:
 
 
 def ring(graph: dict[str, set[str]]) -> list[str]:
-    """What is left when whoever includes nobody left is taken away."""
+    """Return the rest after removing files that include no other."""
     left = dict(graph)
     while leaves := [name for name, included in left.items() if not included & left.keys()]:
         for name in leaves:

@@ -1,4 +1,4 @@
-"""What one thread has reserved and the driver has not taken yet stays reserved, whatever other threads of the process do."""
+"""Reservations of one thread that the driver has not taken yet stay, whatever other threads of the process do."""
 
 from __future__ import annotations
 

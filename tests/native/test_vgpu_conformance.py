@@ -1,4 +1,4 @@
-"""What a library in every process of a container must stand: races seen by the machine itself, faults, forks, captures."""
+"""Robustness of a library in every process of a container: races seen by the machine itself, faults, forks, captures."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_everything_given_back_leaves_what_was_there(container: Container) -> No
 
 
 def driver_calls() -> list[str]:
-    """What the library hooks and what it calls for itself, by the names under which the machine takes faults."""
+    """The library's hooks and its own calls, by the names under which the machine injects faults."""
     needs = re.findall(r"^NEED\(\w+, (\w+),", (NATIVE / "vgpu/src/driver/needs.def").read_text(), re.M)
     names = {hook.name for hook in hooks()} | {name for name in needs if not name.startswith("pumice_")}
     return sorted({re.sub(r"(_v\d|_ptsz)+$", "", name) for name in names if "GetProcAddress" not in name})
@@ -173,7 +173,7 @@ def test_whatever_call_fails_the_books_are_the_machines(card: Path, tmp_path: Pa
 
 
 def read_context(container: Container) -> int:
-    """What one context takes of this card."""
+    """Return the memory of one context on this card."""
     with Holder(container) as holder:
         free, total = holder.ask("info")
         return int(total - free)

@@ -116,7 +116,7 @@ def test_with_the_arbiter_processes_take_turns_and_get_the_same_whatever_they_la
 def test_with_the_arbiter_tenants_get_their_limits_whatever_they_launch(
     card: Path, tmp_path: Path, players: tuple[str, str]
 ) -> None:
-    """What the smaller earns while the larger has its turn must not be lost."""
+    """Check that the smaller share keeps what it earns during the larger one's turn."""
     small, large = conduct(
         card,
         tmp_path,

@@ -1,4 +1,4 @@
-"""What heaps and contexts are charged is what they took, whatever else is booked and not on the card, or the other way round.
+"""Heaps and contexts are charged their measured growth, whatever else is booked and not on the card, or the other way round.
 
 Small arrays are booked by whole blocks and lie in one; a context is booked before it is made and given back after it is
 gone. Whoever takes the difference between books and card for room has too little booked once the one or the other is over.

@@ -1,4 +1,4 @@
-"""What drivers take when something of a module or library is first asked for: it is in the books before the answer."""
+"""Memory that drivers take at the first use of a module or library: it is charged before the answer."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def walled(card: Path, uuids: list[str], tmp_path: Path) -> Walled:
 def taken(
     container: Walled, what: str, *more: str, processes: int = 1, script: str = "attempt.py", **environment: str
 ) -> tuple[list[str], int, int]:
-    """What came of an attempt by each of some processes side by side, how many blocks they got together, and the card's peak."""
+    """Return the result of concurrent attempts by processes, how many blocks they got together, and the card's peak."""
     started = [container.start(*python(script, what, *more), **environment) for _ in range(processes)]
     said = []
     for process in started:

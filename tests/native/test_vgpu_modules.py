@@ -1,4 +1,4 @@
-"""What takes device memory without asking for it: modules, and what grows inside the driver.
+"""Device memory outside allocations: modules, and what grows inside the driver.
 
 A module's image says what it needs, so one that does not fit is refused before it is loaded; the rest is noticed by comparing the
 books with NVML's figure for the process or, where NVML shows none, with what the card lost. All of it is in the region as memory

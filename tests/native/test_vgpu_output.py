@@ -1,4 +1,4 @@
-"""What the library writes into a program's stderr: nothing in the ordinary course of things, one line for a bad configuration.
+"""The library's output on a program's stderr: nothing in the ordinary course of things, one line for a bad configuration.
 
 The line comes once for all processes of a container: the region remembers what was said.
 """

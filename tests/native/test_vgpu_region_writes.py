@@ -1,4 +1,4 @@
-"""What a tenant writes into the region gives nobody a byte more than the limits page says, and takes nobody's program down.
+"""A tenant's writes into the region give nobody a byte beyond the limits page, and stop no program.
 
 The witness is the emulated card: what it gave at its highest, which no book knows of.
 """

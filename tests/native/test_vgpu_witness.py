@@ -133,7 +133,7 @@ def test_a_stranger_with_the_same_pid_in_its_own_namespace_is_nobody_of_ours(car
 
 
 def test_code_that_is_loaded_while_another_thread_allocates_is_booked_at_once(card: Path, tmp_path: Path) -> None:
-    """What is booked and not yet taken made NVML's figure look as if no code were there: the limit was exceeded by its block."""
+    """Reserved memory that was not taken yet hid code in NVML's figure: the limit was exceeded by its block."""
     with machine.open_machine(card) as emulated:
         emulated.set_fault(FaultModel("cuMemAlloc", 0, 1, 1, 1_000_000_000))
     quiet = {"CUDA_DEVICE_MEMORY_LIMIT": str(LIMIT), "PUMICE_VGPU_RECONCILE_MS": "0"}

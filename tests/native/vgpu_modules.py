@@ -1,4 +1,4 @@
-"""What modules take of a card: their images, the books of a container and what the card itself counted."""
+"""The memory of modules: their images, the accounting of a container and the card's own count."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ def silent_variable(size: int) -> str:
 
 
 def unbooked(container: Container, *holders: Holder) -> int:
-    """What the card gave to them beyond the books."""
+    """Return the card's memory beyond the accounting."""
     return seen_by_machine(container, *holders) - read_region(container.region).total()

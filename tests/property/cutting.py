@@ -25,7 +25,7 @@ class Fate:
     carried_out: bool = False
 
     def passes(self) -> bool:
-        """Whether the call is carried out. Raises Killed where the process ends before it."""
+        """Return whether the call is carried out. Raises Killed where the process ends before it."""
         if self.calls is None:
             return False
         self.calls -= 1
@@ -78,7 +78,7 @@ class MortalSlices:
 
 @dataclass
 class MortalJournal:
-    """What is on disk outlives the process."""
+    """The files on disk outlive the process."""
 
     fate: Fate = field(default_factory=Fate)
     entries: tuple[Entry, ...] = ()
@@ -154,7 +154,7 @@ class CuttingWorld:
         self.check()
 
     def _possible(self, places: list[Place], before: dict[Place, Slice]) -> bool:
-        """Whether the places can be had, by nothing but who holds what: said a second time, slice by slice."""
+        """Return whether the places can be had, by nothing but who holds what: said a second time, slice by slice."""
         held = {place for given in self.pods.values() for place in given} | set(self.strangers)
         covers = [self._cells(place) for place in places]
         if sum(map(len, covers)) > len(set().union(*covers)):
@@ -171,7 +171,7 @@ class CuttingWorld:
             del self.pods[self.dice.choice(sorted(self.pods))]
 
     def _meanwhile(self) -> None:
-        """What happens while nobody cuts."""
+        """Play the events while no slice is created."""
         for _ in range(self.dice.choice((0, 0, 1, 2))):
             getattr(self, self.dice.choice(("_end", "_stranger", "_leaves", "_boot")))()
 

@@ -1,5 +1,5 @@
-"""What MindCluster's mode hands out on a node, under kills at every call of the driver and of the disk: nothing is lost, nobody
-else's is touched, and no two pods have one thing (ADR 81)."""
+"""Allocations of MindCluster's mode on a node, under kills at every call of the driver and of the disk: nothing is lost,
+nobody else's is touched, and no two pods have one thing (ADR 81)."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from pumice_lab.machine import FaultModel
 
 
 def histories(model: str, count: int, seed: int) -> dict[str, int]:
-    """What so many histories came to on a machine of such cards."""
+    """Return the results of so many histories on a machine of such cards."""
     print("seed", seed)
     with cards_of(model) as (_, cards):
         uuids = [card.uuid for card in cards.facts()]

@@ -103,7 +103,7 @@ World = tuple[list[Node], list[Pod], list[dict[str, Any]]]
 
 
 def is_bound(world: World, pods: list[Pod], pod: Pod) -> bool:
-    """Whether a scheduler that never heard of the question binds the pod in its first cycle."""
+    """Return whether a scheduler that never heard of the question binds the pod in its first cycle."""
     nodes, _, queues = world
     plan = engine_of(case_of(nodes, [*pods, pod], queues)).cycle(1000.0)
     return any(isinstance(effect, Bind) and effect.uid == pod.metadata.uid for effect in plan.effects)

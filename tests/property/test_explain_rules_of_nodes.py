@@ -1,5 +1,6 @@
-"""What ``explain`` offers to a pod that other pods, taints and amounts keep out is complete and true: where brute force over a
-small cluster finds one change that lets it in, explain makes an offer of that kind, and whoever follows an offer is bound."""
+"""The offers of ``explain`` to a pod that other pods, taints and amounts keep out are complete and true: where brute force
+over a small cluster finds one change that lets it in, explain makes an offer of that kind, and whoever follows an offer is
+bound."""
 
 from __future__ import annotations
 

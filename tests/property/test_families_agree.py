@@ -23,7 +23,7 @@ TYPES = (V100, A100, "NVIDIA-NVIDIA A100-SXM4-80GB", "NVIDIA-Tesla T4")
 
 
 def columns_of(ledger: TinyLedger, nodes: list[str], width: int) -> Columns:
-    """What an engine keeps, written the plain way."""
+    """Return the scheduler's state, written the plain way."""
     shape = (len(nodes), width)
     numbers = {name: np.zeros(shape, np.int64) for name in ("total", "memory", "cores", "shares", "share_limit")}
     flags, mig = np.zeros(shape, bool), np.zeros(shape, bool)

@@ -18,7 +18,7 @@ ASSIGNMENT = st.lists(PART, max_size=3).map(";".join) | st.just("") | st.just(gi
 
 @st.composite
 def claims(draw):
-    """What a pod asks for and what stands on it, which is now and then what it asks for; and whether the plugin starts anew."""
+    """Draw a pod's request and its annotations, which sometimes agree; and whether the plugin starts anew."""
     count, memory, cores = draw(st.integers(1, 2)), draw(st.integers(1, 32768)), draw(st.integers(1, 100))
     honest = gives(A, memory, cores) + (gives(B, memory, cores) if count == 2 else "")
     return draw(st.just(honest) | ASSIGNMENT), count, memory, cores, draw(st.booleans())

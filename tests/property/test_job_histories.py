@@ -51,7 +51,7 @@ class History:
         self.graves: list[str] = []
         """Uids of deleted Jobs whose things the garbage collector has not taken yet."""
         self.closed = False
-        """Whether the queue is."""
+        """True if the queue is."""
         self.meet()
 
     # -- what happens -------------------------------------------------------------------------------------------------
@@ -370,7 +370,7 @@ class History:
 
 
     async def check_beside(self, found: Json) -> None:
-        """What plugins make is there while the Job lives, and knows how many pods there are."""
+        """Check that objects of plugins exist while the Job lives, and have the number of pods."""
         name, spec = found["metadata"]["name"], found["spec"]
         if found["status"]["state"]["phase"] not in LIVING:
             assert not any(key.startswith("plugin-") for key in found["status"].get("controlledResources", ()))
@@ -390,14 +390,14 @@ def seats(job_name: str, task: Json) -> set[str]:
 
 
 def waits(task: Json, tasks: list[Json], pods: dict[str, Json]) -> bool:
-    """Whether what a task depends on is not up (spec volcano-core 17.2)."""
+    """Return whether what a task depends on is not up (spec volcano-core 17.2)."""
     needs = task.get("dependsOn", {"name": []})
     met = [up(other, pods) for other in tasks if other["name"] in needs["name"]]
     return bool(met) and not (any if needs["iteration"] == "any" else all)(met)
 
 
 def up(task: Json, pods: dict[str, Json]) -> bool:
-    """Whether as many pods of a task have succeeded, or run and are ready, as must stand."""
+    """Return whether as many pods of a task have succeeded, or run and are ready, as must stand."""
     parts = task.get("partitionPolicy", {"partitionSize": 0, "minPartitions": 0})
     least = task.get("minAvailable", parts["partitionSize"] * parts["minPartitions"] or task["replicas"])
     there = [pod["status"] for pod in pods.values() if pod["metadata"]["labels"]["volcano.sh/task-spec"] == task["name"]]

@@ -49,7 +49,7 @@ def most(wants: Sequence[Want], cards: Sequence[tuple[Board, object]]) -> tuple[
 
 
 def served(wants: Sequence[Want], cards: Sequence[tuple[Board, object]]) -> tuple[int, int]:
-    """What the layout serves, cut again slice by slice to see that it can be."""
+    """Create the layout's slices again one by one to check that they exist together."""
     spots = lay_out(wants, cards)
     states = [state for _, state in cards]
     by_card: dict[int, list[tuple[Want, object]]] = {}

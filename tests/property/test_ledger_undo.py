@@ -145,7 +145,7 @@ def whole_picture(world: World) -> Any:
         return {name: value for name, value in amounts.items() if value}
 
     def limits(found: QueueState) -> Any:
-        """What the plugins have counted for it shows in how much more they let it have."""
+        """Check the plugins' counts by how much more they allow."""
         steps = range(0, 17_000, 1000)
         return [(plugin.lends(found, {"cpu": n}), plugin.allocatable(found, {"cpu": n})) for n in steps for plugin in payers]
 

@@ -33,7 +33,7 @@ def test_the_cheapest_room_is_what_trying_everything_finds_on_ten_thousand_clust
 
 
 def _is_the_cheapest(seed: int) -> bool:
-    """Whether room is to be made in that cluster, and can be."""
+    """Return whether room is to be made in that cluster, and can be."""
     dice = Random(seed)
     world = random_world(dice)
     world.add(*claimants(dice))
@@ -71,7 +71,7 @@ def test_nobody_goes_for_a_gang_behind_one_switch_who_could_stay(seeds: range) -
 
 
 def _nobody_goes_in_vain(seed: int, *, bound: bool = False) -> bool:
-    """Whether room was made for the gang of that cluster; where it is ``bound``, behind one switch."""
+    """Return whether room was made for the gang of that cluster; where it is ``bound``, behind one switch."""
     dice = Random(f"gang {seed}")
     world = random_world(dice)
     made, *members = claimants(dice, gang=True)

@@ -54,7 +54,7 @@ HOMES = {"A100-SXM4-40GB": SEVEN, "A100-SXM4-80GB": SEVEN,
 
 @dataclass
 class Checker:
-    """Who holds which slot of which card, by the annotations alone."""
+    """The holders of the slots of cards, by the annotations alone."""
 
     models: dict[str, str]
     anywhere: bool = False
@@ -113,7 +113,7 @@ class Checker:
             self.held[uuid] = {slot: holder for slot, holder in self.held[uuid].items() if holder != who}
 
     def room(self, need: int) -> bool:
-        """Whether any card has a free slot of that size in a group that it may be in."""
+        """Return whether any card has a free slot of that size in a group that it may be in."""
         for uuid, model in self.models.items():
             slots = self.held.get(uuid) or {}
             for group, sizes in MODELS[model][3].items():

@@ -1,4 +1,4 @@
-"""Who keeps the MPS control daemon of a card, while daemon, servers and keeper are killed at random moments."""
+"""Supervision of a card's MPS control daemon, while daemon, servers and supervisor are killed at random moments."""
 
 from __future__ import annotations
 

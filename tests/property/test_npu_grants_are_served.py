@@ -1,5 +1,5 @@
-"""What is booked in HAMi's mode the driver makes: every grant over an inventory that a plugin advertises is served (spec ascend
-9, 32.3, appendix C, defect 7)."""
+"""In HAMi's mode the driver creates every booked slice: every grant over an inventory that a plugin advertises is served (spec
+ascend 9, 32.3, appendix C, defect 7)."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def sizes_of(name: str) -> list[int | None]:
 
 
 def every_order_stands(ledger: TinyLedger, pods: Sequence[Pod]) -> bool:
-    """Whether they fit the node of one chip, whoever of them comes first."""
+    """Return whether they fit the node of one chip, whoever of them comes first."""
     before, seen = dict(ledger.held), set()
     for order in permutations(pods):
         kind = tuple(str(one.spec.containers[0].resources.limits) for one in order)

@@ -31,7 +31,7 @@ Share = tuple[int, int, int, int]
 
 
 def by_shares(parts: list[Part], cards: list[Share], limit: int) -> bool:
-    """Whether the parts fit in any order, each card at most once for each part."""
+    """Return whether the parts fit in any order, each card at most once for each part."""
     return any(_shares(order, cards, limit) for order in set(permutations(parts)))
 
 
@@ -60,7 +60,7 @@ Slots = tuple[int, int, frozenset[int]]
 
 
 def by_slots(needs: list[int], cards: list[Slots]) -> bool:
-    """Whether every need finds a slot of its own; cards without any may take any group."""
+    """Return whether every need finds a slot of its own; cards without any may take any group."""
     if not needs:
         return True
     for at, (total, group, used) in enumerate(cards):

@@ -148,7 +148,7 @@ def swapped(notes: dict[str, str], dice: Random) -> None:
 
 
 def copied(notes: dict[str, str], dice: Random) -> None:
-    """What looks like the plugin's word, written on the pod."""
+    """A forged annotation of the plugin on the pod."""
     notes[names.HANDED_OUT] = notes.pop(names.VGPU_IDS, "")
 
 

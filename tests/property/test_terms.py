@@ -1,4 +1,4 @@
-"""What pods elsewhere mean for a pod is, after any history, what a plain look at all pods says."""
+"""Inter-pod terms after any history equal a plain evaluation over all pods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several scenarios begin with."""
+"""Common beginnings of scenarios."""
 
 from __future__ import annotations
 

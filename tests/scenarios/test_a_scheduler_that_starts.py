@@ -1,4 +1,4 @@
-"""What a scheduler takes of its machine from its first moment on."""
+"""A scheduler's use of its machine from its start."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ from pumice_jobs.apps.controller import daemon as controller
 
 
 class Queues:
-    """What the admission sees of the cluster."""
+    """The admission's view of the cluster."""
 
     def __init__(self, found: list[Any]) -> None:
         self._found = found

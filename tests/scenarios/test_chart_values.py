@@ -1,4 +1,4 @@
-"""What each value of the chart does."""
+"""The effect of each value of the chart."""
 
 from __future__ import annotations
 

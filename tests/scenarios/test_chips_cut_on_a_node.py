@@ -50,7 +50,7 @@ def told(cluster: LocalCluster, name: str) -> dict[str, str]:
 
 
 def until_free(cluster: LocalCluster, wanted: str) -> None:
-    """What ClusterD tells of the node's free chips."""
+    """Return ClusterD's report of the node's free chips."""
 
     async def there(kube: Any) -> bool:
         found = json.loads((await kube.get(CONFIGMAPS, "cluster-info-device-0", "mindx-dl"))["data"]["cluster-info-device-0"])

@@ -52,7 +52,7 @@ class Node:
         return made
 
     async def start(self, resource: str, *pods: dict[str, Any]) -> list[dict[str, str]]:
-        """What the containers of all of these see, admitted and started in the order of the words."""
+        """Return the devices in the containers of these pods, admitted and started in the order of the words."""
         for pod in pods:
             await self.kubelet.admit(pod, resource)
         return [dict((await self.kubelet.start_container(pod, each)).env) for pod in pods for each in pod["spec"]["containers"]]

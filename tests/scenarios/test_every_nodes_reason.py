@@ -1,4 +1,4 @@
-"""What explain says: of each node its own cards and reasons, however alike the nodes are; and what queue and gang say."""
+"""The output of explain: each node with its own cards and reasons, however alike the nodes are; and queue and gang."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def test_a_gang_that_does_not_fit_is_left_alone_until_something_is_released() ->
 
 
 def test_a_small_pod_is_placed_although_a_gang_took_its_room_for_a_moment() -> None:
-    """What falls asleep while a gang is tried wakes when the gang is taken back."""
+    """Pods that become unschedulable while a gang is tried are activated when the gang is rolled back."""
     world = World()
     world.add(node("n1", cpu="2"), *gang(3, 3, cpu="1"), pod("late", cpu="1"))
     world.settle()

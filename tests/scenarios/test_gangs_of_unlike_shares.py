@@ -49,7 +49,7 @@ def test_shared_cards_are_filled_by_the_large_pods_of_a_gang_first() -> None:
 
 
 def feasible(asks: Sequence[int], cards: int) -> bool:
-    """Whether a set of asks fits idle A100s at all, by trying every layout of each card."""
+    """Return whether a set of asks fits idle A100s at all, by trying every layout of each card."""
     if not asks:
         return True
     if not cards:

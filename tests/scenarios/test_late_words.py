@@ -1,4 +1,4 @@
-"""What was said of a pod and arrives late: it overtakes no Binding, and no successor of the name hears it."""
+"""Late writes about a pod: it overtakes no Binding, and no successor of the name hears it."""
 
 from __future__ import annotations
 

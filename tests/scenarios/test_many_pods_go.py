@@ -1,4 +1,4 @@
-"""What the scheduler writes of PodGroups while their pods go: a few words, not one for each pod."""
+"""The scheduler's writes of PodGroups while their pods are deleted: a few words, not one for each pod."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def switches(world: World, pods: int, name: str = "g") -> set[str]:
 
 
 def together(world: World, pods: int) -> bool:
-    """Whether all have a node, behind one leaf switch."""
+    """Return whether all have a node, behind one leaf switch."""
     found = switches(world, pods)
     return len(found) == 1 and found != {""}
 

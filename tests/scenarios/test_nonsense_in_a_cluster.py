@@ -1,4 +1,4 @@
-"""What others write may be nonsense: the smallest thing is set aside with its reason, the scheduler goes on.
+"""Invalid objects of others: the smallest thing is set aside with its reason, the scheduler goes on.
 
 Every test ends with a pod that is bound all the same, on the embedded API server, and with the auditor's look at the cards.
 """
@@ -36,7 +36,7 @@ def not_taken(error: ApiError) -> None:
 
 
 async def put_queue(cluster: FaultyCluster, name: str, **spec: Any) -> bool:
-    """Whether the API server took the queue."""
+    """Return whether the API server took the queue."""
     try:
         await cluster.create(volcano.QUEUES, {"metadata": {"name": name}, "spec": {"weight": 1, **spec}})
     except ApiError as error:
@@ -46,7 +46,7 @@ async def put_queue(cluster: FaultyCluster, name: str, **spec: Any) -> bool:
 
 
 async def try_create(cluster: FaultyCluster, obj: dict[str, Any]) -> bool:
-    """Whether the API server took the object."""
+    """Return whether the API server took the object."""
     try:
         await create(cluster, obj)
     except ApiError as error:

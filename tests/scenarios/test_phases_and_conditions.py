@@ -1,4 +1,4 @@
-"""What is written of groups and pods: phases, conditions, texts and events (spec volcano-core 13)."""
+"""Status of groups and pods: phases, conditions, texts and events (spec volcano-core 13)."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def running_gang(text: str = ALL_PLUGINS) -> World:
 
 @pytest.mark.parametrize("fate", ["deleted", "failed"])
 def test_a_gang_that_lost_a_member_for_which_none_comes_is_unknown(fate: str) -> None:
-    """Who made it learns so that it must act: the Job controller's event Unknown."""
+    """Its controller learns so that it must act: the Job controller's event Unknown."""
     world = running_gang()
     if fate == "deleted":
         world.delete_pod("g-1")

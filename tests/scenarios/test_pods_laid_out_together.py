@@ -93,7 +93,8 @@ def test_a_gang_stands_where_slices_may_lie_anywhere_and_no_order_would_do(plan:
 
 
 def feasible(asks: Sequence[int], cards: Sequence[tuple[str, Sequence[int]]]) -> bool:
-    """Whether asks fit cards, each with its group (empty: none yet) and what is taken of its slots, by trying every layout."""
+    """Return whether asks fit cards, each with its group (empty: none yet) and what is taken of its slots, by trying every
+    layout."""
     if not asks:
         return True
     if not cards:

@@ -1,4 +1,4 @@
-"""What becomes of a Job by its policies, when its pods end, are evicted or wait too long (spec volcano-core 17.3)."""
+"""Policies of a Job, when its pods end, are evicted or wait too long (spec volcano-core 17.3)."""
 
 from __future__ import annotations
 

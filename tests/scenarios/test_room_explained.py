@@ -1,4 +1,4 @@
-"""What would go for a pod is said before: ``pumice explain --preempt`` plays the trial and discards it."""
+"""Victims of a preemption are shown before: ``pumice explain --preempt`` plays the trial and discards it."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Terminal:
         self.seen = ""
 
     def until(self, words: str, seconds: float = 60) -> str:
-        """What was shown up to these words, which is then forgotten."""
+        """Return the screen up to these words, and drop it."""
         deadline = time.monotonic() + seconds
         while words not in self.seen:
             ready, _, _ = select.select([self.screen], [], [], max(0, deadline - time.monotonic()))
@@ -183,7 +183,7 @@ _, status = os.waitpid(child, 0)
 os.tcsetpgrp(0, os.getpgrp())
 print("code", os.waitstatus_to_exitcode(status), flush=True)
 """
-"""What a shell with job control does for one command, then ctrl-Z, then fg."""
+"""Job control of a shell: one command, then ctrl-Z, then fg."""
 
 
 def test_a_shell_can_stop_a_program_and_fetch_it_back(environment: dict[str, str]) -> None:

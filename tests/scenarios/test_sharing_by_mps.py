@@ -120,7 +120,7 @@ def test_a_killed_daemon_comes_back_and_pods_after_it_are_served_and_held(shared
 
 
 async def nothing_granted(cluster: LocalCluster) -> bool:
-    """Whether the daemons count nothing any more of pods that have gone."""
+    """Return whether the daemons count nothing any more of pods that have gone."""
     node = cluster.data.node("n1")
     pipes = [path.parent for path in (node / "vgpu" / "mps").glob("*/pipe/control")]
     said = [await asyncio.to_thread(

@@ -72,7 +72,7 @@ class World:
                 await self.clock.sleep(0.5)
 
     def report(self) -> dict[str, Any]:
-        """What the node's ConfigMap says, once its check code is seen to be right."""
+        """Return the content of the node's ConfigMap, after its check code is verified."""
         found = json.loads(self.cluster.found("configmaps", REPORT)["data"]["DeviceInfoCfg"])
         assert found["CheckCode"] == check_code(found["DeviceInfo"])
         return dict(found["DeviceInfo"])

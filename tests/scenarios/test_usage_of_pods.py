@@ -1,4 +1,4 @@
-"""What pods and nodes use, as `kubectl top` asks for it: with real processes, through the API server and the kubelet."""
+"""Usage of pods and nodes for `kubectl top`: with real processes, through the API server and the kubelet."""
 
 from __future__ import annotations
 

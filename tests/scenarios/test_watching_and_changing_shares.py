@@ -130,7 +130,7 @@ def test_a_live_view_that_is_ended_leaves_the_terminal_as_it_was(
 
 
 def until(descriptor: int, words: str) -> str:
-    """What the terminal was sent, up to those words."""
+    """Return the terminal's output up to those words."""
     seen = b""
     while words.encode() not in seen:
         seen += os.read(descriptor, 4096)

@@ -1,4 +1,4 @@
-"""What the controller writes for a Job, and what it looks at."""
+"""The controller's writes for a Job, and its reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pods hold, tentatively and for good, and what placed pods mean for others (spec volcano-core 5, 8)."""
+"""Allocations of pods, tentative and final, and their effect on others (spec volcano-core 5, 8)."""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ Json = dict[str, Any]
 
 
 def asked(world: World, claimant: str) -> tuple[bool, dict[str, str]]:
-    """Whether the pod's queue may claim at all, and of the running pods of other queues why each stays (empty: it may go)."""
+    """Return whether the pod's queue may claim at all, and of the running pods of other queues why each stays (empty: it may
+    go)."""
     engine = world.engine
     tasks = {task.name: task for task in engine.state.tasks.values()}
     asks = tasks[claimant]

@@ -345,7 +345,7 @@ def test_a_gang_that_waits_goes_when_the_node_of_one_that_shuns_it_goes_before_i
 
 
 def test_a_gang_whose_members_seek_one_another_is_not_tried_for_ever() -> None:
-    """What it takes and gives back is no news to itself."""
+    """Its own allocations and releases do not activate it."""
     world = World()
     together = {"podAffinity": near("web")}
     world.add(node("n1", cpu="1"), node("n2", cpu="1"), group("g", minimum=2))

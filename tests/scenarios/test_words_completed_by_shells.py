@@ -41,7 +41,7 @@ def programs(tmp_path: Path) -> Path:
 
 
 def _typed(shell: str, programs: Path, before: str, begun: str, wanted: Callable[[str], bool]) -> str:
-    """What stands on the terminal after ``begun`` and a press of the tabulator."""
+    """Return the terminal's text after ``begun`` and a press of the tabulator."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.environ.update(PATH=f"{programs}:{os.environ['PATH']}", TERM="dumb", PS1="> ", HOME=str(programs))

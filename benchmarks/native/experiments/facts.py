@@ -58,7 +58,7 @@ def _cadence(rig: Rig) -> object:
 
 
 def _cudart_of_torch() -> str:
-    """Whether torch brings the runtime as a shared library; torch is not imported for it."""
+    """Return whether torch brings the runtime as a shared library; torch is not imported for it."""
     found = importlib.util.find_spec("torch")
     if found is None or found.origin is None:
         return "no torch here"

@@ -116,7 +116,7 @@ class Kernel:
         self.scratch = cuda.allocate(SCRATCH_BYTES)
 
     def shape(self, ns: int, pointer: int = 0, count: int = 0) -> None:
-        """What the next launches do: about ``ns`` of work, or ``count`` rounds or words exactly."""
+        """The work of the next launches: about ``ns`` of work, or ``count`` rounds or words exactly."""
         self._values[0].value = ns
         self._values[1].value = count or max(1, round(ns * self.rounds_per_us / 1000))
         self._values[2].value = pointer or self.scratch

@@ -28,7 +28,7 @@ class NotRun(Exception):
 
 @dataclass
 class Report:
-    """What an experiment found: figures, goals with their verdicts, plots by name, and what was not run and why."""
+    """The result of an experiment: figures, goals with their verdicts, plots by name, and what was not run and why."""
 
     figures: dict[str, Any] = field(default_factory=dict)
     goals: list[dict[str, Any]] = field(default_factory=list)
@@ -180,11 +180,11 @@ class Rig:
                 child.__exit__(None, None, None)
 
     def free_bytes(self) -> int:
-        """What the card has free for a program outside every container."""
+        """Return the card's free memory for a program outside every container."""
         return int(self.run("hold", share=0.0)["free"])
 
     def program(self, name: str, *arguments: str, container: Container | None = None) -> Any:
-        """What one of the library's C programs prints, as JSON."""
+        """Return the JSON output of one of the library's C programs."""
         environment = container.environment if container is not None else self.environment()
         words = [str(PROGRAMS / name), *arguments]
         done = subprocess.run(words, env=dict(environment), capture_output=True, text=True, timeout=300, check=False)

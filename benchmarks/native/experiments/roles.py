@@ -1,4 +1,4 @@
-"""What the roles of a worker have in common."""
+"""The common part of a worker's roles."""
 
 from __future__ import annotations
 

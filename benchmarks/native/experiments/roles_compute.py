@@ -78,7 +78,7 @@ def _launched(unit: Callable[[c_void_p], None], stream: c_void_p) -> c_void_p:
 def _unit(
     cuda: Cuda, kernel: Kernel, streams: list[c_void_p], shape: str, ns: int, config: dict[str, Any]
 ) -> tuple[Callable[[c_void_p], None], Callable[[], int]]:
-    """What is launched at a time, and how much work it was."""
+    """Launch one batch and return its work."""
     if shape == "graph":
         nodes = int(config.get("nodes", 20))
 

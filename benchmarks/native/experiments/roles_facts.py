@@ -99,7 +99,7 @@ def _median_ns(cuda: Cuda, call: Callable[[], object]) -> float:
 
 
 def context(_: dict[str, Any], go: Go) -> Any:
-    """What a bare context takes, by NVML and by free memory, and under which pid NVML lists this process."""
+    """The memory of a bare context, by NVML and by free memory, and under which pid NVML lists this process."""
     pynvml.nvmlInit()
     handle = pynvml.nvmlDeviceGetHandleByIndex(0)
     cuda = Cuda()

@@ -165,7 +165,7 @@ def _reserved(cuda: Cuda, pool: c_void_p) -> int:
 
 
 def mapping(_: dict[str, Any], go: Go) -> Any:
-    """Whether memory stays taken while a released handle is mapped: bytes that the card misses at each step."""
+    """Return whether memory stays taken while a released handle is mapped: bytes that the card misses at each step."""
     cuda = Cuda()
     cuda.start()
     go()

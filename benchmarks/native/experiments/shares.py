@@ -53,6 +53,6 @@ def union_ns(stamps: Sequence[Sequence[int]]) -> int:
 
 
 def drifted(clocks: Sequence[int]) -> bool:
-    """Whether the SM clock moved too much for a comparison; unknown clocks do not count."""
+    """Return whether the SM clock moved too much for a comparison; unknown clocks do not count."""
     known = [clock for clock in clocks if clock > 0]
     return bool(known) and (max(known) - min(known)) / max(known) > CLOCK_DRIFT

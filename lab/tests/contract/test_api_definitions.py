@@ -1,4 +1,4 @@
-"""What a CustomResourceDefinition makes of its objects: later defaults, finalizers, paths of rules, the published schema."""
+"""Objects of a CustomResourceDefinition: later defaults, finalizers, paths of rules, the published schema."""
 
 from __future__ import annotations
 

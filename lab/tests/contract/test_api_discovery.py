@@ -1,4 +1,4 @@
-"""What kubectl reads before it does anything: discovery, OpenAPI, version, health, Tables, reviews."""
+"""The documents that kubectl reads first: discovery, OpenAPI, version, health, Tables, reviews."""
 
 from __future__ import annotations
 

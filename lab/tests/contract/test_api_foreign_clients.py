@@ -1,4 +1,4 @@
-"""What clients that none of us wrote rely on: the options of lists and watches, of logs, and what kinds are refused for."""
+"""Behaviour that foreign clients rely on: the options of lists and watches, of logs, and what kinds are refused for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Job (batch/v1) may say of failures, indexes, successes and its controller, on both servers alike."""
+"""Validation of a Job (batch/v1): failures, indexes, successes and its controller, on both servers alike."""
 
 from __future__ import annotations
 

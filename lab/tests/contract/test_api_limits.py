@@ -1,4 +1,4 @@
-"""What a namespace and the classes of the cluster say of a new pod: LimitRanges, RuntimeClasses, the kernel's names."""
+"""Defaults of a new pod from its namespace and the cluster's classes: LimitRanges, RuntimeClasses, the kernel's names."""
 
 from __future__ import annotations
 

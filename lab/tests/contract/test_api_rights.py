@@ -1,4 +1,4 @@
-"""What a user may do is what roles and bindings say, and it is refused in the same words."""
+"""RBAC: a user's rights follow roles and bindings, and refusals have the same words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the API server gives a pod of its service account, where controllers make one in each namespace."""
+"""A service account's additions to a pod, where controllers create one in each namespace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands twice or nowhere in what a client sends is told, refused or dropped, as it asks for (fieldValidation)."""
+"""Duplicate and unknown fields are reported, refused or dropped, by fieldValidation."""
 
 from __future__ import annotations
 

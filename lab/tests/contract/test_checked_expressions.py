@@ -1,4 +1,4 @@
-"""What is told of an expression from its text alone, when its policy is stored."""
+"""Type checking of an expression when its policy is stored."""
 
 from __future__ import annotations
 

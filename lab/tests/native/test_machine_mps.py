@@ -160,7 +160,7 @@ def test_another_users_client_waits_until_the_first_users_have_ended(mps: Mps) -
 
 
 def asks_as(user: int, pipe: Path) -> str:
-    """What the daemon answers a driver of that user."""
+    """Return the daemon's answer to a driver of that user."""
     reader, writer = os.pipe()
     if (child := os.fork()) == 0:
         os.chdir(pipe)  # the folder may be closed to the user

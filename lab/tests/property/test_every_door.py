@@ -20,7 +20,7 @@ SEED = chosen_seed()
 
 
 class _Told(logging.Handler):
-    """What the server logs of its own errors."""
+    """The server's log of its own errors."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -60,7 +60,7 @@ async def _knock(count: int, seed: int, told: _Told) -> Counter[int]:
 
 
 async def _is_whole(request: Request, response: Response) -> bool:
-    """Whether an answer can be read, and is none that only the server is to blame for."""
+    """Return whether an answer can be read, and is none that only the server is to blame for."""
     if response.stream is not None:
         first = asyncio.ensure_future(anext(response.stream, b""))
         await asyncio.wait((first,), timeout=0.1)

@@ -96,7 +96,7 @@ print(json.dumps([place.start for place in keeper.sweep(chips, Pods(), {{}}, set
 
 
 def cutter(machine: NpuMachine, *, give: bool = False, holds: str = "") -> list[int]:
-    """What the sweep of MindCluster's mode destroys."""
+    """Return the slices that MindCluster's collection destroys."""
     program = CUTTER.format(journal=str(machine.directory / "cut.json"), give=give, holds=holds)
     found: list[int] = machine.python(program)
     return found

@@ -69,7 +69,7 @@ def test_pods_find_pumice_however_the_cluster_was_called(card: int, tmp_path: Pa
 
 
 def test_a_cluster_comes_up_again_with_the_cards_that_it_has_and_with_no_others(tmp_path: Path) -> None:
-    """What is booked lies on those; a summary that says otherwise would be believed."""
+    """Check that allocations lie on those cards; a wrong summary would be believed."""
     with local_cluster(tmp_path / "d", "--cards", "3") as cluster:
         cluster.down()
         assert "1 node, 3 emulated cards" in cluster.up()

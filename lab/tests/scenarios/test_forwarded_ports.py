@@ -47,13 +47,13 @@ class Forwarded:
         return streams[0], streams[1]
 
     async def answered(self, words: bytes) -> bytes:
-        """What the pod's program makes of them, on streams of their own."""
+        """Return the output of the pod's program on its streams."""
         errors, data = await self.open(PORT)
         await self.socket.send_bytes(spdy.data_frame(data, words, last=True))
         return (await self.until_last(errors, data))[data]
 
     async def until_last(self, *streams: int) -> dict[int, bytes]:
-        """What comes on these streams until each has ended."""
+        """Return the bytes of these streams until each has ended."""
         found: dict[int, bytes] = dict.fromkeys(streams, b"")
         left = set(streams)
         while left:
@@ -132,7 +132,7 @@ def channels(cluster: Cluster, ports: str, protocol: str = CHANNELS) -> Any:
 
 
 async def said(socket: Any, *, until: bytes = b"") -> dict[int, bytes]:
-    """What comes by channel, until the first has said that much, or all has ended."""
+    """Return the output by channel, until the first has sent that much, or all have ended."""
     found: dict[int, bytes] = {}
     async for message in socket:
         found[message.data[0]] = found.get(message.data[0], b"") + message.data[1:]

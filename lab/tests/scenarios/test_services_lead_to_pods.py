@@ -100,7 +100,7 @@ def _answering(cluster: LocalCluster, service: str, count: int) -> None:
 
 
 def _said(cluster: LocalCluster, name: str, script: str, namespace: str = "default") -> list[str]:
-    """What a pod prints that runs a script."""
+    """Return the output of a pod that runs a script."""
     cluster.ask(lambda kube: kube.create(PODS, _pod(name, script, namespace)))
 
     async def over(kube: Any) -> bool:

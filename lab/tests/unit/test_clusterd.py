@@ -1,4 +1,4 @@
-"""What `pumice up` gathers in ClusterD's place (spec ascend 29, 30)."""
+"""The reports that `pumice up` gathers in ClusterD's place (spec ascend 29, 30)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people write wrong when they bring up a cluster, and what they are told."""
+"""Mistakes in the description of a cluster, and their errors."""
 
 from __future__ import annotations
 

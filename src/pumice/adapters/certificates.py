@@ -69,7 +69,8 @@ def make_server(authority: Pair, name: str, addresses: Sequence[str], now: datet
 
 
 def serves(pair: Pair, authority: bytes, addresses: Sequence[str], until: datetime.datetime) -> bool:
-    """Whether a server may go on with a certificate until then: it is for these addresses, and vouched for by the authority."""
+    """Return whether a server may go on with a certificate until then: it is for these addresses, and vouched for by the
+    authority."""
     try:
         certificate, issuer = (x509.load_pem_x509_certificate(pem) for pem in (pair.certificate, authority))
         certificate.verify_directly_issued_by(issuer)

@@ -1,4 +1,4 @@
-"""What processes were started with, as /proc shows it."""
+"""The environment that processes were started with, read from /proc."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def variable_of(pid: int, name: str) -> bytes:
-    """What this variable was at the process's start; empty where it was not set, or cannot be told to this user."""
+    """Return the value of this variable at the process's start; empty where it was not set or this user may not read it."""
     try:
         words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:

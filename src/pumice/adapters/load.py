@@ -39,7 +39,7 @@ again:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What to do: bytes to take and in which blocks and shape, kernels and how long each, when to stop."""
+    """The work to do: bytes to take and in which blocks and shape, kernels and how long each, when to stop."""
 
     device: int
     memory: int
@@ -54,7 +54,7 @@ class Load:
 
 @dataclass(slots=True)
 class Got:
-    """What came of it. ``busy_share`` is kernel time over elapsed time; ``error`` is the refusal that ended it, ``interrupted``
+    """The result. ``busy_share`` is kernel time over elapsed time; ``error`` is the refusal that ended it, ``interrupted``
     whether somebody did."""
 
     device: int
@@ -99,7 +99,7 @@ class Time:
 
 
 def _nothing() -> None:
-    """What there is to do where time is everybody's."""
+    """Do nothing: this card's time is not limited."""
 
 
 def perform(load: Load, library: str = "libcuda.so.1", taken: Callable[[Got], None] = lambda got: None) -> Got:

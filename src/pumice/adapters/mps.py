@@ -29,7 +29,7 @@ _PID: Final = re.compile("[0-9]{1,10}")
 
 
 def set_exclusive(card: str, exclusive: bool) -> None:
-    """Whether the card takes one process alone, which a server then is. NVML has been initialised. Raises Unavailable."""
+    """Return whether the card takes one process alone, which a server then is. NVML has been initialised. Raises Unavailable."""
     mode = pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS if exclusive else pynvml.NVML_COMPUTEMODE_DEFAULT
     try:
         pynvml.nvmlDeviceSetComputeMode(pynvml.nvmlDeviceGetHandleByUUID(card), mode)
@@ -38,7 +38,7 @@ def set_exclusive(card: str, exclusive: bool) -> None:
 
 
 def pids_on(card: str) -> list[int]:
-    """Who computes on the card. Raises Unavailable."""
+    """The processes that compute on the card. Raises Unavailable."""
     try:
         handle = pynvml.nvmlDeviceGetHandleByUUID(card)
         return [process.pid for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)]
@@ -128,11 +128,12 @@ class MpsPrograms:
         return done.stdout
 
     def _strangers(self, card: str) -> list[int]:
-        """Who computes on the card and is no program of MPS. Raises Unavailable."""
+        """The processes that compute on the card outside MPS. Raises Unavailable."""
         return [pid for pid in pids_on(card) if not _lives(pid)]
 
     def _clients_left(self, card: str) -> bool:
-        """Whether programs of a server without a daemon go on: the driver names them, for a server tells its daemon alone."""
+        """Return whether programs of a server without a daemon go on: the driver names them, for a server tells its daemon
+        alone."""
         try:
             return bool(self._strangers(card))
         except Unavailable:
@@ -170,7 +171,7 @@ def _pipe_of(pid: int) -> str:
 
 
 def _lives(pid: int) -> bool:
-    """Whether there is a process of MPS of that pid."""
+    """Return whether there is a process of MPS of that pid."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
     except OSError:

@@ -13,7 +13,7 @@ from pathlib import Path
 from pumice.model.errors import Unavailable
 
 _DIVIDES = re.compile(r"[ :;$]")
-"""What ends a path in LD_PRELOAD or LD_LIBRARY_PATH, or is replaced there (ld.so(8))."""
+"""Characters that end a path in LD_PRELOAD or LD_LIBRARY_PATH, or is replaced there (ld.so(8))."""
 
 
 def vgpu_library() -> Path:

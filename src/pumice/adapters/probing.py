@@ -1,4 +1,4 @@
-"""Whether somebody answers at a port: an empty text is a yes, otherwise it says why not."""
+"""Probe a port: an empty text means that it answers, any other is the reason."""
 
 from __future__ import annotations
 

@@ -41,9 +41,9 @@ TYPES: Final = {
 _STEP: Final = frozenset(("op", "path", "from", "value"))
 """The fields of a JSONPatch."""
 LOOP: Final = 5
-"""What a loop costs for an element, besides what its parts look at (the language's estimate of a comprehension)."""
+"""The cost of a loop for each element, besides that of its parts (the language's estimate of a comprehension)."""
 ASK: Final = 10_000
-"""What it costs to ask whether somebody may do something."""
+"""The cost of an authorization check."""
 FREE: Final = frozenset(("size", "type", "dyn", "hasValue", "value", "orValue", "or"))
 """Functions that look at no element of what they are given."""
 LONGEST_NUMBER: Final = 20
@@ -124,7 +124,7 @@ class _Compiler:
         return lambda env: {map_key(key(env)): value for key, maybe, run in runs for value in elements(run(env), maybe)}
 
     def _element(self, node: Tree[Any]) -> tuple[Run, bool]:
-        """What it is, and whether it may be missing (``?x``)."""
+        """The field, and whether it is optional (``?x``)."""
         return (self.of(node.children[0]), True) if node.data == "maybe" else (self.of(node), False)
 
     def _message(self, name: Tree[Any], fields: Tree[Any]) -> Run:

@@ -1,4 +1,4 @@
-"""What a running expression has: its variables and how far it may still go."""
+"""The state of a running expression: its variables and its remaining cost."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, Final
 from pumice.cel.values import CelError, type_of
 
 STEPS: Final = 1_000_000
-"""What one expression may cost, in looks at a value (Kubernetes' bound on a single rule)."""
+"""The cost limit of one expression, in looks at a value (Kubernetes' bound on a single rule)."""
 ALL_STEPS: Final = 1_000_000
-"""What all rules of a request may cost together, and all expressions of its policies: the server does nothing else meanwhile.
-Kubernetes has 10,000,000 for each of the two, on many processors."""
+"""The cost limit of all rules of a request together, and all expressions of its policies: the server does nothing else
+meanwhile. Kubernetes has 10,000,000 for each of the two, on many processors."""
 LONGEST_MESSAGE: Final = 5 << 10
 """Characters of what an expression may say instead of a fixed message; a longer one is left out."""
 

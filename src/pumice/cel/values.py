@@ -1,4 +1,4 @@
-"""What an expression computes with. JSON's values are themselves; these are the kinds that Python has no own type for."""
+"""The values of expressions. JSON's values are themselves; these are the kinds that Python has no own type for."""
 
 from __future__ import annotations
 
@@ -137,7 +137,8 @@ def as_json(value: Any) -> Any:
 
 
 def check_names(value: Any, expected: str) -> None:
-    """Whether the objects in a mutation's value bear the names of their places: that of ``Object{spec: …}`` is ``Object.spec``.
+    """Return whether the objects in a mutation's value bear the names of their places: that of ``Object{spec: …}`` is
+    ``Object.spec``.
     Raises CelError."""
     match value:
         case Message():

@@ -70,7 +70,7 @@ class Case:
     objects: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     decisions: list[dict[str, Any]] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
-    """What is to be known of the configuration beside it: that another one stands there and is refused."""
+    """A remark on the configuration: that another one stands there and is refused."""
 
     def pod(self, namespace: str, name: str) -> Pod:
         """Raises BadInput when the picture has no such pod."""
@@ -151,11 +151,11 @@ UNREADABLE: Mapping[bool, tuple[type[Exception], ...]] = {
     False: (msgspec.ValidationError,),
     True: (AttributeError, KeyError, TypeError, ValueError),
 }
-"""What an object that nobody's API server would show ends in, by whether it is kept as it is."""
+"""The end of the sentence about an object that no API server would show, by whether it is kept as it is."""
 
 
 def decisions_of(case: Case) -> list[dict[str, Any]]:
-    """What one cycle decides on the picture, in order; the same picture always gives the same list."""
+    """Return the decisions of one cycle on the snapshot, in order; the same snapshot always gives the same list."""
     engine = engine_of(case)
     tell = (names.VGPU_IDS, *(family.allocation_keys[0] for family in engine.families if family.allocation_keys))
     plan = engine.cycle(case.now, random.Random(0))
@@ -217,7 +217,7 @@ DOMAINS = names.DOMAINS
 
 
 def _ours(key: str) -> bool:
-    """Whether a scheduler may read this annotation. Others may hold whole manifests, environment included (kubectl's
+    """Return whether a scheduler may read this annotation. Others may hold whole manifests, environment included (kubectl's
     last-applied-configuration does)."""
     domain, slash, _ = key.partition("/")
     return not slash or any(domain == known or domain.endswith(f".{known}") for known in DOMAINS)

@@ -105,7 +105,7 @@ def _offered(words: list[str], commands: Mapping[str, tuple[str, str]]) -> list[
 
 
 class _Level:
-    """What one command takes."""
+    """The options and arguments of one command."""
 
     def __init__(self) -> None:
         self.commands: dict[str, str] = {}
@@ -143,14 +143,14 @@ class _Level:
 
     @property
     def takes_words(self) -> bool:
-        """Whether anything but options may follow."""
+        """True if anything but options may follow."""
         return bool(self._below or self._arguments)
 
     def values_of(self, option: str, given: Given) -> list[str]:
         return [value for value in self._values.get(option, NOTHING).of(given) if value.startswith(given.begun)]
 
     def next_of(self, given: Given) -> list[str]:
-        """What the next argument may be; the last one may be given again."""
+        """Return the candidates of the next argument; the last one may be given again."""
         if not self._arguments:
             return []
         return self._arguments[min(len(given.arguments), len(self._arguments) - 1)].of(given)
@@ -178,7 +178,7 @@ NOTHING = fixed()
 
 
 def _offers(function: Callable[..., object] | None) -> dict[str, Offers]:
-    """What is known of each parameter's words: what is said beside it, else the members of an enumeration."""
+    """The words of each parameter: those declared beside it, else the members of an enumeration."""
     if function is None:
         return {}
     found = {}

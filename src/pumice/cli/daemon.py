@@ -1,4 +1,4 @@
-"""What the daemons' commands have in common: flags, credentials, signals, one line for an error. What a daemon needs to run is
+"""The common part of the daemons' commands: flags, credentials, signals, one line for an error. What a daemon needs to run is
 imported when it runs: its help and its completion need none of it."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the checks of ``pumice doctor`` look at, and how what they found is printed."""
+"""The observations of ``pumice doctor``, and the printing of its findings."""
 
 from __future__ import annotations
 

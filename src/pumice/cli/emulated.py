@@ -79,7 +79,7 @@ def driver_of_machines() -> Path:
 
 
 def _is_machine(directory: Path) -> bool:
-    """Whether a machine lies here. Raises BadInput when this user may not look."""
+    """Return whether a machine lies here. Raises BadInput when this user may not look."""
     try:
         return (directory / "state").is_file()
     except PermissionError as error:

@@ -57,7 +57,7 @@ def rendered(found: Explanation, units: Units, *, wide: bool) -> list[Any]:
 
 
 def _what_for(found: Explanation) -> str:
-    """What the changes would do: they are changes of this one pod, and cannot help against what is not up to it."""
+    """Return the effect of the changes: they are changes of this one pod, and cannot help against other causes."""
     if any(text != OVERTAKEN and NO_ROOM not in text for text in found.gates):
         return "What would find it a node (what keeps it back stays)"
     if found.gang:
@@ -76,7 +76,7 @@ def units_of(families: Iterable[Family]) -> Units:
 
 
 def cards_of(grant: Grant, units: Units) -> list[str]:
-    """What it gets, one line per container."""
+    """The pod's devices, one line per container."""
     lines = []
     memory, cores = units.get(grant.family, ("", ""))
     for number, pieces in enumerate(grant.containers):

@@ -1,4 +1,4 @@
-"""What a command takes, said where its function is: ``memory: Annotated[str, flags.Option(help="...")] = ""``.
+"""The declaration of a command's options beside its function: ``memory: Annotated[str, flags.Option(help="...")] = ""``.
 
 An ``App`` is one command or a group of them. Its ``build`` makes of it the table that the parser (``reading``), the help
 (``helping``), the completion and the pages of documentation are made from.
@@ -23,7 +23,7 @@ Rewrite = Callable[["Command", list[str]], list[str]]
 
 @dataclass(slots=True)
 class Context:
-    """What a command may ask for besides: a parameter of this type. ``given``: the options that stood on the command line;
+    """The context that a command receives by a parameter of this type. ``given``: the options that stood on the command line;
     ``defaults``: by parameter, in place of the function's own; ``rest``: words that nobody knows, where these may be."""
 
     given: dict[str, Any] = field(default_factory=dict)

@@ -13,7 +13,7 @@ ABOUT_EXAMPLE = "  # "
 """In the epilog of a command."""
 WIDEST, NARROWEST, MARGIN, GAP, INDENT = 80, 50, 2, 2, 2
 COLUMN = 30
-"""What is written longer than this has its meaning below it."""
+"""Options that are longer than this have their help on the next line."""
 ABOUT_HELP = ("-h, --help", "Show this message and exit.")
 
 

@@ -94,7 +94,7 @@ def shares_of(nodes: Iterable[Json], pods: Iterable[Json]) -> list[Share]:
 
 
 def _asked(pod: Pod) -> int:
-    """What a pod asks for that is bound and whose cards nobody has written yet."""
+    """The request of a bound pod whose cards are not written yet."""
     total = 0
     for container in pod.spec.containers:
         limits: Any = container.resources.limits

@@ -43,7 +43,7 @@ WIDE = ("ID", "PID", "USER", "PRIORITY", "SINCE", "CARD", "MEMORY", "CORES", "RE
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """What there is room for: characters of a bar, and words that can be done without."""
+    """The width of a row: characters of a bar, and words that may be left out."""
 
     bar: int = BAR
     words: bool = True

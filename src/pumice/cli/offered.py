@@ -23,7 +23,7 @@ PATIENCE = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What stands before the word. ``options`` by the names of their parameters; ``arguments``: what is of no option."""
+    """The words before the one to complete. ``options`` by the names of their parameters; ``arguments``: what is of no option."""
 
     options: Mapping[str, str] = field(default_factory=dict)
     arguments: Sequence[str] = ()
@@ -32,7 +32,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Offers:
-    """What a parameter takes, for whoever completes its word."""
+    """The candidates of a parameter's value, for completion."""
 
     words: Callable[[Given], Iterable[str]]
 

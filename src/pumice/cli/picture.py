@@ -118,7 +118,7 @@ async def _device_config(kube: Cluster, where: str, beside: str, remarks: list[s
 
 
 async def _last_good(kube: Cluster, where: str, refusal: str, remarks: list[str]) -> dict[str, str]:
-    """What the scheduler wrote down when it could use it. Raises BadInput where there is nothing."""
+    """Return the last good configuration that the scheduler recorded. Raises BadInput where there is none."""
     kept = await _kept(kube, where)
     if names.SCHEDULER_CONF_KEY not in kept:
         raise BadInput(f"{refusal}; no last good one is known to answer by, and a scheduler that is started now places nothing")
@@ -128,14 +128,14 @@ async def _last_good(kube: Cluster, where: str, refusal: str, remarks: list[str]
 
 
 async def _kept(kube: Cluster, where: str) -> dict[str, str]:
-    """What the scheduler that follows that ConfigMap has written down of itself; nothing where there is none of ours."""
+    """Return the record of the scheduler that follows that ConfigMap; nothing where there is none of ours."""
     kept = await _data(kube, f"{where}{names.LAST_GOOD}", [], needed=False) or {}
     return {key: str(text) for key, text in kept.items()}
 
 
 async def _data(kube: Cluster, where: str, remarks: list[str], *, needed: bool = True) -> dict[str, Any] | None:
-    """What a ConfigMap holds; None when it is not there, or may not be read. Where it is ``needed`` that is remarked: an answer
-    from the defaults may be another than the scheduler's."""
+    """Return the data of a ConfigMap; None when it is missing or may not be read, which is remarked where it is ``needed``: an
+    answer from the defaults may differ from the scheduler's."""
     namespace, _, name = where.partition("/")
     try:
         found = await kube.get(kinds.CONFIGMAPS, name, namespace)

@@ -1,4 +1,4 @@
-"""What the commands of all device plugins have in common: options, and what is made of them."""
+"""The common options of the commands of all device plugins."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ HealthAddress = Annotated[str, flags.Option(help="ADDRESS:PORT of /metrics, /hea
 def common(
     node: str, kubelet_socket: Path, nvml: str, fail_on_init_error: bool, health_address: str, cdi: Cdi, cdi_root: str
 ) -> dict[str, Any]:
-    """What is said of a plugin whatever its brand, as PluginSettings has it."""
+    """Return the settings of a plugin of any device type."""
     from pumice.adapters.bookings.foreign import booking_dirs
 
     address, port = bind_address(health_address, "--health-bind-address") if health_address else ("", 0)

@@ -17,8 +17,8 @@ HELP = ("-h", "--help")
 
 
 class Mistake(Exception):
-    """What was written cannot be meant: a sentence of one line that begins small and has no end. ``words``: of the command below
-    the one that was called, whose help would help."""
+    """The command line has no meaning: a sentence of one line that begins small and has no end. ``words``: of the command
+    below the one that was called, whose help would help."""
 
     words: Sequence[str] = ()
 
@@ -57,7 +57,7 @@ def run(command: Command, words: Sequence[str], environment: Mapping[str, str] =
 
 
 def _read(command: Command, left: list[str], path: list[str], environment: Mapping[str, str]) -> dict[str, Any]:
-    """What the function of a command is called with."""
+    """Return the arguments of a command's function."""
     if command.rewrite is not None:
         left = command.rewrite(command, left)
     written, positional = _sorted(command, left, path)
@@ -73,7 +73,7 @@ def _read(command: Command, left: list[str], path: list[str], environment: Mappi
 
 
 def _sorted(command: Command, words: list[str], path: list[str]) -> tuple[dict[str, list[Any]], list[str]]:
-    """What stands beside each option that was written, and the words that are no options."""
+    """Return the values of the given options, and the words that are no options."""
     options = {name: (one, True) for one in command.parameters for name in one.names}
     options |= {name: (one, False) for one in command.parameters for name in one.off}
     written: dict[str, list[Any]] = {}

@@ -113,7 +113,7 @@ def _run(request: Request, command: list[str], emulated: str | None) -> int:
 
 
 def _hint(command: list[str]) -> str:
-    """What may have been meant by a command that is not there."""
+    """Return the nearest command to one that does not exist."""
     if "--" in command:
         return "; it stands before the --"
     if "/" not in command[0] and os.path.isfile(command[0]):

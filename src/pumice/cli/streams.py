@@ -37,7 +37,7 @@ def prepare() -> None:
 
 
 def read(path: Path) -> str:
-    """What a file says, or standard input where it is called -. Raises BadInput with the reason."""
+    """Return the text of a file, or of standard input for -. Raises BadInput with the reason."""
     try:
         return sys.stdin.read() if str(path) == "-" else path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -66,13 +66,13 @@ def _escaped(letter: str) -> str:
 
 
 def said_by_the_system(error: OSError) -> str:
-    """What the operating system refused, in one line."""
+    """The operating system's refusal, in one line."""
     words = error.strerror or " ".join(str(error).split()) or type(error).__name__
     return f"{os.fsdecode(error.filename)}: {words}" if isinstance(error.filename, str | bytes) else words
 
 
 def give_up_output() -> None:
-    """What could not be written is not tried again when the interpreter ends."""
+    """Drop output that could not be written, so that the interpreter does not try again when it ends."""
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

@@ -51,7 +51,7 @@ def as_upstream_writes(command: Command, words: list[str]) -> list[str]:
 
 
 def unkept(flag: str, value: str) -> list[str]:
-    """What a flag that was left out would have promised, one sentence each."""
+    """The effects of flags that were left out, one sentence each."""
     from pumice.wire.without_effect import What, rows
 
     if flag != "feature-gates":

@@ -50,7 +50,7 @@ class Engine:
         self.device_config = device_config
         self.families: list[Family] = []
         self._served: tuple[Settings, DeviceConfig | None] | None = None
-        """What the families were made of."""
+        """The configuration that the device types were built from."""
         self.configure(conf or parse_scheduler_conf(DEFAULT_CONF), device_config)
 
     # -- configuration ------------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ class Engine:
 
     @property
     def lone_pod(self) -> bool:
-        """Whether whoever takes part is one pod that needs no others."""
+        """True if whoever takes part is one pod that needs no others."""
         active = [queue.active for queue in self.state.queues.values() if queue.active]
         return len(active) == 1 and len(active[0]) == 1 and all(
             job.min_available <= 1 and len(job.pending) == 1 for job in active[0]

@@ -77,7 +77,7 @@ class Framework:
             self.plugins += [plugin for _, plugin in made]
         self._job_keys = [plugin.job_key for plugin in self._all(OrdersJobs)]
         self._nests = next((plugin for plugin in self._all(NestsQueues) if plugin.hierarchical), None)
-        """Who sees the queues as a tree, in which they take turns."""
+        """The plugin that sees the queues as a tree, whose branches take turns."""
         self._queue_keys = [plugin.queue_key for plugin in self._all(OrdersQueues)]
         self._task_keys = [plugin.task_key for plugin in self._all(OrdersTasks)]
         self._valid = [plugin.job_valid for plugin in self._all(ChecksJobs)]
@@ -104,7 +104,7 @@ class Framework:
         self._leanings = self._all(LeansTasks)
         self._domain_scores = self._all(ScoresDomains)
         self.minds_tasks = bool(self._bounds or self._leanings)
-        """Whether pods of one class may be treated differently."""
+        """True if pods of one class may be treated differently."""
         self._placing = self._all(FollowsPlacing)
 
     def _by_tier(self, role: type[InRole]) -> list[list[InRole]]:
@@ -205,7 +205,7 @@ class Framework:
         return bool(tier) and all(starving(job) for starving in tier)
 
     def spared_from_preempt(self, claimant: Task, victims: Sequence[Task]) -> Spared:
-        """Who of the victims stays, and why; all others may go together."""
+        """Return the victims that stay, and why; all others may be evicted together."""
         return _spared(self._preempt, claimant, victims)
 
     def spared_from_reclaim(self, claimant: Task, victims: Sequence[Task]) -> Spared:
@@ -251,7 +251,7 @@ class Framework:
                 yield from plugin.verdicts(state, cls, rows, part)
 
     def constrains(self, state: State, cls: PodClass, part: Part = Part.ALL) -> bool:
-        """Whether any filter beyond resources and devices can refuse a node."""
+        """Return whether any filter beyond resources and devices can refuse a node."""
         return any(plugin.constrains(state, cls, part) for plugin in self._filters)
 
     def refused_for_pods(self, state: State, cls: PodClass) -> NDArray[np.bool_] | None:

@@ -1,4 +1,4 @@
-"""Who may join which cards: the families' fit over the ledger's book of one node, which is this machine.
+"""Decide which cards of this machine a request gets: the device types' fit over the ledger of one node.
 
 The node value is rendered by the code that the device plugin registers a node with, and every booking is replayed as the
 pod that it would be in a cluster. No rule of its own is here; the words for people are in ``refusals``.
@@ -63,7 +63,7 @@ class Allocator:
         return self._in_order(grant, request.cards)
 
     def fit(self, request: Request, number: str = "?", without: str = "") -> Grant | None:
-        """What the family says to a request whose ``cards`` are UUIDs."""
+        """Return the device type's fit for a request whose ``cards`` are UUIDs."""
         ask = self._family.ask(_pod(request, number))
         assert isinstance(ask, Ask), ask if isinstance(ask, Refusal) else "no card asked for"
         outcome = self._family.fit(ask, self._book.view(without=[without] if without else []))
@@ -112,7 +112,7 @@ class Allocator:
         return [self._facts[piece.uuid] for piece in grant.pieces]
 
     def rooms(self, without: str = "") -> list[Room]:
-        """What is left of every card, in NVML order."""
+        """The free part of every card, in NVML order."""
         view = self._book.view(without=[without] if without else [])
         rooms = [self._room(card, usage) for card, usage in zip(view.inventory.cards, view.usages, strict=True)]
         return sorted(rooms, key=lambda room: room.index)
@@ -186,7 +186,7 @@ def _pod(request: Request, number: str) -> Pod:
 # what is left of each card, who holds the rest, and what would fit
 
 class Room(Struct, frozen=True):
-    """What is left of one card: MiB and percent. ``total`` in MiB; ``closed`` is why it takes nobody, or empty."""
+    """The free part of one card: MiB and percent. ``total`` in MiB; ``closed`` is why it takes nobody, or empty."""
 
     index: int
     uuid: str
@@ -198,7 +198,7 @@ class Room(Struct, frozen=True):
 
 
 class Books(Protocol):
-    """What is asked about: the books of this machine (``allocator.Allocator``)."""
+    """The bookings of this machine (``allocator.Allocator``)."""
 
     @property
     def bookings(self) -> Mapping[str, Booking]: ...

@@ -35,7 +35,7 @@ PATIENCE = 60 * LOOKS
 
 
 def contested(bookings: Iterable[Booking]) -> bool:
-    """Whether programs of different priority hold the same card."""
+    """Return whether programs of different priority hold the same card."""
     priorities: dict[str, set[int]] = {}
     for booking in bookings:
         for device in booking.devices:

@@ -34,7 +34,7 @@ class Place(Struct, frozen=True):
 
     @property
     def used(self) -> bool:
-        """Whether anybody has booked here before."""
+        """True if anybody has booked here before."""
         return (self.directory / BOOK).exists()
 
     def prepare(self) -> None:
@@ -87,7 +87,7 @@ def _refuse_strangers(directory: Path, user: int) -> None:
 
 
 def _writable(directory: Path) -> bool:
-    """Whether this user may write the directory, or make it."""
+    """Return whether this user may write the directory, or make it."""
     if directory.exists():
         return directory.is_dir() and os.access(directory, os.W_OK | os.X_OK)
     return directory.parent.is_dir() and os.access(directory.parent, os.W_OK | os.X_OK)

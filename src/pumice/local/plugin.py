@@ -1,4 +1,4 @@
-"""Whether a node plugin hands out the cards of this machine, or has done so to pods that run: then the cluster books them."""
+"""Detection of a node plugin that manages the cards of this machine, or has allocated them to running pods."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMES = ("nvidia", "volcano.sock")
 
 
 def handed_out(machine: Path | None, kubelet: Path = KUBELET, hook: Path = HOOK, unix: Path = Path("/proc/net/unix")) -> str:
-    """Who has the cards of this machine from a cluster, as it goes on after "the cards are"; empty when nobody has.
+    """The cluster that manages the cards of this machine, worded to follow "the cards are"; empty without one.
 
     A plugin that restarts does not answer for a moment, and its pods run on: the kubelet's record names them to those who may
     read it, and to all others the regions of containers that use a card.

@@ -1,4 +1,4 @@
-"""What a region says, in words: limits, use, who is let through, and why the limiter of compute stands idle."""
+"""A region in words: limits, use, who is let through, and why the limiter of compute stands idle."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def idle(region: RegionSnapshot, device: RegionDevice, alive: Mapping[int, int],
 
 
 def gate(region: RegionSnapshot) -> str:
-    """Whether launches pass, by the monitor's word."""
+    """Return whether launches pass, by the monitor's word."""
     if region.recent_kernel < 0:
         return "launches wait: a container of higher priority uses a card of this one"
     return "launches pass"

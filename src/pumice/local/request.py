@@ -1,4 +1,4 @@
-"""What a person asks for on the command line, in units. Every mistake is one line that says what would be right."""
+"""The request of a command line, in units. Every mistake is one line that says what would be right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who uses how much of what share: bookings beside what the library counts in their regions."""
+"""Use by share: bookings beside the counts of libvgpu.so in their regions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pumice.wire.nvidia_vgpu import PodDevice
 
 
 class CardShare(Struct, frozen=True):
-    """What a program holds of one card, and uses of it now: bytes and percent."""
+    """A program's share of one card and its use now: bytes and percent."""
 
     card: BookedCard
     device: PodDevice

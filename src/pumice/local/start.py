@@ -77,7 +77,7 @@ def _contested(bookings: Sequence[Booking]) -> bool:
 
 
 CONTEXT_MIB = 150
-"""What the smallest context of CUDA takes of a card by itself; on newer cards it is 250 to 500 MiB."""
+"""Memory of the smallest CUDA context on a card; on newer cards it is 250 to 500 MiB."""
 
 
 def tight(booking: Booking) -> str:

@@ -39,7 +39,7 @@ CardStamp = tuple[int, int, int, tuple[str, ...]]
 
 @dataclass(slots=True)
 class _Node:
-    """What is kept of one node. ``book`` and ``version`` say of which state; ``cards`` has per card its stamp and lines."""
+    """The cached lines of one node. ``book`` and ``version`` say of which state; ``cards`` has per card its stamp and lines."""
 
     book: NodeDevices
     version: int = -1

@@ -1,4 +1,4 @@
-"""What the node's monitor tells: cards by NVML, containers by their shared regions (spec nvidia-device-plugin 18.4).
+"""The page of the node's monitor: cards by NVML, containers by their shared regions (spec nvidia-device-plugin 18.4).
 
 A label is never taken from a region: it comes from the pod and from what the plugin handed out.
 """
@@ -44,7 +44,7 @@ class ContainerView:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What is wrong with a container's account: a word of ``node.accounts.Sign``."""
+    """A fault in a container's account: a word of ``node.accounts.Sign``."""
 
     namespace: str
     pod: str
@@ -180,7 +180,7 @@ def _of_slice(labels: str, slice_: InstanceReading) -> str:
 
 
 def _own(view: MonitorView) -> Iterator[Family]:
-    """What neither project tells: what is given away of each card, who is on it, and what stands in no account."""
+    """Series of our own: the allocated part of each card, its processes, and memory that no account explains."""
     cards = {card.uuid: {"deviceidx": str(card.index), "deviceuuid": card.uuid} for card in view.cards}
     given = {uuid: [0, 0, 0] for uuid in cards}
     for container in view.containers:

@@ -1,4 +1,4 @@
-"""What the NPU plugin tells: HAMi's series of cards and of soft shares (spec ascend 19), and the exporter's of slices (spec
+"""The page of the NPU plugin: HAMi's series of cards and of soft shares (spec ascend 19), and the exporter's of slices (spec
 ascend 43)."""
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from pumice.metrics.text import Family, counter, gauge
 
 @dataclass(frozen=True, slots=True)
 class ProcessReading:
-    """What the system tells of a process. ``started`` in Unix seconds."""
+    """Figures of a process from the system. ``started`` in Unix seconds."""
 
     cpu_seconds: float
     resident: int

@@ -102,7 +102,7 @@ class SchedulerMetrics:
     # -- the page -----------------------------------------------------------------------------------------------
 
     def stamp(self) -> tuple[object, ...]:
-        """What the page depends on beside the engine's state, cheaply."""
+        """A cheap stamp of the inputs of the page beside the scheduler's state."""
         return self.moves, self.bad_configurations, self.refused_objects, *self.refused_documents.values()
 
     def prepare(self) -> Iterator[None]:

@@ -58,7 +58,7 @@ class Slot(Struct, frozen=True, gc=False):
 
 
 class Piece(Struct, frozen=True, gc=False):
-    """What one container holds of one card.
+    """The part of one card that one container holds.
 
     ``memory`` is what is charged to the ledger, ``asked`` what the annotation states (they differ for MIG, E-30).
     """
@@ -91,7 +91,7 @@ class Grant(Struct, frozen=True, gc=False):
 
 
 class Usage(Struct):
-    """What is booked on one card. ``holders`` maps pod uid to its pieces here; the counters are their sums."""
+    """The sums booked on one card. ``holders`` maps pod uid to its pieces here; the counters are their sums."""
 
     shares: int = 0
     memory: int = 0

@@ -1,1 +1,1 @@
-"""What the inside needs of the world, as Protocols. Adapters and twins implement them."""
+"""The inside's view of the world, as Protocols. Adapters and simulators implement them."""

@@ -20,7 +20,7 @@ class CardsUnavailable(Unavailable):
 
 @dataclass(frozen=True, slots=True)
 class CardFacts:
-    """What does not change about one card while it is in the machine.
+    """The constant facts of one card while it is in the machine.
 
     ``index`` is NVML's, ``minor`` the number of ``/dev/nvidia<minor>`` (-1 unknown), ``memory`` bytes as NVML reports them,
     ``mig`` whether MIG mode is on now, ``numa`` -1 when unknown, ``pci_id`` PCI's device and vendor in one (0 unknown),
@@ -41,7 +41,7 @@ class CardFacts:
 
 
 class CardReading(Struct, frozen=True):
-    """What one card measures now: bytes and percent (-1 where the card does not tell, as in MIG mode)."""
+    """The measurements of one card now: bytes and percent (-1 where the card does not tell, as in MIG mode)."""
 
     index: int
     uuid: str
@@ -95,7 +95,7 @@ class Cards(Protocol):
         ...
 
     def readings(self) -> tuple[CardReading, ...]:
-        """What each card measures; a card that does not answer is left out."""
+        """The measurements of each card; a card that does not answer is left out."""
         ...
 
     def subscribe(self, uuids: Sequence[str]) -> dict[str, str]:
@@ -108,7 +108,7 @@ class Cards(Protocol):
         ...
 
     def answers(self, uuid: str) -> bool:
-        """Whether the card can be found, tells its memory and asks for no recovery."""
+        """Return whether the card can be found, tells its memory and asks for no recovery."""
         ...
 
     def close(self) -> None: ...
@@ -120,7 +120,7 @@ class WatchedCards(Protocol):
     def readings(self) -> tuple[CardReading, ...]: ...
 
     def processes(self) -> tuple[CardProcess, ...]:
-        """Who computes on which card."""
+        """The processes by card."""
         ...
 
     def instances(self) -> tuple[InstanceReading, ...]:

@@ -25,7 +25,7 @@ class DaemonSeen:
 
 
 def folder_of(card: str) -> str:
-    """What the folder of a card's daemon is called: short, for the path of a socket has 107 bytes."""
+    """The name of the folder of a card's daemon: short, for the path of a socket has 107 bytes."""
     return card[:12]
 
 

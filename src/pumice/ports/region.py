@@ -23,7 +23,7 @@ class BadRegion(PumiceError):
 
 
 class DeviceUse(Struct, frozen=True):
-    """What one process (or a sum of them) uses of one device: bytes, and percent of the SMs."""
+    """The use of one device by a process or a sum of processes: bytes, and percent of the SMs."""
 
     context: int = 0
     module: int = 0
@@ -73,7 +73,7 @@ class RegionSnapshot(Struct, frozen=True):
 
 
 class CardClaim(Struct, frozen=True):
-    """What a region says of one card: its limits there, and the sum of what its processes use."""
+    """A region's figures of one card: its limits there, and the sum of what its processes use."""
 
     limit: int
     sm_limit: int

@@ -91,15 +91,15 @@ class Entry:
 
 
 class Journal(Protocol):
-    """What one cutter intends and has done, on disk. It is written before the driver is called; what it says after a crash is
-    compared with what is there (``node.slices``)."""
+    """The journal of one slice manager, on disk. It is written before the driver is called and compared after a crash with
+    what is there (``node.slices``)."""
 
     def alone(self) -> AbstractContextManager[None]:
         """Nobody else on this machine who asks for it cuts meanwhile. Raises Unavailable when that takes too long."""
         ...
 
     def read(self) -> tuple[Entry, ...]:
-        """What was written last; nothing where it cannot be read, which is told in the log."""
+        """Return the last record; nothing where it cannot be read, which is logged."""
         ...
 
     def write(self, entries: Iterable[Entry]) -> None:
@@ -111,11 +111,11 @@ class Slices(Protocol):
     """Raises CutRefused on whatever the driver does not do."""
 
     def profiles(self, card: str) -> tuple[SliceProfile, ...]:
-        """What the card can be cut into; empty where it is not in the mode for it."""
+        """The profiles of the card; empty where it is not in MIG mode."""
         ...
 
     def slices(self, card: str) -> tuple[Slice, ...]:
-        """What is there now, whoever made it, in the order of the places."""
+        """The slices that exist now, whoever created them, in the order of the placements."""
         ...
 
     def allowed(self, card: str) -> str:

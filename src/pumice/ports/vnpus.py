@@ -43,7 +43,7 @@ class Vnpus(Protocol):
     """``chip`` is a card's UUID. Raises NpuRefused on whatever the driver does not do."""
 
     def list(self, chip: str) -> tuple[Vnpu, ...]:
-        """What is there now, whoever made it, in the order of the ids."""
+        """The slices that exist now, whoever created them, in the order of the ids."""
         ...
 
     def make(self, chip: str, template: str, ident: int | None = None) -> int:

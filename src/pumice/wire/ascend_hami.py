@@ -123,7 +123,7 @@ def _entry(entry: Any) -> RegisteredNpu | None:
 
 
 _RESERVED = frozenset(",:; \t\r\n")
-"""What separates things in a pod's annotation."""
+"""The separators in a pod's annotation."""
 
 
 def _number(value: Any) -> int:
@@ -197,7 +197,7 @@ def render_npu_devices(slots: Iterable[Sequence[NpuDevice]]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeNpu:
-    """What the runtime is told of one card: a template, or memory and compute of a soft share, or nothing (all of it)."""
+    """The runtime's parameters of one card: a template, or memory and compute of a soft share, or nothing (all of it)."""
 
     uuid: str
     template: str = ""

@@ -36,7 +36,7 @@ NOTHING: Final = msgspec.Raw(b"{}")
 
 
 class Policy(Struct, rename="camel", gc=False):
-    """What to do when something happens; ``timeout`` is a Go duration after which, if it still holds."""
+    """The action that follows an event; ``timeout`` is a Go duration after which, if it still holds."""
 
     action: str = ""
     event: str = ""
@@ -138,7 +138,7 @@ class Job(Struct, rename="camel", gc=False):
 
 
 class WrittenJob(Struct, rename="camel", gc=False):
-    """What its controller reads of the answer when it has written the status."""
+    """The fields that its controller reads of the answer to a status write."""
 
     metadata: Meta = msgspec.field(default_factory=Meta)
     status: JobStatus = msgspec.field(default_factory=JobStatus)

@@ -42,7 +42,7 @@ class Hook(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class Edits(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What is done to a container. ``env`` are words ``NAME=value``."""
+    """The changes to a container. ``env`` are words ``NAME=value``."""
 
     env: tuple[str, ...] = ()
     device_nodes: tuple[DeviceNode, ...] = ()

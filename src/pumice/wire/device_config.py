@@ -1,4 +1,5 @@
-"""What ``device-config.yaml`` of the device ConfigMap says (spec deviceshare-nvidia 2.3 and 2.5), with its defaults (D-04)."""
+"""The content of ``device-config.yaml`` of the device ConfigMap (spec deviceshare-nvidia 2.3 and 2.5), with its defaults
+(D-04)."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def parse_device_config(text: str, *, first_line: int = 1) -> DeviceConfig:
 
 
 def read_device_config(text: str, *, first_line: int = 1) -> tuple[DeviceConfig, tuple[str, ...]]:
-    """What can be read of it, and every reason to refuse the whole. Raises BadInput where it is no such document at all."""
+    """Return the readable part and every reason to refuse the whole. Raises BadInput where it is no such document at all."""
     document = read_document(text, first_line=first_line)
     root = document.root
     if root.value is None:

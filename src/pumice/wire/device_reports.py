@@ -1,5 +1,5 @@
-"""What MindCluster's components say of nodes in ConfigMaps (spec ascend 29, 30): which chips are free and which are sick, and the
-state of the host. Read with what is wrong in it; rendered for those who play the components.
+"""The ConfigMaps in which MindCluster's components report on nodes (spec ascend 29, 30): which chips are free and which are
+sick, and the state of the host. Read with what is wrong in it; rendered for those who play the components.
 
 What a node's entry says becomes a text of the node (``Node.reports``), the same text for the same meaning: a report that is
 written anew every few seconds with another time in it is no news.
@@ -43,14 +43,14 @@ are anybody's."""
 LISTS: Final = ("", "-Unhealthy", "-Recovering")
 """Endings of the lists that are read; empty: the chips that are healthy, free and carry no vNPU."""
 _SEPARATED: Final = "SeparateNPU"
-"""What is done about a chip that is ill: it takes no pods."""
+"""The treatment of an unhealthy chip: it takes no pods."""
 NOT_ENABLED: Final = "device info or clusterd info is not enable"
 
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """What one ConfigMap says, by node. A node in ``doubts``, or every one where ``doubts`` has an empty key, keeps what was said
-    of it before. ``about``: which of a node's reports it is."""
+    """The content of one ConfigMap, by node. A node in ``doubts``, or every one where ``doubts`` has an empty key, keeps what
+    was said of it before. ``about``: which of a node's reports it is."""
 
     about: str = ""
     said: Mapping[str, str] = field(default_factory=dict)
@@ -140,7 +140,7 @@ def _own(found: ConfigMap) -> tuple[str, str, str]:
 
 
 def _body(found: ConfigMap, about: str, key: str) -> tuple[Mapping[str, Any] | None, bool]:
-    """What it says, and whether its check code is that of it."""
+    """Return the content, and whether its check code matches."""
     whole = _json(found.data.get(key, ""))
     body = whole.get("DeviceInfo" if about == DEVICES else "NodeInfo") if isinstance(whole, dict) else None
     if not isinstance(body, dict):

@@ -66,7 +66,7 @@ class Field:
 
     @property
     def given(self) -> bool:
-        """Whether it is there, and not null."""
+        """True if it is there, and not null."""
         return self.value is not None
 
     def error(self, problem: str) -> BadInput:

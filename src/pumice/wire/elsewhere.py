@@ -1,4 +1,4 @@
-"""What HAMi calls otherwise than Volcano and we do, and what only one of them knows.
+"""Names of HAMi's that differ from Volcano's and ours, and names that only one of them has.
 
 HAMi: docs/config.md, charts/hami (scheduler/device-configmap.yaml, scheduler/webhook.yaml) and pkg/device/nvidia/device.go of
 Project-HAMi/HAMi; for chips spec ascend 3, 12 and 21. Volcano's and ours: spec deviceshare-nvidia 2 and 5.
@@ -39,7 +39,7 @@ ANNOTATIONS: Final[Mapping[str, str]] = {
 VALUES: Final[Mapping[str, tuple[str, ...]]] = {
     names.VGPU_MODE: ("hami-core", "mig"), names.NODE_POLICY: ("binpack", "spread"), names.CARD_POLICY: ("binpack", "spread"),
 }  # fmt: skip
-"""What both sides mean by the same word; other values stay where they are."""
+"""Words that mean the same on both sides; other values stay where they are."""
 
 UNITS: Final[Mapping[str, str]] = {
     names.VGPU_NUMBER: "how many cards; a share of each",

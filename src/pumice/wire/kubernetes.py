@@ -14,7 +14,7 @@ AILING_TAINTS: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io
 MIRROR: Final = "kubernetes.io/config.mirror"
 """On the API server's picture of a static pod, which the kubelet runs from a file: no scheduler and no plugin serves it."""
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
-"""What `kubectl apply` compares with to find what its file no longer says."""
+"""The last applied configuration, from which `kubectl apply` finds the fields that were removed."""
 DEVICES_REFUSED: Final = "UnexpectedAdmissionError"
 """The kubelet's reason of a pod whose devices a plugin did not give (pkg/kubelet/cm/devicemanager)."""
 
@@ -35,6 +35,6 @@ NODE_GROUP: Final = "node.k8s.io"
 
 
 def in_domain(name: str) -> bool:
-    """Whether a qualified name's prefix is Kubernetes' own domain or below it."""
+    """Return whether a qualified name's prefix is Kubernetes' own domain or below it."""
     prefix = name.rpartition("/")[0]
     return prefix == DOMAIN or prefix.endswith(f".{DOMAIN}")

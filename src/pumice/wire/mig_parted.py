@@ -26,8 +26,8 @@ _MOST = 64
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What cards shall be. ``devices`` None: all; ``filter``: PCI ids (device and vendor), empty: any. ``counts`` by profile, and
-    ``places`` as (profile, first memory slice)."""
+    """The wanted partition of cards. ``devices`` None: all; ``filter``: PCI ids (device and vendor), empty: any. ``counts`` by
+    profile, and ``places`` as (profile, first memory slice)."""
 
     devices: tuple[int, ...] | None
     enabled: bool

@@ -1,4 +1,4 @@
-"""What MindCluster's device plugin and its scheduler write on nodes and pods, read and written (spec ascend 26 to 28, 35 to 40).
+"""The annotations and labels of MindCluster's device plugin and scheduler, read and written (spec ascend 26 to 28, 35 to 40).
 
 Nothing here raises on data: what cannot be read is left out and named.
 """
@@ -31,7 +31,7 @@ SEGMENT_FAILED: Final = "NPUSegmentFailed"
 """How the plugin's refusals begin, by which people look for them (spec ascend 39.3)."""
 KIND: Final = "Ascend310P"
 DRIVER_NAME: Final = "310P3"
-"""What the driver calls a chip of this kind."""
+"""The driver's name of a chip of this kind."""
 PAIRED: Final = "Duo"
 """In what a card of two such chips is sold as; the plugin cuts none of those (spec ascend 39.1)."""
 WHOLE_CHIPS: Final = f"{names.HUAWEI}{KIND}"
@@ -99,7 +99,7 @@ def render_base_devices(chips: Iterable[int]) -> str:
 
 
 def node_labels(cores: int) -> dict[str, str]:
-    """What the plugin says of a node by labels (spec ascend 28, 39.2); ``cores`` of each chip."""
+    """The node labels that the plugin writes (spec ascend 28, 39.2); ``cores`` of each chip."""
     return {ACCELERATOR: f"huawei-{KIND}", SERVER_TYPE: f"{KIND}-{cores}", CHIP_NAME: DRIVER_NAME}
 
 

@@ -29,7 +29,7 @@ SAME_ELSEWHERE: Final = {
     "nvidia.com/gpumem-percentage": VGPU_MEMORY_PERCENTAGE,
     "nvidia.com/gpucores": VGPU_CORES,
 }
-"""What the HAMi project calls the same."""
+"""The same in HAMi's words."""
 OTHER_SHARING: Final = {
     VGPU_NUMBER: GPU_NUMBER, VGPU_MEMORY: GPU_MEMORY, GPU_NUMBER: VGPU_NUMBER, GPU_MEMORY: VGPU_MEMORY, VGPU_CORES: "",
 }  # fmt: skip
@@ -48,7 +48,7 @@ NODE_LOCK_GPUSHARE: Final = "gpu"
 NODE_LOCK_HAMI: Final = "hami.io/mutex.lock"
 NODE_NPU_HANDSHAKE: Final = "hami.io/node-handshake-"
 NODE_NPU_SOFT: Final = "hami-vnpu-core"
-"""Whether the node shares its NPUs by the intercepting library instead of templates (spec ascend 5)."""
+"""True if the node shares its NPUs by the intercepting library instead of templates (spec ascend 5)."""
 CORDONED_CARDS: Final = "pumice.io/cordoned-cards"
 CARD_TOPOLOGY: Final = "pumice.io/card-topology"
 HANDED_OUT: Final = "pumice.io/vgpu-handed-out"

@@ -12,7 +12,7 @@ def nearest(word: str, known: Any) -> str:
 
 
 def nearest_word(word: str, known: Any) -> str:
-    """What is known and near; empty where nothing is."""
+    """Return the nearest known word; empty where none is near."""
     import difflib
 
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)

@@ -31,7 +31,7 @@ class NodeGroups:
 
     @property
     def chosen(self) -> bool:
-        """Whether it says anything of groups."""
+        """True if it says anything of groups."""
         return bool(self.required or self.preferred or self.anti_required or self.anti_preferred)
 
 

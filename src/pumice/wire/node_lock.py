@@ -17,7 +17,7 @@ HELD_FOR = 300.0
 
 @dataclass(frozen=True, slots=True)
 class LockView:
-    """What was found on the node: the raw value (None: no lock) and since when, by a clock that is never set, we have seen
+    """The lock as found on the node: the raw value (None: no lock) and since when, by a clock that is never set, we have seen
     exactly this value."""
 
     value: str | None
@@ -44,7 +44,8 @@ def parse_lock(text: str) -> float | None:
 
 
 def may_take(view: LockView, now: float, steady: float, namespace: str = "", pod: str = "") -> bool:
-    """Whether the lock is free for this pod: absent, its own already, more than five minutes old by its own date, or there before
+    """Return whether the lock is free for this pod: absent, its own already, more than five minutes old by its own date, or
+    there before
     our eyes for that long, whatever it says (D-35). ``steady`` is the clock of ``seen_since``."""
     if view.value is None or (pod and view.value.split(",")[1:] == [namespace, pod]):
         return True

@@ -40,7 +40,7 @@ _TEMPLATE = {"memory": "memory", "aiCore": "cores", "aiCPU": "cpus"}
 
 
 def shipped() -> VnpuConfig:
-    """What counts where no configuration says anything of NPUs."""
+    """The defaults where no configuration names NPUs."""
     return VnpuConfig(shipped_chips(names.HUAWEI))
 
 

@@ -126,12 +126,12 @@ class Pod(Struct, rename="camel", gc=False):
 
 
 def is_admitted(pod: Pod) -> bool:
-    """Whether the kubelet has taken it on, its devices given to it: it then tells a start time (spec real-kubelet 2)."""
+    """Return whether the kubelet has taken it on, its devices given to it: it then tells a start time (spec real-kubelet 2)."""
     return pod.status.phase == "Running" or bool(pod.status.start_time)
 
 
 def is_mirror(pod: Pod) -> bool:
-    """Whether it is the picture of a static pod; the API server lets nobody change that afterwards."""
+    """Return whether it is the picture of a static pod; the API server lets nobody change that afterwards."""
     return MIRROR in pod.metadata.annotations
 
 

@@ -1,4 +1,5 @@
-"""What a PodGroup says of the nodes that are held for it: a condition of our own, which a restarted scheduler reads again."""
+"""The condition of a PodGroup that names the nodes reserved for it: a condition of our own, which a restarted scheduler reads
+again."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class ResourceQuota(Struct, rename="camel", gc=False):
 
     @property
     def scoped(self) -> bool:
-        """Whether it holds for some pods only: which ones a group will have is not known before they are made."""
+        """True if it holds for some pods only: which ones a group will have is not known before they are made."""
         return bool(self.spec.scopes or self.spec.scope_selector)
 
 

@@ -102,7 +102,7 @@ _FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 
 
 def switch(text: str) -> bool | None:
-    """What a word means that turns something on or off; None where it is no such word."""
+    """Return the value of a switch word; None where it is no such word."""
     return True if text in _TRUE else False if text in _FALSE else None
 
 
@@ -211,7 +211,7 @@ def parse_scheduler_conf(text: str, *, source: str = "volcano-scheduler.conf", s
 
 
 def read_scheduler_conf(text: str, *, source: str) -> tuple[SchedulerConf, tuple[str, ...]]:
-    """What can be read of it, and every reason to refuse the whole. Raises BadInput where it is no such file at all."""
+    """Return the readable part and every reason to refuse the whole. Raises BadInput where it is no such file at all."""
     try:
         lined = read_document(text)
     except BadInput as error:

@@ -86,7 +86,7 @@ class HyperNode(Struct, rename="camel", gc=False):
 
 
 class NetworkTopology(Struct, rename="camel", gc=False, frozen=True):
-    """What pods that belong together ask of the network: ``hard`` is a demand, and meant where nothing is said."""
+    """The network topology that a job requests: ``hard``, the default, is a requirement."""
 
     mode: str = ""
     highest_tier_allowed: int | None = None
@@ -118,8 +118,8 @@ class SubGroupPolicy(Struct, rename="camel", gc=False):
 
 
 def annotated(annotations: Mapping[str, str]) -> NetworkTopology | None:
-    """What an owner's or a pod's annotations ask for, as upstream's controller reads them: one of both is enough, no other word
-    than soft is a wish, and a tier that is no number is none."""
+    """Return the topology that annotations of an owner or a pod request, as Volcano's controller reads them: one of both is
+    enough, no other word than soft is a wish, and a tier that is no number is none."""
     mode, tier = annotations.get(MODE, "").lower(), annotations.get(HIGHEST_TIER, "")
     if not mode and not tier:
         return None

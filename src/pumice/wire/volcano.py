@@ -123,7 +123,7 @@ class Queue(Struct, rename="camel", gc=False):
 
 
 class Command(Struct, rename="camel", gc=False):
-    """What somebody wants done with a Queue or a Job (spec 19)."""
+    """A command for a Queue or a Job (spec 19)."""
 
     metadata: Meta = msgspec.field(default_factory=Meta)
     action: str = ""

@@ -1,4 +1,4 @@
-"""What is read and has no effect yet: the one table, from which everybody who has to say so speaks (decision 18).
+"""The one table of settings that are read and have no effect yet (decision 18).
 
 The parsers of scheduler.conf and of the device ConfigMap warn of it with its line (so ``pumice lint`` finds it and ``--strict``
 refuses it), the engine refuses the pods that demand it, the scheduler and the controller write events on the objects, and
@@ -22,7 +22,7 @@ NUMA_POLICY: Final = names.TOPOLOGY_POLICY
 
 
 class What(StrEnum):
-    """What a row is about."""
+    """The subject of a row."""
 
     ACTION = "action"
     PLUGIN = "plugin"
@@ -54,7 +54,7 @@ class Row:
     consequence: str
     told: Told
     asks: Callable[[Any], bool] = lambda value: True
-    """Whether an object (a value of a switch, argument, flag or gate) asks for it."""
+    """True if an object (a value of a switch, argument, flag or gate) asks for it."""
     path: tuple[str, ...] = ()
     """Where it stands in the object."""
     resource: Resource | None = None
@@ -78,7 +78,7 @@ def _false(value: Any) -> bool:
 
 
 def _theirs(configurations: Any) -> bool:
-    """Whether some action is given an argument that nothing reads."""
+    """Return whether some action is given an argument that nothing reads."""
     return any(
         not str(key).startswith("pumice.") and not (entry.get("name") == names.INIT_PARAMS and key in names.PARAMS_READ)
         for entry in (configurations if isinstance(configurations, list) else ())
@@ -159,7 +159,7 @@ _QUEUES: Final = tuple(rows(What.QUEUE).values())
 
 
 def asked_by_pod(pod: Pod) -> tuple[Row, ...]:
-    """What a pod demands in vain."""
+    """The settings of a pod that have no effect."""
     if not pod.spec.resource_claims and _POD_NOTES.isdisjoint(pod.metadata.annotations):
         return ()
     return tuple([row for row in _PODS if row.asks(pod)])

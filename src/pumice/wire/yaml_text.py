@@ -37,7 +37,7 @@ _QUICK: Final = _quick()
 
 
 def read(text: str | bytes, look: Callable[[Loader], T]) -> T:
-    """What ``look`` makes of a loader. Raises YAMLError as the loader in Python does, and what ``look`` raises."""
+    """Return the result of ``look`` on a loader. Raises YAMLError as the loader in Python does, and what ``look`` raises."""
     try:
         return _with(_QUICK, text, look)
     except (yaml.YAMLError, UnicodeEncodeError):  # half of a surrogate pair has no bytes that libyaml could read
@@ -45,7 +45,7 @@ def read(text: str | bytes, look: Callable[[Loader], T]) -> T:
 
 
 def has_key(text: str, *keys: str) -> bool:
-    """Whether a line begins with one of these keys, whatever else stands there."""
+    """Return whether a line begins with one of these keys, whatever else stands there."""
     return any(f"\n{key}:" in f"\n{text}" for key in keys)
 
 

@@ -1,4 +1,4 @@
-"""What the container's books say is in use, as it is told: total minus free. Used by other scripts of this folder."""
+"""The container's memory in use as programs see it: total minus free. Used by other scripts of this folder."""
 
 from driver import info
 
@@ -13,7 +13,7 @@ def in_use():
 
 
 def begin():
-    """What is in use now is nobody's of whom is asked from here on."""
+    """Take the present use as the base of later figures."""
     global before
     before = in_use()
 

@@ -108,7 +108,7 @@ def orphan():
 
 
 def attempt(what):
-    """What it says, and the blocks it got."""
+    """The answer, and the blocks that it got."""
     cuda = opened(NAME)
     match what:
         case "nothing" | "by threads" | "by a raw fork" | "by an orphan" | "closing everything":

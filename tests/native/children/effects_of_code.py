@@ -1,4 +1,4 @@
-"""What modules and libraries do to the books, and what else grows on the card."""
+"""The accounting of modules and libraries, and of other growth on the card."""
 
 import ctypes as c
 import tempfile

@@ -1,4 +1,4 @@
-"""What contexts do to the books, primary and green ones among them."""
+"""The accounting of contexts, primary and green ones among them."""
 
 import ctypes as c
 

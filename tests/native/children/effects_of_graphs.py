@@ -1,4 +1,4 @@
-"""What graphs with memory of their own do to the books."""
+"""The accounting of graphs with memory nodes."""
 
 import ctypes as c
 
@@ -42,7 +42,7 @@ def instantiated(name, *arguments):
 
 
 def updated(name, *arguments):
-    """What an update of the executable says is the driver's word; the books follow it."""
+    """Check that the accounting follows the driver's answer to an update of the executable graph."""
 
     def steps():
         small, large, executable = graph_of(2 * MIB), graph_of(info()[0] + 2 * MIB), ptr()

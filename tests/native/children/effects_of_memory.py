@@ -1,4 +1,4 @@
-"""What blocks, pools, and physical memory with its mappings do to the books."""
+"""The accounting of allocations, pools, and physical memory with its mappings."""
 
 import ctypes as c
 

@@ -1,4 +1,4 @@
-"""What multicast objects do to the books: they take nothing, and hold what is bound to them."""
+"""The accounting of multicast objects: they take nothing, and hold what is bound to them."""
 
 import ctypes as c
 
@@ -50,7 +50,7 @@ def unbound(bind, *device):
 
 
 def unbound_address(bind, *device):
-    """What is bound by its address outlives handle and mapping."""
+    """Check that memory bound by its address outlives handle and mapping."""
 
     def steps():
         made, memory = team(), physical()

@@ -1,4 +1,4 @@
-"""What memory that is passed on does to the books: by handles, to other processes, from other interfaces."""
+"""The accounting of shared memory: by handles, to other processes, from other interfaces."""
 
 import ctypes as c
 import json
@@ -39,7 +39,8 @@ def talk_to_another():
 
 
 def opened(name):
-    """What another process made is paid for once, stays paid for when that lets it go, and is free when this one does, too."""
+    """Check that memory of another process is charged once, stays paid for when that lets it go, and is free when this one
+    does, too."""
 
     def steps():
         process, ask = talk_to_another()

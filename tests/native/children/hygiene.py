@@ -1,4 +1,4 @@
-"""What of the process the library changed: umask, signal handlers, threads, errno, timer slack."""
+"""The process state that the library changed: umask, signal handlers, threads, errno, timer slack."""
 
 import ctypes as c
 import os

@@ -30,7 +30,7 @@ class PoolProps(c.Structure):
 
 
 class Team(c.Structure):
-    """What a multicast object is made from."""
+    """The properties of a multicast object."""
 
     _fields_ = [("devices", c.c_uint), ("size", size_t), ("handles", u64), ("flags", u64)]
 

@@ -143,14 +143,14 @@ def _with_positions(obj: Json, dice: Random) -> Json:
 
 
 def _lost(state: State, node: str, grant: Grant) -> bool:
-    """Whether the grant names a card that its node has no more."""
+    """Return whether the grant names a card that its node has no more."""
     devices = state.ledger.books[grant.family].nodes.get(node)
     uuids = {card.uuid for card in devices.inventory.cards} if devices is not None else set()
     return any(piece.uuid not in uuids for pieces in grant.containers for piece in pieces)
 
 
 def _outlives(state: State, task: Task) -> bool:
-    """Whether its queue is charged for cards that nobody shows any more."""
+    """Return whether its queue is charged for cards that nobody shows any more."""
     held = state.ledger.holdings.get(task.uid)
     return task.charged is not None and not (held and any(grant.pieces for grant in held.grants))
 

@@ -80,7 +80,7 @@ class Checker:
         return self.sharing.assignment(pod) if known is None else known
 
     def _unserved(self, pod: Json) -> list[str]:
-        """What it asks for that nobody here gives out: parts of cards by another sharing, and claims."""
+        """Return the requested resources that nobody here serves: parts of cards by another sharing, and claims."""
         asked = {name for c in pod["spec"].get("containers", ()) for name in c.get("resources", {}).get("limits", {})}
         cards = (name for name in asked if name.startswith(("volcano.sh/vgpu-", "volcano.sh/gpu-")))
         other = sorted(set(cards) - {*self.sharing.resources})
@@ -242,7 +242,7 @@ class Checker:
         return most
 
     def _may_hold(self, pod: Json, cards: Mapping[str, Card]) -> bool:
-        """Whether that is certain; of MIG slots it never is."""
+        """Return whether that is certain; of MIG slots it never is."""
         if pod["metadata"].get("annotations", {}).get("volcano.sh/vgpu-mode") == "mig":
             return not self.sharing.wants(pod)
         return card_rules.may_hold(self.sharing.wants(pod), cards) is True
@@ -250,7 +250,7 @@ class Checker:
     # -- queues -------------------------------------------------------------------------------------------------
 
     def _queue_lets(self, pod: Json, group: Json | None, queues: Queues, cluster: Cluster, largest: int) -> bool:
-        """Whether no queue can be what it waits for: its queue is open and below its caps, and the shares bind nobody."""
+        """Return whether no queue can be what it waits for: its queue is open and below its caps, and the shares bind nobody."""
         name = queues.of(pod)
         if queues.queues.get(name, {"status": {"state": "none"}}).get("status", {}).get("state", "Open") != "Open":
             return False
@@ -288,8 +288,8 @@ class Checker:
     def _charged(
         self, pod: Json, largest: int, *, slot: int = SLOT, there: Container[str] | None = None
     ) -> Mapping[str, Any]:
-        """What its queue pays for the pod; for a whole card what it turned out to be, at most the ``largest`` that is there, and
-        for a MIG slot at most ``slot``. On a node that is not ``there`` nobody need know what it was."""
+        """Return the charge of the pod to its queue; for a whole card what it turned out to be, at most the ``largest`` that
+        is there, and for a MIG slot at most ``slot``. On a node that is not ``there`` nobody need know what it was."""
         amounts = requests(pod)
         wants = self.sharing.wants(pod) if card_rules.MEMORY in self.sharing.resources else []
         node = pod["spec"].get("nodeName")

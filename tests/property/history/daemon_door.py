@@ -182,7 +182,7 @@ class DaemonDoor(Door):
         self.checker.complaints = found or before
 
     def _pictures(self, lately: dict[str, Json]) -> Iterator[Mapping[str, Json]]:
-        """What the scheduler may take the pods to be: as shown, or with any of those that are in doubt on their nodes."""
+        """Yield the possible views of the scheduler: the pods as shown, or with any of the doubtful ones on their nodes."""
         shown = self.store.tables["Pod"]
         yield shown
         unsure = [key for key, p in shown.items() if p["metadata"]["uid"] in lately and not p["spec"].get("nodeName")]

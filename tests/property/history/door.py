@@ -1,4 +1,4 @@
-"""What every door does alike: objects change in the store, and the checker hears of what others did to gangs."""
+"""The common part of the ways into the system: objects change in the store, and the checker learns what others did to gangs."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class EngineDoor(Door):
         self.hurried = self.ticks = 0
         """So many cycles end after so many looks at the clock, with one job tried at least."""
         self.told: dict[str, dict[str, Json]] = {}
-        """What the engine has heard, by kind and key."""
+        """The objects that the scheduler has seen, by kind and key."""
         self.assumed: dict[str, Json] = {}
         """Bindings and evictions that were accepted and that the watch has not shown yet: uid to pod."""
         self.store.heard.append(self._hear)
@@ -126,7 +126,8 @@ class EngineDoor(Door):
         self.handlers[kind](WatchEvent(change, _encode(obj)))  # type: ignore[arg-type]
 
     def _list(self) -> None:
-        """What a reflector tells after a 410: what is there and new, then what has gone, of which it knows the names only."""
+        """Return the events of a reflector after a 410: what is there and new, then what has gone, of which it knows the names
+        only."""
         for kind in self.handlers:
             before, table = dict(self.told[kind]), self.store.tables[kind]
             for key, obj in table.items():
@@ -314,7 +315,7 @@ def unsettled(engine: Engine) -> Iterator[str]:
 
 
 def _shows(pod: Json, assumed: Json) -> bool:
-    """Whether the watch has come as far as what is known of the pod."""
+    """Return whether the watch has come as far as what is known of the pod."""
     return bool(pod["spec"].get("nodeName")) and (leaving(pod) or not leaving(assumed))
 
 

@@ -1,4 +1,4 @@
-"""Who may be told to go, and for whom, read from the API objects alone: nothing of Pumice is imported here on purpose."""
+"""Allowed victims of preemption, judged from the API objects alone: nothing of Pumice is imported here on purpose."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Json = Mapping[str, Any]
 PREEMPT = ("preempt", "gangpreempt")
 """The reasons between jobs of a queue; all others are between queues."""
 BROKEN_GANG = "its gang could not be bound as a whole"
-"""What a pod is told that makes room for nobody."""
+"""The reason of an eviction that makes place for no pod."""
 
 
 @dataclass
@@ -26,7 +26,7 @@ class Evictions:
     """Uids of pods that were told to go."""
 
     def wrong(self, told: list[tuple[str, str]], cluster: Cluster, queues: Queues, waiting: list[Json]) -> Iterable[str]:
-        """What is wrong with what these pods, by uid, were told in one cycle, with reasons, of the cluster as it was seen."""
+        """Return the violations among the evictions of one cycle (by uid, with reasons) on the cluster as it was seen."""
         pods = {pod["metadata"]["uid"]: pod for pod in cluster.tables["Pod"].values()}
         for uid, reason in told:
             pod = pods.get(uid)
@@ -49,7 +49,7 @@ class Evictions:
         return not self.ranked or within or mine is None or its is None or mine > its
 
     def _broken(self, gone: set[str], cluster: Cluster) -> Iterable[str]:
-        """Who is told to go leaves its gang whole, or nothing of it."""
+        """Check that evictions leave a gang whole or evict all of it."""
         before, grouped = self.going - gone, members(cluster.tables)
         for key, group in cluster.tables.get("PodGroup", {}).items():
             mine = grouped[key]

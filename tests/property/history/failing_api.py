@@ -21,7 +21,7 @@ NO_ANSWER = 30.0
 
 @dataclass(slots=True)
 class Fault:
-    """What becomes of the next ``count`` Bindings. Code 0: no answer; ``done``: it was carried out all the same."""
+    """The outcome of the next ``count`` Bindings. Code 0: no answer; ``done``: it was carried out all the same."""
 
     code: int
     count: int
@@ -34,17 +34,17 @@ class FailingApi(FakeCluster):
         self.gate = self._gate
         self.deaf = self.outage = False
         self.graceful = False
-        """Whether a deleted pod that has a node lives on until somebody lets it go."""
+        """True if a deleted pod that has a node lives on until somebody lets it go."""
         self.faults: list[Fault] = []
         self.spared: list[Fault] = []
-        """What becomes of the next deletions."""
+        """The outcome of the next deletions."""
         self.bindings: Callable[[Json, str, Json], None] = lambda pod, node, annotations: None
         self.failed: Callable[[Json, str], None] = lambda pod, node: None
         self.deleted: Callable[[Json], None] = lambda pod: None
 
     @property
     def heard(self) -> bool:
-        """Whether the client hears of every change: all its watches are open."""
+        """True if the client hears of every change: all its watches are open."""
         return self.watched(*(KINDS.keys() - {"events", "configmaps"}))
 
     async def _gate(self, verb: str, path: str) -> None:

@@ -44,7 +44,7 @@ class Legacy:
         return [Want(amount, 0, 0, 0) if self.whole else Want(1, amount, 0, 0)]
 
     def assignment(self, pod: Json) -> str:
-        """What its annotations say that it holds, as ``card_rules`` writes it."""
+        """Return the devices in its annotations, as ``card_rules`` writes them."""
         memory = sum(want.memory for want in self.wants(pod))
         ids = pod["metadata"].get("annotations", {}).get(INDEX, "").split(",")
         return "".join(f"{number},NVIDIA,{memory},0:" for number in ids if number)

@@ -23,8 +23,8 @@ ENGINE, DAEMON = "engine", "daemon"
 
 
 class View:
-    """What a step may look at. ``without``: what pods must not have, and kinds of steps that do not happen. ``sharing``: the
-    resources by which the scheduler gives out cards."""
+    """The bounds of a history. ``without``: features that pods must not have, and kinds of steps that do not happen.
+    ``sharing``: the resources by which the scheduler gives out cards."""
 
     def __init__(self, store: Store, without: frozenset[str] = frozenset(), sharing: Sequence[str] = ()) -> None:
         self.tables, self.without, self.sharing = store.tables, without, sharing

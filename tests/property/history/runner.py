@@ -66,7 +66,7 @@ Drive = Callable[[Coroutine[Any, Any, Any]], Any]
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What was played, and what came of it: the complaints of the step at which it ended."""
+    """The played history and its result: the complaints of the step at which it ended."""
 
     seed: int
     conf: str

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 NAME = "toy"
 RESOURCE = "toy.example/slices"
-"""What a container asks for, and what the node's plugin registers."""
+"""The requests of containers, and the registrations of the node's plugin."""
 CARDS = "toy.example/cards"
 """On the node: its cards and how many slices each has."""
 CARD = "toy.example/card"

@@ -1,4 +1,4 @@
-"""Whether somebody answers at a port."""
+"""Probing a port."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What expressions come to, and what they refuse."""
+"""The values of expressions, and their errors."""
 
 from __future__ import annotations
 

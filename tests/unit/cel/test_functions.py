@@ -1,4 +1,4 @@
-"""What the functions of expressions come to: the language's, those of its extensions, and Kubernetes'."""
+"""The functions of expressions: the language's, those of its extensions, and Kubernetes'."""
 
 from __future__ import annotations
 

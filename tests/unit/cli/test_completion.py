@@ -1,4 +1,4 @@
-"""What is offered where a word is completed: it comes from the parsers."""
+"""Completion offers the parsers' own words."""
 
 from __future__ import annotations
 

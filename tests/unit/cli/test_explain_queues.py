@@ -127,7 +127,7 @@ def test_without_a_plugin_that_knows_shares_nothing_is_deserved_or_borrowed(case
 
 
 def test_queues_are_shown_by_type_of_card_too() -> None:
-    """What they hold, and for which types their waiting pods could do; a queue shows with it what is below it."""
+    """The cards that queues hold, and the types for their pending pods; a queue shows with it what is below it."""
     world = World()
     models = ("A100", "A100", "T4")
     register = "".join(f"GPU-n1-{i},10,40000,NVIDIA-NVIDIA {model},true,hami-core:" for i, model in enumerate(models))

@@ -1,4 +1,4 @@
-"""What brings a package that is missing: never a name of ours in an index, which anybody may hold."""
+"""The advice about a missing package: never a name of ours in an index, which anybody may hold."""
 
 from __future__ import annotations
 

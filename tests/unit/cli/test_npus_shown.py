@@ -1,4 +1,4 @@
-"""What commands show of Ascend NPUs: the cards and who is on them, and a dump that says why a pod is where it is."""
+"""The commands' output about Ascend NPUs: the cards and who is on them, and a dump that says why a pod is where it is."""
 
 from __future__ import annotations
 

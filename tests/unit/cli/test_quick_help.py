@@ -1,4 +1,4 @@
-"""What somebody waits for who asks how a command is called: help imports no framework of the network and no room that decides."""
+"""Start of help and completion: help imports no framework of the network and no room that decides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written on a command line, and what a command gets of it."""
+"""The parsing of command lines."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def test_the_chart_renders_the_manifests_object_by_object(values: Json, files: l
 
 
 def notes_on(version: str, folder: Path) -> str:
-    """What an installation would print there: `helm template` prints no notes, so they are made an object."""
+    """Return the text that an installation would print there: `helm template` prints no notes, so they are made an object."""
     copy = folder / "chart"
     shutil.copytree(CHART, copy)
     notes = copy / "templates" / "NOTES.txt"

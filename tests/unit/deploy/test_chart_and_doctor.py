@@ -33,7 +33,7 @@ spec: {{ include "pumice.fields" (list "" $case.ours $case.theirs) | splitList "
 
 
 def said_by_the_chart(folder: Path, **cases: list[Json]) -> list[list[str]]:
-    """What its template of checks says of each case."""
+    """Return the result of its template of checks for each case."""
     (folder / "templates").mkdir()
     (folder / "Chart.yaml").write_text("apiVersion: v2\nname: asked\nversion: 0.1.0\n", "utf-8")
     (folder / "templates/asked.yaml").write_text(ASKED, "utf-8")
@@ -49,7 +49,7 @@ def said_by_the_doctor(pod: Json) -> list[str]:
 
 
 def a_pod(image: str, command: tuple[str, ...], args: tuple[str, ...], account: str) -> Json:
-    """What is not said is not there."""
+    """Unset values are absent."""
     container = {"name": "c", "image": image, "command": list(command), "args": list(args)}
     spec = {"containers": [{key: value for key, value in container.items() if value}], "serviceAccountName": account}
     return {key: value for key, value in spec.items() if value}

@@ -1,4 +1,4 @@
-"""What an installation brings along: everything that the package finds beside its own modules."""
+"""The files of an installation: everything that the package finds beside its own modules."""
 
 from __future__ import annotations
 

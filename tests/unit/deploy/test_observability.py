@@ -61,7 +61,7 @@ def test_every_metric_and_label_of_a_query_stands_on_a_page(which):
 
 LABELS_OF_VALUES = {f"{name}: ${variable}": (query.rstrip(")").rpartition(", ")[2],) for name, board in DASHBOARDS.items()
                     for variable, query in board.variables.items()}  # fmt: skip
-"""What Grafana's label_values() lists is no metric."""
+"""Names in Grafana's label_values() that are no metrics."""
 
 
 def test_a_metric_that_nobody_tells_is_seen():
@@ -96,7 +96,7 @@ def test_each_daemon_of_the_manifests_is_found_by_its_labels_and_the_port_of_its
 
 
 def scraped(job: dict[str, Any], labels: dict[str, str], port: str) -> str | None:
-    """What a container's port is scraped as, as Prometheus' relabelling does it; None where it is left out."""
+    """Return the scrape target of a container's port, as Prometheus' relabelling does it; None where it is left out."""
     meta = {f"__meta_kubernetes_pod_label_{re.sub('[^a-zA-Z0-9_]', '_', key)}": value for key, value in labels.items()}
     meta["__meta_kubernetes_pod_container_port_name"] = port
     for step in job["relabel_configs"]:

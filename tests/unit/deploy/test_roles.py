@@ -38,7 +38,7 @@ VERBS = {
 }  # fmt: skip
 
 CLIENTS = ("cluster", "_cluster", "kube")
-"""What a client of the API server is called wherever one is held."""
+"""The name of an API server client wherever one is held."""
 
 
 def kinds_named_in(function: Callable[..., Any]) -> list[Resource]:

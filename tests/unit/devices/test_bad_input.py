@@ -1,4 +1,4 @@
-"""What people and foreign programs write by mistake: a clear answer each, and nothing booked wrongly."""
+"""Mistakes of people and foreign programs: a clear answer each, and nothing booked wrongly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the documents say of the code is so: rooms, the flow of imports, files, links and commands."""
+"""Statements of the documents about the code are true: rooms, the flow of imports, files, links and commands."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def imported(path: Path) -> list[str]:
 @pytest.mark.parametrize(("unit", "sources"), [("tests/unit", "src"), ("lab/tests/unit", "lab/src")])
 def test_unit_tests_are_filed_by_the_room_that_they_test(unit: str, sources: str) -> None:
     beside = {"docs", "deploy", "kit", "."}
-    """What stands beside the package: its documents, its manifests, and the tests' own kit."""
+    """The folders beside the package: its documents, its manifests, and the tests' own kit."""
     rooms = {file.parent.relative_to(ROOT / unit).as_posix() for file in (ROOT / unit).rglob("*.py")} - beside
     package = package_of if sources == "src" else "pumice_lab/{}".format
     assert [room for room in sorted(rooms) if not (ROOT / sources / package(room)).is_dir()] == []

@@ -1,4 +1,4 @@
-"""What waits to be reconciled, and what may wait longer."""
+"""The work queue, and its delayed keys."""
 
 from __future__ import annotations
 

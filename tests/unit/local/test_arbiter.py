@@ -1,4 +1,4 @@
-"""Who writes the feedback when no monitor does: one arbiter, by the monitor's rule, as long as a card is contested."""
+"""The writer of feedback without a monitor: one arbiter, by the monitor's rule, as long as a card is contested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program waits for before it starts: nothing is loaded that deciding about one machine does not need."""
+"""The start of a program: nothing is loaded that deciding about one machine does not need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a driver counts is held against regions, which tenants write, and against whose the processes are, which they cannot."""
+"""The driver's counts are compared with regions, which tenants write, and with the owners of processes, which they cannot."""
 
 from __future__ import annotations
 

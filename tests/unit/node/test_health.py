@@ -1,4 +1,4 @@
-"""What makes a card sick and well again (spec nvidia-device-plugin 7)."""
+"""Health of a card: faults and recovery (spec nvidia-device-plugin 7)."""
 
 import pytest
 

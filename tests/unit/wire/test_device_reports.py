@@ -1,4 +1,4 @@
-"""What MindCluster's components say of nodes in ConfigMaps, and how little of it is lost where something is wrong."""
+"""The ConfigMaps in which MindCluster's components report on nodes, and how little of it is lost where something is wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a PodGroup says of nodes that are held for it is read back as it was written."""
+"""The reservation on a PodGroup is read back as it was written."""
 
 from __future__ import annotations
 

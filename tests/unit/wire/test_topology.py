@@ -1,4 +1,4 @@
-"""What annotations ask of the network, and how it stands in a PodGroup."""
+"""Network topology in annotations, and in a PodGroup."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def fill(api: ApiServer, count: int, size: int) -> None:
 
 
 async def cut(reader: asyncio.StreamReader) -> bool:
-    """Whether the other side ends the connection, within ten seconds."""
+    """Return whether the other side ends the connection, within ten seconds."""
     async with asyncio.timeout(10):
         try:
             while await reader.read(1 << 16):

@@ -190,7 +190,7 @@ def test_every_type_of_the_api_has_numbers() -> None:
 
 
 def means(part: str, labels: dict[str, str]) -> bool:
-    """What one requirement says, word by word."""
+    """Check the words of one requirement."""
     key, operator, value = re.fullmatch(r"(!?\w+)(?: ?(==|!=|=|<|>|in|notin) ?(.*))?", part).groups()  # type: ignore[union-attr]
     values = (value or "").strip("()").split(",")
     match operator:

@@ -1,4 +1,4 @@
-"""What a quota says is used: after every write, what is there."""
+"""The used amounts of a quota equal the existing objects after every write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `pumice up` is told by a cluster file and by its own words together."""
+"""The settings of `pumice up` from a cluster file and options together."""
 
 from __future__ import annotations
 

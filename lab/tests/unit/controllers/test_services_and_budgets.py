@@ -1,4 +1,4 @@
-"""What follows the pods that a selector takes: EndpointSlices and Endpoints of Services, and the counts of disruption budgets."""
+"""Followers of a selector's pods: EndpointSlices and Endpoints of Services, and the counts of disruption budgets."""
 
 from __future__ import annotations
 

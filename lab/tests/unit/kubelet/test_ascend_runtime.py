@@ -1,4 +1,4 @@
-"""What Ascend's container runtime does around a container (spec ascend 17, 41)."""
+"""Ascend's container runtime around a container (spec ascend 17, 41)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a container finds: environment and volumes, from the pod, ConfigMaps, Secrets and the downward API."""
+"""A container's environment and volumes, from the pod, ConfigMaps, Secrets and the downward API."""
 
 from __future__ import annotations
 

@@ -147,4 +147,4 @@ async def world(directory: Path) -> AsyncIterator[World]:
 
 Work = Callable[[World], Coroutine[Any, Any, None]]
 OnNode = Callable[[Work], None]
-"""What the fixture ``on_node`` gives: run this with a node in virtual time."""
+"""The fixture ``on_node``: run this with a node in virtual time."""

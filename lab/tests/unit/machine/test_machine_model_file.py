@@ -1,4 +1,4 @@
-"""What a machine's model file may say, and how its mistakes are named."""
+"""The model file of a machine, and the errors of its mistakes."""
 
 from __future__ import annotations
 

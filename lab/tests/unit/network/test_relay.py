@@ -1,4 +1,4 @@
-"""What pods send beyond their network is carried on by a process of the machine's."""
+"""A process of the machine relays the pods' traffic beyond their network."""
 
 from __future__ import annotations
 

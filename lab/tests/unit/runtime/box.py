@@ -65,7 +65,7 @@ async def box(directory: Path, isolation: str) -> AsyncIterator[Box]:
 
 Work = Callable[[Box], Coroutine[Any, Any, None]]
 Inside = Callable[[Work], None]
-"""What the fixture ``inside`` gives: run this in a box, once per kind of isolation."""
+"""The fixture ``inside``: run this in a box, once per kind of isolation."""
 
 
 def marked(ident: str) -> list[int]:

@@ -1,4 +1,4 @@
-"""What a container mounts is there inside, and the host stays as it is."""
+"""A container's mounts exist inside, and the host stays as it is."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ REGION_FILE = "vgpu.cache"
 
 
 class BookedCard(msgspec.Struct, frozen=True):
-    """What was known of a card when it was booked: NVML's index, its name, and its MiB."""
+    """A card as it was known when it was booked: NVML's index, its name, and its MiB."""
 
     index: int
     model: str
@@ -54,7 +54,7 @@ class Booking(msgspec.Struct, frozen=True):
 
     @property
     def devices(self) -> tuple[PodDevice, ...]:
-        """What it holds: the devices of its one container."""
+        """The devices of its one container."""
         found = parse_pod_devices(self.annotations.get(names.VGPU_IDS, "")).containers
         return tuple(found[0]) if found else ()
 
@@ -64,7 +64,7 @@ class Booking(msgspec.Struct, frozen=True):
         return list(zip(self.cards, self.devices, strict=True))
 
     def on(self, uuid: str) -> PodDevice | None:
-        """What it holds of this card."""
+        """Its part of this card."""
         return next((device for device in self.devices if device.uuid == uuid), None)
 
     @property
@@ -152,7 +152,7 @@ class Bookings:
 
 
 def shared(directory: Path) -> bool:
-    """Whether others may book in this directory too."""
+    """Return whether others may book in this directory too."""
     return bool(directory.stat().st_mode & 0o002)
 
 
@@ -182,7 +182,7 @@ def booked(directory: Path) -> list[Booking]:
 
 
 def lasts(booking: Booking) -> bool:
-    """Whether a booking is still somebody's. A book may outlast the machine's boot, its programs do not."""
+    """Return whether a booking is still somebody's. A book may outlast the machine's boot, its programs do not."""
     if booking.boot and booking.boot != boot():
         return False
     return lives(booking.pid, booking.start) or is_held(booking.region) or bool(holders(booking))

@@ -34,7 +34,7 @@ def booking_dirs(environment: Mapping[str, str]) -> tuple[Path, ...]:
 
 
 class ForeignPrograms:
-    """What the books in some directories say of cards. They are written by others: a damaged one leaves the last good word."""
+    """The bookings in directories that others write; of a damaged one the last good version stays."""
 
     def __init__(self, directories: Sequence[Path] = SHARED, lasts: Callable[[Booking], bool] = lasts) -> None:
         """``lasts``: whether the program of a booking still runs."""

@@ -45,7 +45,7 @@ def hold(region: str | Path) -> None:
 
 
 def is_held(region: str | Path) -> bool:
-    """Whether anybody holds the region; False where there is none or no lock is to be had on its file system."""
+    """Return whether anybody holds the region; False where there is none or no lock is to be had on its file system."""
     try:
         descriptor = os.open(region, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -62,7 +62,7 @@ def is_held(region: str | Path) -> bool:
 
 
 def mark(pid: int, start: int) -> int:
-    """What all descendants of this leader carry, and nobody else until the next boot."""
+    """The mark in the environment of all descendants of this leader, unique until the next boot."""
     return _MARK | start << 22 | pid  # pid_max is 2^22 at most
 
 

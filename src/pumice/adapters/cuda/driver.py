@@ -30,7 +30,7 @@ class Driver:
     """
 
     timed = False
-    """Whether a kernel lasts as long as its first parameter says, without being measured."""
+    """True if a kernel lasts as long as its first parameter says, without being measured."""
 
     def __init__(self, library: str = "libcuda.so.1") -> None:
         self._cuda = ctypes.CDLL(library)

@@ -41,7 +41,7 @@ class DcmiCards:
                          minor=self._dcmi.physical(device), bus_id=self._dcmi.bus_id(device))  # fmt: skip
 
     def products(self) -> dict[str, str]:
-        """What cards are sold as, by UUID, of those that were listed last."""
+        """Product names by UUID, of the cards that were listed last."""
         return {uuid: self._dcmi.product(device) for uuid, device in self._devices.items()}
 
     def share(self) -> dict[str, str]:

@@ -79,7 +79,7 @@ class Dcmi:
         return self._fill("dcmi_get_device_chip_info_v2", device, ChipInfo())
 
     def product(self, device: Device) -> str:
-        """What the card is sold as; empty where the driver does not tell."""
+        """The product name; empty where the driver does not report it."""
         text = ctypes.create_string_buffer(64)
         try:
             self._call("dcmi_get_product_type", device.card, device.device, text, ctypes.c_int(64))

@@ -1,4 +1,4 @@
-"""What a cutter of cards intends and has done, in a file (``ports.slices.Journal``)."""
+"""The journal of a slice manager, in a file (``ports.slices.Journal``)."""
 
 from pumice.adapters.journal.file import FileJournal
 

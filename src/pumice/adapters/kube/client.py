@@ -27,7 +27,7 @@ TOO_MANY_RETRIES = 8  # client-go gives up after ten answers of 429
 UNPACKED_ASIDE = 256 * 1024
 """Bytes of a compressed answer from which on it is unpacked in a thread."""
 PLAIN = "/~:@!$&'()*+,;="
-"""What stands as it is in a path, beside letters, digits and ``_.-`` (RFC 3986)."""
+"""Characters that a path keeps unescaped, beside letters, digits and ``_.-`` (RFC 3986)."""
 PLAIN_IN_QUERY = ","
 """And in a query: a selector may name hundreds of values."""
 _plain_path = re.compile(f"[A-Za-z0-9_.{re.escape(PLAIN)}-]*").fullmatch

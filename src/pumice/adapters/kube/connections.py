@@ -11,7 +11,8 @@ from pumice.adapters.kube.http1 import Answer, AnswerReader, BadAnswer
 KEPT = 55.0
 """Seconds after which an idle connection is not used again: servers and what stands between begin to forget it then."""
 REPEATED = frozenset({"GET", "PUT", "DELETE"})
-"""What may be sent twice: sent again when a kept connection turns out to have ended before anything was answered."""
+"""Methods that may be sent twice: they are sent again when a kept connection turns out to have ended before anything was
+answered."""
 
 
 class Connection(asyncio.Protocol):
@@ -51,12 +52,12 @@ class Connection(asyncio.Protocol):
 
     @property
     def untouched(self) -> bool:
-        """Whether nothing has been answered to the last request."""
+        """True if nothing has been answered to the last request."""
         return not self._reader.begun
 
     @property
     def fresh(self) -> bool:
-        """Whether it may be used again."""
+        """True if it may be used again."""
         alive = self._transport is not None and not self._transport.is_closing()
         return alive and self._loop.time() - self._since < self.pool.kept
 

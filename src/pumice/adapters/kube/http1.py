@@ -17,7 +17,7 @@ LONGEST_HEAD = 64 * 1024
 
 
 class BadAnswer(PumiceError):
-    """What the server sent is no HTTP/1.1 answer."""
+    """The server's bytes are no HTTP/1.1 answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class AnswerReader:
 
     @property
     def begun(self) -> bool:
-        """Whether anything of the answer has arrived."""
+        """True if anything of the answer has arrived."""
         return self._arrived > 0
 
     def feed(self, data: bytes) -> Answer | None:

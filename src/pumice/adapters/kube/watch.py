@@ -45,7 +45,7 @@ class WatchLimits:
 
 
 class Transport(Protocol):
-    """What a reflector needs of the client."""
+    """The part of the client that a reflector needs."""
 
     async def request(self, verb: str, path: str, *, params: Mapping[str, str] | None = None) -> bytes: ...
     async def stream(self, path: str, params: Mapping[str, str], *, idle: float) -> aiohttp.ClientResponse: ...
@@ -114,7 +114,7 @@ async def list_and_watch(client: Transport, path: str, selectors: Mapping[str, s
 
 
 class _Told:
-    """What the consumer was told of, and which events follow from what a server says."""
+    """The objects that the consumer knows, and the events that follow from the server's answer."""
 
     def __init__(self) -> None:
         self._known: dict[str, str] = {}

@@ -33,7 +33,7 @@ class PluginError(PumiceError):
 
 
 class Handler(Protocol):
-    """What one endpoint answers. Requests of the kubelet have one container each."""
+    """The calls that one endpoint answers. Requests of the kubelet have one container each."""
 
     async def allocate(self, ids: Sequence[str]) -> Any:
         """A ``ContainerAllocateResponse``. Raises PluginError."""

@@ -15,7 +15,7 @@ SWITCH = "switch"
 
 
 def link_ends(handle: Any) -> Counter[str]:
-    """What the card's links that are up lead to: PCI address of a card, or ``switch``, with the number of links."""
+    """The peers of the card's links that are up: PCI address of a card, or ``switch``, with the number of links."""
     ends: Counter[str] = Counter()
     for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
         try:

@@ -1,4 +1,4 @@
-"""Who is on a card, and the MIG devices that it is divided into, as NVML tells of one card."""
+"""The processes on a card and its MIG devices, as NVML lists them."""
 
 from __future__ import annotations
 

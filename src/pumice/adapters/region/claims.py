@@ -53,7 +53,7 @@ class ClaimsReader:
         self._again = memoryview(bytearray(SETTLED * V12.slot_bytes))
 
     def read(self, path: str | Path, cards: Collection[str]) -> RegionClaims:
-        """What the region says of these cards. Raises BadRegion, and never anything else on content."""
+        """Return the region's figures of these cards. Raises BadRegion on damaged content, and nothing else."""
         with opened(path) as descriptor:
             head = read_header(descriptor, str(path))
             slots = self._slots(descriptor, head, str(path))

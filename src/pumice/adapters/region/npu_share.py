@@ -1,4 +1,4 @@
-"""What the library of soft NPU shares writes of one container (spec ascend 18): a file of 6200 bytes, little-endian."""
+"""The file that the library of soft NPU shares writes for one container (spec ascend 18): a file of 6200 bytes, little-endian."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def pages_folder(containers: Path) -> Path:
 
 
 def held_by_mps(containers: Path, container: str) -> bool:
-    """Whether this container (``<pod UID>_<name>``) has no region, because an MPS server holds its limits."""
+    """Return whether this container (``<pod UID>_<name>``) has no region, because an MPS server holds its limits."""
     return (pages_folder(containers) / container / limits_page.MPS_NOTE).exists()
 
 
@@ -37,7 +37,7 @@ def region_named(folder: Path) -> Path | None:
 
 
 def core_limits_on(region: Path) -> bool | None:
-    """Whether the page has the core limits in force; None: there is no page, and the region says."""
+    """Return whether the page has the core limits in force; None: there is no page, and the region says."""
     try:
         page = limits_page.parse(page_beside(region).read_bytes())
     except OSError:

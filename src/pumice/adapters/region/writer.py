@@ -103,8 +103,8 @@ def write_pulse(path: str | Path, every: float | None) -> None:
 
 
 def write_feedback(path: str | Path, recent: int | None = None, limited: bool | None = None) -> None:
-    """What a monitor says to a region of any layout: ``recent_kernel`` and ``utilization_switch``; None leaves a field as it is.
-    The switch is written on the container's limits page, too, where the container cannot.
+    """Write a monitor's feedback into a region of any layout: ``recent_kernel`` and ``utilization_switch``; None leaves a
+    field as it is. The switch is written on the container's limits page, too, where the container cannot.
 
     A launch of the same moment may be forgotten by this; the library repeats itself half a second later.
     Raises BadRegion or Unavailable.
@@ -122,8 +122,8 @@ def write_feedback(path: str | Path, recent: int | None = None, limited: bool | 
 
 
 def write_host_pid(path: str | Path, slot: int, pid: int, host: int) -> None:
-    """What the driver calls a process that a region knows as ``pid``, unless its slot has a number or another process by now
-    (spec hami-core 10). Raises BadRegion or Unavailable."""
+    """Write the host's number of the process that a region knows as ``pid``, unless its slot has a number or another process
+    by now (spec hami-core 10). Raises BadRegion or Unavailable."""
     with opened(path, os.O_RDWR) as descriptor:
         layout = read_header(descriptor, str(path)).layout
         place = layout.slots + slot * layout.slot_bytes

@@ -1,1 +1,1 @@
-"""What is looked at on a node to say what is wrong with it."""
+"""The observations of a node from which the doctor names faults."""

@@ -66,7 +66,7 @@ class Places:
 
 
 async def look(places: Places, cluster: Cluster | None, clock: Clock, why_not: str = "") -> NodeFacts:
-    """What is found there. Without a ``cluster`` (``why_not``) what it would say is unknown."""
+    """Return the findings. Without a ``cluster`` (``why_not``) those that need one are unknown."""
     library = places.library or vgpu_library()
     facts = NodeFacts(
         places.name,
@@ -196,7 +196,7 @@ async def _plugins(node: str, cluster: Cluster) -> tuple[PluginPod, ...]:
 
 
 def _plugin(pod: dict[str, Any]) -> PluginPod | None:
-    """Whether it has the kubelet's folder of plugins mounted, and whose it seems to be by its own words."""
+    """Return whether it has the kubelet's folder of plugins mounted, and whose it seems to be by its own words."""
     spec, meta = pod.get("spec") or {}, pod["metadata"]
     paths = [(volume.get("hostPath") or {}).get("path", "") for volume in spec.get("volumes") or ()]
     if not any(path.rstrip("/").endswith("/kubelet/device-plugins") for path in paths):

@@ -105,7 +105,7 @@ async def books_of(snapshot: Snapshot, look: Look, owners: Owners, pods: Mapping
 
 
 def suspects(snapshot: Snapshot) -> list[tuple[Key, Sign]]:
-    """What speaks against a region, of containers that have not ended."""
+    """The doubts about regions, of containers that have not ended."""
     found: list[tuple[Key, Sign]] = []
     for key, seat in snapshot.seats.items():
         if seat.ended:

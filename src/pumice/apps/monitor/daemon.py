@@ -48,11 +48,11 @@ log = logging.getLogger("pumice.monitor")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the command line or ``pumice up`` says. ``hook_path`` is the plugin's; ``containers_dir`` overrides the
-    folder below it. ``legacy_metrics``: also the families with values in labels. ``nvml``: the library to load.
-    ``feedback``: write priorities back to the regions; ``max_wait``: seconds after which who waits goes on for a round, 0: never.
-    ``driver_patience``: seconds for which a page, or the end, waits for the driver.
-    ``reload_every``: seconds between two looks at the ConfigMap."""
+    """The settings from the command line or ``pumice up``. ``hook_path`` is the plugin's; ``containers_dir`` overrides the
+    folder below it. ``legacy_metrics``: also the families with values in labels. ``nvml``: the library to load. ``feedback``:
+    write priorities back to the regions; ``max_wait``: seconds after which who waits goes on for a round, 0: never.
+    ``driver_patience``: seconds for which a page, or the end, waits for the driver. ``reload_every``: seconds between two
+    looks at the ConfigMap."""
 
     node_name: str
     hook_path: Path = Path("/usr/local/vgpu")

@@ -1,4 +1,4 @@
-"""What the driver tells of the cards, asked for in a thread of its own: a sick card may keep a call for ever."""
+"""The driver's figures of the cards, read in a thread of its own: an unhealthy card may keep a call for ever."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATIENCE = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What the driver told at one moment. ``silent``: seconds for which it has owed an answer, 0 while it does not."""
+    """The driver's figures at one moment. ``silent``: seconds for which it has owed an answer, 0 while it does not."""
 
     readings: tuple[CardReading, ...] = ()
     processes: tuple[CardProcess, ...] = ()
@@ -42,7 +42,7 @@ class DriverWatch:
         self._last = Look()
 
     async def look(self, max_age: float = 0.0) -> Look:
-        """What it tells now, or told at most so many seconds ago; of a driver that does not answer, only for how long."""
+        """Return the figures of now, or of at most so many seconds ago; of a driver that does not answer, only for how long."""
         now = self._clock.monotonic()
         if now - self._at <= max_age:
             return self._last

@@ -46,7 +46,7 @@ class Seat:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What one reading found. ``strangers``: regions of containers that, as far as is known, were given no cards."""
+    """The result of one reading. ``strangers``: regions of containers that, as far as is known, were given no cards."""
 
     seats: Mapping[Key, Seat] = field(default_factory=dict)
     strangers: int = 0
@@ -56,7 +56,7 @@ class Snapshot:
 
 
 class _Known(NamedTuple):
-    """What the containers of a pod were given, and what that was read of."""
+    """The devices of the containers of a pod, and the annotations that they were read from."""
 
     pod: NodePod
     handed: str
@@ -138,7 +138,7 @@ class NodeReader:
         return Seat(seat.pod, seat.container, seat.devices, seat.ended, path, claims, trouble, lost)
 
     def _held(self, pod: NodePod, published: str) -> _Known:
-        """What its containers were given; kept while nothing of it changes, for a node's pods seldom do."""
+        """Return the devices of its containers; cached while the pod does not change."""
         config = self._config
         known = self._grants.get(pod.uid)
         handed = handed_to(published, pod.uid)

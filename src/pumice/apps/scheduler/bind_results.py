@@ -1,4 +1,4 @@
-"""What follows from the answer to a Binding: the engine is told, and a gang that cannot stand whole is given up.
+"""The handling of a Binding's answer: the scheduler's state follows it, and a gang that cannot stand whole is given up.
 
 Of a gang that is given up the members that somebody makes anew are evicted. A pod without a controller would be lost with all
 that its owner wrote down: it stays, and the rest of its gang is tried again and again, unless an option says otherwise.

@@ -44,7 +44,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Outcome(Enum):
-    """What is known about one Binding in the end."""
+    """The final result of one Binding."""
 
     BOUND = "bound"
     FAILED = "failed"
@@ -54,8 +54,8 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one attempt came to. ``final``: trying again at once would be refused again. ``spent``: seconds of it that count as
-    the gang's, because the API server was there."""
+    """The result of one attempt. ``final``: trying again at once would be refused again. ``spent``: seconds of it that count
+    as the gang's, because the API server was there."""
 
     outcome: Outcome
     error: str = ""
@@ -80,11 +80,11 @@ class Binder:
     took: Callable[[str, float], None] = lambda stage, seconds: None
     """Told how long PreBind (volumes, locks) and Bind (the call) took."""
     allowed: Callable[[], Awaitable[bool]] = without_election
-    """Whether Bindings may be sent now. Without the lease they wait: another scheduler may lead, and place others there."""
+    """True if Bindings may be sent now. Without the lease they wait: another scheduler may lead, and place others there."""
     given_up: Callable[[Bind], str] = lambda effect: ""
     """Why the gang of a Binding is not bound any more, while it is not; then the rest of it is not sent."""
     overtaking: Callable[[Bind], Awaitable[None] | None] = lambda effect: None
-    """What is on its way that the Binding must not overtake."""
+    """The writes on their way that the Binding must not overtake."""
     begin: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]] = asyncio.create_task
     """Begins a task; the daemon's group, so that none outlives it or fails unseen."""
     _running: set[asyncio.Task[None]] = field(default_factory=set)
@@ -192,8 +192,8 @@ class Binder:
             raise ApiError(0, "Timeout", f"no answer within {GANG_PATIENCE:g} s") from error
 
     async def _look(self, effect: Bind, error: ApiError) -> tuple[Outcome, str]:
-        """What the API server holds of the pod after an answer that may be wrong. Asked until it answers: as long as
-        nobody knows, the pod keeps its place and its cards."""
+        """Read the pod from the API server after an answer that may be wrong. It is asked until it answers: as long as nobody
+        knows, the pod keeps its place and its cards."""
         pod = await self.find(effect.namespace, effect.name)
         if pod is None:
             return Outcome.GONE, "it is not there any more"

@@ -71,7 +71,7 @@ class Configuration:
     configmap: str = ""
     strict: bool = False
     unready: bool = True
-    """Whether a first file that cannot be used is waited out; else it is an error (--disable-default-scheduler-config)."""
+    """True if a first file that cannot be used is waited out; else it is an error (--disable-default-scheduler-config)."""
     tell: Callable[[SchedulerEffect], None] = lambda effect: None
     refused: int = 0
     """Documents that could not be used."""
@@ -104,7 +104,7 @@ class Configuration:
         return jobs
 
     def problems(self) -> list[str]:
-        """What is refused although something is in force, one sentence each."""
+        """The refused parts of a configuration beside the one in force, one sentence each."""
         return [
             f"{document.what} refused, the last good one goes on: {document.refusal}"
             for document in (self.own, self.devices) if document.refusal and not self._awaits(document)

@@ -101,11 +101,11 @@ class Settings(LedSettings):
     names_groups: bool = False
     """True where Bindings name the PodGroups that a controller makes for pods that name none."""
     evict_bare_pods: bool = False
-    """Whether a gang that cannot be bound as a whole may also lose members that no controller makes anew."""
+    """True if a gang that cannot be bound as a whole may also lose members that no controller makes anew."""
     events: bool = True
     status_writes: bool = True
     group_writes: bool = True
-    """Whether it says how PodGroups, queues and HyperNodes stand: of two schedulers that share them, one does."""
+    """True if it says how PodGroups, queues and HyperNodes stand: of two schedulers that share them, one does."""
     volumes: bool = True
 
 
@@ -138,13 +138,13 @@ class Scheduler:
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _garbage: Garbage = field(default_factory=Garbage)
     _beside: asyncio.TaskGroup | None = None
-    """What goes on while the last Bindings are waited for: Bindings, and the keeping of the lease."""
+    """The tasks that go on during the last Bindings: Bindings, and the renewal of the lease."""
     _keeper: asyncio.Task[None] | None = None
     _election: Election | None = None
     _lost_lease: bool = False
     _last_cycle: float = -1e9
     _told: dict[str, str] = field(default_factory=dict)
-    """What was last said to be wrong with which object."""
+    """The last reported fault of each object."""
 
     def __post_init__(self) -> None:
         settings, cluster, clock, dice = self.settings, self.cluster, self.clock, self.dice

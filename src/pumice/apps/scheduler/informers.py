@@ -1,4 +1,4 @@
-"""What the scheduler hears: watches in, changes of the engine's state out (spec volcano-core 5).
+"""The scheduler's informers: watches in, changes of the scheduler's state out (spec volcano-core 5).
 
 An event changes the state at once and synchronously. What cannot be read is set aside, counted and logged; the watch goes on.
 """
@@ -134,7 +134,7 @@ class Informers:
             self.wake.set()
 
     def arrived(self, name: str) -> None:
-        """What was waited for under that name is there."""
+        """Note that the awaited object of that name has arrived."""
         self.unsynced.discard(name)
         if not self.unsynced:
             self.synced.set()

@@ -1,4 +1,4 @@
-"""What conditions, statuses, events and evictions are on the API server: an effect in, its requests out."""
+"""The requests of conditions, statuses, events and evictions: an effect in, its requests out."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class StatusWriter:
     _admitted: deque[float] = field(default_factory=lambda: deque(maxlen=MANY))
     """When the last groups were let in."""
     _hurry: bool = False
-    """Whether nothing waits any more, for this is the end."""
+    """True if nothing waits any more, for this is the end."""
     _writing: dict[tuple[str, ...], bool] = field(default_factory=dict)
     """Keys on their way, each by one worker at a time, so that an older value never overtakes a newer one; and whether the
     value is still wanted."""
@@ -166,7 +166,7 @@ class StatusWriter:
             self._writing[key] = False
 
     def overtaking(self, uid: str) -> Awaitable[None] | None:
-        """What a Binding of the pod has to wait for: a condition on its way, which would say of a bound pod that it waits."""
+        """The write that a Binding of the pod waits for: a condition on its way, which would call a bound pod pending."""
         return self._landed(("pod", uid)) if ("pod", uid) in self._writing else None
 
     async def _landed(self, key: tuple[str, ...]) -> None:

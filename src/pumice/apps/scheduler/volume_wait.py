@@ -114,7 +114,8 @@ class VolumeWait:
         await self.cluster.patch(PERSISTENT_VOLUMES, volume, body)
 
     def _look(self, effect: Bind, named: set[str]) -> tuple[bool, str]:
-        """Whether all claims have their volumes, and what speaks against waiting on. ``named`` are the claims of which the watch
+        """Return whether all claims have their volumes, and what speaks against waiting on. ``named`` are the claims of which
+        the watch
         has shown that this node was named on them."""
         state = self.state
         row = state.ledger.table.row_of.get(effect.node)

@@ -1,1 +1,1 @@
-"""What every daemon is served by: pages, tasks, leases, queues of work."""
+"""The services of every daemon: pages, tasks, leases, work queues."""

@@ -37,7 +37,7 @@ class Garbage:
         self._limit = pace.at_least
 
     def hold_back(self) -> None:
-        """What is there lives long."""
+        """Set what exists aside from the garbage collector: it lives long."""
         gc.freeze()
         gc.set_threshold(*self._pace.thresholds)
         self._set_limit()

@@ -44,7 +44,7 @@ class Election:
 
     @property
     def held(self) -> bool:
-        """Whether nobody else can have the lease yet: it was renewed less than its duration ago. A process that was stopped
+        """True if nobody else can have the lease yet: it was renewed less than its duration ago. A process that was stopped
         for a while learns here that it may lead no longer."""
         return self.clock.monotonic() - self._renewed < self.duration
 

@@ -56,7 +56,7 @@ class OwnNode:
         return list(self._pods.values())
 
     def tasks(self) -> list[Coroutine[Any, Any, None]]:
-        """What keeps the view, to be run side by side for as long as it is needed."""
+        """The tasks that keep the view current, to be run side by side for as long as it is needed."""
         return [self._watch_pods(), self._watch_node(), self._ask_for_the_untold()]
 
     async def relist(self) -> None:

@@ -1,4 +1,4 @@
-"""Who asks, and may he: a page that tells of pods answers those who may read them, as the API server itself would.
+"""Authentication and authorization of pages: a page about pods answers those who may read them, as the API server would.
 
 The bearer token is reviewed there, then the right of whom it belongs to; nothing is kept, so a withdrawn right counts at once.
 """
@@ -63,7 +63,7 @@ class Reviewed:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only programs of this machine reach an address."""
+    """Return whether only programs of this machine reach an address."""
     try:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:

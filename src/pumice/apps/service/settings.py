@@ -1,4 +1,4 @@
-"""What the daemons that may have a standby are told alike."""
+"""The common settings of daemons that may have a standby."""
 
 from __future__ import annotations
 

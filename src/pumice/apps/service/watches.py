@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 def object_of(kind: type[T], event: WatchEvent) -> T:
-    """What the event is about. Raises msgspec.MsgspecError."""
+    """Return the object of the event. Raises msgspec.MsgspecError."""
     found: T = decode(kind, event.raw) if event.obj is None else event.obj
     return found
 
@@ -61,7 +61,7 @@ class Watcher:
                 await self.clock.sleep(self.pause)
 
     def taken(self, name: str, handle: Handler, event: WatchEvent) -> bool:
-        """Whether the object could be used."""
+        """Return whether the object could be used."""
         try:
             handle(event)
         except (msgspec.MsgspecError, ValueError) as error:

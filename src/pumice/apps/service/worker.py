@@ -23,7 +23,7 @@ class Worker(Executor):
         self._thread.start()
 
     async def call(self, work: Callable[[], T]) -> T:
-        """What the call returns or raises. One that is given up before its turn is not made; later it goes on in its thread."""
+        """Return or raise the call's result. One that is given up before its turn is not made; later it goes on in its thread."""
         return await asyncio.get_running_loop().run_in_executor(self, work)
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:

@@ -114,7 +114,7 @@ def _meant(name: str, offered: Sequence[str]) -> str:
 
 
 def _because(pod: Pod) -> str:
-    """What the kubelet says of its end, if anything."""
+    """Return the kubelet's reason for the pod's end, if any."""
     said = ": ".join(filter(None, (pod.status.reason, pod.status.message)))
     return f" ({said})" if said else ""
 
@@ -152,7 +152,7 @@ def _placed(engine: Engine, key: str, holding: Holding) -> Explanation:
 
 
 def own_gates(engine: Engine, pod: Pod) -> tuple[str, ...]:
-    """What in the pod itself keeps this scheduler from looking at it."""
+    """Return the parts of the pod that keep this scheduler from looking at it."""
     found = []
     ours = engine.state.pods.scheduler_names
     if pod.spec.scheduler_name not in ours:
@@ -165,7 +165,7 @@ def own_gates(engine: Engine, pod: Pod) -> tuple[str, ...]:
 
 
 def queue_words(engine: Engine, pod: Pod, now: float) -> tuple[str, ...]:
-    """What a cycle says about the pod when no node is to blame: queue limits, the group's size, gates."""
+    """Return the cycle's reason for the pod beside nodes: queue limits, the group's size, gates."""
     task = engine.state.tasks.get(pod.metadata.uid)
     if task is None or task.job is None:
         return ()

@@ -34,7 +34,8 @@ class GroupView:
 
 
 def explain_group(engine: Engine, namespace: str, name: str, now: float) -> GroupView:
-    """What a cycle says of it. The engine should not be used further. Raises BadInput when there is no such PodGroup."""
+    """Return the cycle's result for the PodGroup. The engine should not be used further. Raises BadInput when there is no such
+    PodGroup."""
     job = engine.state.jobs.get(f"{namespace}/{name}")
     if job is None:
         beside = [known for space, _, known in (key.partition("/") for key in engine.state.jobs) if space == namespace]

@@ -1,4 +1,4 @@
-"""Whether the queue of a pending pod would pay for it, also with another request or without some others."""
+"""The queue's check of a pending pod, also with another request or without some other pods."""
 
 from __future__ import annotations
 

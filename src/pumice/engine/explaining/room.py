@@ -1,4 +1,4 @@
-"""Who would go for a waiting pod, who stays and why: the trial of preempt and reclaim, played and discarded."""
+"""The victims for a pending pod, and why others stay: preempt and reclaim, tried and discarded."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def explain_room(engine: Engine, namespace: str, name: str, now: float) -> RoomV
 
 
 def _scopes(cycle: Cycle, engine: Engine) -> Sequence[Scope]:
-    """What the configuration does, in its order; where it does nothing of the kind, what preempt would do."""
+    """Return the preempting actions of the configuration, in its order; preempt where there are none."""
     framework = engine.framework
     made = {
         "preempt": [between_jobs(framework), inside_a_job(framework)], "reclaim": [between_queues(framework)],

@@ -36,14 +36,14 @@ class Choice(Struct, frozen=True, gc=False):
 
 @dataclass(slots=True)
 class Recipe:
-    """What is the same for every single row that is looked at for one class."""
+    """The constant part of evaluating single rows for one class."""
 
     cls: PodClass
     requested: Amounts
     scorers: list[Scorer]
     asks: list[tuple[Ask, DeviceTable]]
     constrained: bool = False
-    """Whether some filter may refuse a node, as of the nodes' version."""
+    """True if some filter may refuse a node, as of the nodes' version."""
     version: int = -1
 
 

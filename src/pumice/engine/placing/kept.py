@@ -1,4 +1,4 @@
-"""What is remembered of classes between pods: a score for every node, the cards chosen on the best ones, and who leads.
+"""The cached evaluation of classes between pods: a score for every node, the cards chosen on the best ones, and the best rows.
 
 Only the rows that changed are looked at again.
 """
@@ -25,7 +25,7 @@ FEW_ROWS = 6
 
 @dataclass(slots=True)
 class ClassState:
-    """What is remembered of one class; the arrays have the table's capacity."""
+    """The cached evaluation of one class; the arrays have the table's capacity."""
 
     cursor: int
     reliefs: int

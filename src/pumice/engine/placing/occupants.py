@@ -1,4 +1,4 @@
-"""Who holds places on which node, as arrays: what it would bring at most that they go, for all nodes at once.
+"""The pods that hold places on nodes, as arrays: an upper bound of the gain from evicting them, for all nodes at once.
 
 One row per row of the ledger's table, one column per pod on it, the least important first. Kept by the table's log of changes,
 and made when somebody asks first: where no room is ever made, nothing is kept.
@@ -18,7 +18,7 @@ from pumice.engine.state.resources import PODS
 from pumice.engine.state.state import State
 
 PARTS = 10**6
-"""What is freed is counted in such parts of the cluster."""
+"""Freed amounts are counted in such parts of the cluster."""
 NOBODY = np.iinfo(np.int64).max
 STAYING = (Hold.ASSUMED, Hold.CONFIRMED)
 

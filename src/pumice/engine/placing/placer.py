@@ -69,7 +69,7 @@ class Placer:
         kept = self._kept.current(cls.base)
         masked, scores = kept.masked, self._among_pods(cls, kept.masked)
         elsewhere = False
-        """Whether nodes that it may not have would take it: then the class is not unschedulable."""
+        """True if nodes that it may not have would take it: then the class is not unschedulable."""
         if among is not None:
             open_to_class = masked if scores is None else scores
             scores = among.narrow(open_to_class)

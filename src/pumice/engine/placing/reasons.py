@@ -73,7 +73,7 @@ def why_not(
 
 
 Numbers = tuple[int, int, str]
-"""What is wanted, what there is at best, and both in words."""
+"""The requested amount, the best available one, and both in words."""
 
 
 def _numbers(name: str, amount: int, have: NDArray[np.int64], used: NDArray[np.int64]) -> Callable[[int], Numbers]:

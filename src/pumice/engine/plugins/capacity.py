@@ -64,7 +64,7 @@ class Capacity(NestsQueues, VotesToStart, LimitsQueues, AdmitsReclaim, SparesFro
             state.groups.remark("capacity", self._made.remarks)
 
     def held(self, queue: QueueState) -> Vector:
-        """What counts against its allotment."""
+        """Return the amount that counts against its allotment."""
         return self._tree.taken(queue) if self.hierarchical else together(queue.allocated, queue.awaited)
 
     # -- orders -------------------------------------------------------------------------------------------------
@@ -198,14 +198,14 @@ class Kept:
     held: Held
     unmet: dict[QueueState, Vector] = field(default_factory=dict)
     below: dict[QueueState | None, Vector] = field(default_factory=dict)
-    """What of their guarantees the children of a queue do not use, together."""
+    """The sum of unused guarantees of a queue's children."""
 
     @property
     def any(self) -> bool:
         return bool(self.below)
 
     def recount(self, queues: Iterable[QueueState]) -> None:
-        """What these hold has changed, and so has what all above them hold."""
+        """Recompute what these queues and all above them hold."""
         known = [(found, queue) for queue in queues if (found := self.made.of.get(queue)) is not None and found.guarantee]
         for found, queue in sorted(known, key=lambda each: -len(each[0].path)):
             held, below, before = self.held(queue), self.below.get(queue, {}), self.unmet.get(queue, {})

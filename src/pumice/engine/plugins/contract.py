@@ -1,4 +1,4 @@
-"""What a plugin may be asked, role by role (spec volcano-core 7).
+"""The roles of plugins (spec volcano-core 7).
 
 A plugin is one small class that takes the roles it has an opinion in: a job order, a filter, a node score. What a role asks is
 abstract; what it may leave open has an answer here. ``switch`` is what turns the role off for one plugin of a configuration
@@ -29,7 +29,7 @@ PERMIT, ABSTAIN, REJECT = 1, 0, -1
 
 
 class Session(Protocol):
-    """What plugins see of the running cycle."""
+    """The plugins' view of the running cycle."""
 
     @property
     def state(self) -> State: ...
@@ -56,7 +56,7 @@ class Plugin:
 
     name = ""
     hierarchical = False
-    """Whether queues are taken with those above them (``enableHierarchy``)."""
+    """True if queues are taken with those above them (``enableHierarchy``)."""
 
     def __init__(self, arguments: Arguments) -> None:
         self.arguments = arguments
@@ -91,8 +91,8 @@ class OrdersQueues(Role):
 
 
 class NestsQueues(OrdersQueues):
-    """Who sees queues as a tree where it is ``hierarchical``. Its key of a queue is then a tuple with one for each branch, which
-    changes by what is placed below that branch alone."""
+    """The plugin that sees queues as a tree where it is ``hierarchical``. Its key of a queue is then a tuple with one for each
+    branch, which changes by what is placed below that branch alone."""
 
     @abstractmethod
     def branches(self, queue: QueueState) -> Sequence[Hashable]:
@@ -130,7 +130,7 @@ class SaysReady(Role):
 
 
 class VotesToWait(Role):
-    """Whether a job that is not ready keeps what it was promised, by a vote."""
+    """A vote on keeping the nominations of a job that is not ready."""
 
     switch = "JobPipelined"
 
@@ -139,7 +139,7 @@ class VotesToWait(Role):
 
 
 class VotesToStart(Role):
-    """Whether a job may start at all, by a vote."""
+    """A vote on moving a pending job to Inqueue."""
 
     switch = "JobEnqueued"
 
@@ -171,14 +171,14 @@ class LimitsQueues(Role):
 
     @abstractmethod
     def allocatable(self, queue: QueueState, amounts: Vector) -> bool:
-        """Whether the queue may be charged so much more."""
+        """Return whether the queue may be charged so much more."""
 
     @abstractmethod
     def short_of(self, queue: QueueState, amounts: Vector) -> str:
-        """What a queue lacks that is not ``allocatable``, with the numbers, for people."""
+        """Return the resource that a queue lacks when it is not ``allocatable``, with the numbers, for people."""
 
     def lends(self, queue: QueueState, amounts: Vector) -> bool:
-        """Whether the queue may be charged so much more although that is beyond its share, for it would lie idle else."""
+        """Return whether the queue may be charged so much more although that is beyond its share, for it would lie idle else."""
         return self.allocatable(queue, amounts)
 
     def excess(self, queue: QueueState, amounts: Vector) -> float | None:
@@ -195,7 +195,7 @@ class Standing(NamedTuple):
 
 
 class KnowsShares(Role):
-    """Who can say how queues stand, for reclaim and for people."""
+    """The plugin that knows the queues' shares, for reclaim and for people."""
 
     @abstractmethod
     def standing(self, queue: QueueState) -> Standing: ...
@@ -212,7 +212,7 @@ Spared = Mapping[str, str]
 
 
 class SaysStarving(Role):
-    """Whether a job may ask others to make room for it."""
+    """Jobs that may preempt."""
 
     switch = "JobStarving"
 
@@ -227,8 +227,8 @@ class SparesFromPreempt(Role):
 
     @abstractmethod
     def spared_from_preempt(self, claimant: Task, victims: Sequence[Task]) -> Spared | None:
-        """Who of them stays; whoever is not named may go. None abstains. The victims come in the order in which they would go:
-        who counts what is left of a job or a queue counts down along them."""
+        """Return the victims that stay; all others may be evicted. None abstains. The victims come in the order in which they
+        would go: who counts what is left of a job or a queue counts down along them."""
 
 
 class SparesFromReclaim(Role):
@@ -242,7 +242,7 @@ class SparesFromReclaim(Role):
 
 
 class AdmitsReclaim(Role):
-    """Whether a queue may have room made for it in others."""
+    """Queues that may reclaim from others."""
 
     switch = "Preemptive"
 
@@ -252,7 +252,7 @@ class AdmitsReclaim(Role):
 
 
 class NamesVictims(Role):
-    """Who shall go although nobody asks for the room (spec 10.6)."""
+    """VictimTasks: pods to evict although no pod waits for their place (spec 10.6)."""
 
     switch = "Victim"
 
@@ -289,7 +289,8 @@ class Filters(Role):
 
     @abstractmethod
     def constrains(self, state: State, cls: PodClass, part: Part) -> bool:
-        """Whether ``verdicts`` can refuse any node at all; False saves the asking. Of ``Part.NODE`` alone it is asked once for a
+        """Return whether ``verdicts`` can refuse any node at all; False saves the asking. Of ``Part.NODE`` alone it is asked
+        once for a
         class and a version of the nodes."""
 
     @abstractmethod

@@ -23,7 +23,7 @@ from pumice.wire.names import INIT_PARAMS, PARAMS_READ
 from pumice.wire.scheduler_conf import SchedulerConf
 
 FREE_CARD = 100.0
-"""What an idle card takes from a node's score for pods that ask for none: as much as one of Kubernetes' node scores gives."""
+"""The penalty on a node's score for each idle card, for pods without cards: as much as one of Kubernetes' node scores gives."""
 
 
 class DeviceShare(Scores):

@@ -82,7 +82,7 @@ class Tree:
             self._weigh_above(self.leaves[queue])
 
     def reweigh(self, queue: QueueState) -> None:
-        """What this queue has taken is something else now."""
+        """Note that the amount of this queue has changed."""
         if (leaf := self.leaves.get(queue)) is not None:
             self._weigh_leaf(leaf, taken(queue), _wanted(queue))
             self._weigh_above(leaf)
@@ -143,12 +143,12 @@ class Tree:
 
 
 def taken(queue: QueueState) -> Vector:
-    """What counts as a queue's."""
+    """Return the amount that counts as a queue's."""
     return together(queue.allocated, queue.awaited)
 
 
 def _wanted(queue: QueueState) -> Vector:
-    """What it would have with all that waits in it and could start."""
+    """Return the queue's amount with all pending pods that could start."""
     wanted = dict(taken(queue))
     if queue.open:
         add(wanted, queue.pending.items())

@@ -27,7 +27,7 @@ class NodeGroup(BoundsTasks, LeansTasks, FollowsPlacing):
         self.strict = arguments.boolean("strict", True)
         self.ordered = arguments.boolean("enablePreferredOrder", False)
         self._held: dict[QueueState, dict[str, Vector]] = {}
-        """What queues with limits hold in each group."""
+        """The amounts that queues with limits hold in each group."""
         self._state: State | None = None
 
     def open(self, session: Session) -> None:

@@ -94,7 +94,8 @@ class NodeOrder(Scores):
         return sum((weight * part for weight, part in parts[1:]), parts[0][0] * parts[0][1]) if parts else None
 
     def _pod_affinity(self, state: State, cls: PodClass, fits: NDArray[np.bool_]) -> Floats | None:
-        """What the node's neighbourhood is worth by the wishes of the pod and of placed pods, from the least to the most."""
+        """Return the node's score by the preferred pod affinities of the pod and of placed pods, normalized from least to
+        most."""
         raw = preferred_pod_scores(state, cls, self.required_pods)
         if raw is None:
             return None

@@ -173,7 +173,7 @@ class Proportion(
 
 @dataclass(slots=True)
 class _Claims:
-    """What is left of the cluster when every queue within its share has what was found for it, and who may still want of it."""
+    """The rest of the cluster after every queue within its share has its claims, and the queues that may still claim of it."""
 
     idle: Vector
     of: dict[QueueState, Vector]
@@ -182,7 +182,7 @@ class _Claims:
     """Lent since."""
 
     def leave(self, queue: QueueState, amounts: Vector) -> bool:
-        """Whether so much may be lent to the queue without touching what others can claim."""
+        """Return whether so much may be lent to the queue without touching what others can claim."""
         own = self.of.get(queue, {})
         return all(
             self.taken.get(n, 0) + v <= self.idle.get(n, 0) - self.total.get(n, 0) + own.get(n, 0)
@@ -205,8 +205,8 @@ def _claims(shares: Shares, total: Vector) -> _Claims:
 
 
 def _claim(queue: QueueState, room: Vector) -> Vector:
-    """What a queue can use of the room left in its share: whole pods and gangs that wait for a node. A queue whose smallest
-    one is larger than that room has no use for it."""
+    """Return the amount that a queue can use within its share: whole pods and gangs that wait for a node. A queue whose
+    smallest one is larger than that room has no use for it."""
     claim: Vector = {}
     if not room or not queue.open:
         return claim

@@ -1,4 +1,4 @@
-"""What queues may claim of each other, and which pods of a queue are safe (spec volcano-core 11.5, 11.6; ADR 54).
+"""Claims of queues on each other, and the pods of a queue that are safe from them (spec volcano-core 11.5, 11.6; ADR 54).
 
 Between two queues every queue from each of them up to below their common parent has a say. Who claims, and those above, must stay
 within what they deserve in everything that the new pod asks for; who loses, and those above, must hold more than they deserve of
@@ -19,12 +19,13 @@ Path = Sequence[QueueState]
 
 
 def admitted(path: Path, amounts: Vector, standing: StandingOf) -> bool:
-    """Whether the lowest queue may claim so much of some other queue at all: with siblings it is alone, so it is asked alone."""
+    """Return whether the lowest queue may claim so much of some other queue at all: with siblings it is alone, so it is asked
+    alone."""
     return not _over(path[0], standing(path[0]), amounts) and any(standing(each).deserved for each in path)
 
 
 def spared(claimant: Task, victims: Sequence[Task], path: Callable[[QueueState], Path], standing: StandingOf) -> Spared:
-    """Who stays, and why. The sums are counted down along the victims that go."""
+    """Return the victims that stay, and why. The sums are counted down along the victims that go."""
     assert claimant.job is not None
     mine, wanted = path(claimant.job.queue), claimant.amounts
     gone: dict[QueueState, Vector] = {}
@@ -90,9 +91,9 @@ def _safe(queue: QueueState, found: Standing, wanted: Vector, amounts: Vector) -
 
 
 def entitled(deserved: Vector, amounts: Vector) -> Vector:
-    """What a queue deserves of what a pod takes. What is missing in it is no matter: who deserves four cards is not held to none
-    of their memory, or of the processors beside them, because it does not name them; but who names none of all that the pod takes
-    deserves none of it, and who names no device deserves no device."""
+    """Return the part of a pod's request that its queue deserves. What is missing in it is no matter: who deserves four cards
+    is not held to none of their memory, or of the processors beside them, because it does not name them; but who names none of
+    all that the pod takes deserves none of it, and who names no device deserves no device."""
     taken = [name for name, value in amounts.items() if value and name != PODS]
     named = [name for name in taken if name in deserved]
     devices = any("/" in name for name in named)

@@ -42,7 +42,7 @@ PLUGINS: Mapping[str, type[Plugin]] = {
 
 
 def always(conf: SchedulerConf, families: Iterable[Family], devices: DeviceConfig | None) -> list[Plugin]:
-    """What holds whatever a configuration names."""
+    """Return the rules that hold under every configuration."""
     plugins = frozenset(entry.name for tier in conf.tiers for entry in tier)
     owners = frozenset(family.name for family in families)
     gang = conf.plugin(Gang.name)

@@ -21,7 +21,7 @@ from pumice.wire.scheduler_conf import Arguments
 
 Floats = NDArray[np.float64]
 Strategy = tuple[bool, int]
-"""Whether full nodes are preferred, and the weight."""
+"""True if full nodes are preferred, and the weight."""
 LEAST, MOST = "LeastAllocated", "MostAllocated"
 GIGABYTE = 10**9
 
@@ -151,7 +151,7 @@ class ResourceStrategyFit(Scores, Filters, LeansTasks):
         return np.where(lacks, 0.0, score)
 
     def leanings(self, state: State, task: Task) -> Floats | None:
-        """What a pod's own strategy makes of the nodes, instead of what the configuration's does."""
+        """Return the node scores by a pod's own strategy, in place of the configuration's."""
         own = _own_strategies(task)
         if own is None:
             return None

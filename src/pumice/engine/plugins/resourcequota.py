@@ -60,7 +60,7 @@ class ResourceQuotas(VotesToStart):
 
 
 def _still_to_come(job: Job) -> Vector:
-    """What pods of the job's minimum would ask for that are not there yet: those that are, a quota counts."""
+    """Return the requests of missing pods of the job's minimum: those that are, a quota counts."""
     there: Vector = {}
     for task in job.tasks.values():
         add(there, task.request.items)

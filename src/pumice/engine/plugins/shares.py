@@ -77,7 +77,7 @@ class Shares:
         self._fresh.clear()
 
     def part(self, queue: QueueState) -> Part | None:
-        """What a queue deserves; None when it takes no part."""
+        """Return a queue's deserved share; None when it takes no part."""
         row = self._rows.get(queue)
         part = None if row is None else self._parts[row]
         if part is not None and queue not in self._fresh:
@@ -117,7 +117,7 @@ class Shares:
 
 
 def read_part(queue: QueueState, total: Vector, guaranteed: Vector, expected: Vector) -> Part:
-    """What a queue may have at most, and what it asks for."""
+    """Return a queue's limit and its demand."""
     cap = exceeded(total, guaranteed)
     for name in total:
         cap.setdefault(name, 0)

@@ -70,7 +70,7 @@ class _Judged(NamedTuple):
 
 
 def _judge(tolerations: Tolerations, marks: tuple[bool, tuple[Taint, ...]]) -> _Judged:
-    """What of one node's cordon and taints the tolerations leave standing."""
+    """Return the cordon and taints of one node that the tolerations do not cover."""
     is_cordoned, taints = marks
     # Only tolerations of that effect, or of every effect, count for the soft ones (Kubernetes TaintToleration scoring).
     gentle = [t for t in tolerations if t.effect in ("", "PreferNoSchedule")]

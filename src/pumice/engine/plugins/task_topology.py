@@ -44,7 +44,7 @@ class Bucket:
 
 @dataclass(slots=True)
 class Wishes:
-    """What a PodGroup's annotations say of pairs of roles (a role with itself among them)."""
+    """Affinities between pairs of roles in a PodGroup's annotations (a role with itself among them)."""
 
     near: frozenset[Pair]
     apart: frozenset[Pair]

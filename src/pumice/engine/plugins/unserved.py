@@ -43,7 +43,7 @@ class Unserved(Filters):
             yield Verdict(off if rows is None else off[rows], text, final=True, abort=True)
 
     def _doubtful(self, cls: PodClass) -> list[str]:
-        """What the class asks for that some node may share."""
+        """Return the resources of the class that some node may share."""
         if self._doubtful_names.isdisjoint(cls.amounts):  # nearly always, and it is asked for each pod
             return []
         return [name for name, _ in cls.request.items if name in self._doubtful_names]

@@ -55,7 +55,7 @@ class MigProfile(Struct, frozen=True):
 
     @property
     def media(self) -> bool:
-        """Whether an instance holds the card's media extensions, of which there is one set."""
+        """True if an instance holds the card's media extensions, of which there is one set."""
         return self.name.endswith("+me")
 
     def instance_id(self, start: int) -> int:
@@ -64,7 +64,7 @@ class MigProfile(Struct, frozen=True):
 
 
 class MigTable(Struct, frozen=True):
-    """What one family of cards offers. ``geometries``: per group, ``(profile name, count)`` in slot order."""
+    """The MIG profiles of one family of cards. ``geometries``: per group, ``(profile name, count)`` in slot order."""
 
     name: str
     models: tuple[str, ...]

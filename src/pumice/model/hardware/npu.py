@@ -48,8 +48,8 @@ class NpuChip:
         return self.memory // self.templates[0].memory if self.templates else 1
 
     def cut(self, memory: int) -> Template | None:
-        """What a request of so many MB is given: the smallest template that holds it; the whole card (no name) above all of
-        them; None beyond the capacity."""
+        """Return the template for a request of so many MB: the smallest template that holds it; the whole card (no name) above
+        all of them; None beyond the capacity."""
         for template in self.templates:
             if memory <= template.memory:
                 return template

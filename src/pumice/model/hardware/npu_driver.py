@@ -1,4 +1,4 @@
-"""What an Ascend chip's own driver knows of it (``npu.toml``; spec ascend 40, 46, appendix C): its units and the templates that
+"""The facts of the driver of an Ascend chip (``npu.toml``; spec ascend 40, 46, appendix C): its units and the templates that
 it accepts, of which a configuration names those that pods are given."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ MEDIA: Final = ("JPEGD", "JPEGE", "VPC", "VDEC", "PNGD", "VENC")
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What a chip or a slice has. Memory in MB; ``media`` by the order of ``MEDIA``; a chip's number of 0 is not counted."""
+    """The units of a chip or a slice. Memory in MB; ``media`` by the order of ``MEDIA``; a chip's number of 0 is not counted."""
 
     memory: int
     cores: int

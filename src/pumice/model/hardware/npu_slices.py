@@ -20,7 +20,7 @@ def groups_wanted(cores: Any) -> Any:
 
 
 class Dvpp(StrEnum):
-    """What a slice takes of a chip's media units: all, nothing, or its share."""
+    """A slice's part of a chip's media units: all, nothing, or its share."""
 
     YES = "yes"
     NO = "no"

@@ -69,7 +69,7 @@ def test_two_cutters_of_one_machine_take_turns(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lies", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero")])
 def test_what_cannot_be_read_now_is_not_taken_for_nothing(tmp_path: Path, lies: Callable[[Path], None]) -> None:
-    """Who wrote it anew would forget whose the slices are. Nobody waits at a pipe, either."""
+    """Rewriting the journal would lose the owners of slices. A FIFO blocks nobody, either."""
     lies(tmp_path / "mig.json")
     with pytest.raises(Unavailable, match=r"cannot read .*mig\.json"):
         FileJournal(tmp_path / "mig.json").read()

@@ -1,4 +1,4 @@
-"""Who we are: tokens that are rotated while a daemon runs."""
+"""Service account tokens that are rotated while a daemon runs."""
 
 from __future__ import annotations
 

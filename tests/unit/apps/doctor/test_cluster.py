@@ -376,7 +376,7 @@ def test_an_old_api_server_obeys_no_policies():
 
 
 def test_a_daemon_inside_its_pod_asks_for_itself():
-    """Who may ask of nobody else may still ask what he himself may."""
+    """A user without rights over reviews may still review his own rights."""
 
     async def run() -> tuple[ClusterFacts, ClusterFacts]:
         cluster = await memory_cluster(SystemClock())

@@ -1,4 +1,4 @@
-"""What the monitor asks of the driver, while the page and the feedback look at once."""
+"""The monitor's calls of the driver, while page and feedback read at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a kubelet's probes hear of the plugins: well and ready, well and waiting, or not well."""
+"""Probes of the plugins: well and ready, well and waiting, or not well."""
 
 from __future__ import annotations
 

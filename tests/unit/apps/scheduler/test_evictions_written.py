@@ -32,7 +32,7 @@ class Recorder:
 
 
 def written(*effects: SchedulerEffect, leads: bool = True) -> tuple[Recorder, list[str]]:
-    """What is asked for these effects, and which evictions came back as refused."""
+    """Return the requests of these effects, and the refused evictions."""
     cluster, refused = Recorder(), list[str]()
 
     async def allowed() -> bool:

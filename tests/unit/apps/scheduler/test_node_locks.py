@@ -57,7 +57,7 @@ class World:
         return found
 
     async def unlock(self) -> None:
-        """What the plugin does after serving a pod."""
+        """The plugin's steps after serving a pod."""
         await self.cluster.patch(NODES, "n1", {"metadata": {"annotations": {KEY: None}}})
 
     async def uid(self, name: str) -> str:

@@ -1,4 +1,4 @@
-"""What a node's daemon knows of its pods: the watch and the lists past it, whichever answers first."""
+"""A node daemon's cache of its pods: the watch and the lists past it, whichever answers first."""
 
 from __future__ import annotations
 

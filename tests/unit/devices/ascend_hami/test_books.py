@@ -1,4 +1,4 @@
-"""What a scheduler that comes up later reads of NPUs: nobody else's words are believed, and nothing is booked twice."""
+"""A restarted scheduler's reading of NPUs: nobody else's words are believed, and nothing is booked twice."""
 
 from __future__ import annotations
 

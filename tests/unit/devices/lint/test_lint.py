@@ -293,7 +293,7 @@ vnpus:
 
 @pytest.mark.parametrize("text", ["", "\n", "# a comment\n", "---\n", "---\n---\n", "{}", "null"])
 def test_a_file_with_nothing_in_it_is_called_so(text: str) -> None:
-    """What `kubectl get -o jsonpath > file` leaves of a ConfigMap that is not there, and `replace` would write."""
+    """The empty file that `kubectl get -o jsonpath > file` leaves of a missing ConfigMap, and `replace` would write."""
     for file in ("device-config.yaml", "volcano-scheduler.conf"):
         (found,) = lint_files({file: text, "pod.yaml": POD.replace("p\n", "p\n", 1)})[:1]
         assert (found.file, found.line, found.error) == (file, 1, True)

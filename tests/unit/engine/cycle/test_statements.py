@@ -1,4 +1,4 @@
-"""What becomes of a statement's steps: who is evicted is charged until it is gone, and stays where the eviction is refused."""
+"""The steps of a statement: who is evicted is charged until it is gone, and stays where the eviction is refused."""
 
 from __future__ import annotations
 

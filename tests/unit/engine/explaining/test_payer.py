@@ -1,4 +1,4 @@
-"""What a queue would pay for a pod that waits."""
+"""The charge of a pending pod to its queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may go for whom: what each plugin says, and how their votes combine."""
+"""Victims by plugin, and how the plugins' votes combine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is booked on one card, where it is cut in one way at a time."""
+"""The usage of one card that has one partition at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pod requests and how amounts are counted (spec volcano-core 4.1, 4.2), as tables."""
+"""Pod requests and the units of amounts (spec volcano-core 4.1, 4.2), as tables."""
 
 from __future__ import annotations
 

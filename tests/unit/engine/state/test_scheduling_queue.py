@@ -16,7 +16,7 @@ CHANGES = {"pop", "popitem", "clear", "update", "setdefault", "__setitem__", "__
 
 
 def kept(node: ast.expr) -> bool:
-    """Whether it is a field of the scheduling queue, or something in one."""
+    """Return whether it is a field of the scheduling queue, or something in one."""
     if isinstance(node, ast.Subscript):
         return kept(node.value)
     if not isinstance(node, ast.Attribute) or node.attr not in KEPT:

@@ -1,4 +1,4 @@
-"""What the engine keeps of tens of thousands of placed pods: little, shared, and still enough to read their cards again."""
+"""The state of tens of thousands of placed pods: little, shared, and still enough to read their cards again."""
 
 from __future__ import annotations
 

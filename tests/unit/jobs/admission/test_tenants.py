@@ -1,4 +1,4 @@
-"""What a tenant must not say, by the pure rules; the same table is held against the API server's policies (tests/contract)."""
+"""Forbidden settings of a tenant by the pure rules; the same table is held against the API server's policies (tests/contract)."""
 
 from __future__ import annotations
 

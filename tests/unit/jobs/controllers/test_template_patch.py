@@ -1,4 +1,4 @@
-"""What the patch of a step makes of the JobTemplate (design document of Volcano's JobFlow, Job Template Parameter Overriding)."""
+"""The patch of a step applied to the JobTemplate (design document of Volcano's JobFlow, Job Template Parameter Overriding)."""
 
 from __future__ import annotations
 

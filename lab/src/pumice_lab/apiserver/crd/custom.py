@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class CustomKind:
-    """What a custom kind has beyond a built-in one. ``published`` is its schema for OpenAPI."""
+    """The additions of a custom kind to a built-in one. ``published`` is its schema for OpenAPI."""
 
     storage_version: str
     columns: tuple[Column, ...]

@@ -1,4 +1,4 @@
-"""Who stands in whose way: schedulers of one name, upstream's daemons beside ours, several plugins of one node's devices."""
+"""Conflicts: schedulers of one name, upstream's daemons beside ours, several plugins of one node's devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people write for scheduler and plugins: is it there, can it be meant, and does one say what the other needs?"""
+"""Checks of the configurations of scheduler and plugins: present, valid, and consistent with each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a doctor found in a cluster."""
+"""The findings of a doctor in a cluster."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class ClusterFacts:
 
 
 def unread(facts: ClusterFacts, *plurals: str) -> Iterator[Finding]:
-    """What nobody can say because it may not be listed."""
+    """The findings that are unknown because the objects may not be listed."""
     for plural in plurals:
         if why := facts.unread.get(plural):
             yield Finding(State.UNKNOWN, f"{plural} cannot be read: {why}", f"ask as somebody who may list {plural}")

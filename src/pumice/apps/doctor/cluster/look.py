@@ -79,7 +79,7 @@ async def _version(cluster: Verbs) -> str:
 
 
 async def _lists(cluster: Verbs, wanted: Sequence[tuple[Resource, str]]) -> tuple[Lists, dict[str, str]]:
-    """What is there by plural, and why what is not listed is not."""
+    """The objects by plural, and the reasons for kinds that could not be listed."""
     answers = await asyncio.gather(*(cluster.list(*one) for one in wanted), return_exceptions=True)
     lists: Lists = {resource.plural: [] for resource, _ in wanted}
     unread: dict[str, str] = {}
@@ -219,7 +219,7 @@ async def review(cluster: Cluster, facts: ClusterFacts) -> ClusterFacts:
 
 
 def needed(one: Workload) -> Iterator[Right]:
-    """What our manifest gives the daemon, in the namespace in which it runs."""
+    """The rights that our manifest gives the daemon, in the namespace in which it runs."""
     daemon = _shipped(one)
     if daemon is not None:
         for right in daemon.rights:

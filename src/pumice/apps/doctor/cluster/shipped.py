@@ -1,4 +1,4 @@
-"""What we ship for a cluster: kinds, policies, daemons and what each daemon must be allowed to do."""
+"""The manifests for a cluster: kinds, policies, daemons and the rights of each daemon."""
 
 from __future__ import annotations
 

@@ -56,14 +56,14 @@ def npu_pod(name: str, *slots: tuple[NpuDevice, ...], asks: tuple[int, ...] | No
 
 
 def _limits(count: int, slot: tuple[NpuDevice, ...]) -> dict[str, int]:
-    """What a container asks for that was given this."""
+    """Return the request of a container with this allocation."""
     part = [device for device in slot if device.memory < 21527]
     cores = {f"{RESOURCE}-core": part[0].cores} if part and part[0].cores else {}
     return {RESOURCE: count} | ({f"{RESOURCE}-memory": part[0].memory} if part else {}) | cores
 
 
 def served(decision: object) -> Serve:
-    """What is handed out once its claim is written down."""
+    """Return the allocation after its claim is written."""
     found = decision.then({}) if isinstance(decision, Cut) else decision
     assert isinstance(found, Serve), found
     return found

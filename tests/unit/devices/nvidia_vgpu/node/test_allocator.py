@@ -300,7 +300,7 @@ AMPERE = card(0, A, name="NVIDIA A100-SXM4-80GB", mib=81920, mig=True)
 
 
 def cut(decision: object, uuids: Mapping[Place, str]) -> Serve:
-    """What is served once the slices are there."""
+    """Return the answer once the slices exist."""
     assert isinstance(decision, Cut)
     return decision.then({place: Slice(place, 1, uuids[place], nodes=("/dev/nvidia-caps/nvidia-cap30",))
                           for place in decision.places})  # fmt: skip

@@ -1,4 +1,4 @@
-"""What stands on a pod was written by the scheduler or by the pod's owner: nobody gets more than his spec asks for, nor what
+"""Annotations of a pod are written by the scheduler or by the pod's owner: nobody gets more than his spec asks for, nor what
 somebody else holds, nor another pod's turn."""
 
 from __future__ import annotations

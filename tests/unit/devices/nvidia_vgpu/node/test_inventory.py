@@ -1,4 +1,4 @@
-"""What a node says about its cards (spec nvidia-device-plugin 2.7, 5, 8, 21.1)."""
+"""A node's annotations about its cards (spec nvidia-device-plugin 2.7, 5, 8, 21.1)."""
 
 from dataclasses import replace
 from fractions import Fraction

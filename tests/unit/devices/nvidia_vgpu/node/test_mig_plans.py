@@ -1,4 +1,4 @@
-"""What is done for a pod's places, and what is left alone."""
+"""The steps for a pod's placements, and the slices left alone."""
 
 from __future__ import annotations
 

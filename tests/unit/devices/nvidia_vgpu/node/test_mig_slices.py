@@ -1,4 +1,4 @@
-"""What a cutter says of cards where something of the machine is out of order."""
+"""The slice manager's reports of cards on a faulty machine."""
 
 from __future__ import annotations
 
