@@ -1,7 +1,7 @@
 """A kubelet that admits pods, writes down whose the devices are, and starts containers, in whatever order it is told: for tests
 of which pod an Allocate call is for.
 
-It does what the real one does with devices (spec real-kubelet 2): ids of its own choice, one call at a time, the record written
+It does what the real one does with devices (ADR 120): ids of its own choice, one call at a time, the record written
 right after each answer, PreStartContainer before each start, an answer that is kept. Of the runtime it plays what CDI devices do.
 """
 

@@ -112,7 +112,7 @@ def _gangs(pods: list[Json], groups: Iterable[Json]) -> list[str]:
 REGISTER, HELD_BEFORE, HELD_AFTER = "hami.io/node-register-", "hami.io/", "-devices-allocated"
 PARAMETERS = ("-memory", "-core")
 AI_CPUS = {"Ascend310P": {0: 7, 3072: 1, 6144: 2, 12288: 4}, "Ascend910B2": {0: 6, 8192: 1, 16384: 1, 32768: 3}}
-"""Of a chip, and of its slices by their MB, where they can run out (spec ascend 4)."""
+"""Of a chip, and of its slices by their MB, where they can run out (Volcano pkg/scheduler/api/devices/config/vnpu.go)."""
 
 
 def says_how_much(resource: str) -> bool:
@@ -151,7 +151,8 @@ def npu_cards(nodes: Iterable[Json], placed: Iterable[Json]) -> list[str]:
     return found
 
 
-# -- chips that are cut on demand (spec ascend 27, 31, 34) ----------------------------------------------------------------
+# -- chips that are cut on demand (Volcano pkg/scheduler/api/devices/ascend/mindcluster)
+# ----------------------------------------------------------------
 
 DECIDED = "huawei.com/npu-core"
 TEMPLATES = {"vir01": (1, 1), "vir02": (2, 2), "vir02_1c": (2, 1), "vir04": (4, 4), "vir04_3c": (4, 3), "vir04_3c_ndvpp": (4, 3),

@@ -1,4 +1,4 @@
-"""Builders: the fixtures of spec nvidia-device-plugin 21."""
+"""Builders: the fixtures of HAMi volcano-vgpu-device-plugin pkg/plugin/vgpu."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A real kubelet on Debian's containerd, or on containerd 2, on this machine, as a context that leaves nothing behind.
 
-Every flag was tried; the reasons are in spec real-kubelet 1. Needs root, containerd, runc, the CNI plugins and a static
+Every flag was tried; the reasons are in ADR 120. Needs root, containerd, runc, the CNI plugins and a static
 busybox, and the kubelet of ``make kube``.
 """
 

@@ -1,4 +1,5 @@
-"""Builds region files of every layout, byte by byte, as the libraries write them (spec hami-core 3)."""
+"""Builds region files of every layout, byte by byte, as the libraries write them (HAMi-core
+src/multiprocess/multiprocess_memory_limit.h)."""
 
 from __future__ import annotations
 

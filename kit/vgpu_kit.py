@@ -150,7 +150,8 @@ class Slot:
 
 @dataclass(frozen=True)
 class Region:
-    """A region decoded with the formats that the ecosystem's monitors use (spec hami-core 3.8)."""
+    """A region decoded with the formats that the ecosystem's monitors use (HAMi-core
+    src/multiprocess/multiprocess_memory_limit.h)."""
 
     magic: int
     version: tuple[int, int]

@@ -1,5 +1,5 @@
 /*
- * Binds to the oldest versions of the C library's symbols, so that one build serves images back to glibc 2.17 (spec hami-core
+ * Binds to the oldest versions of the C library's symbols, so that one build serves images back to glibc 2.17 (HAMi-core src
  * 6.2). Included by the build before every source file. What moved into libc later is found in libdl and libpthread there.
  */
 #ifndef PUMICE_OLD_GLIBC_H

@@ -1,4 +1,4 @@
-"""vcctl against a real API server: what it prints, and what it makes of the objects (spec volcano-core 21)."""
+"""vcctl against a real API server: what it prints, and what it makes of the objects (Volcano pkg/cli)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The worked examples of spec ascend 22, by their letters, and the defects of section 23 that a scheduler decides."""
+"""The worked examples of docs/reference/ascend.md, by their letters, and the defects of section 23 that a scheduler decides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The worked examples of spec ascend 44, by their numbers, and the defects of section 45 that a scheduler decides."""
+"""The worked examples of docs/reference/ascend-mindcluster.md, by their numbers, and the defects of section 45 that a
+scheduler decides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file of CDI devices, word by word: NVIDIA's names (spec nvidia-device-plugin 17.1), the format of CDI 0.5."""
+"""The file of CDI devices, word by word: NVIDIA's names (NVIDIA k8s-device-plugin internal/cdi), the format of CDI 0.5."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Our node side with schedulers of every release, our scheduler with plugins of every release (spec nvidia-device-plugin 23).
+"""Our node side with schedulers of every release, our scheduler with plugins of every release (HAMi
+volcano-vgpu-device-plugin pkg/plugin/vgpu).
 
 What others wrote stands here as they wrote it; how others read is told by a few lines of the specification (8.1, 9, 10.2, 11.1).
 """
@@ -31,7 +32,7 @@ WRITTEN = {
                      f"{B},10,32768,NVIDIA-Tesla V100-SXM2-32GB,true,hami-core:",
     "ours": OURS,
 }  # fmt: skip
-"""The register annotation of one machine (spec 8.1, 21.1)."""
+"""The register annotation of one machine (Volcano pkg/scheduler/framework/statement.go, Volcano pkg/cli)."""
 
 
 def five_fields(text: str) -> list[tuple[str, int, int, str, bool]]:

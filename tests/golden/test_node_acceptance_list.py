@@ -1,4 +1,5 @@
-"""The node's worked examples and upstream's defects (spec nvidia-device-plugin 21 and 22), number by number: the tests that show
+"""The node's worked examples and upstream's defects (HAMi volcano-vgpu-device-plugin pkg/plugin/vgpu), number by number: the
+tests that show
 them. Other lists: deviceshare's examples and defects beside this file, the versions that meet in ``test_mixed_versions.py``."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The worked examples of NPUs and upstream's defects (spec ascend 22, 23, 44, 45), number by number: the tests that show them."""
+"""The worked examples of NPUs and upstream's defects (docs/reference/ascend.md, docs/reference/ascend-mindcluster.md), number
+by number: the tests that show them."""
 
 from __future__ import annotations
 

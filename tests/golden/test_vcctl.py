@@ -1,4 +1,4 @@
-"""The output of vcctl, letter for letter: columns, widths and words (spec volcano-core 21; upstream's pkg/cli).
+"""The output of vcctl, letter for letter: columns, widths and words (Volcano pkg/cli; upstream's pkg/cli).
 
 `python -m tests.golden.test_vcctl` writes the files anew; read their diff before you keep it.
 """

@@ -207,7 +207,8 @@ def test_every_line_of_the_checklist_has_tests_that_exist(line: str) -> None:
         assert name in functions_of(path), test
 
 
-# Where other programs read each field: version 1.2 (and 1.1), then version 0 (spec hami-core 3.2 to 3.7).
+# Where other programs read each field: version 1.2 (and 1.1), then version 0 (HAMi-core
+# src/multiprocess/multiprocess_memory_limit.h).
 OFFSETS: dict[str, dict[str, int]] = {
     "region": {
         "initialized_flag": 0,

@@ -1,4 +1,5 @@
-"""Whatever stands on pods, in reports of chips and in the journal, MindCluster's node side answers (spec ascend 29, 39)."""
+"""Whatever stands on pods, in reports of chips and in the journal, MindCluster's node side answers (Volcano
+pkg/scheduler/api/devices/ascend/mindcluster, MindCluster ascend-device-plugin)."""
 
 from __future__ import annotations
 

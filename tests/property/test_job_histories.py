@@ -390,7 +390,7 @@ def seats(job_name: str, task: Json) -> set[str]:
 
 
 def waits(task: Json, tasks: list[Json], pods: dict[str, Json]) -> bool:
-    """Return whether what a task depends on is not up (spec volcano-core 17.2)."""
+    """Return whether what a task depends on is not up (Volcano pkg/controllers/job)."""
     needs = task.get("dependsOn", {"name": []})
     met = [up(other, pods) for other in tasks if other["name"] in needs["name"]]
     return bool(met) and not (any if needs["iteration"] == "any" else all)(met)

@@ -1,4 +1,5 @@
-"""Undo by receipt restores the books bit for bit, whatever was done in between and in whatever order (spec 23.2); so does going
+"""Undo by receipt restores the books bit for bit, whatever was done in between and in whatever order (Volcano
+installer/helm/chart); so does going
 back to a mark of a statement, of its pods, jobs and queues too."""
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def test_a_trial_that_is_taken_back_leaves_no_trace(slots: bool, before: list[in
 @settings(deadline=None)
 @given(picks=st.lists(st.integers(0, 4), min_size=1, max_size=8))
 def test_what_the_filter_passes_on_an_unchanged_node_is_what_is_booked(picks: list[int]) -> None:
-    """Filter and allocate agree (spec 23.5), and no counter is ever negative (23.6)."""
+    """Filter and allocate agree (Volcano installer/helm/chart), and no counter is ever negative (23.6)."""
     world = world_of(slots=False)
     for number, pick in enumerate(picks):
         incoming = pod(f"p{number}", **VGPU_SHAPES[pick])

@@ -1,5 +1,5 @@
 """The scheduler's books of a chip and the driver's rules say the same: whatever is decided for pods that come and go, the node's
-plugin gets it from the driver (spec ascend 27, 31, 32, 40)."""
+plugin gets it from the driver (Volcano pkg/scheduler/api/devices/ascend/mindcluster, MindCluster ascend-device-plugin)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The core's acceptance list (spec volcano-core 26), one story per line; what a line leaves out is told elsewhere.
+"""The core's acceptance list (), one story per line; what a line leaves out is told elsewhere.
 
 | line | story here | more of it in |
 |---|---|---|

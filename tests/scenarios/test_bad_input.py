@@ -1,4 +1,4 @@
-"""Objects that make no sense: the smallest thing is set aside with its reason, everything else goes on (decision 10)."""
+"""Objects that make no sense: the smallest thing is set aside with its reason, everything else goes on."""
 
 from __future__ import annotations
 

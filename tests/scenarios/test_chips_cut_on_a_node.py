@@ -1,5 +1,5 @@
 """MindCluster's mode on an emulated node, from outside: the guide's Job, smaller pods, and what the cluster is told of the chips
-(spec ascend 24, 29, 39, 42)."""
+(Volcano pkg/scheduler/api/devices/ascend/mindcluster, MindCluster ascend-device-plugin, docs/reference/ascend-mindcluster.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""binpack and spread between nodes and cards, with the guides' own scheduler configuration unchanged (decision 2)."""
+"""binpack and spread between nodes and cards, with the guides' own scheduler configuration unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Volcano's Jobs from submission to their end, as users see them (spec volcano-core 16 to 18)."""
+"""Volcano's Jobs from submission to their end, as users see them (volcano.sh/apis batch/v1alpha1)."""
 
 from __future__ import annotations
 

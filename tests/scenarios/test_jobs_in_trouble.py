@@ -1,4 +1,4 @@
-"""Jobs that are wrong, names that are taken, hands that interfere, and a controller that dies (spec volcano-core 17)."""
+"""Jobs that are wrong, names that are taken, hands that interfere, and a controller that dies (Volcano pkg/controllers/job)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The guide's Ascend pod on emulated nodes, from outside (spec ascend 2, 16, 17)."""
+"""The guide's Ascend pod on emulated nodes, from outside (Volcano pkg/scheduler/api/devices/ascend/hami, HAMi
+ascend-device-plugin)."""
 
 from __future__ import annotations
 

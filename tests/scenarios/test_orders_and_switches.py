@@ -1,4 +1,5 @@
-"""Which job, pod and node comes first, and the switches that change it (spec volcano-core 3.2, 4.3, 7, 10.2)."""
+"""Which job, pod and node comes first, and the switches that change it (Volcano pkg/scheduler/util.go, Volcano
+pkg/scheduler/api/job_info.go, Volcano pkg/scheduler/framework/session_plugins.go, Volcano pkg/scheduler/actions/allocate)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Status of groups and pods: phases, conditions, texts and events (spec volcano-core 13)."""
+"""Status of groups and pods: phases, conditions, texts and events (Volcano pkg/scheduler/framework/job_updater.go)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bare pods, priorities, queues, best effort, texts: the core's acceptance list (spec volcano-core 26)."""
+"""Bare pods, priorities, queues, best effort, texts: the core's acceptance list ()."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""Policies of a Job, when its pods end, are evicted or wait too long (spec volcano-core 17.3)."""
+"""Policies of a Job, when its pods end, are evicted or wait too long (Volcano pkg/controllers/job)."""
 
 from __future__ import annotations
 

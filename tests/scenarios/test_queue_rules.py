@@ -1,4 +1,5 @@
-"""Rules of enqueue and of queues that the acceptance list does not name (spec volcano-core 10, 11, 15), each as a small story."""
+"""Rules of enqueue and of queues that the acceptance list does not name (Volcano pkg/scheduler/actions, Volcano
+pkg/scheduler/plugins, Volcano pkg/controllers/queue), each as a small story."""
 
 from __future__ import annotations
 

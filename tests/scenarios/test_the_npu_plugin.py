@@ -1,5 +1,5 @@
-"""The whole NPU plugin of a node, in virtual time: what it registers, serves, sweeps up and says of sick cards (spec ascend 15
-to 17, defects 16 to 19)."""
+"""The whole NPU plugin of a node, in virtual time: what it registers, serves, sweeps up and says of sick cards (HAMi
+ascend-device-plugin, defects 16 to 19)."""
 
 from __future__ import annotations
 

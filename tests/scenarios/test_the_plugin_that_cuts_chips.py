@@ -1,5 +1,5 @@
 """The whole plugin of chips that are cut on demand, in virtual time: what it registers, makes, tells and puts right
-(spec ascend 29, 39, 40)."""
+(Volcano pkg/scheduler/api/devices/ascend/mindcluster, MindCluster ascend-device-plugin)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Pods with volumes: where they may go, what is said, and what lets them in later (spec volcano-core 11.8, filters 6, 7, 9)."""
+"""Pods with volumes: where they may go, what is said, and what lets them in later (Volcano pkg/scheduler/plugins/predicates,
+filters 6, 7, 9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A pod is bound when its volumes are there; until then it keeps its place, in nobody's way (spec volcano-core 12.1)."""
+"""A pod is bound when its volumes are there; until then it keeps its place, in nobody's way (Volcano
+pkg/scheduler/cache/cache.go)."""
 
 from __future__ import annotations
 

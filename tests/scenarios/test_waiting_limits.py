@@ -1,4 +1,5 @@
-"""The plugin sla: who has waited for longer than its limit goes first and keeps what it can take (spec volcano-core 11.12)."""
+"""The plugin sla: who has waited for longer than its limit goes first and keeps what it can take (Volcano
+pkg/scheduler/plugins/sla)."""
 
 from __future__ import annotations
 

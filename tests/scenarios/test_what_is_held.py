@@ -1,4 +1,5 @@
-"""Allocations of pods, tentative and final, and their effect on others (spec volcano-core 5, 8)."""
+"""Allocations of pods, tentative and final, and their effect on others (Volcano pkg/scheduler/cache, Volcano
+pkg/scheduler/framework/statement.go)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 /* NPUs: what the driver makes and refuses, killed and racing callers, and a program that has one slice. The prototypes are our own,
- * by spec ascend, appendix A, and CANN's acl.h. */
+ * by Huawei's DCMI API reference, and CANN's acl.h. */
 #include "check.h"
 
 #include <machine/npu.h>
@@ -43,7 +43,7 @@ int pumice_npu_launch(void *, uint64_t);
 enum { BAD = -8001, FORBIDDEN = -8002, NO_CHIP = -8007, NOT_READY = -8012, BUSY = -8020 };
 #define MIB (1ull << 20)
 
-/* A 310P3 as spec ascend, appendix C, has it; by the order of enum npu_unit. */
+/* A 310P3 as Huawei's table of 310P templates, has it; by the order of enum npu_unit. */
 static const struct npu_size WHOLE = {8, 7, 24576, {16, 8, 12, 12, 0, 3}};
 static const struct npu_template TEMPLATES[] = {
     {"vir01", {1, 1, 3072, {2, 1, 1, 1, 0, 0}}},          {"vir02", {2, 2, 6144, {4, 2, 3, 3, 0, 1}}},
@@ -136,7 +136,7 @@ static bool fits(const struct npu_chip *chip, const struct npu_size *more)
     for (unsigned u = 0; u < NPU_UNITS; u++)
         room &= sum.media[u] <= WHOLE.media[u];
     unsigned used = (unsigned)__builtin_popcount(groups);
-    return room && !(used == 3 && more->cores >= 4) && !(used == 4 && more->cores >= 2); /* spec ascend 32.3 */
+    return room && !(used == 3 && more->cores >= 4) && !(used == 4 && more->cores >= 2); /* Volcano pkg/scheduler/api/devices/ascend/mindcluster */
 }
 
 static void a_chip_takes_what_its_units_hold_and_nothing_else(void)

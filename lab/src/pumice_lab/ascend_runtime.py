@@ -27,7 +27,7 @@ TEMPLATES: Final = frozenset((
     "vir05_1c_8g", "vir05_1c_16g", "vir06_1c_16g", "vir10_3c_16g", "vir10_3c_16g_nm", "vir10_3c_32g", "vir10_4c_16g_m",
     "vir12_3c_32g",
 ))  # fmt: skip
-"""The names that the runtime knows (spec ascend 17)."""
+"""The names that the runtime knows (HAMi ascend-device-plugin)."""
 
 
 class AscendRuntime:

@@ -1,7 +1,6 @@
 """The real control plane as child processes: etcd, kube-apiserver and kube-controller-manager.
 
-The binaries are those of ``make kube``, or any in the directory that KUBEBUILDER_ASSETS names. Flags: spec
-real-kubelet 1.
+The binaries are those of ``make kube``, or any in the directory that KUBEBUILDER_ASSETS names. Flags: ADR 120.
 """
 
 from __future__ import annotations

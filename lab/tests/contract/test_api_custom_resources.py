@@ -107,7 +107,9 @@ def test_the_status_subresource_is_a_wall_in_both_directions(api: Api) -> None:
     api.delete(f"{QUEUES}/q3")
 
 
-WAITED_FOR = {  # by Volcano's scheduler, whose informers never come to rest while one is missing (spec volcano-core 5, 16.3)
+# by Volcano's scheduler, whose informers never come to rest while one is missing (Volcano pkg/scheduler/cache, volcano.sh/apis
+# batch/v1alpha1)
+WAITED_FOR = {
     "/apis/scheduling.volcano.sh/v1beta1/podgroups": None, QUEUES: None, "/apis/topology.volcano.sh/v1alpha1/hypernodes": None,
     "/apis/nodeinfo.volcano.sh/v1alpha1/numatopologies": {"kind": "Numatopology", "spec": {
         "policies": {"CPUManagerPolicy": "static", "TopologyManagerPolicy": "best-effort"}, "resReserved": {"cpu": "0"},

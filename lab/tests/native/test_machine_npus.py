@@ -1,4 +1,4 @@
-"""Emulated NPUs: what the driver allows, refuses and shows (spec ascend, appendices A to C)."""
+"""Emulated NPUs: what the driver allows, refuses and shows (Volcano pkg/scheduler/api/devices/ascend/hami, appendices A to C)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reports that `pumice up` gathers in ClusterD's place (spec ascend 29, 30)."""
+"""The reports that `pumice up` gathers in ClusterD's place (Volcano pkg/scheduler/api/devices/ascend/mindcluster)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-/* The grammar and the precedence of the limit variables (spec hami-core 2.2 and 2.3). */
+/* The grammar and the precedence of the limit variables (HAMi-core src). */
 #include "check.h"
 #include "core/config.h"
 #include "core/granted.h"

@@ -1,6 +1,7 @@
 """``ports.processes.Owners`` over ``/proc``.
 
-A driver tells host pids (spec hami-core 10). Outside of the host's PID namespace such a number may be that of another process, so
+A driver tells host pids (HAMi-core src/utils.c). Outside of the host's PID namespace such a number may be that of another
+process, so
 there only processes are believed that have loaded the driver's library.
 """
 

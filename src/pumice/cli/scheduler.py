@@ -1,4 +1,4 @@
-"""``pumice scheduler``: the scheduler daemon, with upstream's flags (spec volcano-core 2.1)."""
+"""``pumice scheduler``: the scheduler daemon, with upstream's flags (Volcano cmd/scheduler/app/options)."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class NodeCards(Struct, frozen=True):
     """Card index to the reason why it takes no new pods now: a doubt about what some pod on it holds (D-25)."""
 
     def rules(self, card: int) -> frozenset[int]:
-        """The exclusivity rules of the pods on a card (spec deviceshare-nvidia 13)."""
+        """The exclusivity rules of the pods on a card (Volcano pkg/scheduler/api/devices/nvidia/vgpu)."""
         return frozenset(rule for marks, _ in self._marked(card) for rule in marks.rules)
 
     def groups(self, card: int) -> frozenset[str]:

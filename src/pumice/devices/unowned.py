@@ -27,7 +27,8 @@ SWITCHES: Mapping[str, tuple[str, str]] = {
 }
 """Resource to the family that owns it and the switch of that family."""
 _PART_OF_AN_NPU = re.compile(r"huawei\.com/(npu-core|Ascend\w+-(memory|core))")
-"""Asked for where NPUs are shared (spec ascend 5, 30); whole ones are an ordinary resource of Huawei's plugin."""
+"""Asked for where NPUs are shared (Volcano pkg/scheduler/api/devices/ascend/hami, Volcano
+pkg/scheduler/api/devices/ascend/mindcluster); whole ones are an ordinary resource of Huawei's plugin."""
 
 
 def unowned(pod: Pod, families: Sequence[Family]) -> tuple[Refusal, ...]:

@@ -1,4 +1,4 @@
-"""The plugins of one configuration, and how their answers combine (spec volcano-core 7).
+"""The plugins of one configuration, and how their answers combine (Volcano pkg/scheduler/framework/session_plugins.go).
 
 ``Framework`` holds the plugins in tier order and asks those that take a role. Orders are keys instead of comparisons: the first
 plugin whose keys differ decides, which is what comparing the tuples of keys does.
@@ -220,7 +220,7 @@ class Framework:
         return spared
 
     def evictable_by_preempt(self, claimant: Task, victims: Sequence[Task]) -> Spared:
-        """The vote on whole gangs, of all but the one who never lets a gang fall (spec 10.7)."""
+        """The vote on whole gangs, of all but the one who never lets a gang fall (Volcano pkg/scheduler/actions/gangpreempt)."""
         return _spared(self._preempt_gangs, claimant, victims)
 
     def evictable_by_reclaim(self, claimant: Task, victims: Sequence[Task]) -> Spared:

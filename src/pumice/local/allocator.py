@@ -29,7 +29,8 @@ from pumice.wire.objects import Container, Meta, Node, Pod, PodSpec, Resources, 
 NODE = "this-machine"
 IN_SLICES = "in MIG mode: its slices are shares already, `nvidia-smi -L` lists them"
 SHARES = 63
-"""Programs on one card: as many as the file by which they see each other's activity has entries (spec hami-core 11.5)."""
+"""Programs on one card: as many as the file by which they see each other's activity has entries (HAMi-core
+src/multiprocess/multiprocess_utilization_watcher.c)."""
 
 
 class Refused(BadInput):

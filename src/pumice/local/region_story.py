@@ -42,7 +42,8 @@ def stories(region: RegionSnapshot, alive: Mapping[int, int], budgets: tuple[Dev
 
 def idle(region: RegionSnapshot, device: RegionDevice, alive: Mapping[int, int], policies: Mapping[int, str],
          now: float) -> str:  # fmt: skip
-    """Why the compute of this card is not limited at the moment; empty when it is (spec hami-core 2.4, 12)."""
+    """Why the compute of this card is not limited at the moment; empty when it is (HAMi-core src, HAMi
+    cmd/vGPUmonitor/feedback.go)."""
     known = {policy.lower() for pid, policy in policies.items() if pid in alive.values()}
     if not alive:
         return "no living process uses the region"

@@ -16,7 +16,7 @@ SLICE = "a MIG slice is a share already, which the hardware keeps; run the progr
 MEMORY = "MiB such as 3000, with a unit such as 3GiB, or a share of the card's such as 25%; without --memory it is all of it"
 CARD = r"[0-9]{1,3}|GPU-[0-9A-Fa-f-]+"
 MOST_CARDS = 16
-"""As many as a region has entries (spec hami-core 3)."""
+"""As many as a region has entries (HAMi-core src/multiprocess/multiprocess_memory_limit.h)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def parse_cores(text: str) -> int:
 
 
 def parse_priority(text: str) -> int:
-    """0 or 1: nothing else has a meaning on the wire (spec hami-core 2.5). Raises BadInput."""
+    """0 or 1: nothing else has a meaning on the wire (HAMi-core src). Raises BadInput."""
     if text.strip() not in ("0", "1"):
         raise BadInput(f"--priority {text}: 0 is high, 1 is low (the default)")
     return int(text)

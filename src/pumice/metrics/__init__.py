@@ -1,1 +1,1 @@
-"""Metrics from a snapshot at scrape time: nothing is kept, so a dead pod leaves no series (decision 8)."""
+"""Metrics from a snapshot at scrape time: nothing is kept, so a dead pod leaves no series."""

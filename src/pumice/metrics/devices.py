@@ -1,4 +1,4 @@
-"""The device series of ``/metrics`` (spec deviceshare-nvidia 17), kept as rendered lines.
+"""The device series of ``/metrics`` (Volcano pkg/scheduler/api/devices/nvidia/vgpu/metrics.go), kept as rendered lines.
 
 A card's lines are made again only when what is booked on that card has changed. ``prepare`` does it node by node, so that who
 asks has a turn for other things in between; ``section`` does what is left and joins.

@@ -1,4 +1,4 @@
-"""The series of ``/metrics`` about jobs, queues and the backlog (spec volcano-core 22), read from the engine's state."""
+"""The series of ``/metrics`` about jobs, queues and the backlog (Volcano pkg/scheduler/metrics), read from the engine's state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The page of the node's monitor: cards by NVML, containers by their shared regions (spec nvidia-device-plugin 18.4).
+"""The page of the node's monitor: cards by NVML, containers by their shared regions (HAMi volcano-vgpu-device-plugin
+cmd/vgpu-monitor).
 
 A label is never taken from a region: it comes from the pod and from what the plugin handed out.
 """

@@ -1,5 +1,5 @@
-"""The page of the NPU plugin: HAMi's series of cards and of soft shares (spec ascend 19), and the exporter's of slices (spec
-ascend 43)."""
+"""The page of the NPU plugin: HAMi's series of cards and of soft shares (HAMi ascend-device-plugin), and the exporter's of
+slices (MindCluster npu-exporter)."""
 
 from __future__ import annotations
 

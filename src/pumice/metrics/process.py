@@ -1,4 +1,5 @@
-"""The usual metrics of the process itself, by the names that every runtime's client library uses (spec volcano-core 22)."""
+"""The usual metrics of the process itself, by the names that every runtime's client library uses (Volcano
+pkg/scheduler/metrics)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The scheduler's ``/metrics``: upstream's names, types and labels (spec volcano-core 22, deviceshare-nvidia 17).
+"""The scheduler's ``/metrics``: upstream's names, types and labels (Volcano pkg/scheduler/metrics, Volcano
+pkg/scheduler/api/devices/nvidia/vgpu/metrics.go).
 
 Latencies are observed as they happen; everything about objects (cards, queues, jobs) is read from the engine's state at
-scrape time, so a dead object leaves no series (decision 8).
+scrape time, so a dead object leaves no series.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ from pumice.model.refusal import Refusal
 
 
 class Mode(StrEnum):
-    """How a card is shared. Anything that is not ``mig`` on the wire means HAMi-core (spec deviceshare-nvidia 4.1)."""
+    """How a card is shared. Anything that is not ``mig`` on the wire means HAMi-core (Volcano
+    pkg/scheduler/api/devices/nvidia/vgpu)."""
 
     HAMI_CORE = "hami-core"
     MIG = "mig"

@@ -1,6 +1,6 @@
 """Refusals are values: who refused, in which dimension, what was wanted and what the best offer was.
 
-Pod conditions, events, ``pumice explain`` and metrics are rendered from these same values (decision 5).
+Pod conditions, events, ``pumice explain`` and metrics are rendered from these same values.
 """
 
 from __future__ import annotations

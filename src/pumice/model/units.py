@@ -1,6 +1,6 @@
 """Units, so that no bare number is taken for another one.
 
-A *memory unit* is ``gpuMemoryFactor`` MiB (spec deviceshare-nvidia, conventions); with the default factor 1
+A *memory unit* is ``gpuMemoryFactor`` MiB (Volcano pkg/scheduler/api/devices/nvidia/vgpu, conventions); with the default factor 1
 it is 1 MiB.
 """
 

@@ -21,7 +21,7 @@ Key = tuple[str, str]
 """Pod UID and name of the container; the name is empty where only the pod is known."""
 
 SLACK: Final = 512 * MIB
-"""The bytes that a driver may count for a container beyond its region: contexts that other libraries guess (spec hami-core
+"""The bytes that a driver may count for a container beyond its region: contexts that other libraries guess (HAMi-core src
 10)."""
 
 
@@ -131,7 +131,7 @@ class Books:
 
     def host_pids(self) -> Iterator[tuple[Key, int, int, int]]:
         """Container, slot, and the pids inside and on the host of processes that regions do not know by the driver's number:
-        with it the library finds its own line in the driver's list (spec hami-core 10)."""
+        with it the library finds its own line in the driver's list (HAMi-core src/utils.c)."""
         for process, owner in self._of:
             key = self._key(process, owner)
             claims = self._claims(key)

@@ -1,4 +1,4 @@
-"""The list of devices that a plugin shows the kubelet (spec nvidia-device-plugin 5)."""
+"""The list of devices that a plugin shows the kubelet (HAMi volcano-vgpu-device-plugin pkg/plugin/vgpu/plugin.go)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ class Unit(Struct, frozen=True):
 
 
 def worst_size(units: Sequence[Unit]) -> int:
-    """Bytes of the list message when every unit is unhealthy, exactly (spec 5.1): the longest that can be sent."""
+    """Bytes of the list message when every unit is unhealthy, exactly (HAMi volcano-vgpu-device-plugin
+    pkg/plugin/vgpu/plugin.go): the longest that can be sent."""
     return sum(_entry_size(len(unit.id), unit.numa) for unit in units)
 
 

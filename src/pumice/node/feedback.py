@@ -1,4 +1,4 @@
-"""The feedback of a monitor, one pure round of it (spec hami-core 12, nvidia-device-plugin 19).
+"""The feedback of a monitor, one pure round of it (HAMi cmd/vGPUmonitor/feedback.go, volcano-sh/devices pkg/plugin/nvidia).
 
 The library tells of a launch by setting ``recent`` to 2; each round counts that down, so a tenant stays active for one to two
 rounds after its last launch. While somebody more important is active on one of its cards, a tenant's launches wait.

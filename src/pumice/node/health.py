@@ -1,4 +1,5 @@
-"""Which cards are sick: critical errors make one so, three clean checks make it well (spec nvidia-device-plugin 7)."""
+"""Which cards are sick: critical errors make one so, three clean checks make it well (HAMi volcano-vgpu-device-plugin
+pkg/plugin/vgpu)."""
 
 from __future__ import annotations
 

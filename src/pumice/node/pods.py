@@ -86,7 +86,7 @@ class NodePod(Struct, rename="camel", gc=False):
     """A pod as the node side sees it.
 
     ``arrival`` counts the pods as this node's watch brought them; those that a list brought have one number, for its order says
-    nothing of theirs. The kubelet follows the same watch and admits in the same order (spec real-kubelet 2).
+    nothing of theirs. The kubelet follows the same watch and admits in the same order (ADR 120).
     """
 
     metadata: Meta = msgspec.field(default_factory=Meta)
@@ -119,7 +119,7 @@ class NodePod(Struct, rename="camel", gc=False):
 
     @property
     def admitted(self) -> bool:
-        """Return whether the kubelet has admitted it: it then tells a start time (spec real-kubelet 2)."""
+        """Return whether the kubelet has admitted it: it then tells a start time (ADR 120)."""
         return bool(self.status.start_time)
 
     def awaits(self, resource: str) -> bool:

@@ -1,4 +1,4 @@
-"""Time and chance as arguments (decision 15)."""
+"""Time and chance as arguments."""
 
 from __future__ import annotations
 

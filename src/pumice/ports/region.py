@@ -1,4 +1,5 @@
-"""The shared region of a container as values: what ``libvgpu.so`` writes and monitors read (spec hami-core 3).
+"""The shared region of a container as values: what ``libvgpu.so`` writes and monitors read (HAMi-core
+src/multiprocess/multiprocess_memory_limit.h).
 
 The user's container writes the file, so every number here is a claim; readers have already clamped counts and dropped
 what cannot be true (``pumice.adapters.region``).

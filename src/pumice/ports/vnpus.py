@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from pumice.ports.slices import CutRefused
 
 UNOPENED: Final = 0xFFFFFFFFFFFF
-"""The container of a slice that none has opened yet; 0 says that it has ended (spec ascend, appendix B)."""
+"""The container of a slice that none has opened yet; 0 says that it has ended (Huawei's npu-smi reference)."""
 
 
 class NpuRefused(CutRefused):

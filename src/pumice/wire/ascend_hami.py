@@ -1,4 +1,4 @@
-"""The NPU annotations of nodes and pods in HAMi's form, read and written (spec ascend 5 and 12).
+"""The NPU annotations of nodes and pods in HAMi's form, read and written (Volcano pkg/scheduler/api/devices/ascend/hami).
 
 Nothing here raises on data: what cannot be read is left out and named in ``problems`` or ``doubts``.
 """
@@ -20,7 +20,7 @@ from pumice.wire import names
 SOFT = "hami-core"
 """The value of ``huawei.com/vnpu-mode`` that asks for a share by interception; anything else means a template."""
 SOFT_SHARE_KEYS = "huawei.com/scheduler.softShareDev."
-"""Of a pod: shares as MindCluster's newer plugin keeps them (spec ascend 46)."""
+"""Of a pod: shares as MindCluster's newer plugin keeps them (MindCluster ascend-device-plugin)."""
 SOFT_SHARE_NOT_SERVED = "is not served: nothing here shares NPUs as vCANN-RT does"
 """Of these keys, and of the option that switches them on."""
 NODE = "hami.io/vgpu-node"

@@ -1,4 +1,4 @@
-"""Volcano's Job and what its controller reads of the pods it made (spec volcano-core 16).
+"""Volcano's Job and what its controller reads of the pods it made (volcano.sh/apis batch/v1alpha1).
 
 A pod template stays the bytes that it came as: it is decoded for each pod that is made of it, and costs no memory as a tree.
 """

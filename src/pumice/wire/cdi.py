@@ -1,5 +1,5 @@
 """Specification files of the Container Device Interface (its SPEC.md, version 0.5), and what NVIDIA's plugin calls things in them
-(spec nvidia-device-plugin 17.1)."""
+(NVIDIA k8s-device-plugin internal/cdi)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The content of ``device-config.yaml`` of the device ConfigMap (spec deviceshare-nvidia 2.3 and 2.5), with its defaults
+"""The content of ``device-config.yaml`` of the device ConfigMap (Volcano pkg/scheduler/api/devices/config), with its defaults
 (D-04)."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class MigInstances(Struct, frozen=True):
 
 
 class MigGroup(Struct, frozen=True):
-    """One way to partition a card; slot numbers count the instances in listed order (spec 5.4)."""
+    """One way to partition a card; slot numbers count the instances in listed order (Volcano pkg/scheduler/cache)."""
 
     name: str
     instances: tuple[MigInstances, ...]

@@ -1,6 +1,7 @@
 """``device-config.yaml`` of the device ConfigMap, read with line numbers, merged over the defaults (D-04), and written.
 
-Schema: spec deviceshare-nvidia 2.3 and 2.5. Scheduler and node plugin read the same document. The values themselves are a file of
+Schema: Volcano pkg/scheduler/api/devices/config. Scheduler and node plugin read the same document. The values themselves are
+a file of
 their own: the defaults need no parser, and ``pumice run`` has no other configuration.
 """
 

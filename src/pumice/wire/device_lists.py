@@ -1,4 +1,5 @@
-"""How a container is told which cards it has: the words of ``--device-list-strategy`` (spec nvidia-device-plugin 12 and 17)."""
+"""How a container is told which cards it has: the words of ``--device-list-strategy`` (HAMi volcano-vgpu-device-plugin
+pkg/plugin/vgpu, NVIDIA k8s-device-plugin internal/cdi)."""
 
 from __future__ import annotations
 

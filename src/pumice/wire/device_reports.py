@@ -1,4 +1,5 @@
-"""The ConfigMaps in which MindCluster's components report on nodes (spec ascend 29, 30): which chips are free and which are
+"""The ConfigMaps in which MindCluster's components report on nodes (Volcano pkg/scheduler/api/devices/ascend/mindcluster):
+which chips are free and which are
 sick, and the state of the host. Read with what is wrong in it; rendered for those who play the components.
 
 What a node's entry says becomes a text of the node (``Node.reports``), the same text for the same meaning: a report that is
@@ -189,7 +190,7 @@ _ITEM: Final = ("DeviceType", "DeviceId", "FaultCode", "FaultLevel")
 
 def check_code(body: Mapping[str, Any], about: str = DEVICES) -> str:
     """SHA-256 over the body as Go prints it: fields in the order of their declaration, the keys of maps sorted by bytes, no
-    blanks, and ``<``, ``>``, ``&`` and the two line separators escaped (spec ascend 30)."""
+    blanks, and ``<``, ``>``, ``&`` and the two line separators escaped (Volcano pkg/scheduler/api/devices/ascend/mindcluster)."""
     if about == DEVICES:
         listed = body.get("DeviceList")
         ordered: dict[str, Any] = {

@@ -1,7 +1,8 @@
 """Names of HAMi's that differ from Volcano's and ours, and names that only one of them has.
 
 HAMi: docs/config.md, charts/hami (scheduler/device-configmap.yaml, scheduler/webhook.yaml) and pkg/device/nvidia/device.go of
-Project-HAMi/HAMi; for chips spec ascend 3, 12 and 21. Volcano's and ours: spec deviceshare-nvidia 2 and 5.
+Project-HAMi/HAMi; for chips Volcano pkg/scheduler/api/devices/config/vnpu.go, Volcano pkg/scheduler/api/devices/ascend/hami.
+Volcano's and ours: Volcano pkg/scheduler/api/devices/config, Volcano pkg/scheduler/api/devices/nvidia/vgpu.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """``pumice.io/vgpu-handed-out`` of a node, ours: which devices the node's plugin has handed out, and to which pods.
 
 A pod's owner may change the annotations of the pod, and not those of the node. One line per pod, ``UID assignment``, the
-assignment written as in the pod's own annotation (spec deviceshare-nvidia 5.3).
+assignment written as in the pod's own annotation (Volcano pkg/scheduler/api/devices/nvidia/vgpu).
 """
 
 from __future__ import annotations

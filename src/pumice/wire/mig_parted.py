@@ -1,4 +1,5 @@
-"""How a machine's cards shall be cut, as a file: the format of NVIDIA's mig-parted (spec nvidia-device-plugin 14.3), and
+"""How a machine's cards shall be cut, as a file: the format of NVIDIA's mig-parted (HAMi volcano-vgpu-device-plugin
+pkg/plugin/vgpu), and
 ``mig-places`` of ours beside its ``mig-devices`` where the places matter, too.
 
     version: v1

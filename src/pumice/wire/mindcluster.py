@@ -1,4 +1,5 @@
-"""The annotations and labels of MindCluster's device plugin and scheduler, read and written (spec ascend 26 to 28, 35 to 40).
+"""The annotations and labels of MindCluster's device plugin and scheduler, read and written (Volcano
+pkg/scheduler/api/devices/ascend/mindcluster).
 
 Nothing here raises on data: what cannot be read is left out and named.
 """
@@ -24,16 +25,16 @@ REAL: Final = f"{names.HUAWEI}AscendReal"
 KUBELET_DEVICES: Final = f"{names.HUAWEI}kltDev"
 """Annotation with the kubelet's own ids behind what the plugin made."""
 TAKEN: Final = str((1 << 64) - 1)
-"""``predicate-time`` of a pod whose Allocate call was answered (spec ascend 39.3)."""
+"""``predicate-time`` of a pod whose Allocate call was answered (MindCluster ascend-device-plugin)."""
 NO_POD: Final = "not get valid pod"
 NO_RESOURCE: Final = "NoNPUResource"
 SEGMENT_FAILED: Final = "NPUSegmentFailed"
-"""How the plugin's refusals begin, by which people look for them (spec ascend 39.3)."""
+"""How the plugin's refusals begin, by which people look for them (MindCluster ascend-device-plugin)."""
 KIND: Final = "Ascend310P"
 DRIVER_NAME: Final = "310P3"
 """The driver's name of a chip of this kind."""
 PAIRED: Final = "Duo"
-"""In what a card of two such chips is sold as; the plugin cuts none of those (spec ascend 39.1)."""
+"""In what a card of two such chips is sold as; the plugin cuts none of those (MindCluster ascend-device-plugin)."""
 WHOLE_CHIPS: Final = f"{names.HUAWEI}{KIND}"
 """Annotation of a pod that holds whole chips by the scheme that cuts none: their names, with commas between."""
 
@@ -52,10 +53,10 @@ SUPER_POD: Final = "superPodID"
 SERVER_INDEX: Final = "serverIndex"
 
 CHIPS: Final = 64
-"""Ids of chips lie below: the last vNPU's number is 1123 (spec ascend 40)."""
+"""Ids of chips lie below: the last vNPU's number is 1123 (MindCluster ascend-device-plugin)."""
 FIRST_SLICE: Final = 100
 SLICES_OF_A_CHIP: Final = 8
-"""A vNPU's number is the chip's times 16, plus 100, plus 0 to 7 (spec ascend 40)."""
+"""A vNPU's number is the chip's times 16, plus 100, plus 0 to 7 (MindCluster ascend-device-plugin)."""
 _TEMPLATE = re.compile(r"vir0*([0-9]{1,3})(?:_|$)")
 _CHIP = re.compile(r"[A-Za-z0-9]+-([0-9]{1,2})")
 
@@ -99,7 +100,8 @@ def render_base_devices(chips: Iterable[int]) -> str:
 
 
 def node_labels(cores: int) -> dict[str, str]:
-    """The node labels that the plugin writes (spec ascend 28, 39.2); ``cores`` of each chip."""
+    """The node labels that the plugin writes (Volcano pkg/scheduler/api/devices/ascend/mindcluster, MindCluster
+    ascend-device-plugin); ``cores`` of each chip."""
     return {ACCELERATOR: f"huawei-{KIND}", SERVER_TYPE: f"{KIND}-{cores}", CHIP_NAME: DRIVER_NAME}
 
 
@@ -132,13 +134,13 @@ def render_assignment(assignment: Assignment) -> str:
 
 
 def template_cores(template: str) -> int:
-    """The AI cores that a template's name tells (spec ascend 39.3); 0 where it tells none."""
+    """The AI cores that a template's name tells (MindCluster ascend-device-plugin); 0 where it tells none."""
     found = _TEMPLATE.match(template)
     return int(found[1]) if found else 0
 
 
 def placed_at(notes: Mapping[str, str]) -> int:
-    """The scheduler's nanoseconds; a missing or bad time counts as the latest (spec ascend 39.3)."""
+    """The scheduler's nanoseconds; a missing or bad time counts as the latest (MindCluster ascend-device-plugin)."""
     text = notes.get(PREDICATE_TIME, "")
     latest = 1 << 64
     return min(int(text), latest) if text.isascii() and text.isdigit() and len(text) <= 20 else latest
@@ -151,7 +153,7 @@ def parse_whole_chips(text: str) -> tuple[int, ...]:
 
 
 def render_mindcluster_binding(assignment: Assignment, now_ns: int) -> dict[str, str]:
-    """The annotations of a decision (spec ascend 35); the time is in nanoseconds."""
+    """The annotations of a decision (Volcano pkg/scheduler/api/devices/ascend/mindcluster); the time is in nanoseconds."""
     return {NPU_CORE: render_assignment(assignment), PREDICATE_TIME: str(now_ns)}
 
 

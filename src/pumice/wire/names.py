@@ -1,6 +1,8 @@
 """Resource names, annotation and label keys, and fixed object names of the wire.
 
-Sources: spec deviceshare-nvidia 2, 4, 5, 12, 16; volcano-core 23, 24; nvidia-device-plugin 8, 10.
+Sources: Volcano pkg/scheduler/api/devices/config, Volcano pkg/scheduler/api/devices/nvidia/vgpu, Volcano
+pkg/scheduler/api/devices/util.go, Volcano pkg/scheduler/api/devices/nvidia/gpushare, Volcano installer/helm/chart,
+volcano.sh/apis, HAMi volcano-vgpu-device-plugin pkg/plugin/vgpu/register.go, HAMi volcano-vgpu-device-plugin pkg/plugin/vgpu.
 """
 
 from typing import Final
@@ -42,13 +44,14 @@ NODE_VGPU_REGISTER: Final = "volcano.sh/node-vgpu-register"
 NODE_VGPU_HANDSHAKE: Final = "volcano.sh/node-vgpu-handshake"
 NODE_GPU_UNHEALTHY_IDS: Final = "volcano.sh/gpu-unhealthy-ids"
 NODE_NPU_REGISTER: Final = "hami.io/node-register-"
-"""And the common word of the model behind it (spec ascend 5)."""
+"""And the common word of the model behind it (Volcano pkg/scheduler/api/devices/ascend/hami)."""
 NODE_LOCK_VGPU: Final = "hamivgpu"
 NODE_LOCK_GPUSHARE: Final = "gpu"
 NODE_LOCK_HAMI: Final = "hami.io/mutex.lock"
 NODE_NPU_HANDSHAKE: Final = "hami.io/node-handshake-"
 NODE_NPU_SOFT: Final = "hami-vnpu-core"
-"""True if the node shares its NPUs by the intercepting library instead of templates (spec ascend 5)."""
+"""True if the node shares its NPUs by the intercepting library instead of templates (Volcano
+pkg/scheduler/api/devices/ascend/hami)."""
 CORDONED_CARDS: Final = "pumice.io/cordoned-cards"
 CARD_TOPOLOGY: Final = "pumice.io/card-topology"
 HANDED_OUT: Final = "pumice.io/vgpu-handed-out"
@@ -98,7 +101,7 @@ JDB_MIN_AVAILABLE: Final = "volcano.sh/jdb-min-available"
 JDB_MAX_UNAVAILABLE: Final = "volcano.sh/jdb-max-unavailable"
 RESOURCE_GROUP: Final = "volcano.sh/resource-group"
 
-# On the pods of a Job, by its controller (spec volcano-core 17.2, 24)
+# On the pods of a Job, by its controller (Volcano pkg/controllers/job, volcano.sh/apis)
 TASK_INDEX: Final = "volcano.sh/task-index"
 JOB_NAME: Final = "volcano.sh/job-name"
 JOB_NAMESPACE: Final = "volcano.sh/job-namespace"
@@ -146,9 +149,10 @@ SCHEDULER_NAMES_KEY: Final = "scheduler-names"
 """In that one: the names under which pods ask for the scheduler that wrote it, with a blank between two."""
 INIT_PARAMS: Final = "init-params"
 PARAMS_READ: Final = ("presetVirtualDevice", "useClusterInfoManager", "self-maintain-available-card")
-"""Entry of ``configurations`` for the plugin of MindCluster's scheduler, and what is read of it (spec ascend 25)."""
+"""Entry of ``configurations`` for the plugin of MindCluster's scheduler, and what is read of it (Volcano
+pkg/scheduler/api/devices/ascend/mindcluster)."""
 NPU_CONFIGMAP: Final = "hami-scheduler-device"
-"""Chips and templates of NPUs, in kube-system (spec ascend 3)."""
+"""Chips and templates of NPUs, in kube-system (Volcano pkg/scheduler/api/devices/config/vnpu.go)."""
 DEVICE_CONFIGMAP: Final = "volcano-vgpu-device-config"
 NODE_CONFIGMAP: Final = "volcano-vgpu-node-config"
 NODE_CONFIG_KEY: Final = "config.json"

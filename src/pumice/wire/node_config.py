@@ -1,4 +1,5 @@
-"""``config.json`` of the node ConfigMap: what one node does differently (spec nvidia-device-plugin 2.5)."""
+"""``config.json`` of the node ConfigMap: what one node does differently (HAMi volcano-vgpu-device-plugin
+pkg/plugin/vgpu/config)."""
 
 from __future__ import annotations
 

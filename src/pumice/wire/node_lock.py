@@ -1,4 +1,5 @@
-"""The node lock of upstream's schedulers and plugins: an annotation that holds a time (spec deviceshare-nvidia 12).
+"""The node lock of upstream's schedulers and plugins: an annotation that holds a time (Volcano
+pkg/scheduler/api/devices/util.go).
 
 Rules only; the caller reads the node, writes with its resourceVersion (compare and swap) and gives the lock back when the
 Binding fails. A gang of several pods on one node takes it once per Binding, one after the other.
@@ -25,7 +26,8 @@ class LockView:
 
 
 OWNED = frozenset((names.NODE_LOCK_HAMI,))
-"""Locks whose value also names the pod that holds it: HAMi's plugins find the pod by it (spec ascend 14)."""
+"""Locks whose value also names the pod that holds it: HAMi's plugins find the pod by it (Volcano
+pkg/scheduler/api/devices/util.go)."""
 
 
 def render_lock(now: float, namespace: str = "", pod: str = "") -> str:

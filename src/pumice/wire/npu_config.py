@@ -1,4 +1,4 @@
-"""Section ``vnpus`` of the device ConfigMap, as a mapping or as a plain list (spec ascend 3).
+"""Section ``vnpus`` of the device ConfigMap, as a mapping or as a plain list (Volcano pkg/scheduler/api/devices/config/vnpu.go).
 
 An entry that cannot be meant is left out with a warning that names line and key; the others count.
 """

@@ -1,4 +1,5 @@
-"""``node-config.yaml`` of ConfigMap ``hami-device-node-config``: what one node's NPUs do differently (spec ascend 15.2)."""
+"""``node-config.yaml`` of ConfigMap ``hami-device-node-config``: what one node's NPUs do differently (HAMi
+ascend-device-plugin)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The legacy sharing wire: ``gpu-memory`` and ``gpu-number`` with their two annotations (spec deviceshare-nvidia 16)."""
+"""The legacy sharing wire: ``gpu-memory`` and ``gpu-number`` with their two annotations (Volcano
+pkg/scheduler/api/devices/nvidia/gpushare)."""
 
 from __future__ import annotations
 

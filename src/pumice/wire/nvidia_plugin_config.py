@@ -1,4 +1,5 @@
-"""``--config-file`` of NVIDIA's device plugin, ``version: v1`` (spec nvidia-device-plugin 2.6): which of our options it sets, and
+"""``--config-file`` of NVIDIA's device plugin, ``version: v1`` (HAMi volcano-vgpu-device-plugin pkg/plugin/vgpu/config):
+which of our options it sets, and
 what it asks for that is not served."""
 
 from __future__ import annotations

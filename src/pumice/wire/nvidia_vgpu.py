@@ -1,4 +1,4 @@
-"""The vGPU annotations of nodes and pods, read and written (spec deviceshare-nvidia 4 and 5).
+"""The vGPU annotations of nodes and pods, read and written (Volcano pkg/scheduler/api/devices/nvidia/vgpu).
 
 All of it is written by others, users included: nothing here raises on data. What cannot be true blocks one card or is
 returned as a ``Refusal`` whose ``field`` is the UUID concerned, so that the smallest thing is quarantined.

@@ -126,7 +126,7 @@ class Pod(Struct, rename="camel", gc=False):
 
 
 def is_admitted(pod: Pod) -> bool:
-    """Return whether the kubelet has taken it on, its devices given to it: it then tells a start time (spec real-kubelet 2)."""
+    """Return whether the kubelet has taken it on, its devices given to it: it then tells a start time (ADR 120)."""
     return pod.status.phase == "Running" or bool(pod.status.start_time)
 
 

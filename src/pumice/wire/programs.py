@@ -1,7 +1,8 @@
 """Which program of a device stack a container is, told by its image and its words.
 
 Volcano's: installer/helm/chart/volcano and volcano-vgpu-device-plugin.yml (volcano-sh/devices). HAMi's: charts/hami of
-Project-HAMi/HAMi. NVIDIA's: deployments/helm of k8s-device-plugin. MindCluster's: spec ascend 1 and 16.
+Project-HAMi/HAMi. NVIDIA's: deployments/helm of k8s-device-plugin. MindCluster's: Volcano pkg/scheduler/plugins/deviceshare,
+HAMi ascend-device-plugin.
 """
 
 from __future__ import annotations

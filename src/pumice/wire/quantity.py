@@ -1,7 +1,7 @@
 """Kubernetes quantities (``500m``, ``3Gi``, ``60k``, ``1e3``) as exact integers in thousandths.
 
 Rules: k8s.io/apimachinery resource.Quantity. The API server normalises (60000 is read
-back as ``60k``, spec real-kubelet 2), so a quantity is never parsed as a plain integer.
+back as ``60k``, ADR 120), so a quantity is never parsed as a plain integer.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``volcano-scheduler.conf``: which actions run, which plugins in which tiers, with which arguments.
 
-Shape and rules: spec volcano-core 3. Strictness is upstream's (decision 16): an unknown action refuses the whole file,
+Shape and rules: Volcano pkg/scheduler/util.go. Strictness is upstream's: an unknown action refuses the whole file,
 an unknown plugin or argument is one warning that names its line and the nearest right word; ``strict`` turns the
 warnings into a refusal.
 """
@@ -20,7 +20,7 @@ from pumice.wire.without_effect import What, rows
 
 # -- The words of ``volcano-scheduler.conf`` --------------------------------------------------------------------------
 
-# its keys, actions, switches, plugins and their arguments (spec volcano-core 3)
+# its keys, actions, switches, plugins and their arguments (Volcano pkg/scheduler/util.go)
 
 TOP: Final = ("actions", "tiers", "configurations", "metrics")
 ACTIONS: Final = frozenset(
@@ -94,7 +94,7 @@ tiers:
   - name: proportion
   - name: nodeorder
 """
-"""Upstream's built-in configuration (spec volcano-core 3.3)."""
+"""Upstream's built-in configuration (Volcano pkg/scheduler/util.go)."""
 
 _CURLED: Final = frozenset("“”„‘’«»")
 _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
@@ -107,7 +107,7 @@ def switch(text: str) -> bool | None:
 
 
 class Arguments(Mapping[str, Any]):
-    """A plugin's or an action's arguments with tolerant getters (spec volcano-core 3.4).
+    """A plugin's or an action's arguments with tolerant getters (Volcano pkg/scheduler/framework/arguments.go).
 
     Numeric strings are numbers, boolean words are booleans; junk keeps the default and leaves a sentence in
     ``complaints``.
@@ -337,7 +337,7 @@ class _Reader:
     def _switched_off(self, entry: Any, path: tuple[str | int, ...]) -> frozenset[str]:
         off = set(OFF_BY_DEFAULT)
         for key, value in entry.items() if isinstance(entry, dict) else ():
-            # Both spellings of every switch are read: upstream mixes enableX and enabledX (spec volcano-core 3.2).
+            # Both spellings of every switch are read: upstream mixes enableX and enabledX (Volcano pkg/scheduler/util.go).
             word = str(key)
             switch = word.removeprefix("enabled") if word.startswith("enabled") else word.removeprefix("enable")
             if not word.startswith("enable"):

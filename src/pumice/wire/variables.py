@@ -1,6 +1,6 @@
 """Environment variables: NVIDIA's, the limiting library's (upstream's names), the legacy plugin's and our own.
 
-Sources: spec hami-core (environment), nvidia-device-plugin 2 and 8, deviceshare-nvidia 16.
+Sources: HAMi-core src (environment), nvidia-device-plugin 2 and 8, deviceshare-nvidia 16.
 """
 
 from typing import Final
@@ -32,7 +32,7 @@ LIBRARY_LOG_LEVEL: Final = "LIBCUDA_LOG_LEVEL"
 SHARED_CARDS: Final = "PUMICE_VGPU_CARDS"
 LOCK_DIRECTORY: Final = "PUMICE_VGPU_LOCK_DIRECTORY"
 
-# Ascend: its container runtime, and soft shares (spec ascend 16 to 18, 41)
+# Ascend: its container runtime, and soft shares (HAMi ascend-device-plugin, MindCluster ascend-docker-runtime)
 ASCEND_VISIBLE_DEVICES: Final = "ASCEND_VISIBLE_DEVICES"
 ASCEND_VNPU_SPECS: Final = "ASCEND_VNPU_SPECS"
 """The template of the slice that the runtime makes for a container."""
@@ -41,9 +41,9 @@ ASCEND_WORKERS: Final = (
     "MS_LOCAL_WORKER", "MS_WORKER_NUM", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "CM_WORKER_SIZE", "CM_LOCAL_WORKER",
 )  # fmt: skip
 ASCEND_RANK: Final = "LOCAL_RANK"
-"""How many chips a container has, and their ranks, as frameworks for training read them (spec ascend 39.3)."""
+"""How many chips a container has, and their ranks, as frameworks for training read them (MindCluster ascend-device-plugin)."""
 VNPU_ASSETS_PATH: Final = "HAMI_VNPU_ASSETS_PATH"
-"""Where a plugin finds HAMi's library of soft shares (spec ascend 15)."""
+"""Where a plugin finds HAMi's library of soft shares (HAMi ascend-device-plugin)."""
 NPU_MEM_QUOTA: Final = "NPU_MEM_QUOTA"
 NPU_PRIORITY: Final = "NPU_PRIORITY"
 NPU_GLOBAL_SHM_PATH: Final = "NPU_GLOBAL_SHM_PATH"

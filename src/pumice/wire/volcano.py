@@ -1,6 +1,7 @@
 """Volcano's own API objects and the Kubernetes resources that scheduler and controllers meet.
 
-PodGroup and Queue: spec volcano-core 14 and 15. Only fields that some room reads are declared.
+PodGroup and Queue: Volcano pkg/controllers/podgroup, Volcano pkg/controllers/queue. Only fields that some room reads are
+declared.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class PodGroupCondition(Struct, rename="camel", gc=False, omit_defaults=True):
     message: str = ""
 
     def same(self, other: PodGroupCondition) -> bool:
-        """Equal apart from the fields that every cycle would change (spec volcano-core 13.1)."""
+        """Equal apart from the fields that every cycle would change (Volcano pkg/scheduler/framework/job_updater.go)."""
         return (self.type, self.status, self.reason, self.message) == (
             other.type, other.status, other.reason, other.message)  # fmt: skip
 
@@ -123,7 +124,7 @@ class Queue(Struct, rename="camel", gc=False):
 
 
 class Command(Struct, rename="camel", gc=False):
-    """A command for a Queue or a Job (spec 19)."""
+    """A command for a Queue or a Job (volcano.sh/apis bus/v1alpha1)."""
 
     metadata: Meta = msgspec.field(default_factory=Meta)
     action: str = ""
@@ -149,7 +150,8 @@ def hierarchy_of(queue: Queue) -> Hierarchy | None:
 
 
 def hierarchy_problem(notes: Mapping[str, str]) -> str:
-    """Why these annotations are no place in a tree of queues; empty where they are one, or say nothing (spec 20.5)."""
+    """Why these annotations are no place in a tree of queues; empty where they are one, or say nothing (Volcano
+    pkg/webhooks/admission/queues)."""
     path, weights = notes.get(HIERARCHY), notes.get(HIERARCHY_WEIGHTS)
     if path is None and weights is None:
         return ""
@@ -173,7 +175,8 @@ MADE_FOR_PODS = "podgroup-"
 
 
 def group_name_for(uid: str) -> str:
-    """Name of the PodGroup of bare pods; ``uid`` is the controlling owner's, else the pod's (spec 14.2)."""
+    """Name of the PodGroup of bare pods; ``uid`` is the controlling owner's, else the pod's (Volcano
+    pkg/controllers/podgroup)."""
     return f"{MADE_FOR_PODS}{uid}"
 
 
@@ -199,7 +202,7 @@ def micro_stamp(now: float) -> str:
 
 
 def default_queue(name: str, *, reclaimable: bool) -> dict[str, Any]:
-    """The Queue objects ``default`` and ``root`` as the scheduler creates them at start (spec 2.4)."""
+    """The Queue objects ``default`` and ``root`` as the scheduler creates them at start (Volcano cmd/scheduler/app)."""
     return {
         "apiVersion": SCHEDULING_API,
         "kind": "Queue",

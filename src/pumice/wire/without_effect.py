@@ -1,4 +1,4 @@
-"""The one table of settings that are read and have no effect yet (decision 18).
+"""The one table of settings that are read and have no effect yet (docs/reference/without-effect.md).
 
 The parsers of scheduler.conf and of the device ConfigMap warn of it with its line (so ``pumice lint`` finds it and ``--strict``
 refuses it), the engine refuses the pods that demand it, the scheduler and the controller write events on the objects, and

@@ -54,7 +54,8 @@ def test_a_mistake_is_one_line_that_says_what_would_be_right(words, said, capsys
     assert error.count("\n") == 1
 
 
-EVERY_FLAG = [  # of NVIDIA's plugin and of Volcano's, as a manifest writes it (spec nvidia-device-plugin 2.2, 2.3)
+# of NVIDIA's plugin and of Volcano's, as a manifest writes it (HAMi volcano-vgpu-device-plugin pkg/plugin/vgpu/config)
+EVERY_FLAG = [
     "--mig-strategy=none", "--fail-on-init-error=false", "--nvidia-driver-root=/run/nvidia/driver", "--driver-root=/",
     "--dev-root=/", "--nvidia-dev-root=/", "--pass-device-specs=true", "--device-list-strategy=envvar",
     "--device-id-strategy=uuid",
@@ -110,7 +111,8 @@ resources: {gpus: []}
 
 
 def test_no_container_is_given_devices_that_nobody_switched_on(monkeypatch, started):
-    """Volcano's plugin asks for GDRCopy, GPUDirect Storage and OFED unless told otherwise (spec nvidia-device-plugin 2.2)."""
+    """Volcano's plugin asks for GDRCopy, GPUDirect Storage and OFED unless told otherwise (HAMi volcano-vgpu-device-plugin
+    pkg/plugin/vgpu/config)."""
     for flag in ("GDRCOPY_ENABLED", "GDS_ENABLED", "MOFED_ENABLED"):
         monkeypatch.delenv(flag, raising=False)
     with pytest.raises(SystemExit):

@@ -1,4 +1,4 @@
-"""The arguments of deviceshare: aliases, types, illegal combinations (spec deviceshare-nvidia 3)."""
+"""The arguments of deviceshare: aliases, types, illegal combinations (Volcano pkg/scheduler/plugins/deviceshare)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""One round of a monitor's feedback, and that it reaches the region (spec hami-core 12, nvidia-device-plugin 19 and 22)."""
+"""One round of a monitor's feedback, and that it reaches the region (HAMi cmd/vGPUmonitor/feedback.go, volcano-sh/devices
+pkg/plugin/nvidia, HAMi volcano-vgpu-device-plugin pkg/plugin/vgpu)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Health of a card: faults and recovery (spec nvidia-device-plugin 7)."""
+"""Health of a card: faults and recovery (HAMi volcano-vgpu-device-plugin pkg/plugin/vgpu)."""
 
 import pytest
 

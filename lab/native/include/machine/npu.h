@@ -2,7 +2,8 @@
  *
  * One file, mapped by libdcmi.so and libascendcl.so of this machine and by the Python side, which creates it (as state.h tells:
  * a temporary file, `magic` last, one rename). Little-endian, LP64, natural alignment, no pointers; Python mirrors it with
- * ctypes. Change anything: raise NPU_VERSION. Facts of the driver come from spec ascend, appendices A to C.
+ * ctypes. Change anything: raise NPU_VERSION. Facts of the driver come from Volcano pkg/scheduler/api/devices/ascend/hami,
+ * appendices A to C.
  *
  * Whoever changes more than one word holds flock(LOCK_EX) on the file, which the kernel takes back from the dead. A slice is
  * there when its `used` is set, which is stored last; so a killed process leaves whole slices or none.
@@ -41,7 +42,7 @@ struct npu_template {
 
 struct npu_slice {
     uint32_t used;
-    uint32_t id;       /* 100 + 16 × physical id + k (spec ascend 40) */
+    uint32_t id;       /* 100 + 16 × physical id + k (MindCluster ascend-device-plugin) */
     uint32_t template; /* index into the chip's templates */
     uint32_t group;
     uint64_t container; /* 48 bits of the container that has it; NPU_FREE: none yet, 0: it has ended */
@@ -77,7 +78,7 @@ struct npu_chip {
     uint32_t temperature;
     struct npu_size size;
     uint32_t template_count;
-    uint32_t grouped; /* slices of several cores want vGroups that are free (spec ascend 32.3) */
+    uint32_t grouped; /* slices of several cores want vGroups that are free (Volcano pkg/scheduler/api/devices/ascend/mindcluster) */
     uint64_t generation;
     uint64_t busy_until_ns;
     uint64_t busy_ns;

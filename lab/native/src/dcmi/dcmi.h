@@ -1,4 +1,4 @@
-/* Inside libdcmi.so: the return codes, and how a call begins (spec ascend, appendix A). */
+/* Inside libdcmi.so: the return codes, and how a call begins (Huawei's DCMI API reference). */
 #ifndef PUMICE_DCMI_H
 #define PUMICE_DCMI_H
 

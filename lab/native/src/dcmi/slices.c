@@ -1,4 +1,4 @@
-/* vNPUs: making and destroying them, and the records of them (spec ascend, appendix A: main command 52). */
+/* vNPUs: making and destroying them, and the records of them (Huawei's DCMI API reference: main command 52). */
 #define _GNU_SOURCE
 #include "dcmi.h"
 
@@ -234,7 +234,7 @@ struct available {
     struct media media;
 };
 
-_Static_assert(sizeof(struct one) == 264 && sizeof(struct totals) == 360 && sizeof(struct available) == 224, "spec ascend, appendix A");
+_Static_assert(sizeof(struct one) == 264 && sizeof(struct totals) == 360 && sizeof(struct available) == 224, "Huawei's DCMI API reference");
 
 static struct computing computing_of(const struct npu_size *s)
 {

@@ -1,5 +1,5 @@
 /* Which devices a process sees: the emulated machine has no device files, so the variable that the runtime leaves in a container
- * (spec ascend 41) is what decides. */
+ * (MindCluster ascend-docker-runtime) is what decides. */
 #define _GNU_SOURCE
 #include "npu_core.h"
 

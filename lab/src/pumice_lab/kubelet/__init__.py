@@ -1,6 +1,6 @@
 """The kubelet twin: one node's agent that speaks the device plugin protocol and runs pods as local processes.
 
-It does what ``spec real-kubelet`` observed of kubelet 1.36. Where it departs, the place says so:
+It does what ``ADR 120`` observed of kubelet 1.36. Where it departs, the place says so:
 
 * containers are processes of this machine's own root (``cluster.runtime``), with a network of their own where there is one
   (``cluster.network``);

@@ -52,7 +52,7 @@ def node_status(settings: KubeletSettings, before: Mapping[str, Any], counts: Co
     """The node's status as a merge patch. ``counts``: resource -> (capacity, allocatable) of device plugins.
 
     Resources that others put into capacity are kept and copied to allocatable, as the kubelet does; that is how
-    ``vgpu-memory`` gets there (decision 17).
+    ``vgpu-memory`` gets there.
     """
     own = {"cpu": settings.cpu, "memory": settings.memory, "pods": str(settings.pods),
            "ephemeral-storage": settings.ephemeral_storage, "hugepages-1Gi": "0", "hugepages-2Mi": "0"}

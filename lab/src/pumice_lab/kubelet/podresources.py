@@ -1,4 +1,4 @@
-"""PodResources v1: which devices the active pods hold (spec real-kubelet 2, PodResources)."""
+"""PodResources v1: which devices the active pods hold (ADR 120, PodResources)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The hooks of ``ascend-docker-runtime`` on an emulated machine (spec ascend 17, 41), a program of their own as there:
+"""The hooks of ``ascend-docker-runtime`` on an emulated machine (HAMi ascend-device-plugin, MindCluster
+ascend-docker-runtime), a program of their own as there:
 
     python -m pumice_lab.machine.npu_hook make PHYSICAL TEMPLATE CONTAINER     prints the id of the slice that it made
     python -m pumice_lab.machine.npu_hook destroy CONTAINER                    destroys the slices of a container that has ended

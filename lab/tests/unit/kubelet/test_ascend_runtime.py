@@ -1,4 +1,4 @@
-"""Ascend's container runtime around a container (spec ascend 17, 41)."""
+"""Ascend's container runtime around a container (HAMi ascend-device-plugin, MindCluster ascend-docker-runtime)."""
 
 from __future__ import annotations
 

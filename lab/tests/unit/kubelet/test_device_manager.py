@@ -1,4 +1,4 @@
-"""The device manager against what was observed of kubelet 1.36, case by case (spec real-kubelet 2 and 3)."""
+"""The device manager against what was observed of kubelet 1.36, case by case (ADR 120)."""
 
 from __future__ import annotations
 

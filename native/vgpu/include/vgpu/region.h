@@ -1,8 +1,9 @@
 /*
  * The shared region: one file per container, mapped by every process of the container and by the node's monitor.
  *
- * The first 2,008,952 bytes are layout 1.2 of the ecosystem (spec hami-core 3.2 to 3.5); monitors of either make read them.
- * Behind it, on its own page, lies our extension (spec 3.6), which nobody else sees.
+ * The first 2,008,952 bytes are layout 1.2 of the ecosystem (HAMi-core src/multiprocess/multiprocess_memory_limit.h);
+ * monitors of either make read them.
+ * Behind it, on its own page, lies our extension, which nobody else sees.
  * Everything here is little-endian LP64. Fields that several processes touch are plain integers and are accessed
  * only through the atomic helpers at the end of this file.
  */
@@ -111,7 +112,7 @@ struct ext_device {
     uint64_t reserved[3];
 };
 
-struct ext_pending { /* bytes being requested at this moment, spec 9.2 */
+struct ext_pending { /* bytes being requested at this moment, HAMi-core src/allocator/allocator.c */
     uint64_t fast;
     uint64_t slow;
 };

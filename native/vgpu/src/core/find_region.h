@@ -1,6 +1,6 @@
 /*
  * Where the region lies when the environment does not say: a shell of kubectl exec, an ssh session, a child with a scrubbed
- * environment. Without this they would run unlimited (spec hami-core 2.3).
+ * environment. Without this they would run unlimited (HAMi-core src).
  */
 #ifndef VGPU_FIND_REGION_H
 #define VGPU_FIND_REGION_H

@@ -1,5 +1,5 @@
 /*
- * The grammar of the limit variables (spec hami-core 2.2): a superset of upstream's that keeps every sane input.
+ * The grammar of the limit variables (HAMi-core src): a superset of upstream's that keeps every sane input.
  *
  * Memory: decimal or 0x integer, optional decimal fraction, optional unit k m g t (with i and/or b, any case), all binary.
  * Percent: an integer with optional %. Signs, other text and overflow are bad; a leading zero means nothing.

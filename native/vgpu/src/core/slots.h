@@ -1,5 +1,6 @@
 /*
- * Process slots of the region (spec hami-core 4.2). A slot never moves; its owner holds the record lock of the slot for as
+ * Process slots of the region (HAMi-core src/multiprocess/multiprocess_memory_limit.c). A slot never moves; its owner holds
+ * the record lock of the slot for as
  * long as it lives, so that death in any way is seen by anybody, also from another PID namespace and also by a zombie.
  */
 #ifndef VGPU_SLOTS_H

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 
 /*
- * What an array takes. The driver does not say, so it is an estimate (spec hami-core 7.5): rows padded to 512 bytes, the whole
+ * What an array takes. The driver does not say, so it is an estimate (HAMi-core src/cuda): rows padded to 512 bytes, the whole
  * to the blocks of 2 MiB in which the driver takes memory; sparse and deferred arrays cost nothing until memory is mapped to them.
  */
 #define ROW_GRAIN 512ull

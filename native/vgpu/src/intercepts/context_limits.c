@@ -1,6 +1,7 @@
 /*
  * cuCtxSetLimit: the stacks of all threads that fit on the card, the buffer of printf and the heap of malloc are device memory of the
- * context (spec hami-core 7.2). What a larger one can take at most is reserved before, and becomes what NVML's figure says it took, before
+ * context (HAMi-core src/cuda). What a larger one can take at most is reserved before, and becomes what NVML's figure says it
+ * took, before
  * and after; it is claimed in the context's name and ends with it.
  */
 #include "services/process_state.h"

@@ -1,4 +1,5 @@
-/* First use, and what the program is told about memory: one story from CUDA and NVML (spec hami-core 8.1 and 9.5). */
+/* First use, and what the program is told about memory: one story from CUDA and NVML (HAMi-core src/nvml/hook.c, HAMi-core
+ * src/allocator/allocator.c). */
 #include "core/shared_allocations.h"
 #include "core/slots.h"
 #include "services/contexts.h"

@@ -1,5 +1,5 @@
 /*
- * dlsym, dlvsym and cuGetProcAddress: the three ways in which programs find the driver's functions (spec hami-core 6).
+ * dlsym, dlvsym and cuGetProcAddress: the three ways in which programs find the driver's functions (HAMi-core src/libvgpu.c).
  *
  * glibc resolves RTLD_NEXT and RTLD_DEFAULT relative to the caller's return address. A wrapper that called the real dlsym would
  * change that address and send, for one, LLVM's OpenMP runtime into a recursion. So the exported dlsym is a few instructions

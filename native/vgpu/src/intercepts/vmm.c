@@ -1,5 +1,5 @@
 /*
- * Virtual memory management (spec hami-core 7.6): a handle is physical memory. It is booked once, on the device that its
+ * Virtual memory management (HAMi-core src/cuda): a handle is physical memory. It is booked once, on the device that its
  * properties name and never on that of the current context, and given back when it is neither referred to nor mapped, here and by
  * whoever imported it (services/shared_allocation.h).
  */

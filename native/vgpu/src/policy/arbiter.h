@@ -1,5 +1,6 @@
 /*
- * What the containers of a node tell each other about one GPU, in a file of the host-wide directory (spec hami-core 11.5), and
+ * What the containers of a node tell each other about one GPU, in a file of the host-wide directory (HAMi-core
+ * src/multiprocess/multiprocess_utilization_watcher.c), and
  * the optional arbiter on it: a process that has work on the GPU is left alone until it is done or its window is over.
  *
  * The file is anybody's to write: every value read is clamped, nothing in it raises a container's own budget, no wait for it

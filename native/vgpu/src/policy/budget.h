@@ -1,5 +1,6 @@
 /*
- * GPU time as a budget of the container (spec hami-core 11.3, and better than its fair in one point).
+ * GPU time as a budget of the container (HAMi-core src/multiprocess/multiprocess_utilization_watcher.c, and better than its
+ * fair in one point).
  *
  * credit grows with the clock at the rate of the limit; every launch adds its cost to charged and takes the value before as
  * its ticket. It may start once credit has passed the ticket. Launches of all processes of the container therefore start in

@@ -1,5 +1,6 @@
 /*
- * What a launch costs in GPU time, learned from measured launches of the same key (spec hami-core 11.3).
+ * What a launch costs in GPU time, learned from measured launches of the same key (HAMi-core
+ * src/multiprocess/multiprocess_utilization_watcher.c).
  *
  * The mean is what a launch is charged beforehand. What was measured has the last word: its launch is charged what it took, and so
  * are those of its key that were not measured since the one before. So the sum charged is the sum measured, however far

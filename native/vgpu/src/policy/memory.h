@@ -1,5 +1,5 @@
 /*
- * The one way in which device memory is granted: reserve, then allocate (spec hami-core 9.2).
+ * The one way in which device memory is granted: reserve, then allocate (HAMi-core src/allocator/allocator.c).
  *
  * Every process announces a request before it looks at the sum, so of two requests that do not both fit at most one is
  * granted on the lock-free path; the slow path under the slot lock decides the rest. Granted bytes never exceed the limit and

@@ -1,6 +1,6 @@
 /*
  * Kernels of several streams of a process on one device: they may run side by side, and what the container pays is the time in
- * which at least one runs (spec hami-core 11.2), not the sum of their times.
+ * which at least one runs (HAMi-core src/multiprocess/multiprocess_utilization_watcher.c), not the sum of their times.
  *
  * Each stream is known by the end of what was launched on it, the device by the latest of these ends. A launch costs what it adds to
  * that. The time for which it counts is measured from when its stream is free to its end, so kernels that fill the device and wait

@@ -1,5 +1,5 @@
 /*
- * A container that holds more device memory than it may, by NVML's measure and in spite of all refusals (spec hami-core 2.6).
+ * A container that holds more device memory than it may, by NVML's measure and in spite of all refusals (HAMi-core src).
  *
  * Upstream parses ACTIVE_OOM_KILLER and never acts on it. Here it is off unless asked for, and then it takes more than a tenth
  * above the limit for five seconds until the process with the largest measured use goes, never the container's PID 1. Every process

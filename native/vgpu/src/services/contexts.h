@@ -1,4 +1,5 @@
-/* What contexts cost (spec hami-core 7.2 and 10): measured by NVML right after they are made, a constant where nothing measures. */
+/* What contexts cost (HAMi-core src/cuda, HAMi-core src/utils.c): measured by NVML right after they are made, a constant
+ * where nothing measures. */
 #ifndef VGPU_CONTEXTS_H
 #define VGPU_CONTEXTS_H
 

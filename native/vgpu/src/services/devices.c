@@ -1,5 +1,5 @@
 /*
- * Which driver device is which index of the region (spec hami-core 5): by the identity of the hardware, never by position.
+ * Which driver device is which index of the region (HAMi-core src): by the identity of the hardware, never by position.
  * The region's order is NVML's order in the container.
  */
 #include "core/granted.h"

@@ -1,5 +1,6 @@
 /*
- * Modules and libraries (spec hami-core 7.8 and 9.1, type 1). What the image of a module says that it needs is reserved before
+ * Modules and libraries (HAMi-core src/cuda, HAMi-core src/allocator/allocator.c, type 1). What the image of a module says
+ * that it needs is reserved before
  * the driver is asked, so a module that cannot fit is never loaded. What it took in truth is measured afterwards, by NVML's
  * figure for the process or, where NVML does not tell, by what the card lost within the bounds of what the image can take; should the
  * limit have no room for the rest, which can only be translated or unknown code, the module is unloaded and refused.

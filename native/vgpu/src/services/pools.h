@@ -1,5 +1,6 @@
 /*
- * Memory pools (spec hami-core 9.4): what a pool costs is what it has reserved from the device, not its live blocks.
+ * Memory pools (HAMi-core src/allocator/allocator.c): what a pool costs is what it has reserved from the device, not its live
+ * blocks.
  * The device's graph memory is one more pool.
  */
 #ifndef VGPU_POOLS_H

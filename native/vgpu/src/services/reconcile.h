@@ -1,5 +1,5 @@
 /*
- * What this process holds on a device as NVML counts it, against what the hooks booked (spec hami-core 9.6).
+ * What this process holds on a device as NVML counts it, against what the hooks booked (HAMi-core src/allocator/allocator.c).
  *
  * The difference slipped past the hooks: code of modules, stacks and heaps that the driver resized, contexts made on private
  * paths. It is booked as memory of modules, apart from data and contexts: what a module took when

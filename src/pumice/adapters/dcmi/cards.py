@@ -11,7 +11,7 @@ from pumice.ports.cards import LOST, CardEvent, CardFacts, CardReading, CardsUna
 from pumice.ports.vnpus import NpuRefused
 
 HEALTH = ("OK", "Warning", "Alarm", "Critical")
-"""npu-smi's words for the driver's numbers (spec ascend, appendix B)."""
+"""npu-smi's words for the driver's numbers (Huawei's npu-smi reference)."""
 
 
 class DcmiCards:

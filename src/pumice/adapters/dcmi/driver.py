@@ -70,7 +70,7 @@ class Dcmi:
         return physical.value
 
     def uuid(self, device: Device) -> str:
-        """Five words of the virtual die id (spec ascend 5)."""
+        """Five words of the virtual die id (Volcano pkg/scheduler/api/devices/ascend/hami)."""
         die = (ctypes.c_uint * 5)()
         self._call("dcmi_get_device_die_v2", device.card, device.device, 1, die)
         return "-".join(f"{word:08X}" for word in die)
@@ -219,7 +219,7 @@ def _load(place: str) -> ctypes.CDLL:
     raise CardsUnavailable(f"the Ascend driver's library is not there: {reason}")
 
 
-# -- The structures of ``libdcmi.so`` (spec ascend, appendix A), with their natural alignment -------------------------
+# -- The structures of ``libdcmi.so`` (Huawei's DCMI API reference), with their natural alignment -------------------------
 
 
 def _fields(names: str, kind: type) -> list[tuple[str, type]]:

@@ -1,6 +1,6 @@
 """The kubelet's own record of devices, ``kubelet_internal_checkpoint``: whom it has given devices of a resource.
 
-It is rewritten after every Allocate (spec real-kubelet 2, Restarts) and lies in the folder of the plugins' sockets.
+It is rewritten after every Allocate (ADR 120, Restarts) and lies in the folder of the plugins' sockets.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Notices that a kubelet started: at its start it deletes every socket in its folder and makes ``kubelet.sock`` anew.
 
-The new socket often has the old inode number, so inodes do not tell (spec real-kubelet 2): inotify does, and where it
+The new socket often has the old inode number, so inodes do not tell (ADR 120): inotify does, and where it
 is refused, the change time together with the inode.
 """
 

@@ -201,7 +201,7 @@ def _filling(instance: Any, slices: int) -> int:
 
 
 def _nodes(minors: dict[str, int], card: int, gpu: int, computes: list[int]) -> tuple[str, ...]:
-    """The capability files of an instance and its compute instances (spec nvidia-device-plugin 24)."""
+    """The capability files of an instance and its compute instances (HAMi volcano-vgpu-device-plugin pkg/plugin/vgpu)."""
     names = [f"gpu{card}/gi{gpu}/access", *(f"gpu{card}/gi{gpu}/ci{compute}/access" for compute in computes)]
     return tuple(f"/dev/nvidia-caps/nvidia-cap{minors[name]}" for name in names if name in minors)
 

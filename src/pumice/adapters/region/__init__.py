@@ -1,4 +1,5 @@
-"""Shared regions of containers, read with suspicion: the user's container writes them (spec hami-core 3)."""
+"""Shared regions of containers, read with suspicion: the user's container writes them (HAMi-core
+src/multiprocess/multiprocess_memory_limit.h)."""
 
 from pumice.adapters.region.folders import ContainerFolders
 from pumice.adapters.region.reader import read_region

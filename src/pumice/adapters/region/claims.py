@@ -85,7 +85,8 @@ class ClaimsReader:
         for _ in range(2):
             before = words[layout.sequence :: layout.slot].tolist()
             self._fill(descriptor, self._again[:length], head, path)
-            writing = reduce(or_, before, 0) & 1  # odd while somebody writes (spec hami-core 4.4)
+            # odd while somebody writes (HAMi-core src/multiprocess/multiprocess_memory_limit.c)
+            writing = reduce(or_, before, 0) & 1
             if not writing and before == again[layout.sequence :: layout.slot].tolist():
                 break
             words[:] = again

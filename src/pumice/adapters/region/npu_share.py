@@ -1,4 +1,5 @@
-"""The file that the library of soft NPU shares writes for one container (spec ascend 18): a file of 6200 bytes, little-endian."""
+"""The file that the library of soft NPU shares writes for one container (HAMi ascend-device-plugin): a file of 6200 bytes,
+little-endian."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """One region file to a snapshot: layouts 0, 1.1 and 1.2.
 
 The file is never mapped: a truncated mapping would kill the reader. Counts are clamped, UUIDs checked, and a slot that
-is being written is read again (spec nvidia-device-plugin 18.3, hami-core 3 and 4.4).
+is being written is read again (HAMi volcano-vgpu-device-plugin cmd/vgpu-monitor, HAMi-core
+src/multiprocess/multiprocess_memory_limit.h, HAMi-core src/multiprocess/multiprocess_memory_limit.c).
 """
 
 from __future__ import annotations

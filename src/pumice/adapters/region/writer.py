@@ -123,7 +123,7 @@ def write_feedback(path: str | Path, recent: int | None = None, limited: bool | 
 
 def write_host_pid(path: str | Path, slot: int, pid: int, host: int) -> None:
     """Write the host's number of the process that a region knows as ``pid``, unless its slot has a number or another process
-    by now (spec hami-core 10). Raises BadRegion or Unavailable."""
+    by now (HAMi-core src/utils.c). Raises BadRegion or Unavailable."""
     with opened(path, os.O_RDWR) as descriptor:
         layout = read_header(descriptor, str(path)).layout
         place = layout.slots + slot * layout.slot_bytes

@@ -209,7 +209,8 @@ def _card(seat: Seat, device: PodDevice, snapshot: Snapshot, names: Mapping[str,
 # -- The monitor's word to the containers -----------------------------------------------------------------------------
 
 # less important work waits for more important work on the same card, and a container that is alone at work runs without its
-# core limit (spec nvidia-device-plugin 18.5, hami-core 12). Each round reads every region afresh, decides (``node.feedback``)
+# core limit (HAMi volcano-vgpu-device-plugin cmd/vgpu-monitor, HAMi cmd/vGPUmonitor/feedback.go). Each round reads every
+# region afresh, decides (``node.feedback``)
 # and writes only what changes, four bytes at a time
 
 FLOOR = 5

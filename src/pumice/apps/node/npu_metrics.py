@@ -17,7 +17,7 @@ from pumice.ports.vnpus import NpuRefused, Vnpus
 from pumice.wire.ascend_hami import parse_runtime, runtime_key
 
 SHORT_ID = 12
-"""Hexadecimal digits of a container's id that the driver knows it by (spec ascend, appendix B)."""
+"""Hexadecimal digits of a container's id that the driver knows it by (Huawei's npu-smi reference)."""
 
 
 async def npu_page(cards: Cards, vnpus: Vnpus, hook: Path, word: str, own: OwnNode) -> list[Family]:

@@ -113,7 +113,7 @@ class Performer:
 
     async def write(self, patch: PatchPod) -> ApiError | None:
         """The last refusal; None once it is written. A conflict says that somebody was quicker, or that another pod has the name:
-        while a list names the pod it is tried again (spec nvidia-device-plugin 11.2)."""
+        while a list names the pod it is tried again (HAMi volcano-vgpu-device-plugin pkg/plugin/vgpu)."""
         for pause in (*CONFLICTS, 0.0):
             refused = await persist(lambda: self.own.perform(patch), self.own.clock)
             if refused is None or refused.code != 409 or not await self.listed():

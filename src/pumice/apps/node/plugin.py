@@ -146,8 +146,9 @@ class Plugin:
         self._resumed = True
 
     def _servable(self) -> Iterator[str]:
-        """The resources to register: one without devices is not registered at all (spec nvidia-device-plugin 5), and too long
-        a list the kubelet would drop (spec 5.1)."""
+        """The resources to register: one without devices is not registered at all (HAMi volcano-vgpu-device-plugin
+        pkg/plugin/vgpu/plugin.go), and too long
+        a list the kubelet would drop (HAMi volcano-vgpu-device-plugin pkg/plugin/vgpu/plugin.go)."""
         for resource in (self._allocator.resource, *self._allocator.counted, *self._allocator.given):
             units = self._allocator.units(resource)
             if (size := worst_size(units)) > MESSAGE_LIMIT:

@@ -218,7 +218,8 @@ class Binder:
 
 
 def binding_body(effect: Bind) -> bytes:
-    """The Binding with its annotations (spec volcano-core 12.1). Its uid makes the API server refuse a successor."""
+    """The Binding with its annotations (Volcano pkg/scheduler/cache/cache.go). Its uid makes the API server refuse a
+    successor."""
     metadata: dict[str, object] = {"name": effect.name, "namespace": effect.namespace, "uid": effect.uid}
     if effect.annotations:
         metadata["annotations"] = effect.annotations

@@ -1,6 +1,7 @@
 """Which configuration the scheduler goes by: a file or a ConfigMap, and the device ConfigMap that it names.
 
-A document that cannot be used changes nothing: the last good one stays (spec volcano-core 3.3). Where there is none yet, the
+A document that cannot be used changes nothing: the last good one stays (Volcano pkg/scheduler/util.go). Where there is none
+yet, the
 scheduler is unready and places nothing, for the built-in configuration knows no cards: a pod that asks for a share would be
 bound without one and die. No document at all means the built-in configuration. Whatever is refused is said in the log, by an
 event on the ConfigMap, on /readyz and in the metrics.

@@ -1,4 +1,5 @@
-"""The scheduler daemon: watches in, cycles of the engine, effects out (spec volcano-core 2, 5, 6, 12).
+"""The scheduler daemon: watches in, cycles of the engine, effects out (Volcano cmd/scheduler/app, Volcano
+pkg/scheduler/cache, Volcano pkg/scheduler/scheduler.go, Volcano pkg/scheduler/cache/cache.go).
 
 One process, one loop. Watch events change the engine's state at once; a cycle runs after a window of a few milliseconds and
 never waits for the world; Bindings and status writes are performed beside it. No decision is made before every list is
@@ -70,7 +71,7 @@ LAST_WRITES = 1.0
 
 @dataclass(slots=True)
 class Settings(LedSettings):
-    """Flags of the scheduler, upstream's names where it has them (spec volcano-core 2.1).
+    """Flags of the scheduler, upstream's names where it has them (Volcano cmd/scheduler/app/options).
 
     ``conf`` is a file; without it the ConfigMap ``configmap`` (namespace/name) is watched. ``window`` and ``window_busy``
     are how long a cycle waits for more events, when idle and under load; ``window_status`` when there is status to write and

@@ -30,7 +30,8 @@ class FirstQueues:
     wake: asyncio.Event
 
     async def ensure(self) -> dict[str, str]:
-        """The root and default queue exist (spec 2.4). Without Queue objects in the cluster they are only in memory. Returns
+        """The root and default queue exist (Volcano cmd/scheduler/app). Without Queue objects in the cluster they are only in
+        memory. Returns
         those that could not be made, and why; the pods that wait for them are told."""
         refused: dict[str, str] = {}
         for name, reclaimable in ((ROOT_QUEUE, False), (self.default, True)):

@@ -1,4 +1,4 @@
-"""The scheduler's informers: watches in, changes of the scheduler's state out (spec volcano-core 5).
+"""The scheduler's informers: watches in, changes of the scheduler's state out (Volcano pkg/scheduler/cache).
 
 An event changes the state at once and synchronously. What cannot be read is set aside, counted and logged; the watch goes on.
 """

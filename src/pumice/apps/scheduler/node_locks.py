@@ -1,4 +1,4 @@
-"""Takes and gives back upstream's node lock around a Binding (spec deviceshare-nvidia 12; D-33, D-35, D-36).
+"""Takes and gives back upstream's node lock around a Binding (Volcano pkg/scheduler/api/devices/util.go; D-33, D-35, D-36).
 
 The lock lets upstream's plugins serve at most one pod per node at a time. It is taken when the Binding is about to be sent,
 by compare and swap on the node's resourceVersion, and given back when the Binding fails; the plugin removes it after

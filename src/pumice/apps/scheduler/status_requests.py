@@ -90,7 +90,8 @@ class StatusRequests:
         await self.cluster.patch(QUEUES, effect.name, {"status": {"allocated": allocated}}, subresource="status")
 
     async def _delete(self, effect: Evict) -> None:
-        """Mark the pod and delete it (spec 12.2). The marks are for people: without them it goes all the same."""
+        """Mark the pod and delete it (Volcano pkg/scheduler/cache/cache.go). The marks are for people: without them it goes
+        all the same."""
         text = f"Pod is evicted, because of {effect.reason}"
         self.tell(Event("Pod", "v1", effect.namespace, effect.name, effect.uid, "Warning", "Evict", text))
         now = self.clock.now()

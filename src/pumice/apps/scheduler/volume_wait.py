@@ -1,4 +1,5 @@
-"""Before a pod is bound: its claims are told their node or their volume, and their volumes are waited for (spec 12.1, pre-bind).
+"""Before a pod is bound: its claims are told their node or their volume, and their volumes are waited for (Volcano
+pkg/scheduler/cache/cache.go, pre-bind).
 
 Nothing else waits with them: no cycle, no other Binding. The place stays booked meanwhile. Rules: kubernetes.io docs "Storage
 Classes", volume binding mode; kube-scheduler waits in the same way, with the same limit.

@@ -1,4 +1,5 @@
-"""The device ConfigMap, read when a daemon of the node starts and again from time to time (spec nvidia-device-plugin 2.1)."""
+"""The device ConfigMap, read when a daemon of the node starts and again from time to time (HAMi volcano-vgpu-device-plugin
+pkg/plugin/vgpu/config)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leader election by a Lease, compatible with client-go's (spec volcano-core 2.3)."""
+"""Leader election by a Lease, compatible with client-go's (Volcano cmd/scheduler/app)."""
 
 from __future__ import annotations
 

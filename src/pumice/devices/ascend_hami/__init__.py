@@ -1,1 +1,2 @@
-"""Ascend NPUs in HAMi's mode: slices by template, soft shares, whole cards (spec ascend, part A)."""
+"""Ascend NPUs in HAMi's mode: slices by template, soft shares, whole cards (Volcano pkg/scheduler/api/devices/ascend/hami,
+part A)."""

@@ -1,4 +1,4 @@
-"""From a pod's containers to what it wants of one type of NPU (spec ascend 7 and 8)."""
+"""From a pod's containers to what it wants of one type of NPU (Volcano pkg/scheduler/api/devices/ascend/hami)."""
 
 from __future__ import annotations
 

@@ -220,7 +220,8 @@ def _told(piece: Piece) -> RuntimeNpu:
     return RuntimeNpu(piece.uuid, piece.slot.profile)
 
 
-# -- The allocation that a bound pod already holds, by its annotations (spec ascend 12.3 and 13) ----------------------
+# -- The allocation that a bound pod already holds, by its annotations (Volcano pkg/scheduler/api/devices/ascend/hami)
+# ----------------------
 
 
 def replay_pod(

@@ -1,4 +1,4 @@
-"""Which cards of one node a pod gets, and why none (spec ascend 9 to 11)."""
+"""Which cards of one node a pod gets, and why none (Volcano pkg/scheduler/api/devices/ascend/hami)."""
 
 from __future__ import annotations
 

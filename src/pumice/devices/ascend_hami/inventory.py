@@ -1,4 +1,4 @@
-"""A node's cards of one type, as its plugin registers them (spec ascend 5 and 6)."""
+"""A node's cards of one type, as its plugin registers them (Volcano pkg/scheduler/api/devices/ascend/hami)."""
 
 from __future__ import annotations
 

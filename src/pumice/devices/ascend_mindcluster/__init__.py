@@ -1,1 +1,2 @@
-"""Ascend chips that MindCluster's device plugin cuts on demand, by AI cores (spec ascend part B)."""
+"""Ascend chips that MindCluster's device plugin cuts on demand, by AI cores (Volcano pkg/scheduler/api/devices/ascend/hami
+part B)."""

@@ -1,4 +1,4 @@
-"""From a pod's labels and AI cores to the templates that serve it (spec ascend 26 and 27)."""
+"""From a pod's labels and AI cores to the templates that serve it (Volcano pkg/scheduler/api/devices/ascend/mindcluster)."""
 
 from __future__ import annotations
 

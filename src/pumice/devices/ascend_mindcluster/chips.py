@@ -1,4 +1,5 @@
-"""The rest of a chip, worked out anew from the pods that are on it, and what it takes yet (spec ascend 31 and 32.3).
+"""The rest of a chip, worked out anew from the pods that are on it, and what it takes yet (Volcano
+pkg/scheduler/api/devices/ascend/mindcluster).
 
 A piece's memory counts AI cores, its cores count AI CPUs. Its slot names the template; the slot's number is the vGroup, or
 ``IN_THE_MAKING`` until the node's plugin has said which one it became. Whole chips have no slot.
@@ -64,7 +65,7 @@ def made_bit(kind: SliceKind, template: str) -> int:
 @cache
 def others_made(kind: SliceKind, template: SliceTemplate) -> int:
     """The bits of all other templates: no slice of another one may be in the making on the node, for the kubelet tells the plugin
-    how many cores are wanted and not for whom (spec ascend 34)."""
+    how many cores are wanted and not for whom (Volcano pkg/scheduler/api/devices/ascend/mindcluster)."""
     return sum(made_bit(kind, name) for name in kind.templates if name != template.name)
 
 

@@ -1,4 +1,4 @@
-"""Which chips of one node a pod gets, and why none (spec ascend 32 to 37)."""
+"""Which chips of one node a pod gets, and why none (Volcano pkg/scheduler/api/devices/ascend/mindcluster)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A node's chips, by its labels, its annotation and what is reported of it (spec ascend 28 to 31)."""
+"""A node's chips, by its labels, its annotation and what is reported of it (Volcano
+pkg/scheduler/api/devices/ascend/mindcluster)."""
 
 from __future__ import annotations
 

@@ -1,1 +1,2 @@
-"""The legacy sharing: one card by ``gpu-memory``, or whole cards by ``gpu-number`` (spec deviceshare-nvidia 16)."""
+"""The legacy sharing: one card by ``gpu-memory``, or whole cards by ``gpu-number`` (Volcano
+pkg/scheduler/api/devices/nvidia/gpushare)."""

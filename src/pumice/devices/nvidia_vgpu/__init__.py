@@ -1,1 +1,1 @@
-"""vGPU of NVIDIA cards: HAMi-core shares and dynamic MIG slices, card by card (spec deviceshare-nvidia)."""
+"""vGPU of NVIDIA cards: HAMi-core shares and dynamic MIG slices, card by card (Volcano pkg/scheduler/api/devices/nvidia/vgpu)."""

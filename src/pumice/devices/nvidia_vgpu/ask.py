@@ -1,4 +1,4 @@
-"""From a pod's containers to what it wants of cards (spec deviceshare-nvidia 6)."""
+"""From a pod's containers to what it wants of cards (Volcano pkg/scheduler/api/devices/nvidia/vgpu)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A node's counters while a pod's cards are being chosen, and the checks that look at them (spec deviceshare-nvidia 7)."""
+"""A node's counters while a pod's cards are being chosen, and the checks that look at them (Volcano
+pkg/scheduler/api/devices/nvidia/vgpu)."""
 
 from __future__ import annotations
 

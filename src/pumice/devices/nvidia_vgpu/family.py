@@ -265,7 +265,8 @@ class NvidiaVgpu(Family):
 
 # -- replay -----------------------------------------------------------------------------------------------------------
 
-# The allocation that a bound pod already holds, by its annotations (spec deviceshare-nvidia 5.3, 8.4, 11).
+# The allocation that a bound pod already holds, by its annotations (Volcano pkg/scheduler/api/devices/nvidia/vgpu, Volcano
+# pkg/scheduler/api/devices/nvidia/vgpu/mig.go).
 
 TEXTS_KEPT = 128
 """Assignments remembered of a node; pods that come and go must not fill our memory."""

@@ -1,4 +1,4 @@
-"""Choose cards for one pod on one node (spec deviceshare-nvidia 7 to 10). Changes nothing it is given."""
+"""Choose cards for one pod on one node (Volcano pkg/scheduler/api/devices/nvidia/vgpu). Changes nothing it is given."""
 
 from __future__ import annotations
 
@@ -290,7 +290,7 @@ def closeness(members: Sequence[int], cards: Sequence[Card]) -> tuple[int, int]:
 
 # -- slots ------------------------------------------------------------------------------------------------------------
 
-# Which MIG slots one container gets, as far as one walk over the cards can tell (spec deviceshare-nvidia 8).
+# Which MIG slots one container gets, as far as one walk over the cards can tell (Volcano pkg/scheduler/api/devices/nvidia/vgpu).
 
 MigChooser = Callable[[Geometry, int, int, int], tuple[float, int, int] | None]
 """(geometry, active group, used mask, need MiB) -> (cost, group, slot), or None; least cost first, then card order."""

@@ -1,4 +1,4 @@
-"""The cards of one node as its annotations state them (spec deviceshare-nvidia 4)."""
+"""The cards of one node as its annotations state them (Volcano pkg/scheduler/api/devices/nvidia/vgpu)."""
 
 from __future__ import annotations
 

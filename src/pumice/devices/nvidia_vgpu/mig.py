@@ -1,4 +1,5 @@
-"""MIG geometries at work: which slot of a card a request gets (spec deviceshare-nvidia 5.4 and 8).
+"""MIG geometries at work: which slot of a card a request gets (Volcano pkg/scheduler/api/devices/nvidia/vgpu/mig.go, Volcano
+pkg/scheduler/api/devices/nvidia/vgpu).
 
 A ``Geometry`` is one model's groups, compiled for one memory factor. A card's state is (active group, used mask): bit i of
 the mask is slot i of that group. ``mig_places.Places`` answers the same questions for cards whose slices may lie anywhere.

@@ -107,7 +107,8 @@ PUBLISHED: tuple[ModelGeometries, ...] = (
         ),
     ),
 )
-"""The geometries that the node plugin's manifests ship (spec 2.5): the memory figures that users' requests are cut to."""
+"""The geometries that the node plugin's manifests ship (Volcano pkg/scheduler/api/devices/config): the memory figures that
+users' requests are cut to."""
 
 
 def builtin_geometries(card_type: str) -> ModelGeometries | None:

@@ -1,4 +1,4 @@
-"""Why a node refused, with numbers (spec deviceshare-nvidia 18; D-34, D-45)."""
+"""Why a node refused, with numbers (Volcano pkg/scheduler/api/devices/nvidia/vgpu; D-34, D-45)."""
 
 from __future__ import annotations
 

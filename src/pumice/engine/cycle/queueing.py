@@ -126,7 +126,7 @@ def hold_up(cycle: Cycle, first: Job, others: Iterable[Job]) -> None:
 
 
 def _present(cycle: Cycle, job: Job) -> bool:
-    """Return whether its group exists (spec 5); that of a bare pod may still be on its way."""
+    """Return whether its group exists (Volcano pkg/scheduler/cache); that of a bare pod may still be on its way."""
     return job.group is not None or (job.implicit and job.wait_until <= cycle.now)
 
 

@@ -1,4 +1,4 @@
-"""A statement: tentative steps on the live books, taken back to any mark (spec volcano-core 8).
+"""A statement: tentative steps on the live books, taken back to any mark (Volcano pkg/scheduler/framework/statement.go).
 
 Each step is a value: what was done to which pod, the ledger's receipt for it, and what the pod was before. There is one undo for
 all of them, last step first, after which ledger, job and queue are what they were. What becomes of a statement is decided

@@ -1,4 +1,5 @@
-"""The end of a cycle: phases, conditions, messages and events, from the values that decided (spec volcano-core 13)."""
+"""The end of a cycle: phases, conditions, messages and events, from the values that decided (Volcano
+pkg/scheduler/framework/job_updater.go)."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ from pumice.wire.volcano import (
 
 REFUSED_BY_NODE = "its node could not give it the devices that it was placed on"
 REWRITE_AFTER = 30.0
-"""Seconds between two writes of a pod's condition when only the numbers in its text have changed (spec 25)."""
+"""Seconds between two writes of a pod's condition when only the numbers in its text have changed (docs/known-weaknesses.md)."""
 
 
 def close(cycle: Cycle) -> list[SchedulerEffect]:
@@ -58,7 +59,7 @@ def close(cycle: Cycle) -> list[SchedulerEffect]:
 
 
 def _refused(cycle: Cycle) -> Iterator[SchedulerEffect]:
-    """Pods that are in the way of their successors (spec ascend 39.3): told to go once."""
+    """Pods that are in the way of their successors (MindCluster ascend-device-plugin): told to go once."""
     if cycle.state.settings.delete_refused:
         refused = cycle.state.pods.refused
         for task in refused.values():
@@ -67,7 +68,7 @@ def _refused(cycle: Cycle) -> Iterator[SchedulerEffect]:
 
 
 def phase_of(job: Job, cycle_uuid: str) -> str:
-    """The PodGroup's phase (spec 13.1)."""
+    """The PodGroup's phase (Volcano pkg/scheduler/framework/job_updater.go)."""
     unschedulable = job.conditions.get("Unschedulable")
     short_now = (
         unschedulable is not None
@@ -216,7 +217,7 @@ def _hyper_nodes(cycle: Cycle) -> Iterator[SchedulerEffect]:
 
 
 def _queues(cycle: Cycle, names: set[str]) -> list[SchedulerEffect]:
-    """status.allocated of the queues that changed and of their ancestors (spec 13.6)."""
+    """status.allocated of the queues that changed and of their ancestors (Volcano pkg/scheduler/framework/job_updater.go)."""
     state = cycle.state
     tree = state.groups.tree
     touched = {queue.name for queue in tree.take_touched()}

@@ -63,7 +63,8 @@ def _despair(cycle: Cycle, task: Task, hopeless: bool) -> None:
 
 
 CHUNK = 64
-"""Pods of one ready job that are placed before the orders are looked at again (spec 10.2 allows several per pass)."""
+"""Pods of one ready job that are placed before the orders are looked at again (Volcano pkg/scheduler/actions/allocate allows
+several per pass)."""
 
 
 def pending(cycle: Cycle, job: Job, *, beyond: bool = False) -> list[Task]:
@@ -190,7 +191,7 @@ def _too_dear(cycle: Cycle, task: Task, amounts: Vector) -> None:
 
 def _go_on(job: Job, failed: set[str], rest: list[Task], held: int) -> bool:
     """After a failure: can the job still become ready with the tasks that are left, and with the places that are ``held`` from
-    cycles before? (spec 10.2)"""
+    cycles before? (Volcano pkg/scheduler/actions/allocate)"""
     total, least = len(job.tasks), job.min_available
     if least == total:
         return False

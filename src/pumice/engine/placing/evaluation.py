@@ -159,7 +159,7 @@ class Evaluation:
         return fits, scores
 
     def idle(self, cls: PodClass, rows: Rows | None, *, future: bool = False) -> NDArray[np.bool_]:
-        """Where the requested resources fit (the core's own check, spec 9.2 step 1)."""
+        """Where the requested resources fit (the core's own check, Volcano pkg/scheduler/util/predicate_helper.go step 1)."""
         table = self.state.ledger.table
         fits = table.live.copy() if rows is None else table.live[rows]
         for column, amount in self.state.ledger.columns(cls.request):

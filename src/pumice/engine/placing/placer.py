@@ -1,4 +1,4 @@
-"""Placing by class: filter and score all nodes once per class, then look at changed rows only (decision 6).
+"""Placing by class: filter and score all nodes once per class, then look at changed rows only.
 
 ``Placer.choose`` answers for one pod of a class: the best node, with the cards. What it remembers (``kept``) stands under the
 class's base, which other pods do not matter to; what pods elsewhere mean for the class is worked out for each pod, from the few

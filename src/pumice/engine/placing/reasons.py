@@ -33,7 +33,7 @@ class Why:
 
     @property
     def text(self) -> str:
-        """``0/3 nodes are unavailable: 2 Insufficient cpu, ...`` (spec volcano-core 13.4)."""
+        """``0/3 nodes are unavailable: 2 Insufficient cpu, ...`` (Volcano pkg/scheduler/cache/cache.go)."""
         if not self.nodes:
             return "0/0 nodes are unavailable"
         parts = ", ".join(sorted(f"{count} {reason}" for reason, count in self.counts.items()))

@@ -1,4 +1,5 @@
-"""Capability, deserved share and guarantee of each queue of a tree (spec volcano-core 11.6), from what the queues say.
+"""Capability, deserved share and guarantee of each queue of a tree (Volcano pkg/scheduler/plugins/capacity), from what the
+queues say.
 
 A queue that contradicts those above it harms nobody else: what is above it holds for all below it together, and what does not
 add up is said (``Allotments.remarks``).

@@ -1,4 +1,4 @@
-"""binpack: fill nodes that are already in use (spec volcano-core 11.10)."""
+"""binpack: fill nodes that are already in use (Volcano pkg/scheduler/plugins/binpack)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""capacity: queues deserve what they say, borrow what is idle, and keep what they are guaranteed (spec volcano-core 11.6).
+"""capacity: queues deserve what they say, borrow what is idle, and keep what they are guaranteed (Volcano
+pkg/scheduler/plugins/capacity).
 
 With ``enableHierarchy`` the queues are a tree: whoever takes something takes it from every queue above it, too, and pods run in
 the leaves.

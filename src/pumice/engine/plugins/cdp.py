@@ -1,4 +1,4 @@
-"""cdp: a pod that names a cooldown time is spared for so long after it started (spec volcano-core 11.14)."""
+"""cdp: a pod that names a cooldown time is spared for so long after it started (Volcano pkg/scheduler/plugins)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""conformance: system pods are nobody's victims (spec volcano-core 11.3)."""
+"""conformance: system pods are nobody's victims (Volcano pkg/scheduler/plugins/conformance)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The roles of plugins (spec volcano-core 7).
+"""The roles of plugins (Volcano pkg/scheduler/framework/session_plugins.go).
 
 A plugin is one small class that takes the roles it has an opinion in: a job order, a filter, a node score. What a role asks is
 abstract; what it may leave open has an answer here. ``switch`` is what turns the role off for one plugin of a configuration
@@ -252,7 +252,7 @@ class AdmitsReclaim(Role):
 
 
 class NamesVictims(Role):
-    """VictimTasks: pods to evict although no pod waits for their place (spec 10.6)."""
+    """VictimTasks: pods to evict although no pod waits for their place (Volcano pkg/scheduler/actions/shuffle)."""
 
     switch = "Victim"
 

@@ -1,7 +1,7 @@
-"""deviceshare: what switches the device families on (spec volcano-core 11.11).
+"""deviceshare: what switches the device families on (Volcano pkg/scheduler/plugins/deviceshare).
 
 The families filter, score and choose cards inside the placer; being in the file is what switches them on. How much their
-score counts between nodes is ``Settings.node_weight`` (decision 2); ``enableNodeOrder: false`` makes it 0. The filter has no
+score counts between nodes is ``Settings.node_weight``; ``enableNodeOrder: false`` makes it 0. The filter has no
 switch: a card is only booked where it fits.
 
 Where a policy without a weight decides between nodes, pods that ask for no cards leave nodes with idle ones to those that do.

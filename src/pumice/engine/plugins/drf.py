@@ -1,4 +1,5 @@
-"""drf: the job with the smallest dominant share first; with ``enableHierarchy`` the queue, too (spec volcano-core 11.4)."""
+"""drf: the job with the smallest dominant share first; with ``enableHierarchy`` the queue, too (Volcano
+pkg/scheduler/plugins/drf)."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from pumice.engine.state.state import State
 from pumice.wire.scheduler_conf import Arguments
 
 EQUAL = 1e-6
-"""Shares that differ by less are equal (spec 11.4)."""
+"""Shares that differ by less are equal (Volcano pkg/scheduler/plugins/drf)."""
 
 
 class Drf(OrdersJobs, NestsQueues, FollowsPlacing, AdmitsReclaim, SparesFromPreempt, SparesFromReclaim):

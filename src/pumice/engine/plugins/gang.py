@@ -1,4 +1,4 @@
-"""gang: a job runs with its minimum of pods or not at all (spec volcano-core 11.2)."""
+"""gang: a job runs with its minimum of pods or not at all (Volcano pkg/scheduler/plugins/gang)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Gang(OrdersJobs, ChecksJobs, SaysReady, VotesToWait, SaysStarving, SparesF
         return self.spared_from_preempt(claimant, victims)
 
     def close(self, session: Session) -> None:
-        """Say on the PodGroup whether its gang stands (spec 13.2)."""
+        """Say on the PodGroup whether its gang stands (Volcano pkg/scheduler/plugins/gang)."""
         for job in session.looked_at():
             if job.group is None or not job.tasks:
                 continue

@@ -1,4 +1,5 @@
-"""The tree of hierarchical drf: queues by the path that their annotations give, and the share of each branch (spec 11.4).
+"""The tree of hierarchical drf: queues by the path that their annotations give, and the share of each branch (Volcano
+pkg/scheduler/plugins/drf).
 
 The queues are its leaves. A branch holds what its children hold, each scaled down to the smallest share among those that want
 more, so that a child which cannot use its part does not make its siblings look rich. Branches that can use

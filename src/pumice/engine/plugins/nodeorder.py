@@ -1,4 +1,5 @@
-"""nodeorder: Kubernetes' own node scores, weighted (spec volcano-core 11.9). Sub-scores are truncated integers, 0..100."""
+"""nodeorder: Kubernetes' own node scores, weighted (Volcano pkg/scheduler/plugins/nodeorder). Sub-scores are truncated
+integers, 0..100."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""overcommit: how much may be promised to jobs beyond what is idle (spec volcano-core 11.7)."""
+"""overcommit: how much may be promised to jobs beyond what is idle (Volcano pkg/scheduler/plugins/overcommit)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pdb: nobody goes by whom a PodDisruptionBudget would be broken (spec volcano-core 11.14).
+"""pdb: nobody goes by whom a PodDisruptionBudget would be broken (Volcano pkg/scheduler/plugins).
 
 Where the configuration takes its vote away (``enablePreemptable: false``, ``enableReclaimable: false``) a broken budget is a
 cost: the fewest are broken that can be.

@@ -1,4 +1,5 @@
-"""predicates: the Kubernetes filters (spec volcano-core 11.8), each for many nodes at once, with the texts of the spec."""
+"""predicates: the Kubernetes filters (Volcano pkg/scheduler/plugins/predicates), each for many nodes at once, with the texts
+of the spec."""
 
 from __future__ import annotations
 

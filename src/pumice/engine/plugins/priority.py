@@ -1,4 +1,5 @@
-"""priority: the more important job and pod first; room is made by less important ones only (spec volcano-core 11.1)."""
+"""priority: the more important job and pod first; room is made by less important ones only (Volcano
+pkg/scheduler/plugins/priority)."""
 
 from __future__ import annotations
 

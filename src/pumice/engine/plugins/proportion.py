@@ -1,4 +1,4 @@
-"""proportion: queues share the cluster by weight (spec volcano-core 11.5).
+"""proportion: queues share the cluster by weight (Volcano pkg/scheduler/plugins/proportion).
 
 What they share is what they can have: the nodes without what pods of other schedulers hold there. Of the whole cluster queues
 would deserve more than there is, none would be over its share, and nothing could be claimed back.

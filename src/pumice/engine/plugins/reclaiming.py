@@ -1,4 +1,5 @@
-"""Claims of queues on each other, and the pods of a queue that are safe from them (spec volcano-core 11.5, 11.6; ADR 54).
+"""Claims of queues on each other, and the pods of a queue that are safe from them (Volcano pkg/scheduler/plugins/proportion,
+Volcano pkg/scheduler/plugins/capacity; ADR 54).
 
 Between two queues every queue from each of them up to below their common parent has a say. Who claims, and those above, must stay
 within what they deserve in everything that the new pod asks for; who loses, and those above, must hold more than they deserve of

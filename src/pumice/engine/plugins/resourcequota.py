@@ -1,4 +1,5 @@
-"""resourcequota: no job is started whose pods the quotas of its namespace would not all let in (spec volcano-core 11.13)."""
+"""resourcequota: no job is started whose pods the quotas of its namespace would not all let in (Volcano
+pkg/scheduler/plugins/resourcequota)."""
 
 from __future__ import annotations
 

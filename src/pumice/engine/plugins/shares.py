@@ -1,4 +1,4 @@
-"""The parts of the cluster that queues deserve (spec volcano-core 11.5), kept from cycle to cycle.
+"""The parts of the cluster that queues deserve (Volcano pkg/scheduler/plugins/proportion), kept from cycle to cycle.
 
 With a thousand queues a cycle that places one pod may read those queues only that changed, and divides by arrays.
 """

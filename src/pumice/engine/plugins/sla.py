@@ -1,4 +1,5 @@
-"""sla: a job that has waited for longer than its limit goes first, and keeps what it can take (spec volcano-core 11.12).
+"""sla: a job that has waited for longer than its limit goes first, and keeps what it can take (Volcano
+pkg/scheduler/plugins/sla).
 
 Its votes count where it stands in a tier before gang, overcommit and proportion: who votes no in the same tier is heard.
 """

@@ -1,5 +1,5 @@
-"""Volumes: how many a node may attach, zones, bound volumes within reach, and volumes still to be found or made (spec
-volcano-core 11.8, filters 6, 7 and 9)."""
+"""Volumes: how many a node may attach, zones, bound volumes within reach, and volumes still to be found or made (Volcano
+pkg/scheduler/plugins/predicates, filters 6, 7 and 9)."""
 
 from __future__ import annotations
 

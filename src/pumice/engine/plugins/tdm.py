@@ -1,4 +1,4 @@
-"""tdm: nodes that are lent for some hours of the day take pods that may be taken away again (spec volcano-core 11.14).
+"""tdm: nodes that are lent for some hours of the day take pods that may be taken away again (Volcano pkg/scheduler/plugins).
 
 A node is revocable by the label volcano.sh/revocable-zone; the hours of a zone are an argument of the plugin, in the scheduler's
 own time zone. Outside them the pods there that may be revoked go, a few of each job at a time; the action shuffle does it.

@@ -60,7 +60,8 @@ class QueueTree:
         return self._everything
 
     def spoken_for(self, queue: QueueState, name: str) -> int:
-        """How much of a resource it and all below it hold or were promised, beyond which a job may be started (spec 11.5)."""
+        """How much of a resource it and all below it hold or were promised, beyond which a job may be started (Volcano
+        pkg/scheduler/plugins/proportion)."""
         self._count()
         return self._held.get(queue, {}).get(name, 0) + self._started.get(queue, {}).get(name, 0)
 
@@ -408,7 +409,8 @@ class Groups:
                 job.queue.active.renew(job)
 
     def _priority(self, job: Job, group: PodGroup) -> int:
-        """The value of the class that the group names, else of the global default, else 0 (spec 4.4)."""
+        """The value of the class that the group names, else of the global default, else 0 (Volcano
+        pkg/scheduler/api/job_info.go)."""
         name = group.spec.priority_class_name
         cls = self.priority_classes.get(name)
         usual = next((c.value for c in self.priority_classes.values() if c.global_default), 0)

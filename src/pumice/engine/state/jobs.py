@@ -66,7 +66,8 @@ _ROLE_VALID = READY_STATUSES | {Status.PIPELINED, Status.PENDING}
 
 
 class Gang(Struct, Generic[T], eq=False, kw_only=True):
-    """The counts of a job. As spec 4.4 has them, but a best-effort member counts when it has a place, like any other: upstream
+    """The counts of a job. As Volcano pkg/scheduler/api/job_info.go has them, but a best-effort member counts when it has a
+    place, like any other: upstream
     counts it while it is pending, and so binds a gang by halves where no node has room for one pod more."""
 
     min_available: int = 1
@@ -375,7 +376,8 @@ class Job(Gang[Task], eq=False):
             self._keep(task, sign)
 
     def settle(self) -> None:
-        """Bring the job's share of its queue's promises up to date (spec 11.5: inqueue and elastic)."""
+        """Bring the job's share of its queue's promises up to date (Volcano pkg/scheduler/plugins/proportion: inqueue and
+        elastic)."""
         inqueue = elastic = NOTHING
         if self.min_resources is not None and not self.resting:
             promised = self.phase == INQUEUE or (

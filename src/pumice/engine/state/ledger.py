@@ -1,4 +1,4 @@
-r"""The one ledger: which pod holds what on which node, from the decision until the pod is gone (decision 1).
+r"""The one ledger: which pod holds what on which node, from the decision until the pod is gone.
 
     reserve --> assume (Binding sent) --> confirm (seen on the watch) --> terminate --> release
        \______________ undo(receipt) gives back exactly what was taken

@@ -204,7 +204,8 @@ class Departures:
     # -- told by us -----------------------------------------------------------------------------------------------
 
     def evicting(self, uid: str) -> Task | None:
-        """The pod is going to be deleted: from now on it is Releasing, whatever older events say (spec 12.2), unless the eviction
+        """The pod is going to be deleted: from now on it is Releasing, whatever older events say (Volcano
+        pkg/scheduler/cache/cache.go), unless the eviction
         is refused. It stays charged until it is gone. None when it holds nothing."""
         task = self.tasks.get(uid)
         if task is None or task.job is None or uid not in self.ledger.holdings:

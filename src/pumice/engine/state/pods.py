@@ -231,7 +231,7 @@ class Pods:
 
     def _has_its_place(self, task: Task, pod: Pod, kind: Kind) -> bool:
         """Return whether a place was assumed or promised for a pod that is told to wait: a stale event must not undo that
-        (spec 5)."""
+        (Volcano pkg/scheduler/cache)."""
         if task.status in (Status.BINDING, Status.BOUND, Status.ALLOCATED):
             return True
         return task.uid in self.promises.kept and self._still_promised(task, pod, kind)
@@ -401,7 +401,7 @@ def _gate(pod: Pod, task: Task) -> Gate:
 
 
 def _priority(pod: Pod) -> int:
-    """The annotation where it holds an integer, else the pod's own priority, else 1 (spec 4.3)."""
+    """The annotation where it holds an integer, else the pod's own priority, else 1 (Volcano pkg/scheduler/api/job_info.go)."""
     try:
         return int(pod.metadata.annotations[TASK_PRIORITY])
     except (KeyError, ValueError):

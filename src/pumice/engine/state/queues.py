@@ -15,7 +15,7 @@ from pumice.wire.without_effect import Row, asked_by_queue
 
 NEWS_KEPT = 20_000
 MOST_WEIGHT = 65_535
-"""As the definition of the kind allows (spec volcano-core 16.3)."""
+"""As the definition of the kind allows (volcano.sh/apis batch/v1alpha1)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -76,7 +76,8 @@ class QueueRecord:
 
     @property
     def open(self) -> bool:
-        """An empty state counts as Open (spec 11.5); a queue that is not Open starts nothing (spec 15)."""
+        """An empty state counts as Open (Volcano pkg/scheduler/plugins/proportion); a queue that is not Open starts nothing
+        (Volcano pkg/controllers/queue)."""
         return self.state in ("", OPEN)
 
     @property

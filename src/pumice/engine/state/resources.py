@@ -54,7 +54,7 @@ class Request(Struct, frozen=True, cache_hash=True):
 
     @property
     def best_effort(self) -> bool:
-        """Nothing requested but a place: such a pod is placed by backfill (spec 4.1)."""
+        """Nothing requested but a place: such a pod is placed by backfill (Volcano pkg/scheduler/api/resource_info.go)."""
         return len(self.items) == 1
 
     def amounts(self) -> Vector:
@@ -70,7 +70,7 @@ def amount(name: str, quantity: str | int | float) -> int:
 
 
 def counted(name: str) -> bool:
-    """Return whether a resource name is part of the vector at all (spec 4.1)."""
+    """Return whether a resource name is part of the vector at all (Volcano pkg/scheduler/api/resource_info.go)."""
     if name in (CPU, MEMORY, PODS, "ephemeral-storage") or name.startswith(("hugepages-", "attachable-volumes-")):
         return True
     if "/" not in name or name.startswith(("requests.", "limits.", "count/")):
@@ -91,7 +91,8 @@ def vector(quantities: Mapping[str, str | int | float]) -> Vector:
 
 
 def pod_request(pod: Pod, parameters: frozenset[str] = frozenset()) -> Request:
-    """The pod's request by the rule of spec volcano-core 4.2. ``parameters`` are names that are no resources (D-40)."""
+    """The pod's request by the rule of Volcano pkg/scheduler/api/pod_info.go. ``parameters`` are names that are no resources
+    (D-40)."""
     try:
         total = _combine(pod)
     except ValueError as error:
@@ -203,7 +204,7 @@ def amount_text(name: str, value: int) -> str:
 
 
 def render(vector: Mapping[str, int]) -> Quantities:
-    """A vector as a resource list of the API (spec 13.6)."""
+    """A vector as a resource list of the API (Volcano pkg/scheduler/framework/job_updater.go)."""
     out: Quantities = {}
     for name in sorted(vector, key=dimension_order):
         value = vector[name]

@@ -1,7 +1,7 @@
 """The engine's picture of the cluster: pods, PodGroups, queues and nodes, fed by watch events, and the ledger.
 
 Every method is a synchronous function of values. Bad data sets aside the smallest thing: what was refused stands in
-``problems`` by object, and everything else goes on (decision 10).
+``problems`` by object, and everything else goes on.
 """
 
 from __future__ import annotations

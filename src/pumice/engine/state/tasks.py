@@ -23,7 +23,7 @@ from pumice.wire.volcano import seconds
 
 
 class Status(IntEnum):
-    """Printed names are used in messages (spec volcano-core 4.3)."""
+    """Printed names are used in messages (Volcano pkg/scheduler/api/job_info.go)."""
 
     PENDING = 0
     ALLOCATED = 1
@@ -66,7 +66,7 @@ MOVES: Mapping[Status, frozenset[Status]] = {
 
 
 def task_status(pod: Pod) -> Status:
-    """Status of a pod by its object alone (spec 4.3)."""
+    """Status of a pod by its object alone (Volcano pkg/scheduler/api/job_info.go)."""
     phase = pod.status.phase
     if phase == "Succeeded":
         return Status.SUCCEEDED
@@ -297,11 +297,12 @@ class TaskRecord(Struct, eq=False):
         return self.request.best_effort and not self.cls.asks
 
     def order(self) -> tuple[int, int, float, str]:
-        """Fall-back order of tasks: index in the name, then age, then uid (spec 7)."""
+        """Fall-back order of tasks: index in the name, then age, then uid (Volcano
+        pkg/scheduler/framework/session_plugins.go)."""
         return (0, self.index, self.created, self.uid) if self.index >= 0 else (1, 0, self.created, self.uid)
 
 
 def name_index(name: str) -> int:
-    """Trailing number of a name of at least three pieces, else -1 (spec 4.3)."""
+    """Trailing number of a name of at least three pieces, else -1 (Volcano pkg/scheduler/api/job_info.go)."""
     pieces = name.rsplit("-", 2)
     return int(pieces[-1]) if len(pieces) == 3 and pieces[-1].isdecimal() else -1

@@ -78,7 +78,7 @@ class Waiting:
 
     @property
     def text(self) -> str:
-        """Why the gang stands where it stands, as its PodGroup says it (spec volcano-core 13.3)."""
+        """Why the gang stands where it stands, as its PodGroup says it (Volcano pkg/scheduler/api/job_info.go)."""
         if not self._text:
             self._text = self._tell()
         return self._text
@@ -103,7 +103,7 @@ def _first(tasks: Iterable[Task]) -> Task | None:
 
 
 def pod_word(task: Task) -> str:
-    """Return ``reason`` of a pod's condition (spec volcano-core 13.3)."""
+    """Return ``reason`` of a pod's condition (Volcano pkg/scheduler/api/job_info.go)."""
     return "Schedulable" if task.trial is not None and task.trial[0] is Status.ALLOCATED else "Unschedulable"
 
 

@@ -1,7 +1,8 @@
 """MIG profiles, placements and geometries (``mig.toml``).
 
 A *profile* is a kind of GPU instance; a *placement* is where one may lie in the card's memory slices; a *geometry* is a
-set of instances that deviceshare offers as one partition of a card (spec nvidia-device-plugin 3).
+set of instances that deviceshare offers as one partition of a card (HAMi volcano-vgpu-device-plugin
+pkg/plugin/vgpu/mig-strategy.go).
 """
 
 from __future__ import annotations
@@ -97,7 +98,8 @@ def mig_table_for(product: str) -> MigTable | None:
     """The table for a product name as NVML or a node's annotation gives it, or None when MIG is unknown there.
 
     Both sides are normalised, because drivers write ``A100 80GB PCIe`` where published lists have ``A100-80GB-PCIe``
-    (spec nvidia-device-plugin 3.3). A model matches as a whole word, so that an RTX A3000 is no A30 and a GB200 no
+    (HAMi volcano-vgpu-device-plugin pkg/plugin/vgpu/mig-strategy.go). A model matches as a whole word, so that an RTX A3000
+    is no A30 and a GB200 no
     B200; the longest match wins.
     """
     wanted = normalised(product)

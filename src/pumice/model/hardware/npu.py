@@ -1,4 +1,4 @@
-"""Ascend chips and the templates by which they are cut (``npu.toml``; spec ascend 4)."""
+"""Ascend chips and the templates by which they are cut (``npu.toml``; Volcano pkg/scheduler/api/devices/config/vnpu.go)."""
 
 from __future__ import annotations
 

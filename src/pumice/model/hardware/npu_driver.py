@@ -1,4 +1,5 @@
-"""The facts of the driver of an Ascend chip (``npu.toml``; spec ascend 40, 46, appendix C): its units and the templates that
+"""The facts of the driver of an Ascend chip (``npu.toml``; MindCluster ascend-device-plugin, Huawei's table of 310P
+templates): its units and the templates that
 it accepts, of which a configuration names those that pods are given."""
 
 from __future__ import annotations

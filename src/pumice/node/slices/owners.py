@@ -10,7 +10,7 @@ from pumice.node.pods import Held, NodePod
 VANISHED: Final = 10.0
 """Seconds for which a pod counts that vanished from the API server before it was seen to end, while the kubelet's record names
 it: deleted by force, or with a grace period of zero, its containers run until the kubelet has killed them. The record alone says
-too much, because the kubelet takes pods out of it late (spec real-kubelet 2)."""
+too much, because the kubelet takes pods out of it late (ADR 120)."""
 
 
 class Owners:

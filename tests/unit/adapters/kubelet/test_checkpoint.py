@@ -1,4 +1,4 @@
-"""The kubelet's record of devices, as the real one writes it (spec real-kubelet 2, Restarts)."""
+"""The kubelet's record of devices, as the real one writes it (ADR 120, Restarts)."""
 
 import json
 import os

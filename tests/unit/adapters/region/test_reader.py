@@ -1,4 +1,5 @@
-"""Reading a container's region, whoever wrote it and whatever is in it (spec nvidia-device-plugin 18.3, hami-core 3)."""
+"""Reading a container's region, whoever wrote it and whatever is in it (HAMi volcano-vgpu-device-plugin cmd/vgpu-monitor,
+HAMi-core src/multiprocess/multiprocess_memory_limit.h)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The monitor's feedback to the regions, and that it follows its ConfigMap (spec nvidia-device-plugin 18.5)."""
+"""The monitor's feedback to the regions, and that it follows its ConfigMap (HAMi volcano-vgpu-device-plugin cmd/vgpu-monitor)."""
 
 from __future__ import annotations
 

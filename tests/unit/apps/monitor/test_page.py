@@ -1,4 +1,4 @@
-"""The monitor's page: what it tells, and that a dead pod leaves no series (spec nvidia-device-plugin 18.4)."""
+"""The monitor's page: what it tells, and that a dead pod leaves no series (HAMi volcano-vgpu-device-plugin cmd/vgpu-monitor)."""
 
 from __future__ import annotations
 
@@ -158,7 +158,8 @@ def test_a_container_that_mps_holds_shows_what_it_was_given_and_no_use_that_nobo
 
 
 def test_the_monitor_looks_where_the_plugin_writes(tmp_path):
-    """With the same HOOK_PATH; and where upstream's plugin of one layout or the other wrote (spec nvidia-device-plugin 18.1)."""
+    """With the same HOOK_PATH; and where upstream's plugin of one layout or the other wrote (HAMi volcano-vgpu-device-plugin
+    cmd/vgpu-monitor)."""
     settings = monitor.Settings("n", hook_path=tmp_path)
     written = Path(ResponseOptions(hook=str(tmp_path)).directory("uid", "train"))
     assert settings.folders == written.parent

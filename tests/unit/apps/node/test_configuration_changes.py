@@ -1,4 +1,6 @@
-"""A changed configuration has the outcome of a restart, a broken one has none (spec nvidia-device-plugin 2.1, 2.5, 6, 8.2)."""
+"""A changed configuration has the outcome of a restart, a broken one has none (HAMi volcano-vgpu-device-plugin
+pkg/plugin/vgpu/config, HAMi volcano-vgpu-device-plugin pkg/plugin/vgpu, HAMi volcano-vgpu-device-plugin
+pkg/plugin/vgpu/register.go)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The page of a node's NPUs: cards, slices with whose they are, and soft shares (spec ascend 18, 19, 43)."""
+"""The page of a node's NPUs: cards, slices with whose they are, and soft shares (HAMi ascend-device-plugin, MindCluster
+npu-exporter)."""
 
 from __future__ import annotations
 

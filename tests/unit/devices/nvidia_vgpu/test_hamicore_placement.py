@@ -1,4 +1,4 @@
-"""HAMi-core: which card of a node a pod gets (spec deviceshare-nvidia 7, 9, 10)."""
+"""HAMi-core: which card of a node a pod gets (Volcano pkg/scheduler/api/devices/nvidia/vgpu)."""
 
 from __future__ import annotations
 

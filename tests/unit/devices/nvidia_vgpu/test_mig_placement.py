@@ -1,4 +1,4 @@
-"""Dynamic MIG: models, groups, slots and policies (spec deviceshare-nvidia 8; docs/adr/0010)."""
+"""Dynamic MIG: models, groups, slots and policies (Volcano pkg/scheduler/api/devices/nvidia/vgpu; docs/adr/0010)."""
 
 from __future__ import annotations
 

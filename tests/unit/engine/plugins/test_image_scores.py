@@ -1,4 +1,4 @@
-"""imagelocality: nodes that have a pod's images, and how many others have them (spec volcano-core 11.9)."""
+"""imagelocality: nodes that have a pod's images, and how many others have them (Volcano pkg/scheduler/plugins/nodeorder)."""
 
 from __future__ import annotations
 

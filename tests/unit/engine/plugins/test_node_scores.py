@@ -1,4 +1,5 @@
-"""binpack and nodeorder reproduce hand-computed scores (spec volcano-core 11.9, 11.10), by arrays and one by one."""
+"""binpack and nodeorder reproduce hand-computed scores (Volcano pkg/scheduler/plugins/nodeorder, Volcano
+pkg/scheduler/plugins/binpack), by arrays and one by one."""
 
 from __future__ import annotations
 

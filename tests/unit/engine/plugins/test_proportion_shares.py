@@ -1,4 +1,5 @@
-"""How proportion divides the cluster among queues (spec volcano-core 11.5): tables, and what holds for every division."""
+"""How proportion divides the cluster among queues (Volcano pkg/scheduler/plugins/proportion): tables, and what holds for
+every division."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Scores that depend on which other nodes fit: soft spread and preferred pod affinity, by hand (spec volcano-core 11.9)."""
+"""Scores that depend on which other nodes fit: soft spread and preferred pod affinity, by hand (Volcano
+pkg/scheduler/plugins/nodeorder)."""
 
 from __future__ import annotations
 

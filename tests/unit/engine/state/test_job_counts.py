@@ -1,4 +1,5 @@
-"""Statuses, counts and votes of jobs (spec volcano-core 4.3, 4.4, 7), as tables."""
+"""Statuses, counts and votes of jobs (Volcano pkg/scheduler/api/job_info.go, Volcano
+pkg/scheduler/framework/session_plugins.go), as tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Pod requests and the units of amounts (spec volcano-core 4.1, 4.2), as tables."""
+"""Pod requests and the units of amounts (Volcano pkg/scheduler/api/resource_info.go, Volcano pkg/scheduler/api/pod_info.go),
+as tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every message of the admission (spec volcano-core 20), from the object that earns it."""
+"""Every message of the admission (Volcano pkg/webhooks/admission), from the object that earns it."""
 
 from __future__ import annotations
 

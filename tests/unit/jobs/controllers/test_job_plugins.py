@@ -1,4 +1,4 @@
-"""The additions of each plugin to the pods of a Job, word for word (spec volcano-core 18)."""
+"""The additions of each plugin to the pods of a Job, word for word (Volcano pkg/controllers/job/plugins)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The controller's page has every series of the specification (spec volcano-core 22)."""
+"""The controller's page has every series of the specification (Volcano pkg/scheduler/metrics)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``kubelet_internal_checkpoint``: what the device manager remembers over a restart (spec real-kubelet 2, Restarts).
+"""``kubelet_internal_checkpoint``: what the device manager remembers over a restart (ADR 120, Restarts).
 
 The layout is the kubelet's; the checksum is ours (FNV-1a of the canonical JSON of Data), because the kubelet's is a hash of a
 Go memory dump. A file with a wrong checksum is ignored: the twin goes on with empty books, as the kubelet does.

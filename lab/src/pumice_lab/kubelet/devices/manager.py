@@ -1,4 +1,4 @@
-"""The device manager: what the kubelet does with device plugins, step by step as spec real-kubelet 2 observed it.
+"""The device manager: what the kubelet does with device plugins, step by step as ADR 120 observed it.
 
 Nothing here knows gRPC or a clock: plugins are given by the port ``Plugin``, the time is an argument, and the
 order that the kubelet leaves to Go's maps is left to the dice.

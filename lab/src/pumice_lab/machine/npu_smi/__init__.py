@@ -1,2 +1,2 @@
-"""``npu-smi`` of an emulated machine: the common ways to ask for NPUs, and making and destroying their slices (spec ascend,
-appendix B)."""
+"""``npu-smi`` of an emulated machine: the common ways to ask for NPUs, and making and destroying their slices (Huawei's
+npu-smi reference)."""

@@ -72,7 +72,8 @@ def _amiss(name: str, text: str) -> Iterator[tuple[bool, str]]:
 
 
 def modes(facts: ClusterFacts) -> Iterator[Finding]:
-    """Each way of sharing is switched on where its plugin runs, and has its plugin where it is switched on (spec ascend 2)."""
+    """Each way of sharing is switched on where its plugin runs, and has its plugin where it is switched on (Volcano
+    pkg/scheduler/api/devices/ascend/hami)."""
     settings = _settings(facts.scheduler_conf)
     if settings is None or not facts.of(Role.SCHEDULER):
         return

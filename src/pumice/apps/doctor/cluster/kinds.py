@@ -1,5 +1,5 @@
 """Are the stored definitions of kinds the ones that our code knows? A field that a definition lacks is dropped in silence by the
-API server, a value that it does not list is refused; status has its own door or has none (spec volcano-core 16.3)."""
+API server, a value that it does not list is refused; status has its own door or has none (volcano.sh/apis batch/v1alpha1)."""
 
 from __future__ import annotations
 

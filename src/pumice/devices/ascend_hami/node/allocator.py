@@ -1,4 +1,5 @@
-"""Where Allocate calls for NPUs of one type are answered (spec ascend 16). Slices are made by the container runtime; before it
+"""Where Allocate calls for NPUs of one type are answered (HAMi ascend-device-plugin). Slices are made by the container
+runtime; before it
 is told of one, the claim to it is written down (``ownership.py``)."""
 
 from __future__ import annotations

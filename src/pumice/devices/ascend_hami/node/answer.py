@@ -1,4 +1,4 @@
-"""The answer for a container with NPUs (spec ascend 16 and 18)."""
+"""The answer for a container with NPUs (HAMi ascend-device-plugin)."""
 
 from __future__ import annotations
 

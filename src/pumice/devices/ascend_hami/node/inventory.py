@@ -1,4 +1,4 @@
-"""A node's NPUs as kubelet and schedulers see them (spec ascend 5, 15)."""
+"""A node's NPUs as kubelet and schedulers see them (Volcano pkg/scheduler/api/devices/ascend/hami, HAMi ascend-device-plugin)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plugin of one node's Ascend NPUs in HAMi's mode (spec ascend 15 to 18): one brand for each type of chip that the node
+"""The plugin of one node's Ascend NPUs in HAMi's mode (HAMi ascend-device-plugin): one brand for each type of chip that the node
 has."""
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ async def reread(again: Callable[[], Awaitable[NpuSharing | None]]) -> NpuSharin
         return None
 
 
-# -- Keeps the books of NPU slices off the loop, and sweeps once in a while (spec ascend 17) --------------------------
+# -- Keeps the books of NPU slices off the loop, and sweeps once in a while (HAMi ascend-device-plugin) --------------------------
 
 
 class NpuSlices(Slicer):
@@ -224,7 +224,7 @@ def containers(pods: Iterable[NodePod]) -> dict[int, str]:
 
 # -- configuration ----------------------------------------------------------------------------------------------------
 
-# How a node shares its NPUs, by the ConfigMaps or the files that are mounted in their place (spec ascend 15).
+# How a node shares its NPUs, by the ConfigMaps or the files that are mounted in their place (HAMi ascend-device-plugin).
 
 def known(found: Sequence[str], chips: Sequence[NpuChip]) -> list[NpuChip]:
     """The configuration's entries of the chips that the driver reports. Raises BadInput where it has none for any of them."""
@@ -238,7 +238,7 @@ def known(found: Sequence[str], chips: Sequence[NpuChip]) -> list[NpuChip]:
 
 
 def sharing_of(chip: NpuChip, config: VnpuConfig, entry: NpuNodeEntry | None) -> NpuSharing:
-    """A node's entry replaces the global word on soft sharing (spec ascend 15.2)."""
+    """A node's entry replaces the global word on soft sharing (HAMi ascend-device-plugin)."""
     sharing = NpuSharing(chip, config.soft)
     if entry is None:
         return sharing

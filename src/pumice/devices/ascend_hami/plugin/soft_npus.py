@@ -1,4 +1,5 @@
-"""The needs of a node before soft shares of its NPUs can be given (spec ascend 18): the library where containers mount it from,
+"""The needs of a node before soft shares of its NPUs can be given (HAMi ascend-device-plugin): the library where containers
+mount it from,
 and the chips switched to be shared. Nodes that only cut their chips need none of it."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Where Allocate calls for AI cores are answered (spec ascend 39). What a pod is given is written down and, where it is a slice,
+"""Where Allocate calls for AI cores are answered (MindCluster ascend-device-plugin). What a pod is given is written down and,
+where it is a slice,
 made before the kubelet hears of it (``keeper.py``)."""
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ class ChipAllocator(Allocator):
         self.sick = {uuid: why for uuid, why in sick.items() if uuid in self.chips.values()}
 
     def units(self, resource: str) -> list[Unit]:
-        """Chips that are ill make the list shorter (spec ascend 39.1)."""
+        """Chips that are ill make the list shorter (MindCluster ascend-device-plugin)."""
         return [Unit(f"npu-core-{at}", True) for at in range(self._per_chip * (len(self.chips) - len(self.sick)))]
 
     def closed(self) -> Mapping[str, str]:
@@ -196,7 +197,7 @@ class ChipAllocator(Allocator):
 
 
 def _answer(devices: Sequence[str], *, is_slice: bool) -> Answer:
-    """Return what the container runtime and frameworks for training read (spec ascend 39.3)."""
+    """Return what the container runtime and frameworks for training read (MindCluster ascend-device-plugin)."""
     count = str(len(devices))
     return Answer({
         variables.ASCEND_VISIBLE_DEVICES: ",".join(devices),

@@ -1,4 +1,5 @@
-"""Reports of what the plugin made (spec ascend 29, 39.4): pods what they have, the cluster which chips are free."""
+"""Reports of what the plugin made (Volcano pkg/scheduler/api/devices/ascend/mindcluster, MindCluster ascend-device-plugin):
+pods what they have, the cluster which chips are free."""
 
 from __future__ import annotations
 

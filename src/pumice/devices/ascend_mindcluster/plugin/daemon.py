@@ -1,4 +1,4 @@
-"""The plugin of one node's Ascend NPUs that are cut on demand, in MindCluster's mode (spec ascend 39)."""
+"""The plugin of one node's Ascend NPUs that are cut on demand, in MindCluster's mode (MindCluster ascend-device-plugin)."""
 
 from __future__ import annotations
 

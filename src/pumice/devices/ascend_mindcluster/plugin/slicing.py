@@ -1,4 +1,5 @@
-"""Keeps what a node's chips are cut into and given to, off the loop, and tells pods and the cluster of it (spec ascend 39)."""
+"""Keeps what a node's chips are cut into and given to, off the loop, and tells pods and the cluster of it (MindCluster
+ascend-device-plugin)."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ from pumice.wire.mindcluster import KIND, NPU_CORE
 
 ANEW: Final = 300.0
 AT_MOST_EVERY: Final = 1.0
-"""Seconds after which a report is written though it says the same, and between two of them (spec ascend 39.2)."""
+"""Seconds after which a report is written though it says the same, and between two of them (MindCluster ascend-device-plugin)."""
 
 
 class ChipReports:

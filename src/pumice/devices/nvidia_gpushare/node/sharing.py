@@ -1,5 +1,5 @@
 """How a node shares its cards without limits, and what it says of them: ``volcano.sh/gpu-memory`` and ``volcano.sh/gpu-number``
-(spec nvidia-device-plugin 19). Unlike upstream's, it knows each card's own memory and marks sick memory."""
+(volcano-sh/devices pkg/plugin/nvidia). Unlike upstream's, it knows each card's own memory and marks sick memory."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ from pumice.wire.objects import Node
 
 class VgpuAllocator(Allocator):
     """One node's vGPUs. ``advertise``: ``status`` keeps memory and cores in the node's status, ``devices`` lists one device
-    per unit as upstream does (decision 17), ``auto`` lists them where the kubelet takes so long a list. ``percentage``: the
+    per unit as upstream does, ``auto`` lists them where the kubelet takes so long a list. ``percentage``: the
     status holds a number for percentages too. ``handshake``: whether older schedulers are answered."""
 
     lock = names.NODE_LOCK_VGPU
@@ -136,7 +136,7 @@ class VgpuAllocator(Allocator):
         return [answer] if answer else []
 
     def directories(self, pods: Sequence[NodePod]) -> list[MakeDirectory]:
-        """Of cached answers: /tmp and /run may be empty after a boot (spec 12.2)."""
+        """Of cached answers: /tmp and /run may be empty after a boot (Volcano pkg/scheduler/api/devices/util.go)."""
         options = self._response_options
         if self._sharing.mps:
             return [MakeDirectory(f"{options.mps_root}/shm")]
@@ -319,7 +319,8 @@ def advertisement(
     """Return what the node shall say of these cards. A register annotation that is there already is emptied with the last card.
 
     ``percentage``: schedulers that hold every resource against the node (Volcano from 1.13 on) find one for percentages there,
-    with so much of it that it never stands in the way of what they decide by cards (spec 5).
+    with so much of it that it never stands in the way of what they decide by cards (Volcano
+    pkg/scheduler/api/devices/nvidia/vgpu).
     """
     register = register_annotation(cards)
     present = names.NODE_VGPU_REGISTER in node.metadata.annotations

@@ -1,4 +1,5 @@
-"""The annotations of a node on its cards (spec nvidia-device-plugin 8). `pumice run` reads the same of its own machine."""
+"""The annotations of a node on its cards (HAMi volcano-vgpu-device-plugin pkg/plugin/vgpu/register.go). `pumice run` reads
+the same of its own machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The answer for a container of a vGPU pod (spec nvidia-device-plugin 12)."""
+"""The answer for a container of a vGPU pod (HAMi volcano-vgpu-device-plugin pkg/plugin/vgpu)."""
 
 from __future__ import annotations
 
@@ -115,7 +115,8 @@ def build(
     """The answer for one container whose devices were checked by ``refusal``; ``slices`` are those of them that were cut.
 
     Limits are numbered in NVML order, because that is how the container enumerates its cards whatever the order of the
-    list (spec 12.1). The hardware holds the limits of a slice: a container that has nothing else gets no library (spec 12.4).
+    list (Volcano pkg/scheduler/api/devices/util.go). The hardware holds the limits of a slice: a container that has nothing
+    else gets no library (Volcano pkg/scheduler/api/devices/util.go).
     """
     devices = sorted((device for device in work.devices if device.slot < 0), key=lambda device: cards[device.uuid].index)
     chosen = list(dict.fromkeys(cards[device.uuid] for device in devices))
@@ -216,7 +217,7 @@ def _visible(
     if "envvar" in response_options.strategies:
         env[variables.NVIDIA_VISIBLE_DEVICES] = ",".join(ids)
     elif "volume-mounts" not in response_options.strategies:
-        # an image may say "all", which NVIDIA's runtime would obey (spec 17.2)
+        # an image may say "all", which NVIDIA's runtime would obey (Volcano pkg/scheduler/api/devices/nvidia/vgpu/metrics.go)
         env[variables.NVIDIA_VISIBLE_DEVICES] = "void"
     else:
         env[variables.NVIDIA_VISIBLE_DEVICES] = VOLUME_ROOT
@@ -233,7 +234,7 @@ def _visible(
 def _cdi(
     cards: Sequence[SharedCard], slices: Sequence[Slice], response_options: ResponseOptions, dice: random.Random
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """The CDI devices, by the answer's field and by an annotation (spec 17.2)."""
+    """The CDI devices, by the answer's field and by an annotation (Volcano pkg/scheduler/api/devices/nvidia/vgpu/metrics.go)."""
     if not response_options.cdi:
         return (), {}
     devices = (

@@ -1,4 +1,4 @@
-"""The file of CDI devices that containers are given instead of names in a variable (spec nvidia-device-plugin 17)."""
+"""The file of CDI devices that containers are given instead of names in a variable (NVIDIA k8s-device-plugin internal/cdi)."""
 
 from __future__ import annotations
 
@@ -85,7 +85,8 @@ def moved(document: Any, here: str, root: str) -> Any:
 
 
 def trouble(spec: Specification, wanted: Collection[str]) -> str:
-    """Why containers cannot be given the devices of these qualified names out of the file; empty where they can (spec 17.3)."""
+    """Why containers cannot be given the devices of these qualified names out of the file; empty where they can (Volcano
+    pkg/scheduler/api/devices/nvidia/vgpu/metrics.go)."""
     if spec.kind != f"{VENDOR}/{GPU}":
         return f"it is of kind {spec.kind!r}"
     there = {qualified(device.name) for device in spec.devices}

@@ -1,4 +1,4 @@
-"""Which part of a pod's assignment is for which of its containers (spec nvidia-device-plugin 10.2, 11.2).
+"""Which part of a pod's assignment is for which of its containers (HAMi volcano-vgpu-device-plugin pkg/plugin/vgpu).
 
 Parts exist only for containers that ask. Our scheduler books sidecars, too: their parts come before those of the containers.
 Upstream's books none, so the number of parts tells which of the two wrote them.
@@ -56,6 +56,7 @@ def granted(
 
 
 def goes_first(pod: NodePod, container: Container) -> bool:
-    """True if its launches may make those of less important pods wait: its variable asks for it (spec nvidia-device-plugin 12.5),
+    """True if its launches may make those of less important pods wait: its variable asks for it (HAMi
+    volcano-vgpu-device-plugin pkg/plugin/vgpu),
     and a PriorityClass above 0 grants it, for whoever writes a pod writes the variable as well."""
     return (container.env_value(variables.TASK_PRIORITY) or "").strip() == "0" and pod.priority > 0

@@ -1,6 +1,7 @@
 """Which files ``libvgpu.so`` needs in the hook directory, and which of them have to be written.
 
-Running containers have the library mapped: it is replaced by a rename, never rewritten (spec nvidia-device-plugin 1).
+Running containers have the library mapped: it is replaced by a rename, never rewritten (HAMi volcano-vgpu-device-plugin
+pkg/plugin/vgpu).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Cards that containers share by MPS: whom a card takes, and what a container is told (spec nvidia-device-plugin 16)."""
+"""Cards that containers share by MPS: whom a card takes, and what a container is told (NVIDIA k8s-device-plugin
+cmd/mps-control-daemon)."""
 
 from __future__ import annotations
 

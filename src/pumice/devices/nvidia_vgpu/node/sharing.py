@@ -1,4 +1,5 @@
-"""How this node shares its cards: the values in force after all configuration (spec nvidia-device-plugin 2)."""
+"""How this node shares its cards: the values in force after all configuration (HAMi volcano-vgpu-device-plugin
+pkg/plugin/vgpu/config)."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ class Sharing:
     mig_placements: bool = False
     mode: str = "hami-core"
     mps: bool = False
-    """True if cards are shared by MPS instead of the library. Schedulers are told ``hami-core`` all the same (spec 16)."""
+    """True if cards are shared by MPS instead of the library. Schedulers are told ``hami-core`` all the same (Volcano
+    pkg/scheduler/api/devices/nvidia/gpushare)."""
     static_mig: bool = False
     """Cards in MIG mode are for resources of their own, slice by slice as somebody has cut them (``static.py``)."""
     prefers: bool = True
@@ -62,7 +64,7 @@ class Sharing:
         return self.memory_scaling > 1 and self.mode != "mig"
 
     def units(self, total_bytes: int) -> int:
-        """Memory units that a card of that many bytes registers (spec 2.7)."""
+        """Memory units that a card of that many bytes registers (Volcano pkg/scheduler/api/devices/config)."""
         mib = total_bytes // MIB
         scaled = mib if self.mode == "mig" else floor(mib * self.memory_scaling)
         return scaled // self.factor
@@ -85,12 +87,14 @@ class Flags(Struct, frozen=True):
 
 
 def needed_factor(entries: int, factor: int, limit: int = 60_000) -> int:
-    """The ``gpuMemoryFactor`` at which a memory device list would be short enough (spec 5.1)."""
+    """The ``gpuMemoryFactor`` at which a memory device list would be short enough (Volcano
+    pkg/scheduler/api/devices/nvidia/vgpu)."""
     return max(1, -(-factor * entries // limit))
 
 
 def effective(config: NvidiaConfig, entries: Sequence[NodeEntry] = (), flags: Flags | None = None) -> Sharing:
-    """The values in force: node entries over flags over the device ConfigMap (spec 2.1). Raises BadInput where they clash."""
+    """The values in force: node entries over flags over the device ConfigMap (Volcano pkg/scheduler/api/devices/config).
+    Raises BadInput where they clash."""
     flags = flags or Flags()
     split = flags.split or config.device_split_count
     memory_scaling, core_scaling = config.device_memory_scaling, flags.core_scaling or config.device_core_scaling

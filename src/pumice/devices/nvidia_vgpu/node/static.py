@@ -1,4 +1,5 @@
-"""MIG slices that an administrator has cut, as resources of their own: ``--mig-strategy mixed`` (spec nvidia-device-plugin 15).
+"""MIG slices that an administrator has cut, as resources of their own: ``--mig-strategy mixed`` (HAMi
+volcano-vgpu-device-plugin pkg/plugin/vgpu).
 
 They are handed out as NVIDIA's plugin does it: a device is a slice, its id the slice's UUID, and no scheduler of ours decides.
 """

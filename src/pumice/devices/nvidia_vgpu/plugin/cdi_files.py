@@ -1,4 +1,5 @@
-"""Keeps the files of CDI devices that runtimes read (spec nvidia-device-plugin 17): by ``nvidia-ctk`` where it is there, else
+"""Keeps the files of CDI devices that runtimes read (NVIDIA k8s-device-plugin internal/cdi): by ``nvidia-ctk`` where it is
+there, else
 by ourselves."""
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ log = logging.getLogger("pumice.node")
 
 TOOL: Final = "nvidia-ctk"
 MOUNTED: Final = Path("/usrbin")
-"""Where upstream's manifests mount the host's /usr/bin (spec 17.3)."""
+"""Where upstream's manifests mount the host's /usr/bin (Volcano pkg/scheduler/api/devices/nvidia/vgpu/metrics.go)."""
 LIBRARIES: Final = ("usr/lib64", "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "lib64", "usr/lib")
 PROGRAMS: Final = ("nvidia-smi", "nvidia-debugdump", "nvidia-persistenced", "nvidia-cuda-mps-control", "nvidia-cuda-mps-server")
 TOOL_SECONDS: Final = 30.0

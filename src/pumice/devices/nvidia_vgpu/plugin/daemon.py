@@ -1,5 +1,6 @@
-"""The plugin of one node's vGPUs (spec nvidia-device-plugin). The order at start matters: library and directories first,
-registration last (spec 6)."""
+"""The plugin of one node's vGPUs (HAMi volcano-vgpu-device-plugin pkg/plugin/vgpu). The order at start matters: library and
+directories first,
+registration last (Volcano pkg/scheduler/api/devices/nvidia/vgpu)."""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ class Settings(PluginSettings):
     """Paths are the host's.
 
     ``advertise`` and ``handshake``: see VgpuAllocator. ``mig_strategy``: ``none`` cuts cards on demand, ``mixed`` hands out what
-    somebody has cut (spec 15). ``mps_root``: the folder of the control daemons of MPS, where they are to be kept, and
+    somebody has cut (Volcano pkg/scheduler/api/devices/nvidia/vgpu). ``mps_root``: the folder of the control daemons of MPS,
+    where they are to be kept, and
     ``mps_program`` what starts them. ``library``: the ``libvgpu.so`` to install into ``hook_path``; None
     installs nothing. ``config_namespace`` is searched first.
     """
@@ -181,7 +183,8 @@ class Configured:
 
 
 def _check(sharing: Sharing, settings: Settings) -> None:
-    """Raises BadInput where the configuration shares cards in a way for which this process was not started (spec 2.2)."""
+    """Raises BadInput where the configuration shares cards in a way for which this process was not started (Volcano
+    pkg/scheduler/api/devices/config)."""
     if sharing.mps and settings.mps_root is None:
         raise BadInput(f"operatingmode mps of node {settings.node_name} needs --mps-root, a folder of the host for the pipes and "
                        "the shared memory of MPS")  # fmt: skip

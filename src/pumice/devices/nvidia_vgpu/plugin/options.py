@@ -1,4 +1,5 @@
-"""Flags of the vGPU plugin, by HAMi's and NVIDIA's names (spec nvidia-device-plugin 2.2). Those whose promise is not
+"""Flags of the vGPU plugin, by HAMi's and NVIDIA's names (HAMi volcano-vgpu-device-plugin pkg/plugin/vgpu/config). Those
+whose promise is not
 kept here are named, or refused where a container would miss what it was promised."""
 
 from __future__ import annotations

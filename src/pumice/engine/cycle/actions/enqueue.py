@@ -1,4 +1,4 @@
-"""enqueue: pending jobs for which there is room become Inqueue (spec volcano-core 10.1)."""
+"""enqueue: pending jobs for which there is room become Inqueue (Volcano pkg/scheduler/actions/enqueue)."""
 
 from __future__ import annotations
 
@@ -40,12 +40,14 @@ def _try(cycle: Cycle, job: Job) -> bool:
     refuse(cycle, job, job.refusal)
     if job.group is not None and job.refusal is not None and job.refusal != before:
         about = ("PodGroup", SCHEDULING_API, job.namespace, job.name, job.uid)
-        cycle.effects.append(Event(*about, "Normal", "Unschedulable", job.refusal.text))  # spec 11.5, 11.7
+        # Volcano pkg/scheduler/plugins/proportion, Volcano pkg/scheduler/plugins/overcommit
+        cycle.effects.append(Event(*about, "Normal", "Unschedulable", job.refusal.text))
     return False
 
 
 def _may_start(cycle: Cycle, job: Job) -> bool:
-    """Return whether there is room for the minimum that it names; a job that names none may always start (spec 10.1)."""
+    """Return whether there is room for the minimum that it names; a job that names none may always start (Volcano
+    pkg/scheduler/actions/enqueue)."""
     if not job.queue.open:
         job.refusal = by_queue(job.queue.closed_text)
         return False

@@ -1,1 +1,1 @@
-"""Making room: which pods go so that others find their places (spec volcano-core 10.4 to 10.7)."""
+"""Making room: which pods go so that others find their places (Volcano pkg/scheduler/actions/preempt)."""

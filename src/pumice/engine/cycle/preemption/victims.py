@@ -38,7 +38,7 @@ class Scope:
 
 
 def between_jobs(framework: Framework, action: str = "preempt", *, gangs: bool = False) -> Scope:
-    """``gangs``: whole gangs may go, whatever plugin gang says (spec 10.7)."""
+    """``gangs``: whole gangs may go, whatever plugin gang says (Volcano pkg/scheduler/actions/gangpreempt)."""
 
     def candidate(claimant: Task, pod: Task) -> bool:
         return (

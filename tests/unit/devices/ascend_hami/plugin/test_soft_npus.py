@@ -1,4 +1,5 @@
-"""A node that shares its NPUs softly: the library is put in place and every chip is switched, or takes no pods (spec ascend
+"""A node that shares its NPUs softly: the library is put in place and every chip is switched, or takes no pods (Volcano
+pkg/scheduler/api/devices/ascend/hami
 18)."""
 
 from __future__ import annotations

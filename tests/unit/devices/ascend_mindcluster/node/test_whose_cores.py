@@ -1,4 +1,4 @@
-"""Which pod an Allocate call for AI cores is for, and what it is given (spec ascend 39.3, example B24)."""
+"""Which pod an Allocate call for AI cores is for, and what it is given (MindCluster ascend-device-plugin, example B24)."""
 
 from __future__ import annotations
 

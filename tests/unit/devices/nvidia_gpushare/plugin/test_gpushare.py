@@ -1,4 +1,5 @@
-"""The legacy plugin: memory shares without limits (spec nvidia-device-plugin 19, 21.12)."""
+"""The legacy plugin: memory shares without limits (volcano-sh/devices pkg/plugin/nvidia, HAMi volcano-vgpu-device-plugin
+pkg/plugin/vgpu)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose turn it is, and what it gets (spec nvidia-device-plugin 11.2, 12, 21.2 to 21.7)."""
+"""Whose turn it is, and what it gets (HAMi volcano-vgpu-device-plugin pkg/plugin/vgpu)."""
 
 from __future__ import annotations
 

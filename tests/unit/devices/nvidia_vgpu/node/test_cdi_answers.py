@@ -1,4 +1,4 @@
-"""Cards named as CDI devices (spec nvidia-device-plugin 12.1, 17.2, 21.8)."""
+"""Cards named as CDI devices (HAMi volcano-vgpu-device-plugin pkg/plugin/vgpu, NVIDIA k8s-device-plugin internal/cdi)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A node's annotations about its cards (spec nvidia-device-plugin 2.7, 5, 8, 21.1)."""
+"""A node's annotations about its cards (HAMi volcano-vgpu-device-plugin pkg/plugin/vgpu/config, HAMi
+volcano-vgpu-device-plugin pkg/plugin/vgpu/plugin.go, HAMi volcano-vgpu-device-plugin pkg/plugin/vgpu/register.go, HAMi
+volcano-vgpu-device-plugin pkg/plugin/vgpu)."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -133,7 +135,8 @@ def test_only_healthy_cards_are_promised_in_the_status():
 
 
 def test_percentages_are_offered_where_somebody_wants_them_in_a_number_that_stands_in_nobodys_way():
-    """No kubelet knows the resource, and Volcano from 1.13 on holds it against the node (spec nvidia-device-plugin 5)."""
+    """No kubelet knows the resource, and Volcano from 1.13 on holds it against the node (HAMi volcano-vgpu-device-plugin
+    pkg/plugin/vgpu/plugin.go)."""
 
     def kept(sharing: Sharing, **more: bool) -> dict[str, int]:
         return dict(advertisement(share(CARDS, sharing), sharing, node(), in_status=False, **more).resources)

@@ -1,5 +1,5 @@
-"""A node that shares its cards by MPS: what schedulers are told, whom a card takes, and what a container gets (spec
-nvidia-device-plugin 16)."""
+"""A node that shares its cards by MPS: what schedulers are told, whom a card takes, and what a container gets (NVIDIA
+k8s-device-plugin cmd/mps-control-daemon)."""
 
 from __future__ import annotations
 

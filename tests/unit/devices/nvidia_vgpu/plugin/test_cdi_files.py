@@ -1,4 +1,4 @@
-"""The files of CDI devices on the host: by whom they are written, and when anew (spec nvidia-device-plugin 17.3)."""
+"""The files of CDI devices on the host: by whom they are written, and when anew (NVIDIA k8s-device-plugin internal/cdi)."""
 
 from __future__ import annotations
 
