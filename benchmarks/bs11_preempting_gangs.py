@@ -25,7 +25,7 @@ from benchmarks.bs8_preempt import CARD, CONF, HIGH, Cluster
 from benchmarks.goals import goals_of
 from benchmarks.report import conclude
 from pumice.effects.vocabulary import Bind, Evict, Nominate, SchedulerEffect
-from pumice.engine.engine import Engine
+from pumice.scheduler.engine import Engine
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice.wire.volcano import PodGroup, Queue

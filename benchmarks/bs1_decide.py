@@ -27,7 +27,7 @@ from benchmarks.goals import goals_of
 from benchmarks.report import conclude, median
 from benchmarks.rescan import DEVICES, EVERYTHING, Json, engine_with, pods, reference
 from pumice.effects.vocabulary import Bind
-from pumice.engine.state.ledger import Holding
+from pumice.scheduler.state.ledger import Holding
 from pumice.wire.objects import Pod, convert
 from pumice.wire.volcano import PodGroup
 
@@ -47,13 +47,13 @@ def placing(node_count: int, pod_count: int, kinds: int) -> dict[str, float]:
         for task in tasks:
             choice = placer.choose(task.cls)
             assert choice is not None, "the cluster is meant to have room"
-            ledger.reserve(Holding(task.uid, choice.node, task.request, choice.grants))
-            placed[task.uid] = (choice.node, choice.grants)
-    family = engine.families[0]
+            ledger.reserve(Holding(task.uid, choice.node, task.request, choice.allocations))
+            placed[task.uid] = (choice.node, choice.allocations)
+    device_type = engine.device_types[0]
     for obj in pod_objects:
-        where, grants = placed[obj["metadata"]["uid"]]
+        where, allocations = placed[obj["metadata"]["uid"]]
         obj["spec"]["nodeName"] = where
-        obj["metadata"]["annotations"].update(family.annotations(grants[0], 0))
+        obj["metadata"]["annotations"].update(device_type.annotations(allocations[0], 0))
     check(node_objects, pod_objects, [])
     return clock.rates(pod_count)
 

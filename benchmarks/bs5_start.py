@@ -79,7 +79,7 @@ def phases(nodes: int, pods: int) -> dict[str, float]:
     """Seconds of processor time in this process, without network: reading the bytes, indexing, the first cycle."""
     from benchmarks.rescan import EVERYTHING
     from pumice.adapters.kube.watch import form_of
-    from pumice.engine.engine import Engine
+    from pumice.scheduler.engine import Engine
     from pumice.wire.objects import Node, Pod, decode
     from pumice.wire.scheduler_conf import parse_scheduler_conf
     from pumice.wire.volcano import Queue

@@ -24,9 +24,9 @@ from kit.scheduler_confs import conf, sharing
 from benchmarks.goals import goals_of
 from benchmarks.report import conclude
 from pumice.effects.vocabulary import Bind, Evict, Nominate
-from pumice.engine.engine import Engine
-from pumice.engine.state.jobs import Task
-from pumice.engine.state.nominations import EVICT_AGAIN
+from pumice.scheduler.engine import Engine
+from pumice.scheduler.state.jobs import Task
+from pumice.scheduler.state.nominations import EVICT_AGAIN
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice.wire.volcano import PodGroup, PriorityClass, Queue
@@ -45,7 +45,7 @@ class Cluster:
     """Full of running pods; the pods that come are more important than all of them."""
 
     def __init__(self, nodes: int) -> None:
-        self.dice = Random(8)
+        self.rng = Random(8)
         self.engine = Engine(parse_scheduler_conf(CONF))
         self.now = 1000.0
         state = self.engine.state
@@ -63,7 +63,7 @@ class Cluster:
         for place in range(10):
             card, mib = (place, CARD) if place < 6 else (6 + (place - 6) // 2, CARD // 2)
             made = pod(
-                f"{name}-{place}", mib=mib, cpu=f"{self.dice.randint(1, 8)}", priority=self.dice.randrange(4), nodeName=name
+                f"{name}-{place}", mib=mib, cpu=f"{self.rng.randint(1, 8)}", priority=self.rng.randrange(4), nodeName=name
             )
             ids = f"GPU-{name}-{card},NVIDIA,{mib},0:"
             made["metadata"]["annotations"] |= {
@@ -92,8 +92,8 @@ class Cluster:
 
     def claim(self, uids: list[str]) -> float:
         """Milliseconds of the cycle that makes room for these pods; its plan is checked."""
-        taken, gone, promised = self.cycle()
-        assert {effect.uid for effect in promised} == set(uids), "every one is promised a place"
+        taken, gone, nominated = self.cycle()
+        assert {effect.uid for effect in nominated} == set(uids), "every one is promised a place"
         self._check(gone, [self.engine.state.tasks[uid] for uid in uids])
         return taken * 1000
 
@@ -101,11 +101,11 @@ class Cluster:
         """Without any one of those who go, the pods that are promised its node do not fit."""
         assert gone
         state, placer = self.engine.state, self.engine.placer
-        told = {eviction.receipt.uid: eviction.receipt for eviction in state.departures.unanswered}
+        told = {eviction.receipt.uid: eviction.receipt for eviction in state.terminating.unanswered}
         by_node: dict[str, list[Task]] = {}
         for task in claimants:
             by_node.setdefault(task.node, []).append(task)
-        for effect in self.dice.sample(gone, min(8, len(gone))):
+        for effect in self.rng.sample(gone, min(8, len(gone))):
             victim = state.tasks[effect.uid]
             assert victim.priority < HIGH
             there = by_node[victim.node]
@@ -118,7 +118,7 @@ class Cluster:
                 choice = placer.choose_future(task.cls, victim.node)
                 fits += choice is not None
                 if choice is not None:
-                    kept[task.uid].grants = choice.grants
+                    kept[task.uid].allocations = choice.allocations
                     state.ledger.pipeline(kept[task.uid])
             assert fits < len(there), f"{effect.name} goes in vain"
             for uid in kept:
@@ -127,9 +127,9 @@ class Cluster:
             for task in there:
                 choice = placer.choose_future(task.cls, victim.node)
                 assert choice is not None
-                kept[task.uid].grants = choice.grants
+                kept[task.uid].allocations = choice.allocations
                 state.ledger.pipeline(kept[task.uid])
-                state.ledger.keep_promise(task.uid)
+                state.ledger.keep_nomination(task.uid)
 
     def gang(self, name: str, size: int) -> list[str]:
         made = group(name, minimum=size, priority_class="high")
@@ -140,11 +140,11 @@ class Cluster:
     def leave(self, uids: list[str]) -> None:
         """The pods that wait go, and whoever went for them: the cluster is full again."""
         state = self.engine.state
-        gone = [eviction.receipt.uid for eviction in state.departures.unanswered]
+        gone = [eviction.receipt.uid for eviction in state.terminating.unanswered]
         for uid in uids:
             state.pods.drop(convert(Pod, self.shown.pop(uid)))
         for uid in gone:
-            state.departures.refused(uid, self.now)
+            state.terminating.refused(uid, self.now)
         self.now += EVICT_AGAIN.longest  # they were told in vain; then they may be told again
         self.cycle()
 

@@ -22,9 +22,9 @@ from kit.device_world import A100, V100, card, limits, pod_of, vgpu_node
 from kit.results import arguments, save
 
 from benchmarks.report import median
-from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
-from pumice.devices.protocol import Ask, Fit
-from pumice.engine.state.cards import DeviceTable
+from pumice.devices.nvidia_vgpu.scheduling import NvidiaVgpu
+from pumice.devices.protocol import DeviceRequest, Fit
+from pumice.scheduler.state.cards import DeviceTable
 from pumice.wire import names
 from pumice.wire.objects import Pod
 
@@ -55,29 +55,29 @@ SHAPES: Mapping[str, tuple[str, dict[str, Any]]] = {
 
 def world(mode: str, nodes: int, mig_policy: str) -> DeviceTable:
     """Nodes of eight cards with random pods on them; every twentieth node has one of PodGroup job-3 and of the rule."""
-    family = NvidiaVgpu(None, device_settings(policy="binpack", mig_policy=mig_policy, rules=RULES))
-    book = DeviceTable(family)
-    dice = random.Random(7)
+    device_type = NvidiaVgpu(None, device_settings(policy="binpack", mig_policy=mig_policy, rules=RULES))
+    book = DeviceTable(device_type)
+    rng = random.Random(7)
     for number in range(nodes):
         cards = (card(f"GPU-{number}-{i}", 40960 if mode == "mig" else 16384, 10, A100 if mode == "mig" else V100, mode=mode)
                  for i in range(8))  # fmt: skip
         name = f"n{number}"
-        book.put(name, number, family.inventory(vgpu_node(name, *cards)), nodes)
-        for pod_number in range(dice.randint(3, 10)):
-            wanted = limits(1, dice.choice((4000, 9000, 18000)) if mode == "mig" else dice.randint(500, 5000), 5)
+        book.put(name, number, device_type.inventory(vgpu_node(name, *cards)), nodes)
+        for pod_number in range(rng.randint(3, 10)):
+            wanted = limits(1, rng.choice((4000, 9000, 18000)) if mode == "mig" else rng.randint(500, 5000), 5)
             special = number % 20 == 0 and pod_number == 0
-            notes = {names.GROUP_NAME: "job-3" if special else f"job-{dice.randint(4, 99)}"}
+            notes = {names.GROUP_NAME: "job-3" if special else f"job-{rng.randint(4, 99)}"}
             pod = pod_of(f"b{number}-{pod_number}", wanted, annotations=notes, labels={"app": "training"} if special else None)
-            ask = family.ask(pod)
-            assert isinstance(ask, Ask)
-            fit = family.fit(ask, book.view(name))
+            device_request = device_type.device_request(pod)
+            assert isinstance(device_request, DeviceRequest)
+            fit = device_type.fit(device_request, book.view(name))
             if isinstance(fit, Fit):
-                book.charge(pod.metadata.uid, fit.grant, family.marks(pod))
+                book.charge(pod.metadata.uid, fit.allocation, device_type.marks(pod))
     return book
 
 
-def by_node(book: DeviceTable, ask: Ask, nodes: int) -> tuple[list[bool], list[float]]:
-    found = [book.family.fit(ask, book.view(f"n{number}")) for number in range(nodes)]
+def by_node(book: DeviceTable, device_request: DeviceRequest, nodes: int) -> tuple[list[bool], list[float]]:
+    found = [book.device_type.fit(device_request, book.view(f"n{number}")) for number in range(nodes)]
     return [isinstance(f, Fit) for f in found], [f.score if isinstance(f, Fit) else 0.0 for f in found]
 
 
@@ -93,10 +93,10 @@ def measure(shape: str, nodes: int, runs: int, mig_policy: str = "listed") -> di
         begin = time.perf_counter()
         may, score = everywhere(book, pod, nodes)
         first.append(1e3 * (time.perf_counter() - begin))
-        ask = book.family.ask(pod)
-        assert isinstance(ask, Ask)
+        device_request = book.device_type.device_request(pod)
+        assert isinstance(device_request, DeviceRequest)
         begin = time.perf_counter()
-        fits, scores = by_node(book, ask, nodes)
+        fits, scores = by_node(book, device_request, nodes)
         scalar.append(1e3 * (time.perf_counter() - begin))
         assert may.tolist() == fits, shape
         assert np.where(may, score, 0.0).tolist() == scores, shape
@@ -105,12 +105,12 @@ def measure(shape: str, nodes: int, runs: int, mig_policy: str = "listed") -> di
 
 def everywhere(book: DeviceTable, pod: Pod, nodes: int) -> tuple[np.ndarray, np.ndarray]:
     """The first look of a class at every node, as the placer does it."""
-    ask = book.family.ask(pod)
-    assert isinstance(ask, Ask)
-    found = book.rank(ask, None, nodes)
+    device_request = book.device_type.device_request(pod)
+    assert isinstance(device_request, DeviceRequest)
+    found = book.rank(device_request, None, nodes)
     if found is not None:
         return found
-    fits, scores = by_node(book, ask, nodes)
+    fits, scores = by_node(book, device_request, nodes)
     return np.array(fits), np.array(scores)
 
 

@@ -30,8 +30,8 @@ from benchmarks.mig_speed import full_cluster, pending
 from benchmarks.report import conclude, median
 from pumice.apps.scheduler.forked import fork
 from pumice.effects.vocabulary import Bind
-from pumice.engine.engine import Engine
-from pumice.engine.explaining.explain import as_json, explain_known
+from pumice.scheduler.engine import Engine
+from pumice.scheduler.explaining.explain import as_json, explain_known
 from pumice.wire.objects import Pod
 
 MINUTES = 3
@@ -43,7 +43,7 @@ class Stream:
     def __init__(self, engine: Engine, at_once: int) -> None:
         self.engine, self.at_once = engine, at_once
         self.now, self.serial = 1000.0, 0
-        self.dice = random.Random(3)
+        self.rng = random.Random(3)
         self.running: list[Pod] = []
 
     def cycle(self) -> float:
@@ -53,11 +53,11 @@ class Stream:
             state.pods.drop(self.running.pop(0))
         for _ in range(self.at_once):
             self.serial += 1
-            pod = pending(f"s{self.serial}", number=1, memory=self.dice.choice((100, 200, 300)), cores=1)
+            pod = pending(f"s{self.serial}", number=1, memory=self.rng.choice((100, 200, 300)), cores=1)
             state.pods.put(pod, self.now)
         self.now += 0.1
         begin = time.perf_counter()
-        plan = self.engine.cycle(self.now, self.dice)
+        plan = self.engine.cycle(self.now, self.rng)
         spent = 1e3 * (time.perf_counter() - begin)
         bound = [effect for effect in plan.effects if isinstance(effect, Bind)]
         assert len(bound) >= self.at_once, f"{len(bound)} of {self.at_once} pods placed"

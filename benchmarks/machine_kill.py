@@ -31,7 +31,7 @@ class Broken(AssertionError):
 
 def live(seed: int) -> None:
     """A child: random calls without end."""
-    dice = Random(seed)
+    rng = Random(seed)
     driver = Driver()
     driver.use(driver.device(0))
     kernel, stream = driver.kernel(KERNEL, "pumice_spin_ns"), driver.stream()
@@ -44,11 +44,11 @@ def live(seed: int) -> None:
     memory = (c_uint64 * 3)()
     blocks: list[int] = []
     while True:
-        match dice.randrange(6):
+        match rng.randrange(6):
             case 0:
-                blocks.append(driver.allocate(dice.randrange(1, 64 << 20)))
+                blocks.append(driver.allocate(rng.randrange(1, 64 << 20)))
             case 1 if blocks:
-                driver.free(blocks.pop(dice.randrange(len(blocks))))
+                driver.free(blocks.pop(rng.randrange(len(blocks))))
             case 2:
                 driver.launch(kernel, parameters, stream)
             case 3:
@@ -90,7 +90,7 @@ def run(kills: int, seed: int, directory: Path) -> dict[str, object]:
     """Raises ``Broken`` when the machine is not usable at one of the checks."""
     from pumice_lab.machine import create, library_dir, machine_of
 
-    dice = Random(seed)
+    rng = Random(seed)
     begun = time.perf_counter()
     with create(machine_of("2xA100-SXM4-40GB"), directory) as machine:
         os.environ["PUMICE_MACHINE"] = str(directory)
@@ -100,7 +100,7 @@ def run(kills: int, seed: int, directory: Path) -> dict[str, object]:
         while done < kills:
             children = [_child(seed * 1_000_003 + done + number) for number in range(min(AT_ONCE, kills - done))]
             for child in children:
-                time.sleep(dice.random() * LONGEST_LIFE_S)
+                time.sleep(rng.random() * LONGEST_LIFE_S)
                 os.kill(child, signal.SIGKILL)
             for child in children:
                 os.waitpid(child, 0)

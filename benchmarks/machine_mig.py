@@ -37,34 +37,34 @@ class Mismatch(AssertionError):
 class Card:
     """One card of the machine beside its checker."""
 
-    def __init__(self, model: str, handle: Any, dice: Random) -> None:
-        self.model, self.handle, self.dice = model, handle, dice
+    def __init__(self, model: str, handle: Any, rng: Random) -> None:
+        self.model, self.handle, self.rng = model, handle, rng
         self.book = Partitioned(RULES[model])
         self.handles: dict[int, Any] = {}  # by GPU instance id
         self.computes: dict[int, Any] = {}
 
     def step(self) -> None:
         """One random call."""
-        match self.dice.choices(("create", "place", "destroy", "compute", "room"), (40, 20, 28, 8, 4))[0]:
+        match self.rng.choices(("create", "place", "destroy", "compute", "room"), (40, 20, 28, 8, 4))[0]:
             case "create":
                 self._create(self._profile(), None)
             case "place":
-                self._create(self._profile(), self.dice.randrange(9))
+                self._create(self._profile(), self.rng.randrange(9))
             case "destroy":
                 self._destroy()
             case "compute":
                 self._compute()
             case _:
-                profile = self.dice.choice(list(self.book.rules))
+                profile = self.rng.choice(list(self.book.rules))
                 room = pynvml.nvmlDeviceGetGpuInstanceRemainingCapacity(self.handle, profile)
                 self._same(f"room for {self.book.rules[profile].name}", room, self.book.room(profile))
 
     def _profile(self) -> int:
         """Small profiles more often than large ones, so that the card is seldom one big instance; rarely a wrong id."""
-        if self.dice.random() < 0.02:
+        if self.rng.random() < 0.02:
             return 77
         ids = list(self.book.rules)
-        return self.dice.choices(ids, [1 / self.book.rules[number].length for number in ids])[0]
+        return self.rng.choices(ids, [1 / self.book.rules[number].length for number in ids])[0]
 
     def _create(self, profile: int, begin: int | None) -> None:
         expected = self.book.verdict(profile, begin)
@@ -90,7 +90,7 @@ class Card:
     def _destroy(self) -> None:
         if not self.handles:
             return
-        key = self.dice.choice(list(self.handles))
+        key = self.rng.choice(list(self.handles))
         expected = self.book.removal(key)
         code = pynvml.nvmlLib.nvmlGpuInstanceDestroy(self.handles[key])
         self._same(f"destroy {key}", _NAMES.get(code, code), expected)
@@ -102,7 +102,7 @@ class Card:
         """Fills an instance with a compute instance, or empties it again."""
         if not self.handles:
             return
-        key = self.dice.choice(list(self.handles))
+        key = self.rng.choice(list(self.handles))
         if key in self.computes:
             pynvml.nvmlComputeInstanceDestroy(self.computes.pop(key))
             self.book.instances[key].computing = 0
@@ -129,18 +129,18 @@ class Card:
 
 def run(calls: int, seed: int, directory: Path) -> dict[str, object]:
     """``calls`` random calls over one card of every model; raises ``Mismatch`` at the first difference."""
-    dice = Random(seed)
+    rng = Random(seed)
     models = list(RULES)
     with create(machine_of(models), directory):
         os.environ["PUMICE_MACHINE"] = str(directory)
         nvml_library()
         pynvml.nvmlInit()
-        cards = [Card(model, pynvml.nvmlDeviceGetHandleByIndex(index), dice) for index, model in enumerate(models)]
+        cards = [Card(model, pynvml.nvmlDeviceGetHandleByIndex(index), rng) for index, model in enumerate(models)]
         for card in cards:
             pynvml.nvmlDeviceSetMigMode(card.handle, 1)
         started = time.perf_counter()
         for _ in range(calls):
-            dice.choice(cards).step()
+            rng.choice(cards).step()
         spent = time.perf_counter() - started
         pynvml.nvmlShutdown()
     return {"calls": calls, "seed": seed, "mismatches": 0, "seconds": round(spent, 2), "cards": models}

@@ -37,18 +37,18 @@ def work(seed: int, threads: int, rounds: int) -> dict[str, int]:
 
     def one(number: int) -> None:
         driver.use(device)
-        dice, mine, blocks = Random(seed * 1000 + number), sums[number], []
+        rng, mine, blocks = Random(seed * 1000 + number), sums[number], []
         stream = driver.stream()
         value = c_uint64(KERNEL_NS)
         parameters = (c_void_p * 1)(addressof(value))
         for _ in range(rounds):
-            match dice.randrange(3):
+            match rng.randrange(3):
                 case 0:
-                    size = dice.randrange(1, 100_000)
+                    size = rng.randrange(1, 100_000)
                     blocks.append((driver.allocate(size), size))
                     mine["held"] += size
                 case 1 if blocks:
-                    pointer, size = blocks.pop(dice.randrange(len(blocks)))
+                    pointer, size = blocks.pop(rng.randrange(len(blocks)))
                     driver.free(pointer)
                     mine["held"] -= size
                 case _:

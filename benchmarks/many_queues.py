@@ -15,7 +15,7 @@ from kit.auditor import audit
 from kit.objects import node, pod, queue
 
 from pumice.effects.vocabulary import Bind, QueueAllocated
-from pumice.engine.engine import Engine
+from pumice.scheduler.engine import Engine
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice.wire.volcano import Queue

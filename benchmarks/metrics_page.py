@@ -31,8 +31,8 @@ from benchmarks.report import conclude, median
 from benchmarks.rescan import EVERYTHING
 from pumice.apps.scheduler.metrics_page import MetricsPage
 from pumice.effects.vocabulary import Bind
-from pumice.engine.engine import Engine
 from pumice.metrics.scheduler import SchedulerMetrics
+from pumice.scheduler.engine import Engine
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice.wire.volcano import PodGroup, Queue
@@ -128,21 +128,21 @@ class Yardstick(Collector):
         self.engine = engine
 
     def collect(self) -> Iterable[Metric]:
-        (books,) = (books for books in self.engine.state.ledger.books.values() if books.family.series is not None)
-        families = [GaugeMetricFamily(name, name, labels=labels) for name, labels in SERIES.items()]
+        (books,) = (books for books in self.engine.state.ledger.device_tables.values() if books.device_type.series is not None)
+        device_types = [GaugeMetricFamily(name, name, labels=labels) for name, labels in SERIES.items()]
         tasks = self.engine.state.tasks
         for book in books.nodes.values():
             for known, usage in zip(book.inventory.cards, book.usages, strict=True):
                 where = [known.uuid, book.name]
                 for place, value in enumerate((known.total, usage.shares, usage.memory, usage.cores)):
-                    families[place].add_metric(where, value)
-                for uid, pieces in usage.holders.items():
+                    device_types[place].add_metric(where, value)
+                for uid, container_devices in usage.holders.items():
                     task = tasks[uid]
-                    amounts = sum(p.asked for p in pieces), sum(p.cores for p in pieces)
+                    amounts = sum(p.asked for p in container_devices), sum(p.cores for p in container_devices)
                     for place, amount in enumerate(amounts):
-                        families[4 + place].add_metric([*where, task.name], amount)
-                        families[6 + place].add_metric([*where, task.namespace, task.name], amount)
-        return families
+                        device_types[4 + place].add_metric([*where, task.name], amount)
+                        device_types[6 + place].add_metric([*where, task.namespace, task.name], amount)
+        return device_types
 
 
 def timed(step: Callable[[], bytes]) -> tuple[float, bytes]:
@@ -226,8 +226,8 @@ def measure(nodes: int, pods: int, runs: int) -> dict[str, Any]:
 def check_after(page: bytes, held: Held) -> None:
     """Check that deleted objects are gone and the others still exist."""
     name = "volcano_vgpu_device_memory_allocation_for_a_certain_pod"
-    families = {m.name: m for m in text_string_to_metric_families(page.decode())}
-    assert {s.labels["podName"]: s.value for s in families[name].samples} == {pod: h[2] for pod, h in held.items()}
+    device_types = {m.name: m for m in text_string_to_metric_families(page.decode())}
+    assert {s.labels["podName"]: s.value for s in device_types[name].samples} == {pod: h[2] for pod, h in held.items()}
 
 
 def main(argv: list[str] | None = None) -> int:

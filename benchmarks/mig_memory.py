@@ -26,8 +26,8 @@ from kit.results import arguments, save
 from benchmarks.mig_streams import MIXES
 from benchmarks.report import SHORT
 from pumice.devices.nvidia_vgpu.mig_catalogue import Catalogue
-from pumice.engine.engine import Engine
-from pumice.engine.state.ledger import Holding
+from pumice.scheduler.engine import Engine
+from pumice.scheduler.state.ledger import Holding
 from pumice.wire import names, volcano
 from pumice.wire.device_config import NvidiaConfig
 from pumice.wire.objects import convert
@@ -75,17 +75,17 @@ def run(rule: str, model: str, load: float, seed: int, arrivals: int) -> float:
     for size in sizes:
         pod = pod_of(f"s{size}", limits(1, size), annotations={names.VGPU_MODE: "mig"})
         classes[size] = engine.state.classes.of(pod)
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     whole = geometry.largest * NODES * CARDS_EACH
     rate = load * whole / sum(p * s for p, s in zip(weights, sizes, strict=True))  # lives have mean 1
-    departures: list[tuple[float, str, int]] = []
+    terminating: list[tuple[float, str, int]] = []
     now = held = area = begun = 0.0
     for number in range(arrivals):
-        arrival = now + dice.expovariate(rate)
-        size = dice.choices(sizes, weights)[0]
-        life = dice.lognormvariate(-0.5, 1.0)
-        while departures and departures[0][0] <= arrival:
-            at, uid, freed = heapq.heappop(departures)
+        arrival = now + rng.expovariate(rate)
+        size = rng.choices(sizes, weights)[0]
+        life = rng.lognormvariate(-0.5, 1.0)
+        while terminating and terminating[0][0] <= arrival:
+            at, uid, freed = heapq.heappop(terminating)
             area += held * (at - now)
             now, held = at, held - freed
             engine.state.ledger.release(uid)
@@ -96,9 +96,9 @@ def run(rule: str, model: str, load: float, seed: int, arrivals: int) -> float:
         choice = engine.placer.choose(classes[size])
         if choice is not None:
             uid = f"p{number}"
-            engine.state.ledger.reserve(Holding(uid, choice.node, classes[size].request, choice.grants))
+            engine.state.ledger.reserve(Holding(uid, choice.node, classes[size].request, choice.allocations))
             held += size
-            heapq.heappush(departures, (now + life, uid, size))
+            heapq.heappush(terminating, (now + life, uid, size))
     return 100 * area / (now - begun) / whole
 
 

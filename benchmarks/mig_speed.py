@@ -22,10 +22,10 @@ from kit.device_world import A100, V100, card, limits, pod_of, vgpu_node
 from kit.results import arguments, save
 
 from pumice.devices.explain import changes
-from pumice.engine.engine import Engine
-from pumice.engine.explaining.explain import explain
-from pumice.engine.explaining.what_if import EngineWhatIf
-from pumice.engine.state.ledger import Holding
+from pumice.scheduler.engine import Engine
+from pumice.scheduler.explaining.explain import explain
+from pumice.scheduler.explaining.what_if import EngineWhatIf
+from pumice.scheduler.state.ledger import Holding
 from pumice.wire import names, volcano
 from pumice.wire.objects import Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
@@ -62,7 +62,7 @@ def place(made: Engine, pod: Pod) -> float:
     choice = made.placer.choose(cls)
     spent = time.perf_counter() - begin
     assert choice is not None
-    made.state.ledger.reserve(Holding(pod.metadata.uid, choice.node, cls.request, choice.grants))
+    made.state.ledger.reserve(Holding(pod.metadata.uid, choice.node, cls.request, choice.allocations))
     return spent
 
 
@@ -71,9 +71,9 @@ def mig(mig_policy: str, nodes: int, *, places: bool = False) -> dict[str, float
     ``places``: slices may lie outside the groups."""
     made = engine(mig_policy)
     put_nodes(made, nodes, 40960, A100, "mig", places=places)
-    dice = random.Random(1)
+    rng = random.Random(1)
     for number in range(48 * nodes // 5):
-        place(made, pending(f"fill{number}", number=1, memory=dice.choice((4000, 9000, 18000))))
+        place(made, pending(f"fill{number}", number=1, memory=rng.choice((4000, 9000, 18000))))
     first, later = [], []
     for sample in range(20):
         first.append(place(made, pending(f"s{sample}", number=1, memory=4100 + sample)))
@@ -85,16 +85,16 @@ def full_cluster(nodes: int) -> Engine:
     """Eight V100 a node, each with two pods that leave too little for the question; no two nodes alike."""
     made = engine("listed")
     put_nodes(made, nodes, 16384, V100, "hami-core")
-    dice = random.Random(2)
+    rng = random.Random(2)
     for number in range(nodes):
-        amounts = [(dice.randint(4000, 6500), dice.randint(5, 40)) for _ in range(8)]
+        amounts = [(rng.randint(4000, 6500), rng.randint(5, 40)) for _ in range(8)]
         ids = ";".join(f"GPU-{number}-{i},NVIDIA,{memory},{cores}:" for i, (memory, cores) in enumerate(amounts))
         for half in range(2):
             asked = (limits(1, memory, cores) for memory, cores in amounts)  # a running pod is believed what it asked for
             pod = pod_of(f"b{number}-{half}", *asked, node=f"n{number}", annotations={names.VGPU_IDS: ids})
             pod.status.phase = "Running"
             made.state.pods.put(pod)
-    closed = [name for book in made.state.ledger.books.values() for name, node in book.nodes.items() if node.doubts]
+    closed = [name for book in made.state.ledger.device_tables.values() for name, node in book.nodes.items() if node.doubts]
     assert not closed, f"cards of {len(closed)} nodes are closed for a doubt: their refusals would be another question"
     return made
 
@@ -112,7 +112,7 @@ def explain_times(nodes: int) -> dict[str, float]:
 
     cls = made.state.classes.of(pod)
     reasons = min(timed(lambda: made.placer.why(cls, per_node=True)) for _ in range(3))
-    what_if = min(timed(lambda: changes(pod, made.families, EngineWhatIf(made))) for _ in range(2))
+    what_if = min(timed(lambda: changes(pod, made.device_types, EngineWhatIf(made))) for _ in range(2))
     whole = min(timed(lambda: explain(made, pod, gates=False)) for _ in range(3))
     return {"reasons": reasons, "changes": what_if, "whole": whole}
 

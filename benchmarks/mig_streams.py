@@ -110,20 +110,20 @@ class Fleet:
 
 def run(geometry: Geometry, rule: str, mix: tuple[float, ...], load: float, seed: int, arrivals: int) -> tuple[float, float]:
     """(mean memory in use, accepted memory), both in per cent, over the last three quarters of the arrivals."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     mean_size = sum(p * s for p, s in zip(mix, SIZES, strict=True))
     rate = load * CARDS * TOTAL / mean_size  # lives have mean 1
     sigma = 1.0
     fleet = Fleet(geometry, CARDS, rule)
-    departures: list[tuple[float, int, Held, int]] = []
+    terminating: list[tuple[float, int, Held, int]] = []
     now = held = area = offered = accepted = 0.0
     begun = 0.0
     for number in range(arrivals):
-        arrival = now + dice.expovariate(rate)
-        size = dice.choices(SIZES, mix)[0]
-        life = dice.lognormvariate(-sigma * sigma / 2, sigma)
-        while departures and departures[0][0] <= arrival:
-            at, card, slot, freed = heapq.heappop(departures)
+        arrival = now + rng.expovariate(rate)
+        size = rng.choices(SIZES, mix)[0]
+        life = rng.lognormvariate(-sigma * sigma / 2, sigma)
+        while terminating and terminating[0][0] <= arrival:
+            at, card, slot, freed = heapq.heappop(terminating)
             area += held * (at - now)
             now = at
             held -= freed
@@ -137,7 +137,7 @@ def run(geometry: Geometry, rule: str, mix: tuple[float, ...], load: float, seed
         if place is not None:
             accepted += size
             held += size
-            heapq.heappush(departures, (now + life, *place, size))
+            heapq.heappush(terminating, (now + life, *place, size))
     return 100 * area / (now - begun) / (CARDS * TOTAL), 100 * accepted / offered
 
 

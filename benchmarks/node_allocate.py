@@ -145,14 +145,14 @@ class Lists:
 class Faults:
     """An API server that is away until a moment, and afterwards is slow or refuses one request of eight. A gate."""
 
-    def __init__(self, dice: random.Random) -> None:
-        self.dice, self.until, self.refused = dice, 0.0, 0
+    def __init__(self, rng: random.Random) -> None:
+        self.rng, self.until, self.refused = rng, 0.0, 0
 
     async def __call__(self, verb: str, path: str) -> None:
-        if time.monotonic() < self.until or self.dice.random() < 1 / 8:
+        if time.monotonic() < self.until or self.rng.random() < 1 / 8:
             self.refused += 1
             raise ApiError(503, "ServiceUnavailable", "away")
-        await asyncio.sleep(self.dice.choice((0, 0, 0, 0.005, 0.03)))
+        await asyncio.sleep(self.rng.choice((0, 0, 0, 0.005, 0.03)))
 
 
 async def one_by_one(node: Node, pods: int) -> Times:
@@ -226,7 +226,7 @@ async def plugin(root: Path, cards: NvmlCards, cluster: FakeCluster) -> AsyncIte
     stop = asyncio.Event()
     began = time.perf_counter()
     task = asyncio.create_task(
-        vgpu_plugin.run(settings, cluster=cluster, clock=SystemClock(), dice=random.Random(1), stop=stop, cards=cards)
+        vgpu_plugin.run(settings, cluster=cluster, clock=SystemClock(), rng=random.Random(1), stop=stop, cards=cards)
     )
     try:
         units = await kubelet.until(names.VGPU_NUMBER, lambda units: len(units) == SPLIT * len(uuids))

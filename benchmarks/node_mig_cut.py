@@ -75,7 +75,7 @@ async def measure(root: Path, cards: NvmlCards, pods: int) -> dict[str, Any]:
     (card,) = (card.uuid for card in cards.facts())
     await kubelet.start()
     stop, ready = asyncio.Event(), asyncio.Event()
-    plugin = asyncio.create_task(vgpu_plugin.run(settings, cluster=cluster, clock=SystemClock(), dice=random.Random(1),
+    plugin = asyncio.create_task(vgpu_plugin.run(settings, cluster=cluster, clock=SystemClock(), rng=random.Random(1),
                                                  stop=stop, ready=ready, cards=cards))  # fmt: skip
     ours, drivers = [], []
     try:

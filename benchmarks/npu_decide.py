@@ -24,8 +24,8 @@ from kit.results import arguments
 
 from benchmarks.goals import goals_of
 from benchmarks.report import conclude, median
-from pumice.engine.engine import Engine
-from pumice.engine.state.ledger import Holding
+from pumice.scheduler.engine import Engine
+from pumice.scheduler.state.ledger import Holding
 from pumice.wire.device_reports import read_gathered
 from pumice.wire.objects import ConfigMap, Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
@@ -39,7 +39,7 @@ MEMORY = (1024, 4096, 9000, None)
 Json = dict[str, Any]
 
 
-def cut_on_demand(nodes: int, dice: random.Random) -> tuple[Engine, list[Json]]:
+def cut_on_demand(nodes: int, rng: random.Random) -> tuple[Engine, list[Json]]:
     """Nodes with slices that the plugin has made, and a pod of each class."""
     engine = empty("AscendMindClusterVNPU")
     names = [f"n{number:04d}" for number in range(nodes)]
@@ -47,7 +47,7 @@ def cut_on_demand(nodes: int, dice: random.Random) -> tuple[Engine, list[Json]]:
     for name in names:
         engine.state.bookings.put_node(convert(Node, core_node_object(name, CHIPS)))
         for at in range(CHIPS):
-            for group, (template, word, cores) in enumerate(dice.choice(((), LOW[:1], LOW[:2], LOW[1:], LOW[:1] * 2))):
+            for group, (template, word, cores) in enumerate(rng.choice(((), LOW[:1], LOW[:2], LOW[1:], LOW[:1] * 2))):
                 held = core_pod_object(f"{name}-{at}-{group}", cores, nodeName=name, annotations={
                     "huawei.com/npu-core": f"{at}-{template}",
                     "huawei.com/AscendReal": f"Ascend310P-{word}-{100 + 16 * at + group}-{at}_{group}"})  # fmt: skip
@@ -58,14 +58,14 @@ def cut_on_demand(nodes: int, dice: random.Random) -> tuple[Engine, list[Json]]:
 LOW = (("vir02_1c", "2c.1cpu", 2), ("vir01", "1c", 1), ("vir02", "2c", 2))
 
 
-def by_memory(nodes: int, dice: random.Random) -> tuple[Engine, list[Json]]:
+def by_memory(nodes: int, rng: random.Random) -> tuple[Engine, list[Json]]:
     """Nodes whose cards are shared in HAMi's mode."""
     engine = empty("AscendHAMiVNPU")
     for number in range(nodes):
         name = f"n{number:04d}"
         engine.state.bookings.put_node(convert(Node, npu_node_object(name, P310, CHIPS)))
         for at in range(CHIPS):
-            if size := dice.choice((0, 3072, 6144, 12288)):
+            if size := rng.choice((0, 3072, 6144, 12288)):
                 held = f"{name}-{at + 1},Ascend310P,{size},0:;"
                 notes = {"hami.io/Ascend310P-devices-allocated": held, "hami.io/vgpu-node": name}
                 bound = pod(f"{name}-{at}", limits=npu_limits(P310, 1, size), nodeName=name, annotations=notes)
@@ -73,8 +73,8 @@ def by_memory(nodes: int, dice: random.Random) -> tuple[Engine, list[Json]]:
     return engine, [pod("first", limits=npu_limits(P310, 1, size)) for size in MEMORY]
 
 
-def empty(family: str) -> Engine:
-    text = conf("predicates", sharing(family, SchedulePolicy="binpack", ScheduleWeight=10))
+def empty(device_type: str) -> Engine:
+    text = conf("predicates", sharing(device_type, SchedulePolicy="binpack", ScheduleWeight=10))
     engine = Engine(parse_scheduler_conf(text))
     engine.state.groups.put_queue(convert(Queue, queue("default")))
     return engine
@@ -92,7 +92,7 @@ def measure(engine: Engine, shapes: list[Json], following: int) -> dict[str, Any
             begin = time.process_time()
             choice = engine.placer.choose(task.cls)
             assert choice is not None, "the cluster is meant to have room"
-            engine.state.ledger.reserve(Holding(task.uid, choice.node, task.request, choice.grants))
+            engine.state.ledger.reserve(Holding(task.uid, choice.node, task.request, choice.allocations))
             if number:
                 (later if at else first).append(1e3 * (time.process_time() - begin))
     return {"first_ms": median(first), "next_ms": median(later)}

@@ -120,14 +120,14 @@ class Arrival(NamedTuple):
 
 
 def stream(mix: Mix, load: float, seed: int) -> Iterator[Arrival]:
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     high, dvpps = mix
     rate = load * CHIPS * 8 / sum(c * w for c, w in zip(CORES, WEIGHTS, strict=True))  # lives have mean 1
     now = 0.0
     for _ in range(ARRIVALS):
-        now += dice.expovariate(rate)
-        cores = dice.choices(CORES, WEIGHTS)[0]
-        level, dvpp, life = dice.random() < high, dice.choices(("null", "yes", "no"), dvpps)[0], dice.lognormvariate(-0.5, 1.0)
+        now += rng.expovariate(rate)
+        cores = rng.choices(CORES, WEIGHTS)[0]
+        level, dvpp, life = rng.random() < high, rng.choices(("null", "yes", "no"), dvpps)[0], rng.lognormvariate(-0.5, 1.0)
         yield Arrival(now, now + life, cores, KIND.choices(cores, Dvpp(dvpp if cores == 4 else "null"), high=level))
 
 

@@ -26,7 +26,7 @@ from kit.results import arguments
 from benchmarks.goals import goals_of
 from benchmarks.report import conclude, median
 from pumice.effects.vocabulary import Bind
-from pumice.engine.engine import Engine
+from pumice.scheduler.engine import Engine
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice.wire.volcano import Queue
@@ -50,14 +50,14 @@ def demand(task: Row) -> int:
     return int(task["num_gpu"]) * int(task["gpu_milli"])
 
 
-def arrivals(tasks: list[Row], capacity: int, dice: np.random.Generator) -> list[Row]:
+def arrivals(tasks: list[Row], capacity: int, rng: np.random.Generator) -> list[Row]:
     """All tasks in random order, filled up by random ones, or thinned, to the target."""
-    order = [tasks[i] for i in dice.permutation(len(tasks))]
+    order = [tasks[i] for i in rng.permutation(len(tasks))]
     asked, target = sum(map(demand, order)), TUNE * capacity
     while asked > target:
-        asked -= demand(order.pop(int(dice.integers(len(order)))))
+        asked -= demand(order.pop(int(rng.integers(len(order)))))
     while True:
-        more = tasks[int(dice.integers(len(tasks)))]
+        more = tasks[int(rng.integers(len(tasks)))]
         if asked + demand(more) > target:
             return order
         order.append(more)
@@ -142,9 +142,9 @@ class Free:
     def take(self, obj: Json) -> None:
         asked = requests(obj)
         self.cpu, self.memory = self.cpu - int(asked["cpu"][:-1]), self.memory - int(asked["memory"][:-2])
-        for piece in obj["metadata"]["annotations"].get("volcano.sh/vgpu-ids-new", "").replace(";", "").split(":"):
-            if piece:
-                self.cards[piece.split(",")[0]] -= int(piece.split(",")[2])
+        for container_device in obj["metadata"]["annotations"].get("volcano.sh/vgpu-ids-new", "").replace(";", "").split(":"):
+            if container_device:
+                self.cards[container_device.split(",")[0]] -= int(container_device.split(",")[2])
 
     def takes(self, obj: Json) -> bool:
         asked = requests(obj)

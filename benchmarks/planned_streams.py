@@ -29,8 +29,8 @@ from kit.results import arguments
 from benchmarks import mig_instances, mig_streams, npu_streams
 from benchmarks.goals import goals_of
 from benchmarks.report import conclude
-from pumice.devices.ascend_hami.ask import ContainerAsk
-from pumice.devices.ascend_hami.family import Left, board_of
+from pumice.devices.ascend_hami.device_request import ContainerRequest
+from pumice.devices.ascend_hami.scheduling import Left, board_of
 from pumice.devices.ascend_mindcluster.planning import ChipBoard
 from pumice.devices.card_policies import POLICIES
 from pumice.devices.layout import Board, Want, lay_out
@@ -209,11 +209,11 @@ Draw = Callable[[random.Random], Request]
 
 def run(fleet: Fleet, draw: Draw, rate: float, seed: int, arrivals: int, how: str) -> float:
     """Per cent of the sizes asked for that were given, over the last three quarters of the arrivals."""
-    dice, leaving, now, offered, accepted = random.Random(seed), [], 0.0, 0, 0
+    rng, leaving, now, offered, accepted = random.Random(seed), [], 0.0, 0, 0
     for number in range(0, arrivals, BURST):
-        now += dice.expovariate(rate / BURST)
-        requests = [draw(dice) for _ in range(BURST)]
-        lives = [dice.lognormvariate(-0.5, 1.0) for _ in requests]
+        now += rng.expovariate(rate / BURST)
+        requests = [draw(rng) for _ in range(BURST)]
+        lives = [rng.lognormvariate(-0.5, 1.0) for _ in requests]
         while leaving and leaving[0][0] <= now:
             fleet.leave(heapq.heappop(leaving)[2])
         for at, place in enumerate(burst(fleet, requests, how)):
@@ -260,8 +260,8 @@ def mig_cells(seeds: Sequence[int], arrivals: int) -> Cells:
         sizes = mig_streams.SIZES
         rate = load * mig_streams.CARDS * mig_streams.TOTAL / sum(p * s for p, s in zip(mix, sizes, strict=True))
 
-        def draw(dice: random.Random) -> Request:
-            size = dice.choices(sizes, mix)[0]
+        def draw(rng: random.Random) -> Request:
+            size = rng.choices(sizes, mix)[0]
             return Request(size, size)
 
         return compared(lambda: MigFleet(rule), draw, rate, seeds, arrivals)
@@ -276,9 +276,9 @@ def npu_cells(seeds: Sequence[int], arrivals: int) -> Cells:
         cores, weights = npu_streams.CORES, npu_streams.WEIGHTS
         rate = load * npu_streams.CHIPS * 8 / sum(c * w for c, w in zip(cores, weights, strict=True))
 
-        def draw(dice: random.Random) -> Request:
-            size, level = dice.choices(cores, weights)[0], dice.random() < high
-            dvpp = Dvpp(dice.choices(("null", "yes", "no"), dvpps)[0] if size == 4 else "null")
+        def draw(rng: random.Random) -> Request:
+            size, level = rng.choices(cores, weights)[0], rng.random() < high
+            dvpp = Dvpp(rng.choices(("null", "yes", "no"), dvpps)[0] if size == 4 else "null")
             return Request(size, () if size == 8 else npu_streams.KIND.choices(size, dvpp, high=level))
 
         return compared(lambda: NpuFleet(rule), draw, rate, seeds, arrivals)
@@ -292,13 +292,13 @@ def template_cells(seeds: Sequence[int], arrivals: int) -> Cells:
 
     def cell(rule: str, load: float) -> Cell:
         chip = TemplateFleet(rule).chip
-        whole = Request(chip.memory, ContainerAsk(1))
-        sizes = [*(Request(t.memory, ContainerAsk(1, t.memory, t.name)) for t in chip.templates[:3]), whole]
+        whole = Request(chip.memory, ContainerRequest(1))
+        sizes = [*(Request(t.memory, ContainerRequest(1, t.memory, t.name)) for t in chip.templates[:3]), whole]
         weights = (*npu_streams.WEIGHTS[: len(sizes) - 1], npu_streams.WEIGHTS[-1])
         rate = load * TEMPLATE_CHIPS * chip.memory * sum(weights) / sum(r.size * w for r, w in zip(sizes, weights, strict=True))
 
-        def draw(dice: random.Random) -> Request:
-            return dice.choices(sizes, weights)[0]
+        def draw(rng: random.Random) -> Request:
+            return rng.choices(sizes, weights)[0]
 
         return compared(lambda: TemplateFleet(rule), draw, rate, seeds, arrivals)
 

@@ -17,9 +17,9 @@ from kit.objects import node, pod, queue
 
 from pumice.apps.service.garbage import Garbage
 from pumice.effects.vocabulary import Bind
-from pumice.engine.engine import Engine
-from pumice.engine.placing.placer import Placer
-from pumice.engine.state.ledger import Holding
+from pumice.scheduler.engine import Engine
+from pumice.scheduler.placing.placer import Placer
+from pumice.scheduler.state.ledger import Holding
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice.wire.volcano import Queue
@@ -170,7 +170,9 @@ def check(engine: Engine, nodes: list[Json], pods: list[Json]) -> None:
         ours, expected = engine.placer.choose(cls), rescan(engine, cls)
         assert (ours and ours.node) == expected, f"{ours} is not {expected}"
         if ours is not None:
-            engine.state.ledger.reserve(Holding(f"again-{number}", ours.node, cls.request, ours.grants, features=kind.features))
+            engine.state.ledger.reserve(
+                Holding(f"again-{number}", ours.node, cls.request, ours.allocations, features=kind.features)
+            )
 
 
 def rescan(engine: Engine, cls: Any) -> str | None:

@@ -10,8 +10,8 @@ from kit.objects import node, pod, queue
 from kit.scheduler_confs import conf, sharing
 
 from pumice.devices.protocol import Fit
-from pumice.engine.engine import Engine
-from pumice.engine.state.ledger import Holding
+from pumice.scheduler.engine import Engine
+from pumice.scheduler.state.ledger import Holding
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice.wire.volcano import Queue
@@ -36,14 +36,14 @@ def shapes(count: int) -> list[tuple[int, int]]:
 
 def pods(count: int, kinds: int, *, gangs: bool = False) -> list[Json]:
     kinds_of = shapes(kinds)
-    dice = random.Random(7)
+    rng = random.Random(7)
     made = []
     for i in range(count):
         mib, cores = kinds_of[i % kinds if kinds < count else i]
         name = f"g{i // 20}" if gangs and i % 20 < 10 else None
         made.append(pod(f"p{i}", mib=mib, cores=cores, cards=1, cpu="1", memory="4Gi", group=name,
                         queue=f"q{i % 4}" if gangs else None))  # fmt: skip
-    dice.shuffle(made)
+    rng.shuffle(made)
     return made
 
 
@@ -63,16 +63,16 @@ def reference(node_count: int, seconds: float = 3.0) -> float:
     for obj in pods(200, 20):
         engine.state.pods.put(convert(Pod, obj))
     ledger = engine.state.ledger
-    book = ledger.books["nvidia-vgpu"]
+    book = ledger.device_tables["nvidia-vgpu"]
     done, began = 0, time.process_time()
     for task in engine.state.tasks.values():
         best: Fit | None = None
         for name in book.nodes:
-            fit = book.family.fit(task.cls.asks[0], book.view(name))
+            fit = book.device_type.fit(task.cls.device_requests[0], book.view(name))
             if isinstance(fit, Fit) and (best is None or fit.score > best.score):
                 best = fit
         assert best is not None
-        ledger.reserve(Holding(task.uid, best.grant.node, task.request, (best.grant,)))
+        ledger.reserve(Holding(task.uid, best.allocation.node, task.request, (best.allocation,)))
         done += 1
         if time.process_time() - began > seconds:
             break

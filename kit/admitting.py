@@ -70,9 +70,9 @@ class Books:
 class AdmittingKubelet(FakeKubelet):
     """``cdi_folder``: of the runtime; None where it has no CDI and passes names by in silence, as containerd 1.6 does."""
 
-    def __init__(self, directory: Path, dice: random.Random, cdi_folder: Path | None = None) -> None:
+    def __init__(self, directory: Path, rng: random.Random, cdi_folder: Path | None = None) -> None:
         super().__init__(directory)
-        self.dice, self.cdi_folder, self.books = dice, cdi_folder, Books()
+        self.rng, self.cdi_folder, self.books = rng, cdi_folder, Books()
 
     async def admit(self, pod: Json, resource: str) -> None:
         """All of its containers in the kubelet's order. Raises Refused: the pod is then rejected for good."""
@@ -117,7 +117,7 @@ class AdmittingKubelet(FakeKubelet):
 
     async def _choose(self, resource: str, count: int, reusable: set[str]) -> frozenset[str]:
         if len(reusable) >= count:
-            return frozenset(self.dice.sample(sorted(reusable), count))
+            return frozenset(self.rng.sample(sorted(reusable), count))
         units = await self.until(resource, lambda _: True)
         taken = {unit for held in self.books.entries.values() for unit in held.ids} - reusable
         free = [unit for unit, healthy in units.items() if healthy and unit not in taken]
@@ -148,7 +148,7 @@ class AdmittingKubelet(FakeKubelet):
 
     def _shuffled(self, ids: Sequence[str] | set[str] | frozenset[str]) -> list[str]:
         found = sorted(ids)
-        self.dice.shuffle(found)
+        self.rng.shuffle(found)
         return found
 
 

@@ -66,7 +66,7 @@ def cards_of(node: Json) -> dict[str, Card]:
     return found
 
 
-def pieces(text: str) -> Iterator[tuple[str, str, int, int]]:
+def container_devices(text: str) -> Iterator[tuple[str, str, int, int]]:
     """(uuid, slot or "", memory, cores) of each device of an assignment; what cannot be read is left out."""
     for token in text.replace(";", "").split(":"):
         fields = token.split(",")
@@ -78,7 +78,7 @@ def pieces(text: str) -> Iterator[tuple[str, str, int, int]]:
 def charge(cards: Mapping[str, Card], text: str) -> list[str]:
     """Book an assignment. Returns the UUIDs it names that are there."""
     named = []
-    for uuid, slot, memory, cores in pieces(text):
+    for uuid, slot, memory, cores in container_devices(text):
         card = cards.get(uuid)
         if card is not None:
             card.shares, card.memory, card.cores = card.shares + 1, card.memory + memory, card.cores + cores

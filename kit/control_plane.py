@@ -175,7 +175,7 @@ def _embedded(loop: _Loop, directory: Path, certificate: Path, key: Path, token:
     async def start() -> Any:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(certificate, key)
-        api = ApiServer(open_storage(directory / "state.db"), dice=random.Random(7), mounts_tokens=service_accounts)
+        api = ApiServer(open_storage(directory / "state.db"), rng=random.Random(7), mounts_tokens=service_accounts)
         return api, await serve(api, tls=context, tokens={token: ADMIN})
 
     api, served = loop.run(start())

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pumice.devices.protocol import Ask, Family, Fit, Inventory, NodeCards
-from pumice.model.cards import Grant, Usage
-from pumice.model.refusal import Misfit, Refusal
+from pumice.devices.protocol import DeviceRequest, DeviceSharing, Fit, Inventory, NodeCards
+from pumice.model.cards import Allocation, Usage
+from pumice.model.refusal import FitError, Refusal
 from pumice.wire import names
 from pumice.wire.objects import Node, Pod, convert
 
@@ -69,62 +69,64 @@ def pod_of(name: str, *containers: Mapping[str, Any], annotations: Mapping[str, 
 class TinyLedger:
     """The books of one family on a few nodes, kept the plain way: every grant is remembered and summed anew."""
 
-    family: Family
+    device_type: DeviceSharing
     inventories: dict[str, Inventory] = field(default_factory=dict)
-    held: dict[str, tuple[Pod, Grant]] = field(default_factory=dict)
+    held: dict[str, tuple[Pod, Allocation]] = field(default_factory=dict)
     doubts: dict[str, dict[int, str]] = field(default_factory=dict)
 
     def add_node(self, node: Node) -> None:
-        inventory = self.family.inventory(node)
+        inventory = self.device_type.inventory(node)
         if inventory is not None:
             self.inventories[node.metadata.name] = inventory
 
     def usages(self, node: str) -> list[Usage]:
         usages = [Usage() for _ in self.inventories[node].cards]
-        for uid, (_, grant) in self.held.items():
-            if grant.node != node:
+        for uid, (_, allocation) in self.held.items():
+            if allocation.node != node:
                 continue
-            for piece in grant.pieces:
-                usage = usages[piece.card]
+            for container_device in allocation.container_devices:
+                usage = usages[container_device.card]
                 usage.shares += 1
-                usage.memory += piece.memory
-                usage.cores += piece.cores
-                usage.holders[uid] = (*usage.holders.get(uid, ()), piece)
-                if piece.slot is not None and piece.slot.group:
-                    assert piece.slot.number not in usage.slots, f"slot {piece.slot} of {piece.uuid} is held twice"
-                    assert usage.group in ("", piece.slot.group), f"two groups on {piece.uuid}"
-                    usage.slots |= {piece.slot.number}
-                    usage.group = piece.slot.group
+                usage.memory += container_device.memory
+                usage.cores += container_device.cores
+                usage.holders[uid] = (*usage.holders.get(uid, ()), container_device)
+                if container_device.slot is not None and container_device.slot.group:
+                    assert container_device.slot.number not in usage.slots, (
+                        f"slot {container_device.slot} of {container_device.uuid} is held twice"
+                    )
+                    assert usage.group in ("", container_device.slot.group), f"two groups on {container_device.uuid}"
+                    usage.slots |= {container_device.slot.number}
+                    usage.group = container_device.slot.group
         return usages
 
     def view(self, node: str) -> NodeCards:
-        marks = {uid: self.family.marks(pod) for uid, (pod, grant) in self.held.items() if grant.node == node}
+        marks = {uid: self.device_type.marks(pod) for uid, (pod, allocation) in self.held.items() if allocation.node == node}
         return NodeCards(node, self.inventories[node], self.usages(node), marks, self.doubts.get(node, {}))
 
-    def try_pod(self, pod: Pod, node: str) -> Fit | Misfit | Refusal | None:
-        ask = self.family.ask(pod)
-        if not isinstance(ask, Ask):
-            return ask
+    def try_pod(self, pod: Pod, node: str) -> Fit | FitError | Refusal | None:
+        device_request = self.device_type.device_request(pod)
+        if not isinstance(device_request, DeviceRequest):
+            return device_request
         if node not in self.inventories:
-            return self.family.no_devices(node)
-        return self.family.fit(ask, self.view(node))
+            return self.device_type.no_devices(node)
+        return self.device_type.fit(device_request, self.view(node))
 
-    def place(self, pod: Pod, node: str) -> Fit | Misfit | Refusal | None:
+    def place(self, pod: Pod, node: str) -> Fit | FitError | Refusal | None:
         """Try, and book when it fits."""
         outcome = self.try_pod(pod, node)
         if isinstance(outcome, Fit):
-            self.held[pod.metadata.uid] = (pod, outcome.grant)
+            self.held[pod.metadata.uid] = (pod, outcome.allocation)
         return outcome
 
-    def replay(self, pod: Pod, node: str) -> Grant | Refusal | None:
+    def replay(self, pod: Pod, node: str) -> Allocation | Refusal | None:
         """Book what a bound pod claims to hold; doubts quarantine."""
-        outcome = self.family.replay(pod, node, self.inventories[node])
-        doubts = outcome.doubts if isinstance(outcome, Grant) else (outcome,) if isinstance(outcome, Refusal) else ()
+        outcome = self.device_type.replay(pod, node, self.inventories[node])
+        doubts = outcome.doubts if isinstance(outcome, Allocation) else (outcome,) if isinstance(outcome, Refusal) else ()
         for doubt in doubts:
             for card in self.inventories[node].cards:
                 if doubt.field in ("", card.uuid):
                     self.doubts.setdefault(node, {})[card.index] = doubt.text
-        if isinstance(outcome, Grant):
+        if isinstance(outcome, Allocation):
             self.held[pod.metadata.uid] = (pod, outcome)
         return outcome
 
@@ -136,5 +138,5 @@ class TinyLedger:
 
     def ids(self, pod: Pod) -> str:
         """The devices annotation of a placed pod."""
-        annotations = self.family.annotations(self.held[pod.metadata.uid][1], 0)
+        annotations = self.device_type.annotations(self.held[pod.metadata.uid][1], 0)
         return annotations.get(names.VGPU_IDS, annotations.get(names.GPU_INDEX, ""))

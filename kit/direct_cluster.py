@@ -35,8 +35,8 @@ class _Stream:
 class DirectCluster(Verbs):
     """``requests`` counts what was sent, by verb."""
 
-    def __init__(self, api: ApiServer, clock: Clock, dice: random.Random | None = None, user: User = ADMIN) -> None:
-        self.api, self.clock, self.dice, self.user = api, clock, dice or random.Random(0), user
+    def __init__(self, api: ApiServer, clock: Clock, rng: random.Random | None = None, user: User = ADMIN) -> None:
+        self.api, self.clock, self.rng, self.user = api, clock, rng or random.Random(0), user
         self.requests: dict[str, int] = {}
 
     async def request(self, verb: str, path: str, *, params: Mapping[str, str] | None = None, body: bytes | None = None,
@@ -59,8 +59,8 @@ class DirectCluster(Verbs):
         return _Stream(answer.stream)
 
 
-async def memory_cluster(clock: Clock, dice: random.Random | None = None) -> DirectCluster:
+async def memory_cluster(clock: Clock, rng: random.Random | None = None) -> DirectCluster:
     """A fresh API server in memory and its client."""
-    api = ApiServer(open_storage(":memory:"), clock, dice or random.Random(0))
+    api = ApiServer(open_storage(":memory:"), clock, rng or random.Random(0))
     await api.start()
     return DirectCluster(api, clock)

@@ -17,7 +17,7 @@ from msgspec import to_builtins
 from kit.auditor import audit
 from kit.objects import queue
 from kit.scheduler_confs import conf, sharing
-from pumice.devices.protocol import Family
+from pumice.devices.protocol import DeviceSharing
 from pumice.effects.vocabulary import (
     Bind,
     Event,
@@ -30,8 +30,8 @@ from pumice.effects.vocabulary import (
     QueueAllocated,
     SchedulerEffect,
 )
-from pumice.engine.engine import Engine
-from pumice.engine.state.state import State
+from pumice.scheduler.engine import Engine
+from pumice.scheduler.state.state import State
 from pumice.wire.names import QUEUE_GATE
 from pumice.wire.objects import ConfigMap, Node, Pod, convert
 from pumice.wire.resource_quota import ResourceQuota
@@ -54,10 +54,10 @@ def _parsed(text: str) -> SchedulerConf:
 class World:
     """Objects by kind and key, and the engine that watches them."""
 
-    def __init__(self, conf: str = ALL_PLUGINS, *, families: list[Family] | None = None, seed: int = 1) -> None:
+    def __init__(self, conf: str = ALL_PLUGINS, *, device_types: list[DeviceSharing] | None = None, seed: int = 1) -> None:
         self.conf = conf
-        self.families = families
-        self.dice = Random(seed)
+        self.device_types = device_types
+        self.rng = Random(seed)
         self.now = 1_000_000.0
         self.version = 0
         self.nodes: dict[str, Json] = {}
@@ -90,8 +90,8 @@ class World:
     def _engine(self) -> Engine:
         conf = _parsed(self.conf)
         engine = Engine(conf, state=State())
-        if self.families is not None:
-            engine.configure(conf, families=self.families)
+        if self.device_types is not None:
+            engine.configure(conf, device_types=self.device_types)
         return engine
 
     # -- objects ------------------------------------------------------------------------------------------------
@@ -134,7 +134,9 @@ class World:
     def _report(self, obj: Json, *, gone: bool) -> None:
         """The watch event of a ConfigMap that some family follows."""
         found = convert(ConfigMap, obj)
-        for source in {source for family in self.engine.families for source in family.reports if source.names(found)}:
+        for source in {
+            source for device_type in self.engine.device_types for source in device_type.reports if source.names(found)
+        }:
             self.engine.state.bookings.put_report(self._key(obj), None if gone else source.read(found))
 
     def remove(self, kind: str, key: str) -> None:
@@ -193,7 +195,7 @@ class World:
 
     def cycle(self) -> list[SchedulerEffect]:
         """One cycle, with its effects carried out."""
-        plan = self.engine.cycle(self.now, self.dice)
+        plan = self.engine.cycle(self.now, self.rng)
         for effect in plan.effects:
             self.perform(effect)
         self.effects = plan.effects
@@ -254,7 +256,7 @@ class World:
         if self.unanswered is not None:
             self.unanswered.append(effect)
         elif self.stays(effect):
-            self.engine.state.departures.refused(effect.uid, self.now)
+            self.engine.state.terminating.refused(effect.uid, self.now)
         elif self.grace:
             self.terminate(effect.name, effect.namespace)
         else:
@@ -319,7 +321,11 @@ class World:
         obj = self.pods[f"{namespace}/{name}"]
         where = str(obj["spec"].get("nodeName", ""))
         text = obj["metadata"]["annotations"].get("volcano.sh/vgpu-ids-new", "")
-        cards = [piece.split(",")[0].rsplit("-", 1)[-1] for piece in text.replace(";", "").split(":") if piece]
+        cards = [
+            container_device.split(",")[0].rsplit("-", 1)[-1]
+            for container_device in text.replace(";", "").split(":")
+            if container_device
+        ]
         return f"{where}/{'+'.join(cards)}" if cards else where
 
     def placements(self) -> dict[str, str]:

@@ -36,8 +36,8 @@ class FakeCluster(Verbs):
     WATCH. ``way_back(verb, path)`` is awaited when a request was carried out: what it raises comes in place of the answer.
     """
 
-    def __init__(self, store: Store | None = None, clock: Clock | None = None, dice: Random | None = None) -> None:
-        self.store, self.clock, self.dice = store or Store(), clock or SystemClock(), dice or Random(0)
+    def __init__(self, store: Store | None = None, clock: Clock | None = None, rng: Random | None = None) -> None:
+        self.store, self.clock, self.rng = store or Store(), clock or SystemClock(), rng or Random(0)
         self.gate: Gate = _open
         self.way_back: Gate = _open
         self.forgotten = 0

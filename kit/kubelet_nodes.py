@@ -102,7 +102,7 @@ def where(request: pytest.FixtureRequest) -> Iterator[Callable[[], Any]]:
     """A context of a Node, made in the loop of the test that uses it."""
     with tempfile.TemporaryDirectory(prefix="pumice") as folder:  # a socket path has at most 107 bytes
         if request.param == "twin":
-            yield lambda: _twin(Path(folder))
+            yield lambda: _simulator(Path(folder))
             return
         if reason := real_kubelet.missing():
             pytest.skip(reason)
@@ -111,12 +111,12 @@ def where(request: pytest.FixtureRequest) -> Iterator[Callable[[], Any]]:
 
 
 @contextlib.asynccontextmanager
-async def _twin(directory: Path) -> AsyncIterator[Node]:
+async def _simulator(directory: Path) -> AsyncIterator[Node]:
     served = await serve(ApiServer(open_storage(":memory:")), tokens={"t": User("admin", groups=("system:masters",))})
     stop, ready = asyncio.Event(), asyncio.Event()
     settings = KubeletSettings("twin-1", directory / "n", directory)
     async with KubeClient(Access(served.url, None, lambda: "t")) as kube:
-        task = asyncio.create_task(run_kubelet(settings, cluster=kube, clock=SystemClock(), dice=random.Random(0), stop=stop,
+        task = asyncio.create_task(run_kubelet(settings, cluster=kube, clock=SystemClock(), rng=random.Random(0), stop=stop,
                                             ready=ready))
         await asyncio.wait_for(ready.wait(), 20)
         try:

@@ -127,10 +127,10 @@ class FakeKubelet(rpc.RegistrationServicer):
 
 
 @asynccontextmanager
-async def plugin_served(settings: Any, brand: Any, cluster: FakeCluster, clock: Clock) -> AsyncIterator[None]:
+async def plugin_served(settings: Any, device_type: Any, cluster: FakeCluster, clock: Clock) -> AsyncIterator[None]:
     """A brand's plugin, from when it is ready until it has ended."""
     stop, ready = asyncio.Event(), asyncio.Event()
-    task = asyncio.create_task(run_plugins(settings, brand, cluster=cluster, clock=clock, dice=random.Random(1), stop=stop,
+    task = asyncio.create_task(run_plugins(settings, device_type, cluster=cluster, clock=clock, rng=random.Random(1), stop=stop,
                                            ready=ready))  # fmt: skip
     try:
         await asyncio.wait_for(ready.wait(), 120)

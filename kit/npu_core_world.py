@@ -12,7 +12,7 @@ from kit.device_settings import device_settings
 from kit.device_world import TinyLedger
 from kit.engine_world import World
 from kit.objects import pod
-from pumice.devices.ascend_mindcluster.family import AscendMindCluster
+from pumice.devices.ascend_mindcluster.scheduling import AscendMindCluster
 from pumice.model.hardware.npu_slices import slice_kinds
 from pumice.wire.device_reports import device_info, read_gathered, render_gathered_devices
 from pumice.wire.mindcluster import RealSlice, chip_number, render_real_slice
@@ -23,7 +23,7 @@ LABELS = {"accelerator": "huawei-Ascend310P", "servertype": "Ascend310P-8", "nod
 CORE = "huawei.com/npu-core"
 
 
-def core_family(**settings: Any) -> AscendMindCluster:
+def core_device_type(**settings: Any) -> AscendMindCluster:
     return AscendMindCluster(device_settings(**settings))
 
 
@@ -98,20 +98,29 @@ def core_pod(
     })  # fmt: skip
 
 
-def slice_made(ledger: TinyLedger, pod: Pod, dice: Random) -> None:
+def slice_made(ledger: TinyLedger, pod: Pod, rng: Random) -> None:
     """The node's plugin has made what the scheduler decided for a placed pod, in some free vGroup, and says so."""
-    placed, grant = ledger.held[pod.metadata.uid]
-    slot = grant.pieces[0].slot
-    notes = ledger.family.annotations(grant, 0)
+    placed, allocation = ledger.held[pod.metadata.uid]
+    slot = allocation.container_devices[0].slot
+    notes = ledger.device_type.annotations(allocation, 0)
     if slot is not None:
-        held = [piece for usage in ledger.usages(grant.node) for pieces in usage.holders.values() for piece in pieces]
-        beside = {piece.slot.number for piece in held if piece.card == grant.pieces[0].card and piece.slot is not None}
-        group = dice.choice([number for number in range(4) if number not in beside] or [dice.randrange(4)])
-        chip = chip_number(grant.pieces[0].uuid) or 0
+        held = [
+            container_device
+            for usage in ledger.usages(allocation.node)
+            for container_devices in usage.holders.values()
+            for container_device in container_devices
+        ]
+        beside = {
+            container_device.slot.number
+            for container_device in held
+            if container_device.card == allocation.container_devices[0].card and container_device.slot is not None
+        }
+        group = rng.choice([number for number in range(4) if number not in beside] or [rng.randrange(4)])
+        chip = chip_number(allocation.container_devices[0].uuid) or 0
         made = RealSlice(slice_kinds()["Ascend310P"].templates[slot.profile].word, 100 + 16 * chip, chip, group)
         notes["huawei.com/AscendReal"] = render_real_slice(made)
     ledger.replay(replace(placed, metadata=replace(placed.metadata, annotations=notes),
-                          spec=replace(placed.spec, node_name=grant.node)), grant.node)  # fmt: skip
+                          spec=replace(placed.spec, node_name=allocation.node)), allocation.node)  # fmt: skip
 
 
 def cut_world(conf: str, *nodes: Sequence[Sequence[str]]) -> World:

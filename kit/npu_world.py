@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pumice.devices.ascend_hami.family import AscendHami
+from pumice.devices.ascend_hami.scheduling import AscendHami
 from pumice.devices.settings import Settings
 from pumice.model.hardware.npu import NpuChip
 from pumice.wire.ascend_hami import RegisteredNpu, register_key, render_npu_register
@@ -20,23 +20,25 @@ def chip(name: str) -> NpuChip:
     return next(chip for chip in shipped().chips if chip.name == name)
 
 
-def npu_family(name: str = "310P3", policy: str = "", *, soft: bool = False) -> AscendHami:
+def npu_device_type(name: str = "310P3", policy: str = "", *, soft: bool = False) -> AscendHami:
     return AscendHami(chip(name), Settings(policy=policy), soft=soft)
 
 
-def npu_cards(kind: NpuChip, count: int, *, sick: tuple[int, ...] = (), prefix: str = "U") -> list[RegisteredNpu]:
+def npu_cards(kind: NpuChip, count: int, *, unhealthy: tuple[int, ...] = (), prefix: str = "U") -> list[RegisteredNpu]:
     """Cards U1, U2, … of one type, in rings of four where the type has them."""
     ringed = kind.word.startswith("Ascend910")
     return [
-        RegisteredNpu(f"{prefix}{at + 1}", at, kind.shares, kind.memory, kind.cores, kind.word, at not in sick,
+        RegisteredNpu(f"{prefix}{at + 1}", at, kind.shares, kind.memory, kind.cores, kind.word, at not in unhealthy,
                       ring=(0 if kind.word == "Ascend910C" else at // 4) if ringed else None)
         for at in range(count)
     ]  # fmt: skip
 
 
-def npu_node_object(name: str, kind: NpuChip, count: int = 1, *, sick: tuple[int, ...] = (), soft: bool | None = None) -> Json:
+def npu_node_object(
+    name: str, kind: NpuChip, count: int = 1, *, unhealthy: tuple[int, ...] = (), soft: bool | None = None
+) -> Json:
     """A node whose plugin has registered so many cards."""
-    notes = {register_key(kind.word): render_npu_register(npu_cards(kind, count, sick=sick, prefix=f"{name}-"))}
+    notes = {register_key(kind.word): render_npu_register(npu_cards(kind, count, unhealthy=unhealthy, prefix=f"{name}-"))}
     if soft is not None:
         notes["hami-vnpu-core"] = str(soft).lower()
     room = {kind.resource: str(kind.shares * count), "cpu": "64", "memory": "256Gi", "pods": "110"}
@@ -46,11 +48,11 @@ def npu_node_object(name: str, kind: NpuChip, count: int = 1, *, sick: tuple[int
     }  # fmt: skip
 
 
-def npu_node(name: str, kind: NpuChip, count: int = 1, *, sick: tuple[int, ...] = (), soft: bool | None = None,
+def npu_node(name: str, kind: NpuChip, count: int = 1, *, unhealthy: tuple[int, ...] = (), soft: bool | None = None,
              allocatable: int | None = None) -> Node:  # fmt: skip
     """The same as a value, its cards called U1, U2, …"""
-    found = npu_node_object(name, kind, count, sick=sick, soft=soft)
-    found["metadata"]["annotations"][register_key(kind.word)] = render_npu_register(npu_cards(kind, count, sick=sick))
+    found = npu_node_object(name, kind, count, unhealthy=unhealthy, soft=soft)
+    found["metadata"]["annotations"][register_key(kind.word)] = render_npu_register(npu_cards(kind, count, unhealthy=unhealthy))
     if allocatable is not None:
         found["status"]["allocatable"][kind.resource] = str(allocatable)
     return convert(Node, found)

@@ -37,7 +37,7 @@ class World:
         stop, ready = asyncio.Event(), asyncio.Event()
         task = asyncio.create_task(
             vgpu_plugin.run(
-                replace(self.settings, **changes), cluster=self.cluster, clock=VirtualClock(), dice=random.Random(7),
+                replace(self.settings, **changes), cluster=self.cluster, clock=VirtualClock(), rng=random.Random(7),
                 stop=stop, ready=ready, cards=self.cards,
             )
         )  # fmt: skip

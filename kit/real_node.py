@@ -86,7 +86,7 @@ def on_cluster(tmp_path: Path) -> Cases:
             stop, ready = asyncio.Event(), asyncio.Event()
             settings = KubeletSettings("n1", tmp_path / "n1", tmp_path, address="127.0.0.1")
             async with KubeClient(Access(served.url, None, lambda: "t")) as kube:
-                node = asyncio.create_task(run_kubelet(settings, cluster=kube, clock=SystemClock(), dice=random.Random(0),
+                node = asyncio.create_task(run_kubelet(settings, cluster=kube, clock=SystemClock(), rng=random.Random(0),
                                                     stop=stop, ready=ready))
                 try:
                     async with asyncio.timeout(60):

@@ -13,9 +13,9 @@ from kit.device_world import A100, card
 from kit.engine_world import World
 from kit.objects import VGPU, budget, group, node, pod, priority_class, queue
 from kit.scheduler_confs import conf, sharing
-from pumice.engine.cycle.cycle import Cycle
-from pumice.engine.state.jobs import Job, Task
-from pumice.engine.state.tasks import ALLOCATED_STATUSES, Status
+from pumice.scheduler.cycle.cycle import Cycle
+from pumice.scheduler.state.jobs import Job, Task
+from pumice.scheduler.state.tasks import ALLOCATED_STATUSES, Status
 
 Json = dict[str, Any]
 Answer = tuple[int, int, int, int, int, int]
@@ -39,25 +39,25 @@ def room_conf(actions: str, *, spares_gangs: str, policy: str = "binpack", more:
                 ["predicates", sharing("VGPU", SchedulePolicy=policy)], actions=actions) + more  # fmt: skip
 
 
-def random_world(dice: Random) -> World:
+def random_world(rng: Random) -> World:
     """One to three nodes, at most six running pods on each, a few of them gangs; nobody waits yet. Budgets guard some pods, with
     a vote or as a cost."""
-    spares, policy = dice.choice(("true", "false", "false", "false")), dice.choice(("binpack", "spread"))
+    spares, policy = rng.choice(("true", "false", "false", "false")), rng.choice(("binpack", "spread"))
     text = room_conf("enqueue, allocate, preempt", spares_gangs=spares, policy=policy)
-    votes = dice.choice(("", "", "true", "false"))
-    world = World(text.replace(CONFORMANCE, CONFORMANCE + PDB % votes) if votes else text, seed=dice.randrange(10**6))
+    votes = rng.choice(("", "", "true", "false"))
+    world = World(text.replace(CONFORMANCE, CONFORMANCE + PDB % votes) if votes else text, seed=rng.randrange(10**6))
     world.add(queue("q"), *(priority_class(f"p{value}", value) for value in range(5)))
     if votes:
-        world.add(*(budget(app, {"app": app}, dice.choice((0, 1, 1, 2))) for app in dice.sample(APPS, dice.randint(1, 2))))
-    nodes = [_node(dice, f"n{number}") for number in range(dice.randint(1, 3))]
+        world.add(*(budget(app, {"app": app}, rng.choice((0, 1, 1, 2))) for app in rng.sample(APPS, rng.randint(1, 2))))
+    nodes = [_node(rng, f"n{number}") for number in range(rng.randint(1, 3))]
     world.add(*nodes)
     left = PODS_A_NODE * len(nodes)
     serial = 0
-    while left > 0 and dice.random() < 0.93:
-        size = min(left, dice.choice((1, 1, 1, 2, 3)))
+    while left > 0 and rng.random() < 0.93:
+        size = min(left, rng.choice((1, 1, 1, 2, 3)))
         left -= size
         serial += 1
-        world.add(*_members(dice, f"r{serial}", size, dice.randrange(4)))
+        world.add(*_members(rng, f"r{serial}", size, rng.randrange(4)))
         world.settle(0.5)
         on_nodes = [obj["spec"].get("nodeName") for obj in world.pods.values()]
         if any(on_nodes.count(name) > PODS_A_NODE for name in world.nodes):
@@ -73,31 +73,31 @@ def random_world(dice: Random) -> World:
     return world
 
 
-def claimants(dice: Random, *, gang: bool = False) -> list[Json]:
+def claimants(rng: Random, *, gang: bool = False) -> list[Json]:
     """One pod, or a gang of two or three, of middling importance."""
-    return _members(dice, "claimant", dice.choice((2, 3)) if gang else 1, dice.randint(2, 4), large=True)
+    return _members(rng, "claimant", rng.choice((2, 3)) if gang else 1, rng.randint(2, 4), large=True)
 
 
-def _members(dice: Random, name: str, size: int, priority: int, *, large: bool = False) -> list[Json]:
-    shape = dice.choice(LARGE) if large else _shape(dice)
-    annotations = MIG if "mib" in shape and dice.random() < 0.4 else {}
-    if dice.random() < 0.1:
+def _members(rng: Random, name: str, size: int, priority: int, *, large: bool = False) -> list[Json]:
+    shape = rng.choice(LARGE) if large else _shape(rng)
+    annotations = MIG if "mib" in shape and rng.random() < 0.4 else {}
+    if rng.random() < 0.1:
         annotations = {**annotations, "volcano.sh/preemptable": "false"}
-    minds = minding(dice)
+    minds = minding(rng)
     if size == 1:
         return [minds(pod(name, queue="q", priority=priority, annotations=annotations, **shape))]
-    minimum = size if name == "claimant" else dice.randint(1, size)
+    minimum = size if name == "claimant" else rng.randint(1, size)
     made = group(name, minimum=minimum, queue="q", priority_class=f"p{priority}")
     members = (pod(f"{name}-w-{number}", group=name, annotations=annotations, **shape) for number in range(size))
     return [made, *map(minds, members)]
 
 
-def minding(dice: Random) -> Callable[[Json], Json]:
+def minding(rng: Random) -> Callable[[Json], Json]:
     """Return the constraints of pods alike beside room: others near them, host ports, an even spread, and tolerations."""
-    labels = {"app": dice.choice(APPS)}
-    others = [{"labelSelector": {"matchLabels": {"app": dice.choice(APPS)}}, "topologyKey": "kubernetes.io/hostname"}]
+    labels = {"app": rng.choice(APPS)}
+    others = [{"labelSelector": {"matchLabels": {"app": rng.choice(APPS)}}, "topologyKey": "kubernetes.io/hostname"}]
     more: Json = {}
-    match dice.randrange(16):
+    match rng.randrange(16):
         case 0 | 1:
             more["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": others}}
         case 2:
@@ -107,8 +107,8 @@ def minding(dice: Random) -> Callable[[Json], Json]:
                 {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule",
                  "labelSelector": {"matchLabels": labels}},
             ]  # fmt: skip
-    ports = [{"containerPort": 80, "hostPort": dice.choice((80, 80, 81))}] if dice.random() < 0.12 else []
-    tolerates = [{"key": "dedicated", "operator": "Exists"}] if dice.random() < 0.7 else []
+    ports = [{"containerPort": 80, "hostPort": rng.choice((80, 80, 81))}] if rng.random() < 0.12 else []
+    tolerates = [{"key": "dedicated", "operator": "Exists"}] if rng.random() < 0.7 else []
 
     def with_them(made: Json) -> Json:
         made["metadata"]["labels"] |= labels
@@ -119,19 +119,19 @@ def minding(dice: Random) -> Callable[[Json], Json]:
     return with_them
 
 
-def _shape(dice: Random) -> dict[str, Any]:
-    found: dict[str, Any] = dice.choice((
+def _shape(rng: Random) -> dict[str, Any]:
+    found: dict[str, Any] = rng.choice((
         {"mib": 9000}, {"mib": 18000}, {"mib": 35000}, {"cards": 2, "mib": 15000}, {"cards": 1, "mib": 4000, "cores": 60}, {},
     ))  # fmt: skip
-    return {**found, "cpu": dice.choice(("1", "2", "5"))} if not found or dice.random() < 0.5 else found
+    return {**found, "cpu": rng.choice(("1", "2", "5"))} if not found or rng.random() < 0.5 else found
 
 
-def _node(dice: Random, name: str) -> Json:
-    cards = dice.randint(1, 3)
-    modes = [dice.choice(("hami-core", "hami-core", "mig")) for _ in range(cards)]
+def _node(rng: Random, name: str) -> Json:
+    cards = rng.randint(1, 3)
+    modes = [rng.choice(("hami-core", "hami-core", "mig")) for _ in range(cards)]
     register = "".join(f"GPU-{name}-{number},10,40960,{A100},true,{mode}:" for number, mode in enumerate(modes))
-    taints = [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}] if dice.random() < 0.15 else []
-    made = node(name, cpu=str(dice.randint(4, 9)), register=register, taints=taints, labels={"kubernetes.io/hostname": name})
+    taints = [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}] if rng.random() < 0.15 else []
+    made = node(name, cpu=str(rng.randint(4, 9)), register=register, taints=taints, labels={"kubernetes.io/hostname": name})
     for key, each in (("number", 10), ("memory", 40960), ("cores", 100)):
         made["status"]["allocatable"][f"{VGPU}-{key}"] = str(each * cards)
     return made
@@ -188,7 +188,7 @@ class Everything:
                 fallen += len(placed)
         pods.sort(key=lambda task: (task.job.priority if task.job else 0, task.priority, -task.created, task.uid))
         framework = self.cycle.framework
-        if framework.spared_from_preempt(self.claimant, pods) or not self.makes_room(node, pods):
+        if framework.not_preemptable(self.claimant, pods) or not self.makes_room(node, pods):
             return None
         ranks = [task.job.priority for task in pods if task.job is not None]
         total = self.cycle.state.ledger.table.total

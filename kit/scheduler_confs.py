@@ -29,9 +29,9 @@ def conf(*plugins: Plugin | list[Plugin], actions: str = "enqueue, allocate, bac
     return "\n".join(lines) + "\n"
 
 
-def sharing(*families: str, **told: Any) -> Plugin:
+def sharing(*device_types: str, **told: Any) -> Plugin:
     """Plugin deviceshare for ``VGPU``, ``GPUSharing`` and others, with further arguments by the words behind their prefix."""
-    found = {f"deviceshare.{family}Enable": True for family in families}
+    found = {f"deviceshare.{device_type}Enable": True for device_type in device_types}
     known = {name.partition(".")[2]: name for name in ARGUMENTS}
     return {"deviceshare": {**found, **{known[key]: value for key, value in told.items()}}}
 

@@ -25,7 +25,7 @@ async def serve(directory: Path, port: int, log: Path) -> None:
     data = DataDir(directory / "data")
     data.database.parent.mkdir(parents=True, exist_ok=True)
     pki = ensure_pki(directory / "pki", ["127.0.0.1", "localhost"], datetime.datetime.now(datetime.UTC))
-    plane = await start_embedded(data, pki, address="127.0.0.1", port=port, clock=SystemClock(), dice=random.Random(1),
+    plane = await start_embedded(data, pki, address="127.0.0.1", port=port, clock=SystemClock(), rng=random.Random(1),
                                  kubelet_tokens=[])  # fmt: skip
     inner = plane.api.handle
 

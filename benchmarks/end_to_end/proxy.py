@@ -41,7 +41,7 @@ class Proxy:
     def __init__(self, kubeconfig: Path) -> None:
         self.access = load_kubeconfig(kubeconfig)
         self.refuse, self.storm, self.refused, self.updates = 0.0, 0, 0, 0
-        self.dice = random.Random(7)
+        self.rng = random.Random(7)
         self._lines: list[bytes] = []
 
     async def serve(self, port: int) -> None:
@@ -57,7 +57,7 @@ class Proxy:
         if request.path == WEATHER:
             return await self._weather(request)
         body = await request.read()
-        if request.method != "GET" and self.dice.random() < self.refuse:
+        if request.method != "GET" and self.rng.random() < self.refuse:
             self.refused += 1
             return _refusal((409, 429)[self.refused % 2])
         headers = {key: request.headers[key] for key in PASSED_ON if key in request.headers} | {"Accept-Encoding": "identity"}

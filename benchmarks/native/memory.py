@@ -17,7 +17,7 @@ from benchmarks.native.harness import MS, PROGRAMS, TESTS, Figures, on, run, und
 from pumice_lab import machine
 
 
-def grants(figures: Figures, count: int) -> None:
+def allocations(figures: Figures, count: int) -> None:
     # Together the threads want rather more than there is, so they meet the limit again and again.
     knobs = {"VGPU_GRANTS": str(count), "VGPU_LARGEST": "2000000", "LIBCUDA_LOG_LEVEL": "0"}
     out = subprocess.run([TESTS / "test_memory"], env={**os.environ, **knobs}, capture_output=True, text=True)

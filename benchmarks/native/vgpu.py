@@ -40,7 +40,7 @@ def parts(figures: Figures, folder: Path, quick: bool) -> dict[str, Callable[[],
         "in_real_time": lambda: compute.in_real_time(figures, folder),
         "witness": lambda: memory.witness(figures, folder, 100_000 if quick else 10_000_000),
         "deaths": lambda: memory.deaths(figures, folder, 64 if quick else 1000),
-        "grants": lambda: memory.grants(figures, 1_000_000 if quick else 10_000_000),
+        "grants": lambda: memory.allocations(figures, 1_000_000 if quick else 10_000_000),
         "chaos": lambda: memory.chaos(figures, folder, 200 if quick else 10_000),
         "fuzz": lambda: memory.fuzz(figures, 10**6 if quick else 10**8),
     }

@@ -213,7 +213,7 @@ def test_a_critical_error_of_a_card_reaches_the_node_object_and_takes_its_shares
 @pytest.mark.timeout(180)
 def test_a_plugin_killed_during_allocate_books_nothing_twice_and_loses_nothing(node):
     """Killed at any moment of the call: the kubelet refuses that pod, and the next plugin goes on from the annotations."""
-    dice = random.Random(20260820)
+    rng = random.Random(20260820)
 
     async def play() -> None:
         async with kubelet_of(node) as kubelet:
@@ -224,7 +224,7 @@ def test_a_plugin_killed_during_allocate_books_nothing_twice_and_loses_nothing(n
                 async with plugin_of(node, kubelet) as plugin:
                     handed.append((await kubelet.allocate(NUMBER, 1)).envs["NVIDIA_VISIBLE_DEVICES"])
                     call = asyncio.create_task(kubelet.allocate(NUMBER, 1))
-                    await asyncio.sleep(dice.uniform(0.0, 0.012))
+                    await asyncio.sleep(rng.uniform(0.0, 0.012))
                     plugin.kill()
                     try:
                         handed.append((await call).envs["NVIDIA_VISIBLE_DEVICES"])

@@ -61,9 +61,9 @@ class Scene:
         common: dict[str, Any] = {"clock": SystemClock(), "stop": self._stop}
         self._tasks = [
             asyncio.create_task(scheduler.run(scheduler.Settings(listen="127.0.0.1:0"), cluster=self.as_scheduler, **common,
-                                              dice=random.Random(1), ready=ready)),
+                                              rng=random.Random(1), ready=ready)),
             asyncio.create_task(controller.run(controller.Settings(listen="127.0.0.1:0"), cluster=self.as_controller, **common,
-                                               dice=random.Random(2))),
+                                               rng=random.Random(2))),
         ]  # fmt: skip
         await asyncio.wait_for(ready.wait(), 20)
 

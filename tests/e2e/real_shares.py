@@ -45,26 +45,26 @@ class Burst:
     kube: KubeClient
     node: real_kubelet.RealNode
     cards: Sequence[str]
-    dice: random.Random
+    rng: random.Random
     by_name: bool
     pods: dict[str, Json] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
 
     async def make(self, prefix: str, count: int) -> None:
         """Pods of one size and of several, with one container and two, an init container, and one that the kubelet rejects."""
-        size = self.dice.choice((500, 500, None))
+        size = self.rng.choice((500, 500, None))
         for number in range(count):
-            memory = size or self.dice.choice((300, 500, 800, 1200))
-            parts = [[(self.dice.choice(self.cards), memory)] for _ in range(self.dice.choice((1, 1, 2)))]
-            name = f"{self.dice.choice('abcxyz')}-{prefix}-{number}"
+            memory = size or self.rng.choice((300, 500, 800, 1200))
+            parts = [[(self.rng.choice(self.cards), memory)] for _ in range(self.rng.choice((1, 1, 2)))]
+            name = f"{self.rng.choice('abcxyz')}-{prefix}-{number}"
             spec: Json = {"schedulerName": "by-hand", "terminationGracePeriodSeconds": 0, "restartPolicy": "Never",
                           "containers": [_box(f"c{at}", part, SAY) for at, part in enumerate(parts)]}  # fmt: skip
-            if self.dice.random() < 0.25:
+            if self.rng.random() < 0.25:
                 spec["initContainers"] = [_box("i", parts[0], SAY.partition("; sleep")[0])]
-            if self.by_name and self.dice.random() < 0.2:  # a tenant's word: by name ours wins
+            if self.by_name and self.rng.random() < 0.2:  # a tenant's word: by name ours wins
                 spec["containers"][0]["env"] = [{"name": variables.memory_limit_of(0), "value": "0"},
                                                 {"name": variables.NVIDIA_VISIBLE_DEVICES, "value": "all"}]  # fmt: skip
-            if self.dice.random() < 0.1:
+            if self.rng.random() < 0.1:
                 spec["securityContext"] = {"sysctls": [{"name": "kernel.msgmax", "value": "65536"}]}  # unsafe
             text = ";".join("".join(f"{card},NVIDIA,{size},5:" for card, size in part) for part in parts)
             body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}, "spec": spec}
@@ -75,7 +75,7 @@ class Burst:
     async def bind(self, between: Callable[[], Any]) -> None:
         """In an order of their own, with ``between`` called now and then; some are deleted at once."""
         order = sorted(self.pods)
-        self.dice.shuffle(order)
+        self.rng.shuffle(order)
         for name in order:
             meta = self.pods[name]["metadata"]
             now, text = str(int(time.time())), meta["annotations"][names.VGPU_IDS]
@@ -84,22 +84,22 @@ class Burst:
             body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, "uid": meta["uid"], "annotations": notes},
                     "target": {"kind": "Node", "name": self.node.name}}  # fmt: skip
             await self.kube.bind("default", name, msgspec.json.encode(body))
-            if self.dice.random() < 0.08:
+            if self.rng.random() < 0.08:
                 await self.delete(name)
-            if self.dice.random() < 0.1:
+            if self.rng.random() < 0.1:
                 between()
 
     async def delete_some(self) -> None:
         """Up to three of them at moments of their own, whatever they are about."""
-        for _ in range(self.dice.choice((0, 0, 1, 3))):
-            await asyncio.sleep(self.dice.uniform(0, 2.5))
+        for _ in range(self.rng.choice((0, 0, 1, 3))):
+            await asyncio.sleep(self.rng.uniform(0, 2.5))
             if left := sorted(self.pods.keys() - self.gone):
-                await self.delete(self.dice.choice(left))
+                await self.delete(self.rng.choice(left))
 
     async def delete(self, name: str) -> None:
         self.gone.add(name)
         with contextlib.suppress(ApiError):
-            await self.kube.delete(PODS, name, "default", grace=self.dice.choice((None, 0)))
+            await self.kube.delete(PODS, name, "default", grace=self.rng.choice((None, 0)))
 
     async def phases(self) -> dict[str, Json]:
         listed = (await self.kube.list(PODS, "default"))["items"]

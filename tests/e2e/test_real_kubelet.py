@@ -151,8 +151,8 @@ def test_the_guides_pod_runs_in_a_real_container_and_sees_its_share(world: World
     annotations = running["metadata"]["annotations"]
     assert annotations["volcano.sh/vgpu-node"] == NODE
     assert annotations["volcano.sh/bind-phase"] == "success"
-    uuid, family, memory, cores = annotations["volcano.sh/vgpu-ids-new"].rstrip(":").split(",")
-    assert (family, memory, cores) == ("NVIDIA", "3000", "50")
+    uuid, device_type, memory, cores = annotations["volcano.sh/vgpu-ids-new"].rstrip(":").split(",")
+    assert (device_type, memory, cores) == ("NVIDIA", "3000", "50")
     seen = world.kubectl("exec", "hami-pod", "--", "env")
     assert "CUDA_DEVICE_MEMORY_LIMIT_0=3000m" in seen
     assert "CUDA_DEVICE_SM_LIMIT=50" in seen

@@ -74,18 +74,18 @@ class World:
         self.plugin.send_signal(how)
         self.plugin.wait()
 
-    async def trouble(self, kind: str, dice: random.Random) -> None:
+    async def trouble(self, kind: str, rng: random.Random) -> None:
         """Once, at a moment of its own."""
-        await asyncio.sleep(dice.uniform(1, 6) if kind.startswith("kubelet") else dice.uniform(0, 4))
+        await asyncio.sleep(rng.uniform(1, 6) if kind.startswith("kubelet") else rng.uniform(0, 4))
         if kind == "cut off":
             assert self.line is not None
-            await self.line.cut(dice.uniform(1, 6))
+            await self.line.cut(rng.uniform(1, 6))
         if kind.startswith("kubelet"):
             self.node.restart_kubelet()
-            await asyncio.sleep(dice.uniform(0, 2))
+            await asyncio.sleep(rng.uniform(0, 2))
         if kind in ("killed", "restarted", "kubelet and plugin"):
             self.end_plugin(signal.SIGTERM if kind == "restarted" else signal.SIGKILL)
-            await asyncio.sleep(dice.choice((0, 0, 3)))
+            await asyncio.sleep(rng.choice((0, 0, 3)))
             self.start_plugin()
 
     def logs(self) -> str:
@@ -170,7 +170,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
 @pytest.mark.timeout(300 + 5 * PODS_IN_ALL)
 def test_no_container_starts_with_another_pods_share_and_by_name_none_is_refused(world: World) -> None:
     seed = chosen_seed()
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     became: Counter[str] = Counter()
     named = 0
 
@@ -181,10 +181,10 @@ def test_no_container_starts_with_another_pods_share_and_by_name_none_is_refused
         async with KubeClient.from_kubeconfig(world.kubeconfig) as kube:
             await _until_ready(kube, world)
             for number in range(-(-PODS_IN_ALL // BURST)):
-                burst = Burst(kube, world.node, world.cards, dice, world.by_name)
+                burst = Burst(kube, world.node, world.cards, rng, world.by_name)
                 await burst.make(str(number), BURST)
-                trouble = dice.choice(TROUBLES)
-                happens = asyncio.create_task(world.trouble(trouble, dice))
+                trouble = rng.choice(TROUBLES)
+                happens = asyncio.create_task(world.trouble(trouble, rng))
                 await burst.bind(lambda: stop_for(world.plugin, 1.5) if trouble == "stopped" else None)  # noqa: B023
                 await asyncio.gather(happens, burst.delete_some())
                 became.update(await _settled(burst, world, trouble, f"seed {seed}, burst {number}, {trouble}"))

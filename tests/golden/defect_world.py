@@ -7,10 +7,10 @@ from typing import Any
 from kit.device_settings import device_settings
 from kit.device_world import A100, TinyLedger, card, limits, pod_of, vgpu_node
 
-from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
+from pumice.devices.nvidia_vgpu.scheduling import NvidiaVgpu
 from pumice.effects.vocabulary import Bind
-from pumice.engine.engine import Engine
-from pumice.engine.state.state import State
+from pumice.scheduler.engine import Engine
+from pumice.scheduler.state.state import State
 from pumice.wire import names, volcano
 from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.nvidia_vgpu import parse_pod_devices
@@ -57,7 +57,7 @@ def binds(made: Engine, now: float = 10.0) -> dict[str, str]:
 
 
 def used(made: Engine, node: str = "n1") -> list[tuple[int, int, int]]:
-    return [(u.shares, u.memory, u.cores) for u in made.state.ledger.books["nvidia-vgpu"].nodes[node].usages]
+    return [(u.shares, u.memory, u.cores) for u in made.state.ledger.device_tables["nvidia-vgpu"].nodes[node].usages]
 
 
 def two_cards() -> Node:
@@ -65,8 +65,8 @@ def two_cards() -> Node:
 
 
 def ledger(node: Node, policy: str = "binpack", config: str = "", **settings: Any) -> TinyLedger:
-    family = NvidiaVgpu(parse_device_config(config), device_settings(policy=policy, **settings))
-    made = TinyLedger(family)
+    device_type = NvidiaVgpu(parse_device_config(config), device_settings(policy=policy, **settings))
+    made = TinyLedger(device_type)
     made.add_node(node)
     return made
 

@@ -6,10 +6,10 @@ import json
 
 import pytest
 from kit.device_world import TinyLedger
-from kit.npu_world import chip, npu_family, npu_limits, npu_node, npu_pod
+from kit.npu_world import chip, npu_device_type, npu_limits, npu_node, npu_pod
 
 from pumice.devices.protocol import Fit
-from pumice.model.refusal import Misfit, Refusal, Short
+from pumice.model.refusal import FitError, Refusal, Short
 from pumice.wire.node_lock import LockView, may_take, render_lock
 from pumice.wire.npu_config import shipped
 
@@ -17,16 +17,16 @@ NOW = 1_700_000_000_000_000_000
 P310, B3 = chip("310P3"), chip("910B3")
 
 
-def ledger(name="310P3", count=1, policy="", *, soft=None, sick=(), nodes=("n1",)):
-    books = TinyLedger(npu_family(name, policy))
+def ledger(name="310P3", count=1, policy="", *, soft=None, unhealthy=(), nodes=("n1",)):
+    books = TinyLedger(npu_device_type(name, policy))
     for node in nodes:
-        books.add_node(npu_node(node, chip(name), count, soft=soft, sick=sick))
+        books.add_node(npu_node(node, chip(name), count, soft=soft, unhealthy=unhealthy))
     return books
 
 
 def written(books, fit):
-    notes = books.family.annotations(fit.grant, NOW)
-    word = books.family.chip.word
+    notes = books.device_type.annotations(fit.allocation, NOW)
+    word = books.device_type.chip.word
     assert notes[f"hami.io/{word}-devices-to-allocate"] == notes[f"hami.io/{word}-devices-allocated"]
     return notes[f"hami.io/{word}-devices-allocated"], json.loads(notes[f"huawei.com/{word}"])
 
@@ -75,12 +75,12 @@ def test_a1_a_slice_is_trimmed_and_written():
 
 def test_a1_all_keys_of_a_decision_are_written():
     books = ledger()
-    notes = books.family.annotations(put(books, "a", part(4096)).grant, NOW)
+    notes = books.device_type.annotations(put(books, "a", part(4096)).allocation, NOW)
     assert notes.items() >= {
         "predicate-time": "1700000000", "hami.io/vgpu-node": "n1", "hami.io/vgpu-time": "1700000000",
         "hami.io/bind-phase": "allocating", "hami.io/bind-time": "1700000000",
     }.items()  # fmt: skip
-    assert set(notes) == set(books.family.allocation_keys)
+    assert set(notes) == set(books.device_type.allocation_keys)
 
 
 def test_a2_without_memory_a_pod_has_the_whole_card_and_nobody_joins_it():
@@ -88,7 +88,7 @@ def test_a2_without_memory_a_pod_has_the_whole_card_and_nobody_joins_it():
     fit = put(books, "a", whole())
     assert written(books, fit) == ("U1,Ascend310P,21527,0:;", [{"UUID": "U1"}])
     refused = put(books, "b", part(1024))
-    assert isinstance(refused, Misfit)
+    assert isinstance(refused, FitError)
     assert not refused.final
     assert refused.text.startswith("no ascend device available")
     assert (refused.short, refused.wanted, refused.best) == (Short.MEMORY, 3072, 0)
@@ -98,22 +98,22 @@ def test_a3_what_fits_beside_what():
     books = ledger()
     put(books, "a", part(3072))
     assert isinstance(books.try_pod(npu_pod("b", part(1024)), "n1"), Fit)
-    assert isinstance(books.try_pod(npu_pod("b", whole()), "n1"), Misfit)
+    assert isinstance(books.try_pod(npu_pod("b", whole()), "n1"), FitError)
     books = ledger()
     put(books, "a", part(12288))
     assert isinstance(books.try_pod(npu_pod("b", part(6144)), "n1"), Fit)
-    assert isinstance(books.try_pod(npu_pod("c", npu_limits(P310, 1, 1024, 20), soft=True), "n1"), Misfit)
+    assert isinstance(books.try_pod(npu_pod("c", npu_limits(P310, 1, 1024, 20), soft=True), "n1"), FitError)
     soft = ledger(soft=True)
     assert isinstance(soft.try_pod(npu_pod("c", npu_limits(P310, 1, 1024, 20), soft=True), "n1"), Fit)
     put(soft, "a", npu_limits(P310, 1, 1024, 90), soft=True)
-    assert isinstance(soft.try_pod(npu_pod("c", npu_limits(P310, 1, 1024, 20), soft=True), "n1"), Misfit)
+    assert isinstance(soft.try_pod(npu_pod("c", npu_limits(P310, 1, 1024, 20), soft=True), "n1"), FitError)
 
 
 def test_a4_count_and_memory_of_a_card_end_together():
     books = ledger()
     for number in range(7):
         assert isinstance(put(books, f"p{number}", part(3072)), Fit)
-    assert isinstance(put(books, "p7", part(3072)), Misfit)
+    assert isinstance(put(books, "p7", part(3072)), FitError)
 
 
 @pytest.mark.parametrize(("policy", "card"), [("binpack", "U1"), ("spread", "U2"), ("", "U1")])
@@ -121,7 +121,7 @@ def test_a5_the_policy_chooses_the_card_whatever_the_weight(policy, card):
     books = ledger(count=2, policy=policy)
     put(books, "a", part(6144))
     fit = put(books, "b", part(3072))
-    assert fit.grant.pieces[0].uuid == card
+    assert fit.allocation.container_devices[0].uuid == card
 
 
 def test_a6_several_cards_are_whole_cards():
@@ -140,7 +140,7 @@ def ring_choice(busy, count):
         pod = npu_pod(f"busy{at}", npu_limits(B3), annotations={"hami.io/use-Ascend910B3-uuid": f"U{at + 1}"})
         assert isinstance(books.place(pod, "n1"), Fit)
     fit = books.try_pod(npu_pod("a", npu_limits(B3, count)), "n1")
-    return sorted(piece.card for piece in fit.grant.pieces)
+    return sorted(container_device.card for container_device in fit.allocation.container_devices)
 
 
 def test_a7_cards_of_one_ring_are_taken_together():
@@ -154,7 +154,7 @@ def test_a7_a_small_job_leaves_the_whole_ring_whole():
 
 
 def test_a8_a_card_serves_one_container_of_a_pod_and_all_containers_are_booked():
-    assert isinstance(put(ledger(), "a", part(3072), part(6144)), Misfit)
+    assert isinstance(put(ledger(), "a", part(3072), part(6144)), FitError)
     books = ledger(count=2)
     fit = put(books, "a", part(3072), part(6144))
     assert written(books, fit)[0] == "U1,Ascend310P,3072,0:;U2,Ascend310P,6144,0:;"
@@ -177,9 +177,9 @@ def test_a11_soft_shares_count_cores_in_per_cent():
     books = ledger(soft=True)
     fit = put(books, "a", npu_limits(P310, 1, 4096, 90), soft=True)
     assert written(books, fit) == ("U1,Ascend310P,4096,90:;", [{"UUID": "U1", "memory": 4096, "core": 90}])
-    assert isinstance(put(books, "b", npu_limits(P310, 1, 4096, 20), soft=True), Misfit)
+    assert isinstance(put(books, "b", npu_limits(P310, 1, 4096, 20), soft=True), FitError)
     assert isinstance(put(books, "c", npu_limits(P310, 1, 4096, 10), soft=True), Fit)
-    assert isinstance(put(books, "d", npu_limits(P310, 1, 4096), soft=True), Misfit)
+    assert isinstance(put(books, "d", npu_limits(P310, 1, 4096), soft=True), FitError)
 
 
 def test_a12_binpack_scores_the_card_that_is_used_already():
@@ -198,11 +198,11 @@ def test_a14_the_lock_names_its_owner_and_expires_after_five_minutes():
 
 
 def test_a15_a_node_of_which_the_plugin_is_gone_offers_nothing_and_says_so():
-    family = npu_family()
-    found = family.inventory(npu_node("n1", P310, allocatable=0))
+    device_type = npu_device_type()
+    found = device_type.inventory(npu_node("n1", P310, allocatable=0))
     assert found.cards == ()
     assert "n1 offers no huawei.com/Ascend310P" in found.problems[0]
-    refused = family.no_devices("n1")
+    refused = device_type.no_devices("n1")
     assert (refused.final, refused.text) == (False, "no ascend device available: no Ascend310P on the node")
 
 
@@ -212,7 +212,7 @@ def test_a16_three_slices_fill_a_910b3_by_memory():
     assert written(books, fit) == ("U1,Ascend910B3,32768,0:;", [{"UUID": "U1", "temp": "vir10_3c_32g"}])
     assert isinstance(put(books, "b", npu_limits(B3, 1, 16384)), Fit)
     assert isinstance(put(books, "c", npu_limits(B3, 1, 16384)), Fit)
-    assert isinstance(put(books, "d", npu_limits(B3, 1, 1024)), Misfit)
+    assert isinstance(put(books, "d", npu_limits(B3, 1, 1024)), FitError)
     assert [(u.shares, u.memory) for u in books.usages("n1")] == [(3, 65536)]
 
 
@@ -232,14 +232,14 @@ def test_defect_4_no_quantity_wraps_around():
 
 def test_defect_6_equals_are_told_apart_by_their_place_in_the_register():
     for _ in range(5):
-        assert put(ledger(count=3), "a", part(3072)).grant.pieces[0].uuid == "U1"
+        assert put(ledger(count=3), "a", part(3072)).allocation.container_devices[0].uuid == "U1"
         assert ring_choice((), 4) == [0, 1, 2, 3], "of two rings the lower number"
 
 
 def test_defect_7_a_card_that_is_not_healthy_is_passed_over_and_keeps_its_bookings():
-    books = ledger(count=2, sick=(0,))
-    assert put(books, "a", part(3072)).grant.pieces[0].uuid == "U2"
-    refused = ledger(sick=(0,)).try_pod(npu_pod("b", part(3072)), "n1")
+    books = ledger(count=2, unhealthy=(0,))
+    assert put(books, "a", part(3072)).allocation.container_devices[0].uuid == "U2"
+    refused = ledger(unhealthy=(0,)).try_pod(npu_pod("b", part(3072)), "n1")
     assert (refused.short, refused.final) == (Short.HEALTH, True)
 
 
@@ -247,7 +247,9 @@ def test_defect_8_one_card_is_chosen_by_the_policy_whatever_ring_it_is_in():
     books = ledger("910B3", 8, policy="binpack")
     begun = npu_pod("a", npu_limits(B3, 1, 16384), annotations={"hami.io/use-Ascend910B3-uuid": "U6"})
     assert isinstance(books.place(begun, "n1"), Fit)
-    assert put(books, "b", npu_limits(B3, 1, 16384)).grant.pieces[0].uuid == "U6", "in the smaller ring, and begun"
+    assert put(books, "b", npu_limits(B3, 1, 16384)).allocation.container_devices[0].uuid == "U6", (
+        "in the smaller ring, and begun"
+    )
 
 
 def test_defect_9_a_ring_scores_by_all_cards_of_a_container():
@@ -264,10 +266,10 @@ def test_defect_12_memory_without_a_card_is_refused_with_what_to_add():
 
 def test_defect_15_a_type_that_a_node_no_longer_registers_is_gone():
     node = npu_node("n1", P310)
-    family = npu_family()
-    assert len(family.inventory(node).cards) == 1
+    device_type = npu_device_type()
+    assert len(device_type.inventory(node).cards) == 1
     node.metadata.annotations.pop("hami.io/node-register-Ascend310P")
-    assert family.inventory(node) is None
+    assert device_type.inventory(node) is None
 
 
 def test_defect_20_no_template_is_cut_where_cards_are_shared_softly():
@@ -284,6 +286,6 @@ def test_cores_belong_to_soft_shares_alone():
 def test_a_pod_may_name_the_cards_that_it_wants_and_those_that_it_does_not():
     books = ledger(count=3)
     use = npu_pod("a", part(3072), annotations={"hami.io/use-Ascend310P-uuid": " U2 , U3"})
-    assert books.place(use, "n1").grant.pieces[0].uuid == "U2"
+    assert books.place(use, "n1").allocation.container_devices[0].uuid == "U2"
     shun = npu_pod("b", part(3072), annotations={"hami.io/no-use-Ascend310P-uuid": "U1,U2"})
-    assert books.place(shun, "n1").grant.pieces[0].uuid == "U3"
+    assert books.place(shun, "n1").allocation.container_devices[0].uuid == "U3"

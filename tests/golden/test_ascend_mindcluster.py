@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import pytest
 from kit.device_world import TinyLedger
-from kit.npu_core_world import chips, core_family, core_node, core_pod
+from kit.npu_core_world import chips, core_device_type, core_node, core_pod
 
 from pumice.devices.protocol import Fit
 from pumice.model.hardware.npu_slices import Dvpp, slice_kinds
-from pumice.model.refusal import Misfit, Refusal
+from pumice.model.refusal import FitError, Refusal
 from pumice.wire.device_reports import check_code, device_info
 from pumice.wire.mindcluster import RealSlice, parse_real_slice, render_real_slice
 
@@ -19,7 +19,7 @@ RUNNING = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}
 
 
 def ledger(*nodes, **settings):
-    books = TinyLedger(core_family(**settings))
+    books = TinyLedger(core_device_type(**settings))
     for node in nodes or (core_node("n1"),):
         books.add_node(node)
     return books
@@ -39,12 +39,12 @@ def hold(books, name, text, made="", node="n1", **more):
 
 
 def written(books, fit):
-    notes = books.family.annotations(fit.grant, NOW)
+    notes = books.device_type.annotations(fit.allocation, NOW)
     assert notes["predicate-time"] == str(NOW)
     return notes["huawei.com/npu-core"]
 
 
-def ask(books, cores, level="low", dvpp="null", node="n1", name="new"):
+def device_request(books, cores, level="low", dvpp="null", node="n1", name="new"):
     """Return the annotations for such a pod, or its refusal."""
     found = books.try_pod(core_pod(name, cores, level=level, dvpp=dvpp), node)
     return written(books, found) if isinstance(found, Fit) else found
@@ -78,86 +78,88 @@ def test_what_a_chip_with_slices_takes_yet(example, slices, outcome):
     """y: the first template; d: the smaller one; n: nothing."""
     books = with_slices(*slices)
     for request, template, expected in zip(REQUESTS, FIRST, outcome, strict=True):
-        found = ask(books, *request)
+        found = device_request(books, *request)
         wanted = {"y": f"0-{template}", "d": f"0-{SMALLER.get(template)}"}.get(expected)
-        assert (found == wanted) if wanted else isinstance(found, Misfit), (example, request, found)
+        assert (found == wanted) if wanted else isinstance(found, FitError), (example, request, found)
 
 
 def test_b13_a_slice_goes_to_the_fullest_chip_that_takes_it_and_whole_chips_are_empty_ones():
     books = ledger(core_node("n1", 2))
     hold(books, "a", "1-vir04", real("vir04", chip=1, number=116))
-    assert ask(books, 2) == "1-vir02_1c"
-    assert ask(books, 8) == "0"
+    assert device_request(books, 2) == "1-vir02_1c"
+    assert device_request(books, 8) == "0"
 
 
 def test_b14_nothing_is_put_on_a_chip_while_its_slice_is_in_the_making():
     books = ledger()
     hold(books, "a", "0-vir02_1c")
-    refused = ask(books, 4)
-    assert isinstance(refused, Misfit)
+    refused = device_request(books, 4)
+    assert isinstance(refused, FitError)
     assert not refused.final
     assert "selectChipFromNodeSegment available chip not found for req 4" in refused.text
     assert refused.cards[0].text == "a slice is in the making there"
     hold(books, "a", "0-vir02_1c", "Ascend310P-2c.1cpu-100-0_0")
-    assert ask(books, 4) == "0-vir04_3c"
+    assert device_request(books, 4) == "0-vir04_3c"
 
 
 def test_b15_only_the_same_template_joins_a_node_with_one_in_the_making():
     books = ledger(core_node("n1", 2))
     hold(books, "a", "0-vir02_1c")
-    assert ask(books, 2) == "1-vir02_1c"
-    refused = ask(books, 4)
-    assert isinstance(refused, Misfit)
+    assert device_request(books, 2) == "1-vir02_1c"
+    refused = device_request(books, 4)
+    assert isinstance(refused, FitError)
     assert "not rewrite" in refused.text
     assert refused.detail == "in the making: vir02_1c"
     hold(books, "a", "0-vir02_1c", real("vir02_1c"))
-    assert ask(books, 4) == "0-vir04_3c"
+    assert device_request(books, 4) == "0-vir04_3c"
 
 
 def test_b16_two_whole_chips():
     books = ledger(core_node("n1", 2))
-    assert ask(books, 16) == "0,1"
+    assert device_request(books, 16) == "0,1"
     hold(books, "a", "1-vir01", real("vir01", chip=1, number=116))
-    refused = ask(books, 16)
-    assert isinstance(refused, Misfit)
-    assert ask(books, 8) == "0"
+    refused = device_request(books, 16)
+    assert isinstance(refused, FitError)
+    assert device_request(books, 8) == "0"
     hold(books, "b", "0-vir01", real("vir01"))
-    assert "selectChipFromNodeWhole free whole chip 0 not enough for req 1" in refusal(ask(books, 8))
+    assert "selectChipFromNodeWhole free whole chip 0 not enough for req 1" in refusal(device_request(books, 8))
 
 
 def refusal(found):
-    assert isinstance(found, Misfit)
+    assert isinstance(found, FitError)
     return found.text
 
 
 def test_b17_a_whole_chip_takes_all_of_its_cpus():
     books = ledger(core_node("n1", 2))
     fit = books.place(core_pod("a", 8), "n1")
-    assert [(piece.memory, piece.cores) for piece in fit.grant.pieces] == [(8, 7)]
+    assert [
+        (container_device.memory, container_device.cores) for container_device in fit.allocation.container_devices
+    ] == [(8, 7)]
     fit = books.place(core_pod("b", 16), "n1")
-    assert isinstance(fit, Misfit)
+    assert isinstance(fit, FitError)
 
 
 def test_b18_an_unhealthy_chip_is_no_whole_chip_though_the_node_offers_its_cores():
     node = core_node("n1", 2, info=device_info(chips(0), chips(1)))
     books = ledger(node)
     assert books.inventories["n1"].config.listed == (True, False)
-    refused = ask(books, 16)
-    assert isinstance(refused, Misfit)
+    refused = device_request(books, 16)
+    assert isinstance(refused, FitError)
     assert refused.final
-    assert ask(books, 8) == "0"
+    assert device_request(books, 8) == "0"
 
 
 def test_b19_a_node_with_fewer_idle_cores_than_asked_for():
     books = with_slices("vir04", "vir01")
-    assert refusal(ask(books, 4)) == "preCheckNodePredicate failure: node not meet task request huawei.com/npu-core:4"
+    assert refusal(device_request(books, 4)) == "preCheckNodePredicate failure: node not meet task request huawei.com/npu-core:4"
 
 
 def test_b20_a_label_that_means_nothing_is_refused_for_slices_and_not_read_for_whole_chips():
-    refused = ask(ledger(), 4, dvpp="maybe")
+    refused = device_request(ledger(), 4, dvpp="maybe")
     assert isinstance(refused, Refusal)
     assert refused.text.startswith("err dvpp value:maybe")
-    assert ask(ledger(), 8, dvpp="maybe") == "0"
+    assert device_request(ledger(), 8, dvpp="maybe") == "0"
 
 
 def test_b21_the_fullest_node_without_a_downgrade_comes_first():
@@ -192,8 +194,8 @@ def test_b21_the_fullest_node_without_a_downgrade_comes_first():
 )
 def test_b22_a_node_that_does_not_say_what_it_is_takes_nobody_and_its_reason_is_told(change, cause):
     books = ledger(core_node("n1", 2, **change))
-    refused = ask(books, 4)
-    assert isinstance(refused, Misfit)
+    refused = device_request(books, 4)
+    assert isinstance(refused, FitError)
     assert refused.final
     assert refused.text.startswith("checkNodeNPUByDyTask invalid VNode: ")
     assert cause in refused.text
@@ -202,16 +204,16 @@ def test_b22_a_node_that_does_not_say_what_it_is_takes_nobody_and_its_reason_is_
 
 def test_b23_a_restarted_scheduler_finds_a_chip_that_the_plugin_no_longer_lists():
     books = ledger(core_node("n1", 2, info=device_info(chips(1))), npu_self_maintained=False)
-    assert ask(books, 8) == "1"
+    assert device_request(books, 8) == "1"
     hold(books, "a", "0-vir04_3c", real("vir04_3c"))
-    assert ask(books, 4, "high") == "0-vir04", "free (4, 4, null)"
-    assert isinstance(ask(books, 4, dvpp="yes"), str), "on the other chip"
+    assert device_request(books, 4, "high") == "0-vir04", "free (4, 4, null)"
+    assert isinstance(device_request(books, 4, dvpp="yes"), str), "on the other chip"
 
 
 def test_b23_a_chip_that_is_neither_listed_nor_held_is_not_free():
     books = ledger(core_node("n1", 2, info=device_info(chips(1))), npu_self_maintained=False)
-    refused = ask(books, 16)
-    assert isinstance(refused, Misfit)
+    refused = device_request(books, 16)
+    assert isinstance(refused, FitError)
     assert any(card.text == "it is not in the list of free chips that its node's plugin writes" for card in refused.cards)
 
 
@@ -244,7 +246,7 @@ def seeds_table(cores, dvpp, level):
 @pytest.mark.parametrize("dvpp", ["null", "yes", "no", None])
 @pytest.mark.parametrize("cores", range(1, 13))
 def test_every_request_is_cut_as_the_table_of_section_27_says(cores, dvpp, level):
-    found = core_family().ask(core_pod("a", cores, level=level, dvpp=dvpp))
+    found = core_device_type().device_request(core_pod("a", cores, level=level, dvpp=dvpp))
     expected = seeds_table(cores, dvpp or "null", level or "low")
     if expected:
         assert [template.name for template in found.detail.templates] == expected
@@ -289,7 +291,7 @@ def test_over_all_states_that_a_chip_can_be_in_every_request_gets_what_the_table
             for cores, level, dvpp in REQUESTS:
                 named = seeds_table(cores, dvpp, level)
                 expected = next((f"0-{name}" for name in named if meets(state, groups, P310.templates[name])), None)
-                found = ask(books, cores, level, dvpp)
+                found = device_request(books, cores, level, dvpp)
                 assert (found if isinstance(found, str) else None) == expected, (held, groups, cores, level, dvpp)
                 checked += 1
         for template in P310.templates.values():
@@ -302,27 +304,29 @@ def test_over_all_states_that_a_chip_can_be_in_every_request_gets_what_the_table
 
 
 def test_defect_1_a_node_without_room_is_refused_in_words():
-    refused = ask(with_slices("vir04_3c", "vir04_3c"), 1)
-    assert isinstance(refused, Misfit)
+    refused = device_request(with_slices("vir04_3c", "vir04_3c"), 1)
+    assert isinstance(refused, FitError)
     assert (refused.final, bool(refused.text)) == (False, True)
 
 
 def test_defect_2_a_whole_chip_blocks_nobody_and_what_is_made_blocks_nobody_any_more():
     books = ledger(core_node("n1", 3))
     hold(books, "whole", "0")
-    assert ask(books, 2) == "1-vir02_1c"
+    assert device_request(books, 2) == "1-vir02_1c"
     hold(books, "slice", "1-vir02_1c")
-    assert ask(books, 8) == "2", "a slice in the making does not block whole chips"
+    assert device_request(books, 8) == "2", "a slice in the making does not block whole chips"
     hold(books, "slice", "1-vir02_1c", real("vir02_1c", 1, number=116))
-    assert ask(books, 4) == "1-vir04_3c"
+    assert device_request(books, 4) == "1-vir04_3c"
 
 
 def test_defect_3_a_downgrade_is_decided_where_the_pod_goes_and_booked_as_written():
     books = with_slices("vir04")
-    assert ask(books, 4, "high") == "0-vir04_3c"
+    assert device_request(books, 4, "high") == "0-vir04_3c"
     fit = books.place(core_pod("a", 4, level="high"), "n1")
-    assert [(piece.memory, piece.cores) for piece in fit.grant.pieces] == [(4, 3)]
-    assert ask(ledger(), 4, "high") == "0-vir04"
+    assert [
+        (container_device.memory, container_device.cores) for container_device in fit.allocation.container_devices
+    ] == [(4, 3)]
+    assert device_request(ledger(), 4, "high") == "0-vir04"
 
 
 def test_defect_5_small_slices_with_dvpp_and_odd_numbers_of_cores_are_refused():
@@ -330,7 +334,7 @@ def test_defect_5_small_slices_with_dvpp_and_odd_numbers_of_cores_are_refused():
         (1, "yes", "a req 1 ai-core, but dvpp label is:yes"), (2, "no", "a req 2 ai-core, but dvpp label is:no"),
         (3, "null", "task req npu should be [1,2,4,8,10]"), (9, "null", "task req npu should be"),
     ):  # fmt: skip
-        found = core_family().ask(core_pod("a", cores, dvpp=dvpp))
+        found = core_device_type().device_request(core_pod("a", cores, dvpp=dvpp))
         assert isinstance(found, Refusal)
         assert text in found.text
 
@@ -339,32 +343,32 @@ def test_defect_6_chips_stand_in_one_order_cores_then_cpus_then_numbers():
     books = ledger(core_node("n1", 3))
     hold(books, "a", "1-vir02", real("vir02", 1, number=116))
     hold(books, "b", "2-vir02_1c", real("vir02_1c", 2, number=132))
-    assert ask(books, 1) == "1-vir01", "fewer CPUs are left there"
-    assert ask(ledger(core_node("n1", 3)), 1) == "0-vir01"
+    assert device_request(books, 1) == "1-vir01", "fewer CPUs are left there"
+    assert device_request(ledger(core_node("n1", 3)), 1) == "0-vir01"
 
 
 def test_defect_7_what_can_never_be_is_told_apart_from_what_waits_for_room():
-    assert ask(with_slices("vir04", "vir04_3c_ndvpp"), 4).final is False
-    assert ask(ledger(core_node("n1", 1)), 16).final is True
+    assert device_request(with_slices("vir04", "vir04_3c_ndvpp"), 4).final is False
+    assert device_request(ledger(core_node("n1", 1)), 16).final is True
 
 
 def test_defect_8_two_containers_or_an_init_container_with_cores_are_refused():
-    family = core_family()
-    assert "one assignment" in family.ask(core_pod("a", 4, 4)).text
-    assert "init container" in family.ask(core_pod("a", None, init=(4,))).text
-    assert family.ask(core_pod("a", None, 4)).detail.cores == 4
+    device_type = core_device_type()
+    assert "one assignment" in device_type.device_request(core_pod("a", 4, 4)).text
+    assert "init container" in device_type.device_request(core_pod("a", None, init=(4,))).text
+    assert device_type.device_request(core_pod("a", None, 4)).detail.cores == 4
 
 
 def test_defect_11_other_chips_than_a_310p_are_refused_by_name():
-    refused = ask(ledger(core_node("n1", 2, labels={"accelerator": "huawei-Ascend910"})), 4)
+    refused = device_request(ledger(core_node("n1", 2, labels={"accelerator": "huawei-Ascend910"})), 4)
     assert "only Ascend310P is cut on demand" in refusal(refused)
 
 
 def test_defect_12_hosts_that_noded_calls_unhealthy_are_avoided_on_demand():
     node = core_node("n1", host="UnHealthy")
-    assert ask(ledger(node), 4) == "0-vir04_3c"
-    assert "node is UnHealthy" in refusal(ask(ledger(node, npu_avoid_unhealthy=True), 4))
-    assert refusal(ask(ledger(core_node("n1", host="PreSeparate")), 4)) == (
+    assert device_request(ledger(node), 4) == "0-vir04_3c"
+    assert "node is UnHealthy" in refusal(device_request(ledger(node, npu_avoid_unhealthy=True), 4))
+    assert refusal(device_request(ledger(core_node("n1", host="PreSeparate")), 4)) == (
         "preCheckNodePredicate failure: node is PreSeparate, due to nodeD reported node status"
     )
 
@@ -373,7 +377,7 @@ def test_defect_14_what_was_placed_a_moment_ago_is_in_the_making():
     books = ledger(core_node("n1", 2))
     assert written(books, books.place(core_pod("a", 2), "n1")) == "0-vir02_1c"
     assert written(books, books.place(core_pod("b", 2), "n1")) == "1-vir02_1c"
-    assert isinstance(books.place(core_pod("c", 2), "n1"), Misfit)
+    assert isinstance(books.place(core_pod("c", 2), "n1"), FitError)
 
 
 # -- what others write ----------------------------------------------------------------------------------------------------
@@ -381,21 +385,21 @@ def test_defect_14_what_was_placed_a_moment_ago_is_in_the_making():
 
 def test_a_pod_without_the_label_hears_which_one_it_needs():
     for ring, text in ((None, "it is missing"), ("ascend-910b", "it is 'ascend-910b'")):
-        found = core_family().ask(core_pod("a", 4, ring=ring))
+        found = core_device_type().device_request(core_pod("a", 4, ring=ring))
         assert found.field == "label ring-controller.atlas"
         assert text in found.text
         assert "'ascend-310P'" in found.text
 
 
 def test_a_configuration_for_preset_vnpus_refuses_pods_that_want_them_made():
-    found = core_family(npu_preset=True).ask(core_pod("a", 4))
+    found = core_device_type(npu_preset=True).device_request(core_pod("a", 4))
     assert found.text == "volcano configuration presetVirtualDevice true, only support static vnpu"
 
 
 def test_a_chip_that_two_lists_name_counts_as_unhealthy_and_the_others_go_on():
     for settings in ({}, {"npu_self_maintained": False}):
         books = ledger(core_node("n1", 2, info=device_info(chips(0, 1), chips(0))), **settings)
-        assert ask(books, 4) == "1-vir04_3c"
+        assert device_request(books, 4) == "1-vir04_3c"
         assert any("Ascend310P-0 is listed both as free and as unhealthy" in text for text in books.inventories["n1"].problems)
 
 
@@ -403,8 +407,8 @@ def test_whole_chips_of_the_other_scheme_are_taken():
     books = ledger(core_node("n1", 2))
     pod = core_pod("static", None, annotations={"huawei.com/Ascend310P": "Ascend310P-0"}, node="n1", status=RUNNING)
     books.replay(pod, "n1")
-    assert ask(books, 8) == "1"
-    assert ask(books, 4) == "1-vir04_3c"
+    assert device_request(books, 8) == "1"
+    assert device_request(books, 4) == "1-vir04_3c"
 
 
 @pytest.mark.parametrize(
@@ -425,7 +429,7 @@ def test_a_pod_that_runs_without_a_decision_closes_the_node():
     books = ledger(core_node("n1", 2))
     books.replay(core_pod("a", 4, node="n1", status=RUNNING), "n1")
     assert set(books.doubts["n1"]) == {0, 1}
-    assert isinstance(ask(books, 4), Misfit)
+    assert isinstance(device_request(books, 4), FitError)
 
 
 def test_a_chip_that_vanishes_under_a_pod_takes_nobody_and_is_booked_again_when_it_returns():
@@ -434,8 +438,8 @@ def test_a_chip_that_vanishes_under_a_pod_takes_nobody_and_is_booked_again_when_
     notes = {"huawei.com/npu-core": "1-vir04_3c", "huawei.com/AscendReal": real("vir04_3c", 1, number=116)}
     pod = core_pod("a", 4, annotations=notes, node="n1", status=RUNNING)
     shrunk = ledger(core_node("n1", 1))
-    assert shrunk.replay(pod, "n1").pieces == ()
-    assert books.replay(pod, "n1").pieces[0].uuid == "Ascend310P-1"
+    assert shrunk.replay(pod, "n1").container_devices == ()
+    assert books.replay(pod, "n1").container_devices[0].uuid == "Ascend310P-1"
 
 
 def test_the_policy_that_looks_ahead_leaves_a_chip_the_half_that_a_larger_slice_can_have():
@@ -445,7 +449,7 @@ def test_the_policy_that_looks_ahead_leaves_a_chip_the_half_that_a_larger_slice_
         books = ledger(core_node("n1", 2), npu_policy=policy)
         hold(books, "a", "0-vir04_3c", real("vir04_3c"))
         hold(books, "b", "1-vir02", real("vir02", 1, number=116))
-        chosen[policy] = ask(books, 1)
+        chosen[policy] = device_request(books, 1)
     assert chosen == {"listed": "0-vir01", "expected": "1-vir01"}
 
 
@@ -461,11 +465,11 @@ def with_chips(*chips, policy):
 
 def test_the_policy_that_looks_ahead_lets_a_small_slice_join_many_so_that_a_chip_with_few_may_become_idle():
     few, many = ["vir04", "vir01"], ["vir02", "vir01", "vir01"]
-    chosen = {policy: ask(with_chips(few, many, policy=policy), 1) for policy in ("listed", "expected")}
+    chosen = {policy: device_request(with_chips(few, many, policy=policy), 1) for policy in ("listed", "expected")}
     assert chosen == {"listed": "0-vir01", "expected": "1-vir01"}
 
 
 def test_two_cores_join_many_slices_only_while_no_chip_is_idle():
     few, many, idle = ["vir04"], ["vir02", "vir01"], []
-    assert ask(with_chips(few, many, policy="expected"), 2, "high") == "1-vir02"
-    assert ask(with_chips(few, many, idle, policy="expected"), 2, "high") == "0-vir02"
+    assert device_request(with_chips(few, many, policy="expected"), 2, "high") == "1-vir02"
+    assert device_request(with_chips(few, many, idle, policy="expected"), 2, "high") == "0-vir02"

@@ -8,9 +8,9 @@ from __future__ import annotations
 from kit.device_world import A100, TinyLedger, card, limits, pod_of, vgpu_node
 from tests.golden.defect_world import VGPU, binds, bound, conf, engine, ledger, mig_node, pending, two_cards
 
-from pumice.devices.nvidia_gpushare.family import NvidiaGpushare
+from pumice.devices.nvidia_gpushare.scheduling import NvidiaGpushare
 from pumice.devices.protocol import Fit
-from pumice.model.refusal import Misfit
+from pumice.model.refusal import FitError
 from pumice.wire import names
 from pumice.wire.objects import Node, convert
 
@@ -43,7 +43,7 @@ def test_d12_a_mig_card_of_an_unknown_model_is_unusable_and_says_which_model() -
     node = vgpu_node("n1", card("GPU-x", 40960, 10, "NVIDIA-NVIDIA Z900", mode="mig"))
     made = ledger(node)
     assert "node n1: no MIG geometry for model 'NVIDIA-NVIDIA Z900'" in made.inventories["n1"].problems[0]
-    assert isinstance(made.try_pod(pod_of("p", limits(1, 3000)), "n1"), Misfit)
+    assert isinstance(made.try_pod(pod_of("p", limits(1, 3000)), "n1"), FitError)
 
 
 def test_d13_an_unhealthy_card_takes_no_new_pods_and_keeps_the_old_ones() -> None:
@@ -51,7 +51,7 @@ def test_d13_an_unhealthy_card_takes_no_new_pods_and_keeps_the_old_ones() -> Non
     made.replay(bound("old", "GPU-a,NVIDIA,1000,0:"), "n1")
     fit = made.try_pod(pod_of("p", limits(1, 100)), "n1")
     assert isinstance(fit, Fit)
-    assert fit.grant.pieces[0].uuid == "GPU-b"
+    assert fit.allocation.container_devices[0].uuid == "GPU-b"
     assert made.used("n1")[0] == (1, 1000, 0)
 
 

@@ -9,9 +9,9 @@ import pytest
 from kit.device_world import card, limits, pod_of, vgpu_node
 from tests.golden.defect_world import VGPU, binds, conf, engine, ledger, pending, two_cards
 
-from pumice.devices.nvidia_gpushare.family import NvidiaGpushare
+from pumice.devices.nvidia_gpushare.scheduling import NvidiaGpushare
 from pumice.devices.nvidia_vgpu.arguments import VgpuArguments
-from pumice.devices.protocol import Ask, Fit
+from pumice.devices.protocol import DeviceRequest, Fit
 from pumice.devices.registry import settings_from
 from pumice.devices.settings import Settings
 from pumice.model.errors import BadInput
@@ -30,7 +30,7 @@ def test_d01_deviceshare_alone_allocates_without_the_predicates_plugin() -> None
 def test_d02_a_changed_configuration_takes_effect_and_a_removed_flag_is_off() -> None:
     made = engine(two_cards())
     made.configure(parse_scheduler_conf(conf({"deviceshare.SchedulePolicy": "spread"})))
-    assert made.families == []
+    assert made.device_types == []
     made.configure(parse_scheduler_conf(conf({**VGPU, "deviceshare.SchedulePolicy": "spread"})))
     for name in ("a", "b"):
         made.state.pods.put(pending(name, limits(1, 1000)))
@@ -78,19 +78,19 @@ def test_d08_numbers_written_as_text_are_numbers() -> None:
 
 def test_d17_cores_alone_count_only_by_option() -> None:
     pod = pod_of("p", limits(cores=30))
-    assert ledger(two_cards()).family.ask(pod) is None
-    assert isinstance(ledger(two_cards(), partial_requests=True).family.ask(pod), Ask)
+    assert ledger(two_cards()).device_type.device_request(pod) is None
+    assert isinstance(ledger(two_cards(), partial_requests=True).device_type.device_request(pod), DeviceRequest)
 
 
 @pytest.mark.parametrize("memory", ["3Gi", "4Gi", 2**31, 2**63, -1])
 def test_d18_amounts_beyond_31_bits_are_refused_with_the_reason(memory: str | int) -> None:
-    refused = ledger(two_cards()).family.ask(pod_of("p", limits(1, memory)))
+    refused = ledger(two_cards()).device_type.device_request(pod_of("p", limits(1, memory)))
     assert isinstance(refused, Refusal)
     assert str(memory) in refused.text
 
 
 def test_d19_a_count_of_zero_is_no_request() -> None:
-    assert ledger(two_cards()).family.ask(pod_of("p", limits(0, 4096, 50))) is None
+    assert ledger(two_cards()).device_type.device_request(pod_of("p", limits(0, 4096, 50))) is None
 
 
 def test_d37_values_of_exclusivity_rules_are_compared_as_text() -> None:
@@ -107,6 +107,6 @@ def test_d40_a_percentage_is_a_parameter_and_not_a_resource_of_the_node() -> Non
 
 def test_d41_sidecars_count_beside_the_containers() -> None:
     sidecar = {"restartPolicy": "Always", "resources": {"limits": {names.GPU_MEMORY: 2}}}
-    ask = NvidiaGpushare().ask(pod_of("p", {names.GPU_MEMORY: 3}, init=[sidecar, {names.GPU_MEMORY: 1}]))
-    assert isinstance(ask, Ask)
-    assert ask.detail.amount == 5
+    device_request = NvidiaGpushare().device_request(pod_of("p", {names.GPU_MEMORY: 3}, init=[sidecar, {names.GPU_MEMORY: 1}]))
+    assert isinstance(device_request, DeviceRequest)
+    assert device_request.detail.amount == 5

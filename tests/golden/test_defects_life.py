@@ -11,8 +11,8 @@ from tests.golden.defect_world import VGPU, binds, bound, conf, engine, ledger, 
 
 from pumice.devices.registry import settings_from
 from pumice.effects.vocabulary import Bind
-from pumice.engine.state.ledger import Hold
 from pumice.model.refusal import Refusal
+from pumice.scheduler.state.ledger import Hold
 from pumice.wire import names
 from pumice.wire.node_lock import LockView, may_release, may_take, parse_lock, render_lock
 

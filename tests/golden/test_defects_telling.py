@@ -8,24 +8,24 @@ from __future__ import annotations
 from kit.device_world import limits, pod_of
 from tests.golden.defect_world import bound, engine, ledger, pending, two_cards
 
-from pumice.devices.protocol import Ask
+from pumice.devices.protocol import DeviceRequest
 from pumice.effects.vocabulary import PodCondition
 from pumice.metrics.scheduler import SchedulerMetrics
-from pumice.model.refusal import Misfit
+from pumice.model.refusal import FitError
 from pumice.wire import names
 
 
 def test_d34_what_eviction_cannot_help_is_final() -> None:
-    misfit = ledger(two_cards()).try_pod(pod_of("p", limits(1, 100), annotations={names.VGPU_MODE: "mig"}), "n1")
-    assert isinstance(misfit, Misfit)
-    assert misfit.final
+    fit_error = ledger(two_cards()).try_pod(pod_of("p", limits(1, 100), annotations={names.VGPU_MODE: "mig"}), "n1")
+    assert isinstance(fit_error, FitError)
+    assert fit_error.final
 
 
 def test_d39_the_quota_counts_every_card() -> None:
-    family = ledger(two_cards()).family
-    ask = family.ask(pod_of("p", limits(2, 3000, 50)))
-    assert isinstance(ask, Ask)
-    assert family.quota(ask) == {names.VGPU_NUMBER: 2, names.VGPU_MEMORY: 6000, names.VGPU_CORES: 100}
+    device_type = ledger(two_cards()).device_type
+    device_request = device_type.device_request(pod_of("p", limits(2, 3000, 50)))
+    assert isinstance(device_request, DeviceRequest)
+    assert device_type.quota(device_request) == {names.VGPU_NUMBER: 2, names.VGPU_MEMORY: 6000, names.VGPU_CORES: 100}
 
 
 def test_d43_pods_of_one_name_in_two_namespaces_share_upstreams_series_and_have_their_own_in_ours() -> None:

@@ -10,14 +10,14 @@ import pytest
 import yaml
 from kit.device_world import V100, TinyLedger, card, pod_of, vgpu_node
 
-from pumice.devices.nvidia_gpushare.family import NvidiaGpushare
-from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
+from pumice.devices.nvidia_gpushare.scheduling import NvidiaGpushare
 from pumice.devices.nvidia_vgpu.mig_catalogue import PUBLISHED
-from pumice.devices.protocol import Ask, Family, Fit
+from pumice.devices.nvidia_vgpu.scheduling import NvidiaVgpu
+from pumice.devices.protocol import DeviceRequest, DeviceSharing, Fit
 from pumice.devices.registry import settings_from
 from pumice.devices.settings import LAST_RESORT, Settings
-from pumice.model.cards import Grant
-from pumice.model.refusal import Misfit, Refusal
+from pumice.model.cards import Allocation
+from pumice.model.refusal import FitError, Refusal
 from pumice.wire import names
 from pumice.wire.device_config_text import parse_device_config, render_geometries
 from pumice.wire.objects import Node, Pod, convert
@@ -41,9 +41,9 @@ class Story:
     def __init__(self, case: dict[str, Any]) -> None:
         self.case = case
         self.settings = settings(case)
-        self.ledger = TinyLedger(family(case, self.settings))
+        self.ledger = TinyLedger(device_type(case, self.settings))
         self.ledger.add_node(node(case))
-        self.last: tuple[Pod, Grant] | None = None
+        self.last: tuple[Pod, Allocation] | None = None
         self.count = 0
 
     def play(self, number: int, step: dict[str, Any]) -> None:
@@ -85,13 +85,13 @@ class Story:
                 case "fits":
                     assert isinstance(outcome, Fit) == wanted, f"{where}: {outcome}"
                 case "reason":
-                    assert isinstance(outcome, Misfit)
+                    assert isinstance(outcome, FitError)
                     assert wanted in outcome.text, where
                 case "card_reason":
-                    assert isinstance(outcome, Misfit)
-                    assert any(wanted in misfit.detail for misfit in outcome.cards), where
+                    assert isinstance(outcome, FitError)
+                    assert any(wanted in fit_error.detail for fit_error in outcome.cards), where
                 case "final":
-                    assert isinstance(outcome, Misfit)
+                    assert isinstance(outcome, FitError)
                     assert outcome.final == wanted, where
                 case "refused":
                     assert isinstance(outcome, Refusal), f"{where}: {outcome}"
@@ -100,7 +100,7 @@ class Story:
                     assert outcome is None, where
                 case "raw":
                     assert isinstance(outcome, Fit), f"{where}: {outcome}"
-                    devices = len(outcome.grant.pieces)
+                    devices = len(outcome.allocation.container_devices)
                     score = outcome.score + LAST_RESORT if outcome.score < 0 else outcome.score
                     assert math.isclose(score * devices, wanted, abs_tol=0.002 * devices), where
                 case "node_score":
@@ -132,7 +132,7 @@ def settings(case: dict[str, Any]) -> Settings:
     return found
 
 
-def family(case: dict[str, Any], chosen: Settings) -> Family:
+def device_type(case: dict[str, Any], chosen: Settings) -> DeviceSharing:
     if "legacy" in case:
         return NvidiaGpushare()
     document: dict[str, Any] = dict(case.get("config", {}))
@@ -182,7 +182,7 @@ def test_an_answer_that_only_filters_is_the_one_that_allocates() -> None:
             if "pod" in step and "replay" not in step:
                 pod = story.pod(step)
                 story.count -= 1
-                ask = story.ledger.family.ask(pod)
-                if isinstance(ask, Ask) and "n1" in story.ledger.inventories:
+                device_request = story.ledger.device_type.device_request(pod)
+                if isinstance(device_request, DeviceRequest) and "n1" in story.ledger.inventories:
                     assert story.ledger.try_pod(pod, "n1") == story.ledger.try_pod(pod, "n1")
             story.play(0, {**step, "right": {}})

@@ -10,7 +10,7 @@ import numpy as np
 from kit.scheduler_confs import conf
 from tests.golden.cluster_generator import CLASSES, NAMESPACES, WITH_CAPACITIES, WITH_SIDECARS, Case, generate
 
-from pumice.engine.engine import Engine
+from pumice.scheduler.engine import Engine
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 

@@ -13,10 +13,10 @@ from kit.device_settings import device_settings
 from kit.device_world import TinyLedger, limits, pod_of, vgpu_node
 from kit.node_objects import CARDS, NODE, A, B, allocator, container, gives, pod, pod_object
 
-from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
 from pumice.devices.nvidia_vgpu.node.allocator import Handshake, register_annotation
 from pumice.devices.nvidia_vgpu.node.inventory import share
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing
+from pumice.devices.nvidia_vgpu.scheduling import NvidiaVgpu
 from pumice.devices.protocol import Fit
 from pumice.devices.settings import Settings
 from pumice.node.pods import NodePod

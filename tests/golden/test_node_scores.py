@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.golden.score_clusters import ScoreCase, generate
 
-from pumice.engine.engine import Engine
+from pumice.scheduler.engine import Engine
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 

@@ -18,9 +18,9 @@ from tests.unit.cli.test_local_tables import share
 from pumice.cli.explain_queues import queues_table
 from pumice.cli.local_view import WIDE
 from pumice.cli.ps import show
-from pumice.engine.explaining.queues import CardUse, QueueView
 from pumice.local.place import Place
 from pumice.local.shares import CardShare, Share
+from pumice.scheduler.explaining.queues import CardUse, QueueView
 
 HERE = Path(__file__).parent / "screens"
 WIDTHS = (40, 60, 80, 120, 200, 0)

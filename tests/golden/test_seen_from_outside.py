@@ -49,13 +49,13 @@ from pumice.cli.vgpu import app as vgpu_app
 from pumice.devices.card_rows import CardRow
 from pumice.devices.convert import Converted
 from pumice.devices.lint import Finding
-from pumice.engine.explaining.groups import GroupView
-from pumice.engine.explaining.queues import QueueView
-from pumice.engine.explaining.room import RoomView
-from pumice.engine.explaining.waiting import WaitingPods
-from pumice.engine.explaining.workloads import WorkloadView
-from pumice.model.cards import Piece
-from pumice.model.refusal import CardMisfit, Misfit
+from pumice.model.cards import ContainerDevice
+from pumice.model.refusal import CardFitError, FitError
+from pumice.scheduler.explaining.groups import GroupView
+from pumice.scheduler.explaining.queues import QueueView
+from pumice.scheduler.explaining.room import RoomView
+from pumice.scheduler.explaining.waiting import WaitingPods
+from pumice.scheduler.explaining.workloads import WorkloadView
 from pumice.wire.scheduler_conf import ACTIONS, PLUGIN_ARGUMENTS, SWITCHES, TOP
 from pumice_jobs.cli.short_forms import APPS
 
@@ -144,7 +144,7 @@ def json_keys() -> Iterator[str]:
     for name, sample in samples.items():
         yield from (f"{name}: {place}" for place in dict.fromkeys(keys_of(sample)))
     kinds: dict[str, type] = {
-        "explain pod cards": Piece, "explain pod misfits": Misfit, "explain pod misfits cards": CardMisfit,
+        "explain pod cards": ContainerDevice, "explain pod misfits": FitError, "explain pod misfits cards": CardFitError,
         "explain pod --preempt": RoomView, "explain queue": QueueView, "explain podgroup": GroupView, "explain job": WorkloadView,
         "explain waiting": WaitingPods, "lint": Finding, "convert": Converted, "burn": Got, "status cards": CardRow,
     }  # fmt: skip
@@ -183,9 +183,9 @@ def asked(app: Any, *words: str) -> Any:
 def metrics() -> Iterator[str]:
     """By page: every family with its type, and every series with its labels."""
     for page, text in metric_pages.pages().items():
-        for family in sorted(text_string_to_metric_families(text), key=lambda one: one.name):
-            yield f"{page}: {family.name} {family.type}"
-            series = {(sample.name, ",".join(sorted(sample.labels))) for sample in family.samples}
+        for device_type in sorted(text_string_to_metric_families(text), key=lambda one: one.name):
+            yield f"{page}: {device_type.name} {device_type.type}"
+            series = {(sample.name, ",".join(sorted(sample.labels))) for sample in device_type.samples}
             yield from (f"{page}:     {name}{{{labels}}}" for name, labels in sorted(series))
 
 

@@ -18,8 +18,8 @@ import yaml
 from kit.objects import group, node, pod, queue
 
 from pumice.effects.vocabulary import Bind
-from pumice.engine.engine import Engine
 from pumice.model.errors import BadInput
+from pumice.scheduler.engine import Engine
 from pumice.wire import names
 from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.objects import Node, Pod, convert
@@ -227,6 +227,6 @@ def written_cards(annotations: dict[str, str]) -> list[list[list[Any]]] | None:
         return None
     found = []
     for container in text.split(";")[: -1 if text.endswith(";") else None]:
-        pieces = [piece.split(",") for piece in container.split(":") if piece]
-        found.append([[uuid, int(mib), int(cores)] for uuid, _, mib, cores in pieces])
+        container_devices = [container_device.split(",") for container_device in container.split(":") if container_device]
+        found.append([[uuid, int(mib), int(cores)] for uuid, _, mib, cores in container_devices])
     return found

@@ -129,7 +129,7 @@ def test_a_server_that_runs_gets_the_wider_bounds_before_the_container_is_told_o
         keeper = world.keeper()
         await keeper.look()
         holder = world.holder()
-        await keeper.grant(world.card, Bounds(9000, 80))
+        await keeper.allocation(world.card, Bounds(9000, 80))
         (server,) = world.control.say(world.card, "get_server_list")
         told = world.control.say(world.card, f"get_device_pinned_mem_limit {server} 0", f"get_active_thread_percentage {server}")
         assert told == ["9000M", "80"]
@@ -167,12 +167,12 @@ def test_while_programs_of_a_dead_daemon_run_their_card_takes_no_others(world: W
         world.kill()
         with pytest.raises(Unavailable, match="programs that it served still run"):
             async with asyncio.timeout(30):
-                await keeper.grant(world.card, Bounds(1, 1))
+                await keeper.allocation(world.card, Bounds(1, 1))
         assert holder.poll() is None
         assert world.pid == 0
         (server,) = world.control.look(world.card, ask=False).left
         end(holder)
-        await keeper.grant(world.card, Bounds(1, 1))
+        await keeper.allocation(world.card, Bounds(1, 1))
         assert not commands_of(server), "the idle server of the dead daemon was left beside the new one"
         await keeper.leave()
 
@@ -227,7 +227,7 @@ def test_a_card_on_which_programs_run_without_mps_is_not_taken_from_them(world: 
         assert f"programs run on it that do not share it by MPS (pid {holder.pid})" in keeper.closed()[world.card]
         assert (world.pid, world.mode) == (0, DEFAULT)
         end(holder)
-        await keeper.grant(world.card, Bounds(1, 1))
+        await keeper.allocation(world.card, Bounds(1, 1))
         assert keeper.closed() == {}
         await keeper.leave()
 
@@ -340,7 +340,7 @@ asyncio.run(keep(sys.argv[1], ControlDaemons(MpsPrograms(Path(sys.argv[2]), sys.
 
 def test_a_plugin_that_is_killed_at_any_moment_leaves_its_card_to_the_next_one(world: World) -> None:
     """And so is its daemon, now and then; never who is served by one that lives."""
-    dice, served = random.Random(11), None
+    rng, served = random.Random(11), None
     program = str(world.machine.directory / "bin" / MPS_CONTROL)
     for round_ in range(10):
         plugin = world.programs.start(
@@ -348,12 +348,12 @@ def test_a_plugin_that_is_killed_at_any_moment_leaves_its_card_to_the_next_one(w
         )
         assert plugin.stdout is not None
         assert plugin.stdout.readline() == "begun\n"
-        time.sleep(dice.random() * 0.15)
+        time.sleep(rng.random() * 0.15)
         end(plugin)
-        if served is None and dice.random() < 0.5 and world.pid:
+        if served is None and rng.random() < 0.5 and world.pid:
             world.kill()
         if round_ == 5:
-            asyncio.run(world.keeper().grant(world.card, Bounds(1000, 40)))
+            asyncio.run(world.keeper().allocation(world.card, Bounds(1000, 40)))
             served = world.holder()
     assert served is not None
     assert served.poll() is None, served.communicate()

@@ -99,15 +99,15 @@ def used_by_the_living(emulated: machine.Machine, limit: int) -> int:
 
 def test_what_is_told_of_memory_never_contradicts_itself(container: Container) -> None:
     """Spec hami-core 8.1 and 9.5 in every state, more in use than the limit included."""
-    dice = random.Random(11)
+    rng = random.Random(11)
     physical = machine.machine_of("A100-SXM4-40GB").cards[0].memory * MIB
     with Holder(container) as holder:
         held, limit = 0, 3000 * MIB
         for _ in range(150):
             before = holder.ask("info")
-            match dice.choice(["alloc", "alloc", "free", "limit"]):
+            match rng.choice(["alloc", "alloc", "free", "limit"]):
                 case "alloc":
-                    size = dice.randrange(1, 1200 * MIB)
+                    size = rng.randrange(1, 1200 * MIB)
                     fits = -(-size // BLOCK) * BLOCK <= before[0]
                     assert holder.ask(f"alloc {size}") == (0 if fits else OUT_OF_MEMORY)
                     held += fits
@@ -116,7 +116,7 @@ def test_what_is_told_of_memory_never_contradicts_itself(container: Container) -
                     assert holder.ask("free") == 0
                     held -= 1
                 case "limit":
-                    limit = dice.choice([1000, 3000, 5000, 80_000]) * MIB
+                    limit = rng.choice([1000, 3000, 5000, 80_000]) * MIB
                     patch_region(container.region, LIMIT_AT, "<Q", limit)
             free, total = holder.ask("info")
             (total1, free1, used1), (total2, free2, used2, reserved) = holder.ask("nvml 0")

@@ -206,7 +206,7 @@ def test_contexts_take_along_what_they_imported(container: Container, start: Sta
 
 def test_any_order_of_passing_on_letting_go_and_dying_leaves_books_and_card_agreed(container: Container) -> None:
     """And the card never held a byte above the limit."""
-    dice = random.Random(5)
+    rng = random.Random(5)
     with ExitStack() as stack:
 
         def another() -> Holder:
@@ -215,10 +215,10 @@ def test_any_order_of_passing_on_letting_go_and_dying_leaves_books_and_card_agre
         live = [another() for _ in range(4)]
         made, opened = Counter[int](), Counter[int]()
         for _ in range(900):
-            one, other = dice.choice(live), dice.choice(live)
-            match dice.choices(["make", "free", "pass on", "close", "kill"], [30, 20, 25, 15, 2])[0]:
+            one, other = rng.choice(live), rng.choice(live)
+            match rng.choices(["make", "free", "pass on", "close", "kill"], [30, 20, 25, 15, 2])[0]:
                 case "make":
-                    made[one.pid] += one.ask(f"alloc {dice.choice([2, 3, 200, 700]) * MIB}") == 0
+                    made[one.pid] += one.ask(f"alloc {rng.choice([2, 3, 200, 700]) * MIB}") == 0
                 case "free" if made[one.pid]:
                     made[one.pid] -= one.ask("free") == 0
                 case "pass on" if made[one.pid] and other is not one:

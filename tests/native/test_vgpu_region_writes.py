@@ -84,10 +84,10 @@ def test_what_a_program_holds_is_nobody_elses_whatever_is_zeroed_meanwhile(
 def test_random_and_aimed_writes_while_programs_allocate_give_never_a_byte_more(walled: Walled, count: int) -> None:
     seed = chosen_seed()
     print(f"seed {seed}")
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     mill = walled.start(PROGRAMS / "mill", "12", str(3 * count), str(300 * MIB), *PATHS.split())
     for _ in range(count // 20):
-        damage(walled.region, dice, 20)
+        damage(walled.region, rng, 20)
         time.sleep(0.002)
     out, err = mill.communicate(timeout=600)
     assert (mill.returncode, not_the_librarys(err)) == (0, ""), err
@@ -119,12 +119,12 @@ def test_a_program_goes_on_and_is_told_what_it_holds_once_nobody_damages_the_reg
 
 
 def test_who_asks_while_the_region_is_damaged_has_an_answer_within_a_second(walled: Walled) -> None:
-    dice = random.Random(chosen_seed())
+    rng = random.Random(chosen_seed())
     asking = walled.start(*python("ask_again.py", "300"))
     assert asking.stdout is not None
     asking.stdout.readline()
     while asking.poll() is None:
-        damage(walled.region, dice, 50)
+        damage(walled.region, rng, 50)
         time.sleep(0.001)
     longest, answers = json.loads(asking.stdout.read())
     assert answers == 300

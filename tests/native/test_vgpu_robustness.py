@@ -374,8 +374,8 @@ def test_threads_may_do_everything_at_once(container: Container) -> None:
         LIBCUDA_LOG_LEVEL="0",
     )
     assert ran.code == 0, ran.err
-    grants, refusals = ran.json()
-    assert grants > 1000
+    allocations, refusals = ran.json()
+    assert allocations > 1000
     assert refusals > 0
     assert read_region(container.region).slots == ()
 

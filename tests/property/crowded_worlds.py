@@ -15,18 +15,18 @@ from kit.engine_world import World
 from kit.objects import budget, group, node, pod, priority_class, queue
 from kit.room_worlds import CONFORMANCE, PDB, capacity, minding, room_conf, running_cycle
 
-from pumice.engine.cycle.cycle import Cycle
-from pumice.engine.cycle.preemption.victims import Scope, between_jobs, between_queues, importance, stands_without
-from pumice.engine.state.jobs import Task
-from pumice.engine.state.tasks import ALLOCATED_STATUSES
+from pumice.scheduler.cycle.cycle import Cycle
+from pumice.scheduler.cycle.preemption.victims import Scope, between_jobs, between_queues, importance, stands_without
+from pumice.scheduler.state.jobs import Task
+from pumice.scheduler.state.tasks import ALLOCATED_STATUSES
 
 Json = dict[str, Any]
 CARD = 8000
 QUEUES = ("bit", "most", "claims")
 
 
-def log_wide(dice: Random, least: int, most: int) -> int:
-    return int(least * (most / least) ** dice.random())
+def log_wide(rng: Random, least: int, most: int) -> int:
+    return int(least * (most / least) ** rng.random())
 
 
 @dataclass(slots=True)
@@ -38,48 +38,48 @@ class Crowd:
     claimant: Task
 
 
-def crowd(dice: Random) -> Crowd:
-    reclaims = dice.random() < 0.35
-    spares = dice.choice(("true", "false"))
+def crowd(rng: Random) -> Crowd:
+    reclaims = rng.random() < 0.35
+    spares = rng.choice(("true", "false"))
     text = room_conf("enqueue, allocate, preempt", spares_gangs=spares)
-    if votes := dice.choice(("", "true", "false")):
+    if votes := rng.choice(("", "true", "false")):
         text = text.replace(CONFORMANCE, CONFORMANCE + PDB % votes)
     if reclaims:
-        text = capacity("gang", tree=dice.random() < 0.5, actions="enqueue, allocate, reclaim")
+        text = capacity("gang", tree=rng.random() < 0.5, actions="enqueue, allocate, reclaim")
         text = text.replace("gang\n", "gang\n    enableReclaimable: false\n") if spares == "false" else text
-    world = World(text, seed=dice.randrange(10**6))
+    world = World(text, seed=rng.randrange(10**6))
     world.add(*(priority_class(f"p{value}", value) for value in range(4)))
     if votes:
-        world.add(budget("guards", {"app": "a"}, log_wide(dice, 1, 20) - 1))
-    sizes = [log_wide(dice, 1, 201) for _ in range(dice.randint(1, 3))]
-    cards = [dice.choice((0, log_wide(dice, 1, 17))) for _ in sizes]
+        world.add(budget("guards", {"app": "a"}, log_wide(rng, 1, 20) - 1))
+    sizes = [log_wide(rng, 1, 201) for _ in range(rng.randint(1, 3))]
+    cards = [rng.choice((0, log_wide(rng, 1, 17))) for _ in sizes]
     for at, (size, number) in enumerate(zip(sizes, cards, strict=True)):
         world.add(node(f"n{at}", cpu=str(size), memory="900Gi", pods=400, cards=number, mib=CARD))
     total = sum(sizes)
     root = {"parent": "root"} if reclaims else {}
     shares = {"bit": max(1, total // 4), "most": 0, "claims": total - max(1, total // 4)}
     world.add(queue("root"), *(queue(name, deserved={"cpu": str(share)}, **root) for name, share in shares.items()))
-    _fill(world, dice, sizes, cards, shares["bit"] + 1 if reclaims else 0)
-    wanted = min(log_wide(dice, 1, 65), max(sizes))
-    takes: Json = {"cards": log_wide(dice, 1, max(cards) + 1), "mib": CARD} if max(cards) and dice.random() < 0.4 else {}
-    world.add(minding(dice)(pod("claimant", cpu=str(wanted), queue="claims" if reclaims else "most", priority=9, **takes)))
+    _fill(world, rng, sizes, cards, shares["bit"] + 1 if reclaims else 0)
+    wanted = min(log_wide(rng, 1, 65), max(sizes))
+    takes: Json = {"cards": log_wide(rng, 1, max(cards) + 1), "mib": CARD} if max(cards) and rng.random() < 0.4 else {}
+    world.add(minding(rng)(pod("claimant", cpu=str(wanted), queue="claims" if reclaims else "most", priority=9, **takes)))
     cycle = running_cycle(world)
     scope = between_queues(cycle.framework) if reclaims else between_jobs(cycle.framework)
     return Crowd(cycle, scope, next(task for task in cycle.state.tasks.values() if task.name == "claimant"))
 
 
-def _fill(world: World, dice: Random, sizes: Sequence[int], cards: Sequence[int], bit: int) -> None:
+def _fill(world: World, rng: Random, sizes: Sequence[int], cards: Sequence[int], bit: int) -> None:
     """Pods of one CPU on every node, some with a card; the first ``bit`` of them are of that queue."""
     nodes = enumerate(zip(sizes, cards, strict=True))
     places = [(f"n{at}", slot, number) for at, (size, number) in nodes for slot in range(size)]
-    dice.shuffle(places)
+    rng.shuffle(places)
     while places:
-        members = min(len(places), dice.choice((1, log_wide(dice, 1, 1001))))
-        priority, name, minds = dice.randrange(4), f"g{len(places)}", minding(dice)
+        members = min(len(places), rng.choice((1, log_wide(rng, 1, 1001))))
+        priority, name, minds = rng.randrange(4), f"g{len(places)}", minding(rng)
         where = QUEUES[0] if bit > 0 else QUEUES[1]
         bit -= members if bit > 0 else 0
         if members > 1:
-            world.add(group(name, minimum=dice.randint(1, members), queue=where, priority_class=f"p{priority}"))
+            world.add(group(name, minimum=rng.randint(1, members), queue=where, priority_class=f"p{priority}"))
         for number in range(members):
             at, slot, held = places.pop()
             more = {"mib": CARD} if slot < held else {}

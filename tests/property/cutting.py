@@ -99,8 +99,8 @@ class CuttingWorld:
     """Cards in MIG mode, pods that come, run and end, somebody who cuts by hand, and boots. ``check`` says what must hold
     whenever a cutter has done its work."""
 
-    def __init__(self, driver: NvmlSlices, cards: list[str], dice: random.Random) -> None:
-        self.driver, self.cards, self.dice = driver, cards, dice
+    def __init__(self, driver: NvmlSlices, cards: list[str], rng: random.Random) -> None:
+        self.driver, self.cards, self.rng = driver, cards, rng
         self.fate = Fate()
         self.journal = MortalJournal(self.fate)
         self.pods: dict[str, dict[Place, str]] = {}
@@ -119,21 +119,21 @@ class CuttingWorld:
         return {slice_.place: slice_ for card in self.cards for slice_ in self.driver.slices(card)}
 
     def any_place(self, card: str) -> Place:
-        profile = self.dice.choice([p for p in self.driver.profiles(card) if "+me" not in p.name])
-        return Place(card, profile.name, self.dice.choice(profile.starts))
+        profile = self.rng.choice([p for p in self.driver.profiles(card) if "+me" not in p.name])
+        return Place(card, profile.name, self.rng.choice(profile.starts))
 
     def step(self) -> None:
         """One thing happens."""
-        what = self.dice.choices(("pod", "end", "stranger", "leaves", "boot"), (60, 25, 8, 5, 2))[0]
+        what = self.rng.choices(("pod", "end", "stranger", "leaves", "boot"), (60, 25, 8, 5, 2))[0]
         getattr(self, f"_{what}")()
 
     def _pod(self) -> None:
         uid = f"pod-{next(self._numbers)}"
-        card = self.dice.choice(self.cards)
-        places = list({self.any_place(card) for _ in range(self.dice.choice((1, 1, 1, 2, 3)))})
+        card = self.rng.choice(self.cards)
+        places = list({self.any_place(card) for _ in range(self.rng.choice((1, 1, 1, 2, 3)))})
         before = self.seen()
-        self.fate.calls = self.dice.choice((None, *range(1, 12)))
-        self.fate.carried_out = self.dice.random() < 0.5
+        self.fate.calls = self.rng.choice((None, *range(1, 12)))
+        self.fate.carried_out = self.rng.random() < 0.5
         try:
             answer = self.cutter().cut(places, uid, lambda other: other if other in (*self.pods, uid) else "")
         except Killed:
@@ -168,15 +168,15 @@ class CuttingWorld:
 
     def _end(self) -> None:
         if self.pods:
-            del self.pods[self.dice.choice(sorted(self.pods))]
+            del self.pods[self.rng.choice(sorted(self.pods))]
 
     def _meanwhile(self) -> None:
         """Play the events while no slice is created."""
-        for _ in range(self.dice.choice((0, 0, 1, 2))):
-            getattr(self, self.dice.choice(("_end", "_stranger", "_leaves", "_boot")))()
+        for _ in range(self.rng.choice((0, 0, 1, 2))):
+            getattr(self, self.rng.choice(("_end", "_stranger", "_leaves", "_boot")))()
 
     def _stranger(self) -> None:
-        place = self.any_place(self.dice.choice(self.cards))
+        place = self.any_place(self.rng.choice(self.cards))
         if any(entry.place == place and entry.phase is Phase.MAKING for entry in self.journal.entries):
             return  # cannot be told from our own (ADR 58)
         cells = self._cells(place)
@@ -186,7 +186,7 @@ class CuttingWorld:
 
     def _leaves(self) -> None:
         if self.strangers:
-            place = self.dice.choice(sorted(self.strangers))
+            place = self.rng.choice(sorted(self.strangers))
             del self.strangers[place]
             self.driver.drain(place)
             self.driver.remove(place)
@@ -207,8 +207,8 @@ class CuttingWorld:
     def restart(self) -> None:
         """A new process, which may be killed again and again while it puts things right."""
         for attempt in range(4):
-            self.fate.calls = self.dice.randint(1, 6) if attempt < 3 and self.dice.random() < 0.5 else None
-            self.fate.carried_out = self.dice.random() < 0.5
+            self.fate.calls = self.rng.randint(1, 6) if attempt < 3 and self.rng.random() < 0.5 else None
+            self.fate.carried_out = self.rng.random() < 0.5
             try:
                 self._fail(self.cutter().start(self.cards, self.holds))
             except Killed:

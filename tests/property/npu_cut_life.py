@@ -39,7 +39,7 @@ BOUND = {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "
 
 class Life:
     def __init__(self, seed: int, machine: Path) -> None:
-        self.dice = random.Random(seed)
+        self.rng = random.Random(seed)
         place = str(library_dir())
         self.kind = slice_kinds()["Ascend310P"]
         self.cards = DcmiCards(place).facts()
@@ -54,7 +54,7 @@ class Life:
         self.count = 0
 
     def step(self) -> None:
-        act = self.dice.choices([self.arrive, self.serve, self.tell, self.leave], [4, 5, 4, 2])[0]
+        act = self.rng.choices([self.arrive, self.serve, self.tell, self.leave], [4, 5, 4, 2])[0]
         act()
         self.world.settle()
 
@@ -63,9 +63,9 @@ class Life:
     def arrive(self) -> None:
         if len([pod for pod in self.world.pods.values() if not pod["spec"].get("nodeName")]) < 4:
             self.count += 1
-            cores = self.dice.choices([1, 2, 4, 8], [4, 3, 2, 1])[0]
-            dvpp = self.dice.choice(["null", "null", "yes", "no"]) if cores == 4 else "null"
-            self.world.add(core_pod_object(f"p{self.count}", cores, self.dice.choice(["low", "high"]), dvpp))
+            cores = self.rng.choices([1, 2, 4, 8], [4, 3, 2, 1])[0]
+            dvpp = self.rng.choice(["null", "null", "yes", "no"]) if cores == 4 else "null"
+            self.world.add(core_pod_object(f"p{self.count}", cores, self.rng.choice(["low", "high"]), dvpp))
 
     def serve(self) -> None:
         """The kubelet asks for a pod that was bound, with whatever ids are free."""
@@ -74,7 +74,7 @@ class Life:
             return
         cores = int(waiting[0]["spec"]["containers"][0]["resources"]["limits"][CORE])
         taken = {one for text in self.record.values() for one in text.split(",")}
-        ids = self.dice.sample(sorted({f"npu-core-{at}" for at in range(8 * len(self.cards))} - taken), cores)
+        ids = self.rng.sample(sorted({f"npu-core-{at}" for at in range(8 * len(self.cards))} - taken), cores)
         decision = self.chips.allocate([self.as_seen(pod) for pod in waiting], ids)
         if not isinstance(decision, Cut):
             self.refused.append(f"{waiting[0]['metadata']['annotations']}: {decision}")
@@ -99,7 +99,7 @@ class Life:
 
     def leave(self) -> None:
         if self.world.pods:
-            pod = self.dice.choice(sorted(self.world.pods.values(), key=lambda found: found["metadata"]["name"]))
+            pod = self.rng.choice(sorted(self.world.pods.values(), key=lambda found: found["metadata"]["name"]))
             self.record.pop(pod["metadata"]["uid"], None)
             self.world.delete_pod(pod["metadata"]["name"])
 

@@ -23,7 +23,7 @@ class KilledDriver:
     """Chips of eight cores (``ports.vnpus.Vnpus``). ``lives``: calls until the caller is killed, half of them after the work is
     done."""
 
-    dice: random.Random
+    rng: random.Random
     slices: dict[str, dict[int, Vnpu]] = field(default_factory=lambda: {card: {} for card in CARDS})
     lives: int = -1
 
@@ -57,7 +57,7 @@ class KilledDriver:
     def call(self):
         dies = self.lives == 0
         self.lives -= self.lives >= 0
-        if dies and self.dice.random() < 0.5:
+        if dies and self.rng.random() < 0.5:
             raise Killed
         yield
         if dies:
@@ -94,8 +94,8 @@ class KilledWorld:
     chance, calls = 0.25, 8
 
     def __init__(self, seed: int) -> None:
-        self.dice = random.Random(seed)
-        self.driver = KilledDriver(self.dice)
+        self.rng = random.Random(seed)
+        self.driver = KilledDriver(self.rng)
         self.journal = KilledJournal(self.driver)
         self.theirs: dict[tuple[str, int], Vnpu] = {}
         self.count = self.kills = 0
@@ -108,9 +108,9 @@ class KilledWorld:
 
     def step(self) -> None:
         self.count += 1
-        self.driver.lives = self.dice.randrange(self.calls) if self.dice.random() < self.chance else -1
+        self.driver.lives = self.rng.randrange(self.calls) if self.rng.random() < self.chance else -1
         weights = self.deeds()
-        act = self.dice.choices(list(weights), list(weights.values()))[0]
+        act = self.rng.choices(list(weights), list(weights.values()))[0]
         try:
             act()
         except Killed:

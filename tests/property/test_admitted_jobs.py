@@ -46,54 +46,54 @@ class Queues:
 
 class Writer:
     def __init__(self, seed: int) -> None:
-        self.dice = Random(seed)
+        self.rng = Random(seed)
 
     def likely(self, chance: float) -> bool:
-        return self.dice.random() < chance
+        return self.rng.random() < chance
 
     def job(self) -> Json:
-        dice, spec = self.dice, dict[str, Any]()
+        rng, spec = self.rng, dict[str, Any]()
         if self.likely(0.3):
-            spec["minAvailable"] = dice.choice([0, 1, 2, 9, -1])
+            spec["minAvailable"] = rng.choice([0, 1, 2, 9, -1])
         if self.likely(0.4):
-            chosen = dice.sample(PLUGINS, dice.randint(1, 2))
-            spec["plugins"] = {name: dice.sample(WORDS, dice.randint(0, 2)) for name in chosen}
+            chosen = rng.sample(PLUGINS, rng.randint(1, 2))
+            spec["plugins"] = {name: rng.sample(WORDS, rng.randint(0, 2)) for name in chosen}
         if self.likely(0.2):
             claim = [{"volumeClaimName": "c"}, {"volumeClaim": {}}, {"volumeClaim": None}, {}]
-            spec["volumes"] = [{"mountPath": dice.choice(["/d", ""]), **dice.choice(claim)}]
+            spec["volumes"] = [{"mountPath": rng.choice(["/d", ""]), **rng.choice(claim)}]
         if self.likely(0.1):
             spec["queue"] = "nowhere"
-        return job(dice.choice(["j", "j", "x" * 60]), *(self.task() for _ in range(dice.randint(0, 3))), **spec)
+        return job(rng.choice(["j", "j", "x" * 60]), *(self.task() for _ in range(rng.randint(0, 3))), **spec)
 
     def task(self) -> Json:
-        dice, fields = self.dice, dict[str, Any]()
+        rng, fields = self.rng, dict[str, Any]()
         if self.likely(0.2):
-            fields["minAvailable"] = dice.choice([0, 1, 2, 5, -1])
+            fields["minAvailable"] = rng.choice([0, 1, 2, 5, -1])
         if self.likely(0.2):
-            fields["dependsOn"] = {"name": dice.sample("abcx", dice.randint(0, 2)), "iteration": dice.choice(["any", "all", ""])}
+            fields["dependsOn"] = {"name": rng.sample("abcx", rng.randint(0, 2)), "iteration": rng.choice(["any", "all", ""])}
         if self.likely(0.1):
-            parts = {"totalPartitions": dice.choice([0, 1, 2]), "minPartitions": dice.choice([0, 3])}
+            parts = {"totalPartitions": rng.choice([0, 1, 2]), "minPartitions": rng.choice([0, 3])}
             fields["partitionPolicy"] = {**parts, "partitionSize": 1}
         if self.likely(0.2):
-            timed = {"events": ["PodFailed", "PodEvicted"], "action": "AbortJob", "timeout": dice.choice(["5s", "x", "-1s"])}
-            by_code = {"exitCode": dice.choice([0, 3]), "action": "RestartJob"}
-            fields["policies"] = [dice.choice([on("PodFailed", "RestartJob"), on("*", "Fly"), by_code, timed])]
+            timed = {"events": ["PodFailed", "PodEvicted"], "action": "AbortJob", "timeout": rng.choice(["5s", "x", "-1s"])}
+            by_code = {"exitCode": rng.choice([0, 3]), "action": "RestartJob"}
+            fields["policies"] = [rng.choice([on("PodFailed", "RestartJob"), on("*", "Fly"), by_code, timed])]
         if self.likely(0.2):
-            fields["topologyPolicy"] = dice.choice(["none", "restricted"])
+            fields["topologyPolicy"] = rng.choice(["none", "restricted"])
         if self.likely(0.5):
             fields["template"] = self.template()
-        return task(dice.choice(["a", "b", "c", "", "A", "x" * 63]), dice.randint(0, 3), **fields)
+        return task(rng.choice(["a", "b", "c", "", "A", "x" * 63]), rng.randint(0, 3), **fields)
 
     def template(self) -> Any:
-        dice = self.dice
+        rng = self.rng
         if self.likely(0.1):
-            return dice.choice([5, "x", [], {}, {"spec": None}, {"spec": 5}, {"spec": {"containers": {"a": 1}}}])
-        spec: Json = {"containers": [dice.choice(CONTAINERS) for _ in range(dice.randint(0, 2))]}
+            return rng.choice([5, "x", [], {}, {"spec": None}, {"spec": 5}, {"spec": {"containers": {"a": 1}}}])
+        spec: Json = {"containers": [rng.choice(CONTAINERS) for _ in range(rng.randint(0, 2))]}
         others = {"initContainers": (None, 5, [CONTAINER]), "volumes": (None, [None]), "hostname": (None, 5, "h")}
         for key, values in others.items():
             if self.likely(0.2):
-                spec[key] = dice.choice(values)
-        return {"metadata": dice.choice(METADATA), "spec": spec}
+                spec[key] = rng.choice(values)
+        return {"metadata": rng.choice(METADATA), "spec": spec}
 
 
 def patched(obj: Json, patch: list[Json]) -> Json:

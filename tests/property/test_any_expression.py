@@ -20,9 +20,9 @@ Object{ a: self.words self.labels self.parts self.name self.none .getHours() .ch
 def test_words_in_any_order_are_an_expression_or_refused() -> None:
     words = [*WORDS.split(), ", ", " in "]
     seed = Random().randrange(10**9)
-    dice, read = Random(seed), 0
+    rng, read = Random(seed), 0
     for _ in range(4000):
-        text = "".join(dice.choices(words, k=dice.randrange(1, 9)))
+        text = "".join(rng.choices(words, k=rng.randrange(1, 9)))
         for closed in (text, text + ")" * text.count("("), f"({text}"):
             try:
                 value(closed, Budget(10_000))

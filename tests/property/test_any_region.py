@@ -19,12 +19,12 @@ from pumice.ports.region import BadRegion, RegionSnapshot
     cut=st.one_of(st.none(), st.integers(0, 2008953)),
 )
 def test_no_content_at_all_breaks_the_reader(tmp_path, version, seed, cut):
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     data = region_bytes(version, procs=(Proc(),))
-    for _ in range(dice.randrange(1, 40)):
-        place = dice.choice([dice.randrange(0, 5000), dice.randrange(len(data) - 200, len(data) - 8)])
-        data[place : place + 4] = dice.randbytes(4)
-    if dice.random() < 0.8:
+    for _ in range(rng.randrange(1, 40)):
+        place = rng.choice([rng.randrange(0, 5000), rng.randrange(len(data) - 200, len(data) - 8)])
+        data[place : place + 4] = rng.randbytes(4)
+    if rng.random() < 0.8:
         data[0:4] = region_bytes(version)[0:4]
     path = write(tmp_path / "x", bytes(data[:cut]))
     try:

@@ -33,23 +33,23 @@ TIMES = ["1", "18446744073709551615", "99999999999999999999999", "-1", "soon", "
 SEED = chosen_seed()
 
 
-def spoilt(dice: random.Random, text: str) -> str:
+def spoilt(rng: random.Random, text: str) -> str:
     """The text with a few characters lost, doubled or replaced, now and then."""
     letters = list(text)
-    for _ in range(dice.choice((0, 0, 0, 1, 3))):
-        at = dice.randrange(len(letters) + 1)
-        letters[at : at + dice.randrange(2)] = dice.choice(["", ",", "-", "_", "{", '"', "9", "vir", "\x00", "é", "²"])
+    for _ in range(rng.choice((0, 0, 0, 1, 3))):
+        at = rng.randrange(len(letters) + 1)
+        letters[at : at + rng.randrange(2)] = rng.choice(["", ",", "-", "_", "{", '"', "9", "vir", "\x00", "é", "²"])
     return "".join(letters)
 
 
-def pod(dice: random.Random, name: str) -> NodePod:
-    given = dice.choice(list(GIVEN))
-    notes = {CORE: spoilt(dice, given), "predicate-time": dice.choice(TIMES)}
-    if dice.random() < 0.2:
-        notes["huawei.com/AscendReal"] = spoilt(dice, "Ascend310P-2c.1cpu-100-0_0")
-    asks = [GIVEN[given] if dice.random() < 0.8 else dice.choice([1, "16", "0", "1k", "x", 1.5, -1])
-            for _ in range(dice.choice((1, 1, 1, 0, 2)))]  # fmt: skip
-    kept = {key: text for key, text in notes.items() if dice.random() < 0.95}
+def pod(rng: random.Random, name: str) -> NodePod:
+    given = rng.choice(list(GIVEN))
+    notes = {CORE: spoilt(rng, given), "predicate-time": rng.choice(TIMES)}
+    if rng.random() < 0.2:
+        notes["huawei.com/AscendReal"] = spoilt(rng, "Ascend310P-2c.1cpu-100-0_0")
+    asks = [GIVEN[given] if rng.random() < 0.8 else rng.choice([1, "16", "0", "1k", "x", 1.5, -1])
+            for _ in range(rng.choice((1, 1, 1, 0, 2)))]  # fmt: skip
+    kept = {key: text for key, text in notes.items() if rng.random() < 0.95}
     containers = [{"name": f"c{at}", "resources": {"limits": {CORE: ask}}} for at, ask in enumerate(asks)]
     return convert(NodePod, {
         "metadata": {"name": name, "namespace": "ns", "uid": name, "annotations": kept},
@@ -58,14 +58,14 @@ def pod(dice: random.Random, name: str) -> NodePod:
     })  # fmt: skip
 
 
-def told(dice: random.Random) -> ConfigMap:
-    free = [f"Ascend310P-{at}" for at in range(dice.randrange(3))]
-    if dice.random() < 0.7:
-        found: dict[str, Any] = render_own_devices("n1", device_info(free, time=dice.choice((0, 1, 1 << 40))))
+def told(rng: random.Random) -> ConfigMap:
+    free = [f"Ascend310P-{at}" for at in range(rng.randrange(3))]
+    if rng.random() < 0.7:
+        found: dict[str, Any] = render_own_devices("n1", device_info(free, time=rng.choice((0, 1, 1 << 40))))
     else:
         found = render_own_host("n1", node_info("PreSeparate"))
-    data = {spoilt(dice, key): spoilt(dice, text) for key, text in found["data"].items()}
-    return convert(ConfigMap, {**found, "metadata": {"name": spoilt(dice, found["metadata"]["name"])}, "data": data})
+    data = {spoilt(rng, key): spoilt(rng, text) for key, text in found["data"].items()}
+    return convert(ConfigMap, {**found, "metadata": {"name": spoilt(rng, found["metadata"]["name"])}, "data": data})
 
 
 class Living:
@@ -76,28 +76,28 @@ class Living:
 
 
 def run(count: int, seed: int) -> int:
-    dice, answered, gathered = random.Random(seed), 0, Gathered()
+    rng, answered, gathered = random.Random(seed), 0, Gathered()
     for _ in range(count):
         chips = ChipAllocator("n", KIND, 8)
-        chips.show(CARDS, {"B": "ill, error codes 0x80E01801, 0x"} if dice.random() < 0.1 else {})
-        pods = [pod(dice, "a"), pod(dice, "b")]
-        ids = [f"npu-core-{at}" for at in range(dice.choice((1, 2, 4, 8, 16)))]
-        decision = chips.allocate(pods, ids, dice.choice((None, frozenset(), frozenset({("a", "c0")}))))
+        chips.show(CARDS, {"B": "ill, error codes 0x80E01801, 0x"} if rng.random() < 0.1 else {})
+        pods = [pod(rng, "a"), pod(rng, "b")]
+        ids = [f"npu-core-{at}" for at in range(rng.choice((1, 2, 4, 8, 16)))]
+        decision = chips.allocate(pods, ids, rng.choice((None, frozenset(), frozenset({("a", "c0")}))))
         answered += isinstance(decision, Cut)
         assert decision is None or isinstance(decision, Cut | Refuse)
-        driver = KilledDriver(dice)
-        keeper = ChipKeeper(driver, KilledJournal(driver, tuple(entry(dice) for _ in range(dice.randrange(4)))))
-        state = keeper.sweep("AB", Living(), {"a": ",".join(ids), "b": dice.choice(("", "x"))}, {"a", "b"})
+        driver = KilledDriver(rng)
+        keeper = ChipKeeper(driver, KilledJournal(driver, tuple(entry(rng) for _ in range(rng.randrange(4)))))
+        state = keeper.sweep("AB", Living(), {"a": ",".join(ids), "b": rng.choice(("", "x"))}, {"a", "b"})
         list(realised(pods, {"a": ",".join(ids)}, state, chips.chips, KIND))
-        json.dumps(report(chips.chips, chips.sick, state, 1))
-        if gathered.take(told(dice), deleted=dice.random() < 0.1):
+        json.dumps(report(chips.chips, chips.unhealthy, state, 1))
+        if gathered.take(told(rng), deleted=rng.random() < 0.1):
             gathered.config_maps()
     return answered
 
 
-def entry(dice: random.Random) -> Entry:
-    place = Place(dice.choice(("A", "B", "gone")), dice.choice(("vir01", "vir02", "")), dice.choice((0, 100, 101, -5)))
-    return Entry(place, dice.choice(("a", "b", "c", "")), dice.choice(list(Phase)), dice.choice(("", "x", "npu-core-0")))
+def entry(rng: random.Random) -> Entry:
+    place = Place(rng.choice(("A", "B", "gone")), rng.choice(("vir01", "vir02", "")), rng.choice((0, 100, 101, -5)))
+    return Entry(place, rng.choice(("a", "b", "c", "")), rng.choice(list(Phase)), rng.choice(("", "x", "npu-core-0")))
 
 
 def test_nothing_that_others_write_ends_the_plugin_or_what_gathers_its_reports() -> None:

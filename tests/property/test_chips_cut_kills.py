@@ -65,12 +65,12 @@ class World(KilledWorld):
     # -- what happens ------------------------------------------------------------------------------------------------------
 
     def pod(self, template: str | None = None) -> Pod:
-        card = self.dice.randrange(len(CARDS))
-        wanted = template if template is not None else self.dice.choice([*TEMPLATES, ""])
-        chips = range(len(CARDS)) if not wanted and self.dice.random() < 0.3 else (card,)
+        card = self.rng.randrange(len(CARDS))
+        wanted = template if template is not None else self.rng.choice([*TEMPLATES, ""])
+        chips = range(len(CARDS)) if not wanted and self.rng.random() < 0.3 else (card,)
         places = tuple(Place(CARDS[chip], wanted, chip) for chip in chips)
-        ids = ids_text(f"npu-core-{self.dice.randrange(16)}-{self.count}" for _ in range(2))
-        return Pod(f"pod-{self.count}-{self.dice.getrandbits(20)}", places, ids)
+        ids = ids_text(f"npu-core-{self.rng.randrange(16)}-{self.count}" for _ in range(2))
+        return Pod(f"pod-{self.count}-{self.rng.getrandbits(20)}", places, ids)
 
     def admit(self) -> None:
         self.served(pod := self.pod(), pod)
@@ -89,7 +89,7 @@ class World(KilledWorld):
 
     def swap(self) -> None:
         """Two pods of one size, each served with what was the other's; then the kubelet writes both down."""
-        template = self.dice.choice(list(TEMPLATES))
+        template = self.rng.choice(list(TEMPLATES))
         first, second = self.pod(template), self.pod(template)
         second.ids += ",second"
         try:
@@ -102,12 +102,12 @@ class World(KilledWorld):
         self.sweep()
 
     def start(self) -> None:
-        for pod in self.dice.sample(list(self.pods.values()), min(1, len(self.pods))):
+        for pod in self.rng.sample(list(self.pods.values()), min(1, len(self.pods))):
             self.opened(pod, True)
 
     def stop(self) -> None:
         """Its container ends, to be started again: what it has stays."""
-        for pod in self.dice.sample(list(self.pods.values()), min(1, len(self.pods))):
+        for pod in self.rng.sample(list(self.pods.values()), min(1, len(self.pods))):
             self.opened(pod, False)
 
     def opened(self, pod: Pod, runs: bool) -> None:
@@ -118,7 +118,7 @@ class World(KilledWorld):
         pod.runs = runs
 
     def end(self) -> None:
-        for pod in self.dice.sample(list(self.pods.values()), min(1, len(self.pods))):
+        for pod in self.rng.sample(list(self.pods.values()), min(1, len(self.pods))):
             self.opened(pod, False)
             del self.pods[pod.uid]
 
@@ -136,7 +136,7 @@ class World(KilledWorld):
 
     def reset(self) -> None:
         """Every slice vanishes, and every container with it; the plugin makes those anew that pods know by their numbers."""
-        if self.driver.lives < 0 and self.dice.random() < 0.3:
+        if self.driver.lives < 0 and self.rng.random() < 0.3:
             self.theirs.clear()
             for card in CARDS:
                 self.driver.slices[card].clear()
@@ -147,7 +147,7 @@ class World(KilledWorld):
 
     def stranger(self) -> None:
         """Cuts by hand; not just the number that was written down for a slice when the plugin was killed (ADR 81)."""
-        card, template = self.dice.choice(CARDS), self.dice.choice(list(TEMPLATES))
+        card, template = self.rng.choice(CARDS), self.rng.choice(list(TEMPLATES))
         whole = {place.card for pod in self.pods.values() for place in pod.given if not place.profile}
         stale = {entry.place.start for entry in self.journal.entries if entry.place.card == card}
         free = [ident for ident in range(100, 116) if ident not in self.driver.slices[card] and ident not in stale]
@@ -157,7 +157,7 @@ class World(KilledWorld):
 
     def clean(self) -> None:
         if self.theirs and self.driver.lives < 0:
-            card, ident = self.dice.choice(list(self.theirs))
+            card, ident = self.rng.choice(list(self.theirs))
             del self.theirs[card, ident]
             self.driver.destroy(card, ident)
 

@@ -75,7 +75,7 @@ CALLS = ("nvmlDeviceCreateGpuInstanceWithPlacement", "nvmlGpuInstanceCreateCompu
 
 def killed(count: int, folder: Path) -> None:
     """So many processes that end amid a call of the driver by SIGKILL, and beside them a slice of somebody else."""
-    dice, path = random.Random(chosen_seed()), folder / "mig.json"
+    rng, path = random.Random(chosen_seed()), folder / "mig.json"
     with cards_of("A100-SXM4-40GB") as (machine, cards):
         card = cards.facts()[0].uuid
         pynvml.nvmlDeviceSetMigMode(pynvml.nvmlDeviceGetHandleByUUID(card), 1)
@@ -89,8 +89,8 @@ def killed(count: int, folder: Path) -> None:
 
         ends = 0
         for _ in range(count):
-            machine.set_fault(FaultModel(dice.choice(CALLS), first=dice.choice((1, 1, 2)), count=1, crash=True))
-            ends += child(*(dice.choice(("2g.10gb@0", "2g.10gb@2", "3g.20gb@0", "1g.5gb@1", "1g.5gb@3")) for _ in range(3)))
+            machine.set_fault(FaultModel(rng.choice(CALLS), first=rng.choice((1, 1, 2)), count=1, crash=True))
+            ends += child(*(rng.choice(("2g.10gb@0", "2g.10gb@2", "3g.20gb@0", "1g.5gb@1", "1g.5gb@3")) for _ in range(3)))
             machine.clear_faults()
             assert child() == 0
             seen = {slice_.place: slice_.uuid for slice_ in driver.slices(card)}

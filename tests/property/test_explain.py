@@ -15,11 +15,11 @@ from kit.scheduler_confs import conf, sharing
 from kit.seeds import chosen_seed
 
 from pumice.cli.casefile import Case, engine_of, trimmed
-from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
+from pumice.devices.nvidia_vgpu.scheduling import NvidiaVgpu
 from pumice.devices.offers import Change
 from pumice.devices.protocol import Fit
 from pumice.effects.vocabulary import Bind
-from pumice.engine.explaining.explain import explain
+from pumice.scheduler.explaining.explain import explain
 from pumice.wire import names
 from pumice.wire.objects import Node, Pod
 
@@ -27,25 +27,25 @@ CONF = conf("gang", "predicates", "proportion", sharing("VGPU", SchedulePolicy="
 KINDS = ("memory", "cores", "cards", "mode", "constraint", "evict", "combined")
 
 
-def random_world(dice: random.Random) -> tuple[list[Node], list[Pod]]:
+def random_world(rng: random.Random) -> tuple[list[Node], list[Pod]]:
     """One to three nodes with bound pods on them, written as the API server has them."""
-    ledger = TinyLedger(NvidiaVgpu(None, device_settings(policy=dice.choice(("binpack", "spread")), mig_off_group=True)))
+    ledger = TinyLedger(NvidiaVgpu(None, device_settings(policy=rng.choice(("binpack", "spread")), mig_off_group=True)))
     nodes, bound = [], []
-    for n in range(dice.randint(1, 3)):
-        mig = dice.random() < 0.3
-        kind, total = (A100, 40960) if mig or dice.random() < 0.3 else (V100, 16384)
+    for n in range(rng.randint(1, 3)):
+        mig = rng.random() < 0.3
+        kind, total = (A100, 40960) if mig or rng.random() < 0.3 else (V100, 16384)
         cards = [
-            card(f"GPU-{n}{i}", total, dice.choice((2, 4, 10)), kind, healthy=dice.random() > 0.1,
-                 mode="mig" if mig else "hami-core", places=mig and dice.random() < 0.4)
-            for i in range(dice.randint(1, 3))
+            card(f"GPU-{n}{i}", total, rng.choice((2, 4, 10)), kind, healthy=rng.random() > 0.1,
+                 mode="mig" if mig else "hami-core", places=mig and rng.random() < 0.4)
+            for i in range(rng.randint(1, 3))
         ]  # fmt: skip
         node = vgpu_node(f"n{n}", *cards)
         node.status.allocatable |= {"pods": 110, "cpu": "64", "memory": "256Gi"}
         ledger.add_node(node)
         nodes.append(node)
-        for i in range(dice.randint(0, 5)):
-            cores = dice.choice((0, 10, 40, 70, 100))
-            pod = pod_of(f"b{n}{i}", limits(dice.choice((1, 1, 2)), dice.choice((2000, 5000, 9000, 16000)), cores),
+        for i in range(rng.randint(0, 5)):
+            cores = rng.choice((0, 10, 40, 70, 100))
+            pod = pod_of(f"b{n}{i}", limits(rng.choice((1, 1, 2)), rng.choice((2000, 5000, 9000, 16000)), cores),
                          annotations={names.GROUP_NAME: f"g{i % 2}"})  # fmt: skip
             if isinstance(ledger.place(pod, node.metadata.name), Fit):
                 pod.metadata.annotations |= {
@@ -57,35 +57,35 @@ def random_world(dice: random.Random) -> tuple[list[Node], list[Pod]]:
     return nodes, bound
 
 
-def random_queue(dice: random.Random, bound: list[Pod]) -> list[dict[str, Any]]:
+def random_queue(rng: random.Random, bound: list[Pod]) -> list[dict[str, Any]]:
     """Now and then some of the bound pods are of a queue with limits, of which they may use more than it has."""
-    if dice.random() > 0.4:
+    if rng.random() > 0.4:
         return []
     for pod in bound:
-        if dice.random() < 0.5:
+        if rng.random() < 0.5:
             pod.metadata.annotations[names.QUEUE_NAME] = "team"
     limits_of = {names.VGPU_MEMORY: (4000, 12000, 30000), names.VGPU_CORES: (60, 150), names.VGPU_NUMBER: (1, 2, 4)}
-    chosen = {name: str(dice.choice(values)) for name, values in limits_of.items() if dice.random() < 0.5}
+    chosen = {name: str(rng.choice(values)) for name, values in limits_of.items() if rng.random() < 0.5}
     return [{"metadata": {"name": "team", "uid": "team"}, "spec": {"weight": 1, "capability": chosen}}]
 
 
-def random_question(dice: random.Random, queues: list[dict[str, Any]]) -> Pod:
-    notes: dict[str, str] = {names.QUEUE_NAME: "team"} if queues and dice.random() < 0.7 else {}
-    match dice.choice(("plain", "plain", "mode", "mode", "type", "uuid")):
+def random_question(rng: random.Random, queues: list[dict[str, Any]]) -> Pod:
+    notes: dict[str, str] = {names.QUEUE_NAME: "team"} if queues and rng.random() < 0.7 else {}
+    match rng.choice(("plain", "plain", "mode", "mode", "type", "uuid")):
         case "mode":
-            notes[names.VGPU_MODE] = dice.choice(("mig", "hami-core"))
+            notes[names.VGPU_MODE] = rng.choice(("mig", "hami-core"))
         case "type":
-            notes[dice.choice((names.USE_GPU_TYPE, names.NOUSE_GPU_TYPE))] = dice.choice(("A100", "V100", "H100"))
+            notes[rng.choice((names.USE_GPU_TYPE, names.NOUSE_GPU_TYPE))] = rng.choice(("A100", "V100", "H100"))
         case "uuid":
-            notes[dice.choice((names.USE_GPU_UUID, names.NOUSE_GPU_UUID))] = "GPU-00,GPU-10"
-    if dice.random() < 0.25:  # little memory and much time: refused for its cores or not at all
-        count, memory, cores = 1, dice.choice((500, 1000, 2000)), dice.choice((50, 70, 90, 100))
+            notes[rng.choice((names.USE_GPU_UUID, names.NOUSE_GPU_UUID))] = "GPU-00,GPU-10"
+    if rng.random() < 0.25:  # little memory and much time: refused for its cores or not at all
+        count, memory, cores = 1, rng.choice((500, 1000, 2000)), rng.choice((50, 70, 90, 100))
     else:
-        memory = dice.choice((None, 1000, 8000, 14000, 16384, 24000, 50000))
-        count, cores = dice.choice((1, 1, 1, 2, 3, 5)), dice.choice((0, 20, 50, 90, 100))
+        memory = rng.choice((None, 1000, 8000, 14000, 16384, 24000, 50000))
+        count, cores = rng.choice((1, 1, 1, 2, 3, 5)), rng.choice((0, 20, 50, 90, 100))
     pod = pod_of("asked", limits(count, memory, cores), annotations=notes)
-    for _ in range(dice.choice((0, 0, 1, 2))):
-        further = limits(1, dice.choice((2000, 6000, 12000)), dice.choice((0, 10, 60)))
+    for _ in range(rng.choice((0, 0, 1, 2))):
+        further = limits(1, rng.choice((2000, 6000, 12000)), rng.choice((0, 10, 60)))
         pod.spec.containers.append(pod_of("x", further).spec.containers[0])
     pod.spec.scheduler_name, pod.status.phase = "volcano", "Pending"
     return pod
@@ -125,11 +125,11 @@ def verify(change: Change, world: World, pod: Pod) -> None:
 def run_worlds(count: int, seed: int, questions: int = 1) -> Counter[str]:
     kinds: Counter[str] = Counter()
     for number in range(count):
-        dice = random.Random(f"{seed}-{number}")
-        nodes, bound = random_world(dice)
-        queues = random_queue(dice, bound)
+        rng = random.Random(f"{seed}-{number}")
+        nodes, bound = random_world(rng)
+        queues = random_queue(rng, bound)
         for _ in range(questions):
-            kinds.update(ask((nodes, bound, queues), random_question(dice, queues)))
+            kinds.update(ask((nodes, bound, queues), random_question(rng, queues)))
     return kinds
 
 
@@ -165,9 +165,9 @@ def test_every_kind_of_change_a_hundred_times_on_a_thousand_worlds() -> None:
 
 
 def test_explaining_changes_nothing() -> None:
-    dice = random.Random(7)
-    nodes, bound = random_world(dice)
-    case = case_of(nodes, [*bound, random_question(dice, [])], [])
+    rng = random.Random(7)
+    nodes, bound = random_world(rng)
+    case = case_of(nodes, [*bound, random_question(rng, [])], [])
     engine = engine_of(case)
     before = engine.state.ledger.fingerprint()
     for number in range(20):

@@ -20,7 +20,7 @@ from pumice.cli.casefile import Case, engine_of, trimmed
 from pumice.devices.node_rules import REQUIRED
 from pumice.devices.offers import Change
 from pumice.effects.vocabulary import Bind
-from pumice.engine.explaining.explain import explain
+from pumice.scheduler.explaining.explain import explain
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.quantity import parse_quantity
 
@@ -32,60 +32,60 @@ MOST_GONE = 3
 """Sets of so many pods are tried by brute force."""
 
 
-def term(dice: random.Random) -> Json:
-    key = dice.choice(("kubernetes.io/hostname", "zone"))
-    return {"labelSelector": {"matchLabels": {"app": dice.choice("ab")}}, "topologyKey": key}
+def term(rng: random.Random) -> Json:
+    key = rng.choice(("kubernetes.io/hostname", "zone"))
+    return {"labelSelector": {"matchLabels": {"app": rng.choice("ab")}}, "topologyKey": key}
 
 
-def rules(dice: random.Random, *, asked: bool) -> Json:
+def rules(rng: random.Random, *, asked: bool) -> Json:
     """Parts of a pod's spec that keep it from others, or others from it."""
     spec: Json = {}
     affinity: Json = {}
-    if dice.random() < (0.4 if asked else 0.25):
-        affinity["podAntiAffinity"] = {REQUIRED: [term(dice)]}
-    if asked and dice.random() < 0.15:
-        affinity["podAffinity"] = {REQUIRED: [term(dice)]}
-    if asked and dice.random() < 0.15:
-        zone = {"key": "zone", "operator": "In", "values": [dice.choice("xyz")]}
+    if rng.random() < (0.4 if asked else 0.25):
+        affinity["podAntiAffinity"] = {REQUIRED: [term(rng)]}
+    if asked and rng.random() < 0.15:
+        affinity["podAffinity"] = {REQUIRED: [term(rng)]}
+    if asked and rng.random() < 0.15:
+        zone = {"key": "zone", "operator": "In", "values": [rng.choice("xyz")]}
         affinity["nodeAffinity"] = {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}}
     if affinity:
         spec["affinity"] = affinity
-    if asked and dice.random() < 0.15:
-        spec["nodeSelector"] = {"zone": dice.choice("xyz")}
-    if asked and dice.random() < 0.2:
-        key = dice.choice(("kubernetes.io/hostname", "zone"))
+    if asked and rng.random() < 0.15:
+        spec["nodeSelector"] = {"zone": rng.choice("xyz")}
+    if asked and rng.random() < 0.2:
+        key = rng.choice(("kubernetes.io/hostname", "zone"))
         spec["topologySpreadConstraints"] = [{"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule",
                                               "labelSelector": {"matchLabels": {"app": "a"}}}]  # fmt: skip
     return spec
 
 
-def drawn(dice: random.Random, name: str, at: str = "", *, asked: bool = False) -> Json:
-    made = pod(name, cpu=dice.choice(("500m", "1", "2", "3", "6")), labels=dice.choice(LABELS), priority=dice.randint(0, 2),
-               memory=dice.choice((None, None, "1Gi", "3Gi")), **rules(dice, asked=asked))  # fmt: skip
-    if dice.random() < 0.3:
-        made["spec"]["containers"][0]["ports"] = [{"hostPort": dice.choice((80, 443))}]
-    if asked and dice.random() < 0.2:
+def drawn(rng: random.Random, name: str, at: str = "", *, asked: bool = False) -> Json:
+    made = pod(name, cpu=rng.choice(("500m", "1", "2", "3", "6")), labels=rng.choice(LABELS), priority=rng.randint(0, 2),
+               memory=rng.choice((None, None, "1Gi", "3Gi")), **rules(rng, asked=asked))  # fmt: skip
+    if rng.random() < 0.3:
+        made["spec"]["containers"][0]["ports"] = [{"hostPort": rng.choice((80, 443))}]
+    if asked and rng.random() < 0.2:
         made["spec"]["containers"].append({**copy.deepcopy(made["spec"]["containers"][0]), "name": "c2", "ports": []})
     if at:
         made["spec"]["nodeName"], made["status"] = at, {"phase": "Running"}
     return made
 
 
-def world_of(dice: random.Random) -> tuple[list[Json], list[Json], Json]:
+def world_of(rng: random.Random) -> tuple[list[Json], list[Json], Json]:
     nodes, bound = [], []
-    for n in range(dice.randint(1, 3)):
-        taints = [taint for taint in TAINTS if dice.random() < 0.25]
-        labels = {"zone": dice.choice("xy")}
-        cpu, room = dice.choice(("2", "4", "8")), {"memory": 4.0 * 2**30}
+    for n in range(rng.randint(1, 3)):
+        taints = [taint for taint in TAINTS if rng.random() < 0.25]
+        labels = {"zone": rng.choice("xy")}
+        cpu, room = rng.choice(("2", "4", "8")), {"memory": 4.0 * 2**30}
         room["cpu"] = float(cpu)
         nodes.append(node(f"n{n}", cpu=cpu, memory="4Gi", taints=taints, labels=labels))
-        for i in range(dice.randint(0, 4)):
-            found = drawn(dice, f"b{n}{i}", f"n{n}")
+        for i in range(rng.randint(0, 4)):
+            found = drawn(rng, f"b{n}{i}", f"n{n}")
             asked = {name: float(parse_quantity(amount)) for name, amount in _requests(found).items()}
             if all(room[name] >= amount for name, amount in asked.items()):
                 room = {name: amount - asked.get(name, 0) for name, amount in room.items()}
                 bound.append(found)
-    return nodes, bound, drawn(dice, "asked", asked=True)
+    return nodes, bound, drawn(rng, "asked", asked=True)
 
 
 def _requests(found: Json) -> Json:
@@ -150,8 +150,8 @@ def written(changed: Pod) -> Json:
     return found
 
 
-def ask(dice: random.Random) -> list[str]:
-    nodes, bound, asked = world_of(dice)
+def ask(rng: random.Random) -> list[str]:
+    nodes, bound, asked = world_of(rng)
     found = explain(engine_of(case_of(nodes, [*bound, asked])), convert(Pod, asked), now=1000.0)
     if is_bound(nodes, bound, asked):
         assert found.node

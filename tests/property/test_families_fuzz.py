@@ -14,13 +14,13 @@ from kit.seeds import chosen_seed
 
 from pumice.cli.fits import documents_of, pods_of
 from pumice.devices.lint import lint_files
-from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
-from pumice.devices.protocol import Ask, Inventory
+from pumice.devices.nvidia_vgpu.scheduling import NvidiaVgpu
+from pumice.devices.protocol import DeviceRequest, Inventory
 from pumice.devices.registry import settings_from
-from pumice.engine.state.device_table import NodeDevices
-from pumice.model.cards import Grant
+from pumice.model.cards import Allocation
 from pumice.model.errors import BadInput
 from pumice.model.refusal import Refusal
+from pumice.scheduler.state.device_table import NodeDevices
 from pumice.wire import names
 from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.node_lock import parse_lock
@@ -43,82 +43,82 @@ WORDS = ("GPU-a", "GPU-b", "NVIDIA", "true", "false", "mig", "hami-core", "group
 SEPARATORS = (",", ":", ";", "-", ",,", "::", "")
 
 
-def words(dice: random.Random) -> str:
-    return "".join(dice.choice(WORDS) + dice.choice(SEPARATORS) for _ in range(dice.randint(0, 24)))
+def words(rng: random.Random) -> str:
+    return "".join(rng.choice(WORDS) + rng.choice(SEPARATORS) for _ in range(rng.randint(0, 24)))
 
 
-def noise(dice: random.Random) -> str:
-    return dice.randbytes(dice.randint(0, 60)).decode("utf-8", "replace")
+def noise(rng: random.Random) -> str:
+    return rng.randbytes(rng.randint(0, 60)).decode("utf-8", "replace")
 
 
-def mutated(text: str, dice: random.Random) -> str:
+def mutated(text: str, rng: random.Random) -> str:
     parts = list(text)
-    for _ in range(dice.randint(1, 4)):
-        at = dice.randint(0, len(parts))
-        match dice.randint(0, 2):
+    for _ in range(rng.randint(1, 4)):
+        at = rng.randint(0, len(parts))
+        match rng.randint(0, 2):
             case 0:
-                parts[at:at] = dice.choice(string.printable)
+                parts[at:at] = rng.choice(string.printable)
             case 1:
-                del parts[at : at + dice.randint(1, 6)]
+                del parts[at : at + rng.randint(1, 6)]
             case _:
-                parts[at:at] = parts[: dice.randint(0, len(parts))]
+                parts[at:at] = parts[: rng.randint(0, len(parts))]
     return "".join(parts)[:4000]
 
 
 def run_annotations(count: int, seed: int) -> dict[str, int]:
     """Both grammars: parse, register, replay. Good cards beside a bad one stay usable."""
-    dice = random.Random(seed)
-    family = NvidiaVgpu(None, device_settings(mig_off_group=seed % 2 == 0))
+    rng = random.Random(seed)
+    device_type = NvidiaVgpu(None, device_settings(mig_off_group=seed % 2 == 0))
     good_register = card("GPU-a", 40960, 10, A100, mode="mig", places=True) + card("GPU-b", 16384, 10, V100)
     good_ids = "GPU-a[group2-0],NVIDIA,3000,10:GPU-a[3g.20gb@4],NVIDIA,15000,10:;GPU-b,NVIDIA,4096,25:"
-    inventory = family.inventory(vgpu_node("n1", good_register))
+    inventory = device_type.inventory(vgpu_node("n1", good_register))
     assert inventory is not None
     counts = {"cards": 0, "blocked": 0, "charged": 0, "doubts": 0}
     for number in range(count):
         base = good_ids if number % 2 else good_register
-        text = (words(dice), noise(dice), mutated(base, dice))[number % 3]
+        text = (words(rng), noise(rng), mutated(base, rng))[number % 3]
         register = parse_register(text, short_entries=number % 5 == 0)
         assert [c.index for c in register.cards] == list(range(len(register.cards)))
         assert len({c.uuid for c in register.cards}) == len(register.cards)
         assert sum(1 for c in register.cards if c.blocked) <= len(register.problems)
         counts["cards"] += len(register.cards)
         counts["blocked"] += sum(1 for c in register.cards if c.blocked)
-        seen = family.inventory(vgpu_node("n1", card("GPU-good") + text))
+        seen = device_type.inventory(vgpu_node("n1", card("GPU-good") + text))
         if seen is not None and "GPU-good" not in text and seen.cards:
             assert seen.cards[0].blocked == ""
-        counts_of(family, inventory, text, counts)
+        counts_of(device_type, inventory, text, counts)
         parse_topology(text), parse_index(text), parse_unhealthy(text), parse_lock(text)
     return counts
 
 
-def holds_together(family: NvidiaVgpu, inventory: Inventory, held: Grant) -> None:
+def holds_together(device_type: NvidiaVgpu, inventory: Inventory, held: Allocation) -> None:
     """Whatever one pod claims, the card's state is either none at all or one that a later pod can be fitted into."""
     book = NodeDevices.empty("n1", inventory)
     book.charge("uid", held)
-    assert family.ranking.card_state(0, book.usages[0], inventory) >= -2
-    ask = family.ask(pod_of("q", limits(1, 3000)))
-    assert isinstance(ask, Ask)
-    family.fit(ask, book.view())
+    assert device_type.ranking.card_state(0, book.usages[0], inventory) >= -2
+    device_request = device_type.device_request(pod_of("q", limits(1, 3000)))
+    assert isinstance(device_request, DeviceRequest)
+    device_type.fit(device_request, book.view())
     book.discharge("uid")
     assert book == NodeDevices.empty("n1", inventory)
 
 
-def counts_of(family: NvidiaVgpu, inventory: Inventory, text: str, counts: dict[str, int]) -> None:
+def counts_of(device_type: NvidiaVgpu, inventory: Inventory, text: str, counts: dict[str, int]) -> None:
     devices = parse_pod_devices(text)
     again = parse_pod_devices(render_pod_devices(devices.containers))
     if any(devices.containers) and all("," not in d.uuid + d.group for part in devices.containers for d in part):
         assert again.containers == devices.containers
     pod = pod_of("p", annotations={names.VGPU_IDS: text}, node="n1")
-    held = family.replay(pod, "n1", inventory)
-    doubts = held.doubts if isinstance(held, Grant) else (held,) if isinstance(held, Refusal) else ()
+    held = device_type.replay(pod, "n1", inventory)
+    doubts = held.doubts if isinstance(held, Allocation) else (held,) if isinstance(held, Refusal) else ()
     assert {doubt.field for doubt in doubts} <= {c.uuid for c in inventory.cards}
     counts["doubts"] += len(doubts)
-    if isinstance(held, Grant):
-        holds_together(family, inventory, held)
-        for piece in held.pieces:
-            assert piece.uuid in text
-            assert piece.memory >= 0
-            assert piece.cores >= 0
+    if isinstance(held, Allocation):
+        holds_together(device_type, inventory, held)
+        for container_device in held.container_devices:
+            assert container_device.uuid in text
+            assert container_device.memory >= 0
+            assert container_device.cores >= 0
             counts["charged"] += 1
 
 
@@ -150,10 +150,10 @@ nvidia:
 
 
 def test_documents_of_any_shape_are_read_or_refused_with_a_line() -> None:
-    dice = random.Random(3)
+    rng = random.Random(3)
     read = refused = 0
     for _ in range(1_500):
-        text = mutated(DOCUMENT, dice)
+        text = mutated(DOCUMENT, rng)
         try:
             parse_device_config(text)
             read += 1
@@ -173,12 +173,12 @@ YAML_WORDS = ("- ", ": ", "\n", "  ", "null", "[]", "{", "[", "&a ", "*a", "!!in
 def test_files_that_people_broke_are_read_or_refused_by_every_reader_of_them() -> None:
     seed = chosen_seed()
     print("seed", seed)
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     refused = 0
     for _ in range(600):
-        text: str = mutated(dice.choice(MISTAKES)["text"], dice)
-        at = dice.randint(0, len(text))
-        text = text[:at] + dice.choice(YAML_WORDS) + text[at:]
+        text: str = mutated(rng.choice(MISTAKES)["text"], rng)
+        at = rng.randint(0, len(text))
+        text = text[:at] + rng.choice(YAML_WORDS) + text[at:]
         lint_files({"f": text})
         for reader in (parse_scheduler_conf, parse_device_config, lambda text: pods_of(Path("f"), documents_of(Path("f"), text))):
             try:
@@ -189,25 +189,25 @@ def test_files_that_people_broke_are_read_or_refused_by_every_reader_of_them() -
 
 
 def test_arguments_of_any_type_are_read_or_warned_about() -> None:
-    dice = random.Random(4)
+    rng = random.Random(4)
     values = (True, False, 0, -3, 2**70, 1.5, "", "x", "10", None, [], [{}], [{"a": 1}], {"a": []}, [[1]], "true")
     for _ in range(2_000):
-        keys = dice.sample(("deviceshare.VGPUEnable", "deviceshare.ScheduleWeight", "deviceshare.SchedulePolicy",
+        keys = rng.sample(("deviceshare.VGPUEnable", "deviceshare.ScheduleWeight", "deviceshare.SchedulePolicy",
                             "deviceshare.GPUExclusiveRules", "pumice.MigPolicy", "nonsense",
                             "deviceshare.KnowGeometriesCMName", "predicate.GPUNumberEnable"), 4)  # fmt: skip
-        settings_from({key: dice.choice(values) for key in keys})
+        settings_from({key: rng.choice(values) for key in keys})
 
 
 def test_what_is_written_is_read_back_the_same() -> None:
-    dice = random.Random(5)
+    rng = random.Random(5)
     for _ in range(500):
         containers = tuple(
             tuple(
-                PodDevice(f"GPU-{dice.randint(0, 9)}", dice.randint(0, 99999), dice.randint(0, 100),
-                          *dice.choice(((), ("group-x", dice.randint(0, 7)), ("", dice.randint(0, 7), "1g.5gb"))))
-                for _ in range(dice.randint(0, 3))
+                PodDevice(f"GPU-{rng.randint(0, 9)}", rng.randint(0, 99999), rng.randint(0, 100),
+                          *rng.choice(((), ("group-x", rng.randint(0, 7)), ("", rng.randint(0, 7), "1g.5gb"))))
+                for _ in range(rng.randint(0, 3))
             )
-            for _ in range(dice.randint(1, 4))
+            for _ in range(rng.randint(1, 4))
         )  # fmt: skip
         if any(containers):
             assert parse_pod_devices(render_pod_devices(containers)).containers == containers

@@ -24,11 +24,11 @@ from pumice.devices.nvidia_vgpu.node.inventory import share, share_list
 from pumice.devices.nvidia_vgpu.node.mig_slices import Cutter, Given
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing
 from pumice.effects.vocabulary import Bind
-from pumice.engine.engine import Engine
 from pumice.model.amount import MIB
 from pumice.node.pods import NodePod
 from pumice.node.protocol import Cut, Serve
 from pumice.ports.cards import CardFacts
+from pumice.scheduler.engine import Engine
 from pumice.wire import names, volcano
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
@@ -45,28 +45,28 @@ def engine_with(**arguments: Any) -> Engine:
     return engine
 
 
-def facts_of(dice: random.Random, node: str) -> tuple[CardFacts, ...]:
+def facts_of(rng: random.Random, node: str) -> tuple[CardFacts, ...]:
     """Cards of one node: some in MIG mode."""
-    kind, mib = dice.choice(MODELS)
-    mig = dice.choice((0.0, 0.5, 1.0)) if "A100" in kind else 0.0
-    return tuple(CardFacts(i, f"GPU-{node}-{i}", kind, mib * MIB, minor=i, mig=dice.random() < mig)
-                 for i in range(dice.randint(1, 4)))  # fmt: skip
+    kind, mib = rng.choice(MODELS)
+    mig = rng.choice((0.0, 0.5, 1.0)) if "A100" in kind else 0.0
+    return tuple(CardFacts(i, f"GPU-{node}-{i}", kind, mib * MIB, minor=i, mig=rng.random() < mig)
+                 for i in range(rng.randint(1, 4)))  # fmt: skip
 
 
-def pod_object(dice: random.Random, number: int) -> dict[str, Any]:
+def pod_object(rng: random.Random, number: int) -> dict[str, Any]:
     containers = []
-    for at in range(dice.choice((1, 1, 2, 3))):
-        wanted: dict[str, Any] = {names.VGPU_NUMBER: dice.choice((1, 1, 1, 2))}
-        if dice.random() < 0.8:
-            wanted[names.VGPU_MEMORY] = dice.choice((1000, 3000, 5120, 9000, 18000, 40000))
-        elif dice.random() < 0.5:
-            wanted[names.VGPU_MEMORY_PERCENTAGE] = dice.choice((1, 30, 50, 99, 100))
-        if dice.random() < 0.5:
-            wanted[names.VGPU_CORES] = dice.choice((0, 10, 30, 50, 100))
+    for at in range(rng.choice((1, 1, 2, 3))):
+        wanted: dict[str, Any] = {names.VGPU_NUMBER: rng.choice((1, 1, 1, 2))}
+        if rng.random() < 0.8:
+            wanted[names.VGPU_MEMORY] = rng.choice((1000, 3000, 5120, 9000, 18000, 40000))
+        elif rng.random() < 0.5:
+            wanted[names.VGPU_MEMORY_PERCENTAGE] = rng.choice((1, 30, 50, 99, 100))
+        if rng.random() < 0.5:
+            wanted[names.VGPU_CORES] = rng.choice((0, 10, 30, 50, 100))
         containers.append({"name": f"c{at}", "resources": {"limits": wanted}})
-    notes = {names.VGPU_MODE: dice.choice(("mig", "hami-core"))} if dice.random() < 0.3 else {}
-    if dice.random() < 0.2:
-        notes[names.NODE_POLICY] = dice.choice(("spread", "binpack"))
+    notes = {names.VGPU_MODE: rng.choice(("mig", "hami-core"))} if rng.random() < 0.3 else {}
+    if rng.random() < 0.2:
+        notes[names.NODE_POLICY] = rng.choice(("spread", "binpack"))
     return {"metadata": {"name": f"p{number}", "namespace": "ns", "uid": f"uid-p{number}", "annotations": notes},
             "spec": {"schedulerName": "volcano", "containers": containers}, "status": {"phase": "Pending"}}  # fmt: skip
 
@@ -75,17 +75,17 @@ def pod_object(dice: random.Random, number: int) -> dict[str, Any]:
 def test_every_grant_over_an_advertised_inventory_is_accepted_by_the_nodes_answer(policy: str) -> None:
     seed = chosen_seed()
     print("seed", seed)
-    dice = random.Random(f"{seed}{policy}")
+    rng = random.Random(f"{seed}{policy}")
     served = cut = foreign = 0
     for world in range(25):
-        sharing = Sharing(split=dice.choice((2, 10)))
-        arguments = {"deviceshare__VGPUEnable": "true", "pumice__MigPolicy": dice.choice(("listed", "tightest", "expected"))}
+        sharing = Sharing(split=rng.choice((2, 10)))
+        arguments = {"deviceshare__VGPUEnable": "true", "pumice__MigPolicy": rng.choice(("listed", "tightest", "expected"))}
         engine = engine_with(**arguments, **({"deviceshare__SchedulePolicy": policy} if policy else {}))
         desks: dict[str, VgpuAllocator] = {}
         cutters: dict[str, Cutter] = {}
-        for number in range(dice.randint(2, 4)):
+        for number in range(rng.randint(2, 4)):
             name = f"n{world}-{number}"
-            cards = facts_of(dice, name)
+            cards = facts_of(rng, name)
             cutters[name] = Cutter(RuledSlices({c.uuid: c.name.removeprefix("NVIDIA ") if c.mig else "" for c in cards}),
                                    MortalJournal())  # fmt: skip
             desks[name] = VgpuAllocator(name, sharing, ResponseOptions(), random.Random(1), cards)
@@ -94,7 +94,7 @@ def test_every_grant_over_an_advertised_inventory_is_accepted_by_the_nodes_answe
                                        for i in range(2)))  # fmt: skip
         theirs.status.allocatable |= {"pods": 100}
         engine.state.bookings.put_node(theirs)
-        pods = [pod_object(dice, number) for number in range(12)]
+        pods = [pod_object(rng, number) for number in range(12)]
         for obj in pods:
             engine.state.pods.put(convert(Pod, obj))
         binds = [effect for effect in engine.cycle(100.0).effects if isinstance(effect, Bind)]
@@ -120,18 +120,18 @@ def test_every_grant_over_an_advertised_inventory_is_accepted_by_the_nodes_answe
 
 
 def test_every_legacy_grant_is_accepted_by_the_nodes_answer() -> None:
-    dice = random.Random(1)
+    rng = random.Random(1)
     served = 0
     for world in range(20):
         engine = engine_with(deviceshare__GPUSharingEnable="true")
-        cards = tuple(replace(card, mig=False, memory=16384 * MIB) for card in facts_of(dice, f"n{world}"))
+        cards = tuple(replace(card, mig=False, memory=16384 * MIB) for card in facts_of(rng, f"n{world}"))
         legacy = Legacy("share", 1)
         units = {names.GPU_MEMORY: str(len(legacy.units(cards, {}))), names.GPU_NUMBER: str(len(cards)), "pods": "100"}
         status = {"capacity": units, "allocatable": units}
         engine.state.bookings.put_node(convert(Node, {"metadata": {"name": "n"}, "status": status}))
         allocator = ShareAllocator("n", legacy, cards)
         for number in range(6):
-            amount = dice.choice((1000, 5000, 9000, 16384))
+            amount = rng.choice((1000, 5000, 9000, 16384))
             obj = {"metadata": {"name": f"p{number}", "uid": f"u{number}"}, "status": {"phase": "Pending"},
                    "spec": {"schedulerName": "volcano",
                             "containers": [{"name": "c", "resources": {"limits": {names.GPU_MEMORY: amount}}}]}}  # fmt: skip

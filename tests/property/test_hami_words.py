@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from kit.device_world import TinyLedger
-from kit.npu_world import chip, npu_family, npu_limits, npu_node_object, npu_pod
+from kit.npu_world import chip, npu_device_type, npu_limits, npu_node_object, npu_pod
 from kit.seeds import chosen_seed
 from tests.property.test_npu_words import RUNNING, VALUES, mangled
 
-from pumice.devices.ascend_hami.family import AscendHami
+from pumice.devices.ascend_hami.scheduling import AscendHami
 from pumice.devices.protocol import Fit
 from pumice.devices.settings import Settings
 from pumice.model.errors import BadInput
@@ -35,9 +35,9 @@ ENTRIES = [
 ]  # fmt: skip
 
 
-def word(dice: random.Random, text: str) -> str:
-    found = mangled(text, dice)
-    return found if isinstance(found, str) and dice.random() < 0.6 else text
+def word(rng: random.Random, text: str) -> str:
+    found = mangled(text, rng)
+    return found if isinstance(found, str) and rng.random() < 0.6 else text
 
 
 def fuzz_pods_and_nodes(seeds: Iterable[int]) -> int:
@@ -45,31 +45,31 @@ def fuzz_pods_and_nodes(seeds: Iterable[int]) -> int:
     plain = npu_node_object("n1", P310, 3)
     registered = json.loads(plain["metadata"]["annotations"][REGISTER])
     for seed in seeds:
-        dice = random.Random(seed)
-        family = npu_family("310P3", dice.choice(("", "binpack", "spread")), soft=dice.random() < 0.2)
-        cards = [mangled(card, dice) if dice.random() < 0.3 else card for card in registered]
-        notes = {REGISTER: word(dice, json.dumps(cards)), "hami-vnpu-core": dice.choice(("false", "true", "x"))}
+        rng = random.Random(seed)
+        device_type = npu_device_type("310P3", rng.choice(("", "binpack", "spread")), soft=rng.random() < 0.2)
+        cards = [mangled(card, rng) if rng.random() < 0.3 else card for card in registered]
+        notes = {REGISTER: word(rng, json.dumps(cards)), "hami-vnpu-core": rng.choice(("false", "true", "x"))}
         node = {**plain, "metadata": {**plain["metadata"], "annotations": notes}}
-        books = TinyLedger(family)
+        books = TinyLedger(device_type)
         books.add_node(convert(Node, node))
-        wanted = npu_limits(P310, dice.choice(AMOUNTS), dice.choice((6144, None, *AMOUNTS)), dice.choice((None, 50)))
-        held = npu_pod("held", wanted, soft=dice.random() < 0.2, node="n1", status=dice.choice((RUNNING, {})), annotations={
-            HELD: word(dice, dice.choice(LISTS)), TOLD: word(dice, '[{"UUID":"n1-1","temp":"vir02"}]'),
-            "hami.io/vgpu-node": dice.choice(("n1", "n1", "other")),
+        wanted = npu_limits(P310, rng.choice(AMOUNTS), rng.choice((6144, None, *AMOUNTS)), rng.choice((None, 50)))
+        held = npu_pod("held", wanted, soft=rng.random() < 0.2, node="n1", status=rng.choice((RUNNING, {})), annotations={
+            HELD: word(rng, rng.choice(LISTS)), TOLD: word(rng, '[{"UUID":"n1-1","temp":"vir02"}]'),
+            "hami.io/vgpu-node": rng.choice(("n1", "n1", "other")),
         })  # fmt: skip
-        family.ask(held)
+        device_type.device_request(held)
         if "n1" not in books.inventories:
             continue
         books.replay(held, "n1")
         doubted, before = books.doubts.get("n1", {}), books.usages("n1")
-        fit = books.try_pod(npu_pod("new", npu_limits(P310, 1, dice.choice((None, 3072, 6144, 12288)))), "n1")
+        fit = books.try_pod(npu_pod("new", npu_limits(P310, 1, rng.choice((None, 3072, 6144, 12288)))), "n1")
         if isinstance(fit, Fit):
             placed += 1
-            for piece in fit.grant.pieces:
-                card, usage = books.inventories["n1"].cards[piece.card], before[piece.card]
-                assert piece.card not in doubted, seed
+            for container_device in fit.allocation.container_devices:
+                card, usage = books.inventories["n1"].cards[container_device.card], before[container_device.card]
+                assert container_device.card not in doubted, seed
                 assert card.healthy, seed
-                assert usage.memory + piece.memory <= card.total, seed
+                assert usage.memory + container_device.memory <= card.total, seed
                 assert usage.shares < card.shares, seed
     return placed
 
@@ -78,11 +78,11 @@ def fuzz_configurations(seeds: Iterable[int]) -> int:
     """Of two chips one is spoilt: the other is there as before, whatever is said of the first."""
     read = 0
     for seed in seeds:
-        dice = random.Random(seed)
-        spoilt: Any = mangled(ENTRIES[0], dice)
+        rng = random.Random(seed)
+        spoilt: Any = mangled(ENTRIES[0], rng)
         listed = [spoilt, ENTRIES[1]]
-        text = json.dumps({"vnpus": dice.choice((listed, {"configs": listed, "hamiVnpuCore": dice.choice(VALUES)}))})
-        text = text[: dice.randrange(len(text))] if dice.random() < 0.05 else text
+        text = json.dumps({"vnpus": rng.choice((listed, {"configs": listed, "hamiVnpuCore": rng.choice(VALUES)}))})
+        text = text[: rng.randrange(len(text))] if rng.random() < 0.05 else text
         try:
             config = parse_device_config(text)
         except BadInput:
@@ -94,12 +94,12 @@ def fuzz_configurations(seeds: Iterable[int]) -> int:
         assert len(words) == len(config.vnpus.chips), seed
         named = [value for value in spoilt.values() if isinstance(value, str)] if isinstance(spoilt, dict) else []
         assert B2.word in words or {B2.word, B2.name, B2.resource} & set(named), seed
-        for family in AscendHami.of_config(config, Settings()):
-            assert isinstance(family, AscendHami)
-            kind = family.chip
+        for device_type in AscendHami.of_config(config, Settings()):
+            assert isinstance(device_type, AscendHami)
+            kind = device_type.chip
             assert 0 < kind.memory <= kind.capacity, seed
             assert all(0 < template.memory <= kind.memory for template in kind.templates), seed
-            family.ask(npu_pod("a", npu_limits(kind, 1, 3072)))
+            device_type.device_request(npu_pod("a", npu_limits(kind, 1, 3072)))
     return read
 
 

@@ -40,21 +40,21 @@ CONSTRAINED = {
 }  # fmt: skip
 
 
-def sound(kind: str, i: int, dice: Random) -> dict[str, Any]:
+def sound(kind: str, i: int, rng: Random) -> dict[str, Any]:
     """An object of that kind before anybody spoils it."""
     if kind == "pods":
-        spec: dict[str, Any] = {"nodeName": dice.choice(["n1", "nowhere"])} if dice.random() < 0.3 else {}
+        spec: dict[str, Any] = {"nodeName": rng.choice(["n1", "nowhere"])} if rng.random() < 0.3 else {}
         notes = {"volcano.sh/vgpu-ids-new": "GPU-n1-0,NVIDIA,1000,0:", "volcano.sh/vgpu-node": "n1"}
-        return pod(f"f{i}", mib=1000, cores=10, cpu="1", group=dice.choice([None, "fg"]), labels={"x": "y"},
-                   annotations=notes if dice.random() < 0.3 else {}, **spec,
-                   **(CONSTRAINED if dice.random() < 0.5 else {}))  # fmt: skip
+        return pod(f"f{i}", mib=1000, cores=10, cpu="1", group=rng.choice([None, "fg"]), labels={"x": "y"},
+                   annotations=notes if rng.random() < 0.3 else {}, **spec,
+                   **(CONSTRAINED if rng.random() < 0.5 else {}))  # fmt: skip
     if kind == "nodes":
         return node(f"fn{i % 5}", cards=2, labels={"a": "5"}, taints=[{"key": "t", "effect": "NoSchedule"}] * (i % 2))
     if kind == "podgroups":
         made = group("fg", minimum=1, resources={"cpu": "1"}, roles={"a": 1}, priority_class="p",
                      topology={"mode": "hard", "highestTierAllowed": 2, "highestTierName": ""} if i % 2 else None,
-                     sub_groups=[SUB_GROUP] if dice.random() < 0.5 else ())  # fmt: skip
-        made["metadata"]["annotations"] = dict(ROLES) if dice.random() < 0.5 else {}
+                     sub_groups=[SUB_GROUP] if rng.random() < 0.5 else ())  # fmt: skip
+        made["metadata"]["annotations"] = dict(ROLES) if rng.random() < 0.5 else {}
         return made
     if kind == "queues":
         made = queue(f"fq{i % 3}" if i % 2 else "default", capability={"cpu": "4"})
@@ -84,18 +84,18 @@ def places(obj: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from places(obj[key], (*at, key))
 
 
-def spoiled(obj: dict[str, Any], dice: Random) -> dict[str, Any]:
+def spoiled(obj: dict[str, Any], rng: Random) -> dict[str, Any]:
     """With one to three of its values replaced by junk, or gone."""
     obj = copy.deepcopy(obj)
-    for _ in range(dice.randint(1, 3)):
-        *way, last = dice.choice([at for at in places(obj) if at] or [("metadata",)])
+    for _ in range(rng.randint(1, 3)):
+        *way, last = rng.choice([at for at in places(obj) if at] or [("metadata",)])
         into: Any = obj
         for key in way:
             into = into[key]
-        if dice.random() < 0.2 and (isinstance(into, list) or last in into):
+        if rng.random() < 0.2 and (isinstance(into, list) or last in into):
             del into[last]
         else:
-            into[last] = copy.deepcopy(dice.choice(JUNK))
+            into[last] = copy.deepcopy(rng.choice(JUNK))
     return obj
 
 
@@ -125,17 +125,17 @@ EVERYTHING = CONF + "".join(
 @pytest.mark.parametrize("seed", range(6))
 def test_no_object_ends_the_scheduler(seed: int) -> None:
     async def story() -> None:
-        dice = Random(seed)
+        rng = Random(seed)
         async with daemon(node("n1", cards=2), node("n2", cards=2), conf=EVERYTHING) as running:
             for i in range(400):
-                kind = dice.choice(KINDS)
-                type_ = dice.choice(["ADDED", "MODIFIED", "ADDED", "DELETED"])
-                tell(running, kind, type_, spoiled(sound(kind, i, dice), dice))
+                kind = rng.choice(KINDS)
+                type_ = rng.choice(["ADDED", "MODIFIED", "ADDED", "DELETED"])
+                tell(running, kind, type_, spoiled(sound(kind, i, rng), rng))
                 if i % 20 == 0:
                     await running.clock.sleep(0.2)
                     assert not running.task.done() or running.task.result() is None
             for i in range(10):  # the API server knows nothing of these pods: their Bindings come back as 404
-                tell(running, "pods", "ADDED", sound("pods", 1000 + i, dice))
+                tell(running, "pods", "ADDED", sound("pods", 1000 + i, rng))
             await running.clock.sleep(5)
             await create(running.cluster, pod("bystander", mib=10, cpu="10m"))
             await running.clock.sleep(5)

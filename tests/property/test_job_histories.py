@@ -44,7 +44,7 @@ class History:
     """One world with its Jobs, and what must hold of every status that is written."""
 
     def __init__(self, world: JobWorld, seed: int) -> None:
-        self.world, self.dice = world, Random(seed)
+        self.world, self.rng = world, Random(seed)
         self.last: dict[str, Json] = {}
         """Uid of a Job to its status as it was last seen."""
         self.told: list[str] = []
@@ -59,62 +59,62 @@ class History:
     async def play(self) -> None:
         await self.world.hands.create(volcano.JOBS, self.random_job("j0"), "default")
         for _ in range(STEPS_EACH):
-            step = self.dice.choices(
+            step = self.rng.choices(
                 [self.submit, self.admit, self.run, self.end, self.restart, self.vanish, self.bury, self.command, self.scale,
                  self.lose_group, self.kill, self.die, self.trouble, self.delete, self.collect, self.intrude, self.foresee,
                  self.rewrite, self.take_group, self.write_over, self.close_queue, self.lag, self.wait],
                 [2, 8, 12, 6, 2, 5, 8, 3, 2, 1, 2, 3, 4, 1, 2, 1, 1, 2, 1, 1, 1, 1, 2])[0]  # fmt: skip
             self.told.append(step.__name__)
             await step()
-            await self.world.clock.sleep(self.dice.choice([0.0, 0.0, 0.01, 0.3, 1.0]))
+            await self.world.clock.sleep(self.rng.choice([0.0, 0.0, 0.01, 0.3, 1.0]))
             await self.look()
 
     def random_job(self, job_name: str) -> Json:
-        dice = self.dice
-        called = dice.sample("abc", dice.randint(1, 3))
+        rng = self.rng
+        called = rng.sample("abc", rng.randint(1, 3))
         tasks = [self.random_task(name, called[:at]) for at, name in enumerate(called)]
-        fields: dict[str, Any] = {"policies": self.policies(0.8), "maxRetry": dice.randint(1, 4)}
-        if dice.random() < 0.5:
-            fields["minAvailable"] = dice.randint(1, sum(each["replicas"] for each in tasks))
-        if dice.random() < 0.4:
-            roles = [f"--{role}={dice.choice(called)}" for role in ("master", "worker", "ps", "head")]
-            fields["plugins"] = {plugin: roles if dice.random() < 0.8 else roles[:1] for plugin in dice.choice(PLUGINS)}
-        if dice.random() < 0.2:
+        fields: dict[str, Any] = {"policies": self.policies(0.8), "maxRetry": rng.randint(1, 4)}
+        if rng.random() < 0.5:
+            fields["minAvailable"] = rng.randint(1, sum(each["replicas"] for each in tasks))
+        if rng.random() < 0.4:
+            roles = [f"--{role}={rng.choice(called)}" for role in ("master", "worker", "ps", "head")]
+            fields["plugins"] = {plugin: roles if rng.random() < 0.8 else roles[:1] for plugin in rng.choice(PLUGINS)}
+        if rng.random() < 0.2:
             fields["minSuccess"] = 1
-        if dice.random() < 0.2:
-            fields["ttlSecondsAfterFinished"] = dice.choice([0, 3, 60])
-        if dice.random() < 0.1:
+        if rng.random() < 0.2:
+            fields["ttlSecondsAfterFinished"] = rng.choice([0, 3, 60])
+        if rng.random() < 0.1:
             fields["volumes"] = [{"mountPath": "/data", "volumeClaim": CLAIM}]
         return job(job_name, *tasks, **fields)
 
     def random_task(self, name: str, others: list[str]) -> Json:
         """``others``: the tasks that it may wait for."""
-        dice, fields = self.dice, dict[str, Any]()
-        replicas = dice.randint(1, 3)
-        if others and dice.random() < 0.3:
-            needed = dice.sample(others, dice.randint(1, len(others)))
-            fields["dependsOn"] = {"name": needed, "iteration": dice.choice(["any", "all"])}
-        if dice.random() < 0.2:
-            size, parts = dice.randint(1, 2), dice.randint(1, 2)
+        rng, fields = self.rng, dict[str, Any]()
+        replicas = rng.randint(1, 3)
+        if others and rng.random() < 0.3:
+            needed = rng.sample(others, rng.randint(1, len(others)))
+            fields["dependsOn"] = {"name": needed, "iteration": rng.choice(["any", "all"])}
+        if rng.random() < 0.2:
+            size, parts = rng.randint(1, 2), rng.randint(1, 2)
             replicas = size * parts
-            fields["partitionPolicy"] = {"totalPartitions": parts, "partitionSize": size, "minPartitions": dice.randint(0, parts)}
-        elif dice.random() < 0.3:
-            fields["minAvailable"] = dice.randint(0, replicas)
-        if dice.random() < 0.2:
-            fields["maxRetry"] = dice.randint(1, 3)
+            fields["partitionPolicy"] = {"totalPartitions": parts, "partitionSize": size, "minPartitions": rng.randint(0, parts)}
+        elif rng.random() < 0.3:
+            fields["minAvailable"] = rng.randint(0, replicas)
+        if rng.random() < 0.2:
+            fields["maxRetry"] = rng.randint(1, 3)
         return task(name, replicas, policies=self.policies(0.3), **fields)
 
     def policies(self, likely: float) -> list[Json]:
-        dice = self.dice
-        if dice.random() > likely:
+        rng = self.rng
+        if rng.random() > likely:
             return []
-        chosen = [on(dice.choice(EVENTS), dice.choice(ACTIONS)), {"exitCode": 3, "action": dice.choice(ACTIONS)}]
-        if dice.random() < 0.3:
-            chosen.append(on(dice.choice(DELAYED), dice.choice(ACTIONS), timeout=dice.choice(["1s", "5s", "60s"])))
+        chosen = [on(rng.choice(EVENTS), rng.choice(ACTIONS)), {"exitCode": 3, "action": rng.choice(ACTIONS)}]
+        if rng.random() < 0.3:
+            chosen.append(on(rng.choice(DELAYED), rng.choice(ACTIONS), timeout=rng.choice(["1s", "5s", "60s"])))
         return chosen
 
     async def submit(self) -> None:
-        await self.quietly(self.world.hands.create(volcano.JOBS, self.random_job(f"j{self.dice.randint(0, 1)}"), "default"))
+        await self.quietly(self.world.hands.create(volcano.JOBS, self.random_job(f"j{self.rng.randint(0, 1)}"), "default"))
 
     async def admit(self) -> None:
         for name in await self.world.groups():
@@ -126,17 +126,17 @@ class History:
 
     async def end(self) -> None:
         for name in await self.some_pods("Running"):
-            code = self.dice.choice([0, 0, 1, 3])
+            code = self.rng.choice([0, 0, 1, 3])
             end = {"exitCode": code, "finishedAt": volcano.stamp(self.world.clock.now())}
             await self.world.tell(name, "Failed" if code else "Succeeded", state={"terminated": end})
 
     async def restart(self) -> None:
         for name in await self.some_pods("Running"):
-            await self.world.tell(name, "Running", ready=True, restartCount=self.dice.randint(1, 3))
+            await self.world.tell(name, "Running", ready=True, restartCount=self.rng.randint(1, 3))
 
     async def vanish(self) -> None:
         for name in (await self.some_pods())[:1]:
-            grace = self.dice.choice([0, 30])
+            grace = self.rng.choice([0, 30])
             await self.quietly(self.world.hands.delete(kinds.PODS, name, "default", grace=grace))
 
     async def bury(self) -> None:
@@ -145,35 +145,35 @@ class History:
                 await self.quietly(self.world.hands.delete(kinds.PODS, name, "default", grace=0))
 
     async def command(self) -> None:
-        for found in [each for each in await self.jobs() for _ in range(self.dice.choice([1, 1, 2]))]:
+        for found in [each for each in await self.jobs() for _ in range(self.rng.choice([1, 1, 2]))]:
             meta = found["metadata"]
             target = {"apiVersion": found["apiVersion"], "kind": "Job", "name": meta["name"], "uid": meta["uid"]}
-            body = {"metadata": {"generateName": "c-"}, "action": self.dice.choice(ACTIONS), "target": target}
+            body = {"metadata": {"generateName": "c-"}, "action": self.rng.choice(ACTIONS), "target": target}
             await self.quietly(self.world.hands.create(volcano.COMMANDS, body, "default"))
 
     async def foresee(self) -> None:
         """A Command for a Job that is not there, or is another one."""
-        name = f"j{self.dice.randint(0, 3)}"
+        name = f"j{self.rng.randint(0, 3)}"
         target = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": name, "uid": "nobody's"}
-        body = {"metadata": {"generateName": "c-"}, "action": self.dice.choice(ACTIONS), "target": target}
+        body = {"metadata": {"generateName": "c-"}, "action": self.rng.choice(ACTIONS), "target": target}
         await self.quietly(self.world.hands.create(volcano.COMMANDS, body, "default"))
-        if self.dice.random() < 0.5:
+        if self.rng.random() < 0.5:
             await self.submit()
 
     async def scale(self) -> None:
         for found in await self.jobs():
             tasks = [self.scaled(each) for each in found["spec"]["tasks"]]
-            spec = {"tasks": tasks, "minAvailable": self.dice.randint(0, sum(each["replicas"] for each in tasks))}
+            spec = {"tasks": tasks, "minAvailable": self.rng.randint(0, sum(each["replicas"] for each in tasks))}
             await self.quietly(self.world.hands.patch(volcano.JOBS, found["metadata"]["name"], {"spec": spec}, "default"))
 
     def scaled(self, there: Json) -> Json:
         """A task of another size, also of none."""
         parts = there.get("partitionPolicy", {"partitionSize": 1, "minPartitions": 0})
         least = parts["minPartitions"]
-        replicas = parts["partitionSize"] * self.dice.randint(least, 4)
+        replicas = parts["partitionSize"] * self.rng.randint(least, 4)
         left = {key: value for key, value in there.items() if key != "minAvailable"}
-        if not least and self.dice.random() < 0.5:
-            left["minAvailable"] = self.dice.randint(0, replicas)
+        if not least and self.rng.random() < 0.5:
+            left["minAvailable"] = self.rng.randint(0, replicas)
         return {**left, "replicas": replicas}
 
     async def rewrite(self) -> None:
@@ -181,20 +181,20 @@ class History:
         for found in (await self.jobs())[:1]:
             new = self.random_job(found["metadata"]["name"])["spec"]
             free = [] if found["spec"].get("plugins") else ["tasks"]  # flags of plugins name tasks
-            keys = self.dice.sample(["policies", "maxRetry", "minSuccess", "ttlSecondsAfterFinished", *free], 2)
+            keys = self.rng.sample(["policies", "maxRetry", "minSuccess", "ttlSecondsAfterFinished", *free], 2)
             spec = {key: new.get(key) for key in keys}
             if "tasks" in keys:
-                spec["minAvailable"] = self.dice.randint(0, sum(each["replicas"] for each in new["tasks"]))
+                spec["minAvailable"] = self.rng.randint(0, sum(each["replicas"] for each in new["tasks"]))
             await self.quietly(self.world.hands.patch(volcano.JOBS, found["metadata"]["name"], {"spec": spec}, "default"))
 
     async def lose_group(self) -> None:
         lacks = {"type": "Unschedulable", "status": "True", "lastTransitionTime": volcano.stamp(self.world.clock.now())}
         for name in await self.world.groups():
-            await self.world.mark_group(name, phase="Unknown", **{"conditions": [lacks]} if self.dice.random() < 0.5 else {})
+            await self.world.mark_group(name, phase="Unknown", **{"conditions": [lacks]} if self.rng.random() < 0.5 else {})
 
     async def take_group(self) -> None:
         """Somebody deletes a PodGroup, or changes what it says."""
-        for name in (await self.world.groups()) if self.dice.random() < 0.5 else ():
+        for name in (await self.world.groups()) if self.rng.random() < 0.5 else ():
             await self.quietly(self.world.hands.delete(volcano.POD_GROUPS, name, "default"))
             return
         for name in await self.world.groups():
@@ -203,7 +203,7 @@ class History:
     async def write_over(self) -> None:
         """Somebody writes into the status what the controller counts."""
         for found in await self.jobs():
-            status = {"running": self.dice.randint(0, 9), "pending": None}
+            status = {"running": self.rng.randint(0, 9), "pending": None}
             name = found["metadata"]["name"]
             await self.quietly(self.world.hands.patch(volcano.JOBS, name, {"status": status}, "default", subresource="status"))
 
@@ -216,7 +216,7 @@ class History:
         await self.quietly(self.world.hands.patch(volcano.QUEUES, "default", {"status": {"state": state}}, subresource="status"))
 
     async def wait(self) -> None:
-        await self.world.clock.sleep(self.dice.choice([3.0, 31.0, 61.0]))
+        await self.world.clock.sleep(self.rng.choice([3.0, 31.0, 61.0]))
 
     async def kill(self) -> None:
         self.meet()
@@ -226,9 +226,9 @@ class History:
 
     async def die(self) -> None:
         """The controller dies between two of its next writes, or before it hears the answer to one."""
-        self.world.cut_off(self.dice.randint(0, 6), carried_out=self.dice.random() < 0.5)
-        await self.dice.choice([self.end, self.vanish, self.command, self.run, self.admit, self.scale])()
-        await self.world.clock.sleep(self.dice.choice([0.01, 0.1, 1.0]))
+        self.world.cut_off(self.rng.randint(0, 6), carried_out=self.rng.random() < 0.5)
+        await self.rng.choice([self.end, self.vanish, self.command, self.run, self.admit, self.scale])()
+        await self.world.clock.sleep(self.rng.choice([0.01, 0.1, 1.0]))
         await self.kill()
 
     async def intrude(self) -> None:
@@ -243,14 +243,14 @@ class History:
 
     async def trouble(self) -> None:
         """The next few writes fail, or their answers are lost."""
-        left, lost = [self.dice.randint(1, 4)], self.dice.random() < 0.5
-        code = self.dice.choice([0, 409, 429, 500, 504])
+        left, lost = [self.rng.randint(1, 4)], self.rng.random() < 0.5
+        code = self.rng.choice([0, 409, 429, 500, 504])
 
         def fault(verb: str, path: str) -> ApiError | tuple[ApiError, bool] | None:
-            if verb == "GET" or left[0] == 0 or self.dice.random() < 0.3:
+            if verb == "GET" or left[0] == 0 or self.rng.random() < 0.3:
                 return None
             left[0] -= 1
-            error = ApiError(code, "Fault" if code else self.dice.choice(["Fault", NO_ANSWER]), "it is so",
+            error = ApiError(code, "Fault" if code else self.rng.choice(["Fault", NO_ANSWER]), "it is so",
                              retry_after=2.0 if code == 429 else 0.0)  # fmt: skip
             return (error, True) if lost and code not in (409, 429) else error
 
@@ -267,7 +267,7 @@ class History:
 
     async def lag(self) -> None:
         """The watches end, and are not answered for a while, or their versions are forgotten: all is listed again."""
-        self.world.cluster.hang_up(forget=self.dice.random() < 0.5, seconds=self.dice.choice([0.0, 1.0, 20.0]))
+        self.world.cluster.hang_up(forget=self.rng.random() < 0.5, seconds=self.rng.choice([0.0, 1.0, 20.0]))
 
     async def delete(self) -> None:
         for found in (await self.jobs())[:1]:
@@ -291,7 +291,7 @@ class History:
     async def some_pods(self, phase: str = "") -> list[str]:
         there = [name for name, found in (await self.world.pods()).items()
                  if phase in ("", found["status"].get("phase")) and not found["metadata"].get("deletionTimestamp")]  # fmt: skip
-        return self.dice.sample(there, self.dice.randint(0, len(there)))
+        return self.rng.sample(there, self.rng.randint(0, len(there)))
 
     async def jobs(self) -> list[Json]:
         return list((await self.world.hands.list(volcano.JOBS))["items"])

@@ -73,14 +73,14 @@ def cuttable(board: Board, state: object, cut: Sequence[tuple[Want, object]]) ->
     return False
 
 
-def mig_cards(dice: Random, geometry: Geometry, number: int) -> list[tuple[Board, object]]:
+def mig_cards(rng: Random, geometry: Geometry, number: int) -> list[tuple[Board, object]]:
     """Some idle, some with pods on them."""
     board, cards = MigBoard(geometry), []
     for _ in range(number):
         state: tuple[int, int] = IDLE
-        for _ in range(dice.choice((0, 0, 1, 2, 3))):
-            ways = list(board.ways(state, dice.choice(SIZES)))
-            state = dice.choice(ways)[0] if ways else state
+        for _ in range(rng.choice((0, 0, 1, 2, 3))):
+            ways = list(board.ways(state, rng.choice(SIZES)))
+            state = rng.choice(ways)[0] if ways else state
         cards.append((board, state))
     return cards
 
@@ -88,14 +88,14 @@ def mig_cards(dice: Random, geometry: Geometry, number: int) -> list[tuple[Board
 def instances(geometry: Geometry, number: int, cards: Sequence[int], *, where: bool = False) -> Iterator[
     tuple[list[Want], list[tuple[Board, object]]]
 ]:  # fmt: skip
-    dice = Random(int(os.environ.get("PUMICE_SEED", "5")))
+    rng = Random(int(os.environ.get("PUMICE_SEED", "5")))
     for _ in range(number):
-        boards = mig_cards(dice, geometry, dice.choice(cards))
+        boards = mig_cards(rng, geometry, rng.choice(cards))
         wants = []
-        for _ in range(dice.randint(1, 7)):
-            size = dice.choice(SIZES)
-            may = frozenset(at for at in range(len(boards)) if dice.random() < 0.7) if where and dice.random() < 0.4 else None
-            wants.append(Want(size, size, may, dice.random() < 0.4))
+        for _ in range(rng.randint(1, 7)):
+            size = rng.choice(SIZES)
+            may = frozenset(at for at in range(len(boards)) if rng.random() < 0.7) if where and rng.random() < 0.4 else None
+            wants.append(Want(size, size, may, rng.random() < 0.4))
         yield wants, boards
 
 
@@ -117,15 +117,15 @@ def test_over_cards_it_is_within_three_per_cent_of_the_best(anywhere: bool) -> N
 
 def test_chips_are_laid_out_as_well() -> None:
     kind = slice_kinds()["Ascend310P"]
-    board, dice = ChipBoard(kind, 8), Random(3)
+    board, rng = ChipBoard(kind, 8), Random(3)
     reached = possible = 0
     for _ in range(60):
-        cards = [(board, (8, 7, 0))] * dice.choice((1, 2))
+        cards = [(board, (8, 7, 0))] * rng.choice((1, 2))
         wants = []
-        for _ in range(dice.randint(2, 7)):
-            cores = dice.choice((1, 1, 2, 2, 4, 8))
-            dvpp = Dvpp(dice.choice(("null", "yes", "no"))) if cores == 4 else Dvpp("null")
-            wants.append(Want(() if cores == 8 else kind.choices(cores, dvpp, high=dice.random() < 0.5), cores))
+        for _ in range(rng.randint(2, 7)):
+            cores = rng.choice((1, 1, 2, 2, 4, 8))
+            dvpp = Dvpp(rng.choice(("null", "yes", "no"))) if cores == 4 else Dvpp("null")
+            wants.append(Want(() if cores == 8 else kind.choices(cores, dvpp, high=rng.random() < 0.5), cores))
         mine, best = served(wants, cards), most(wants, cards)
         reached, possible = reached + mine[1], possible + best[1]
     assert reached >= 0.97 * possible, (reached, possible)

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.engine_world import ALL_PLUGINS, World
 from kit.objects import group, node, pod, queue
-from tests.property.history.slot_family import NODE_CARDS, RESOURCE, SlotFamily
+from tests.property.history.slot_device_type import NODE_CARDS, RESOURCE, SlotSharing
 
-from pumice.engine.cycle.cycle import Cycle
-from pumice.engine.cycle.statement import Mark, Statement
-from pumice.engine.plugins.contract import LimitsQueues
-from pumice.engine.state.jobs import Job, QueueState
-from pumice.engine.state.ledger import Holding, Receipt
-from pumice.engine.state.tasks import Status
+from pumice.scheduler.cycle.cycle import Cycle
+from pumice.scheduler.cycle.statement import Mark, Statement
+from pumice.scheduler.plugins.contract import Allocatable
+from pumice.scheduler.state.jobs import Job, QueueState
+from pumice.scheduler.state.ledger import Holding, Receipt
+from pumice.scheduler.state.tasks import Status
 from pumice.wire.objects import Pod, convert
 
 VGPU_SHAPES: list[dict[str, Any]] = [
@@ -28,7 +28,7 @@ SLOT_SHAPES: list[dict[str, Any]] = [{"limits": {RESOURCE: size}} for size in ("
 
 
 def world_of(slots: bool) -> World:
-    world = World(ALL_PLUGINS, families=[SlotFamily()] if slots else None)
+    world = World(ALL_PLUGINS, device_types=[SlotSharing()] if slots else None)
     for name in ("n1", "n2"):
         made = node(name, cpu="8", extra={RESOURCE: "14"}) if slots else node(name, cards=2, mib=8000, shares=3, cpu="8")
         if slots:
@@ -41,7 +41,7 @@ def picture(world: World) -> Any:
     """Everything that decisions look at, arrays included; numbers of states may differ, what they stand for may not."""
     ledger = world.engine.state.ledger
     cards = {}
-    for name, book in ledger.books.items():
+    for name, book in ledger.device_tables.items():
         for where, row in ledger.table.row_of.items():
             state = book.state_of(row)
             cards[name, where] = [getattr(book.states.columns, column)[state].tolist()
@@ -71,7 +71,7 @@ def test_a_trial_that_is_taken_back_leaves_no_trace(slots: bool, before: list[in
         if choice is not None:
             features = engine.state.classes.kind(incoming).features
             receipts.append(engine.state.ledger.reserve(
-                Holding(incoming.metadata.uid, choice.node, cls.request, choice.grants, features=features)))  # fmt: skip
+                Holding(incoming.metadata.uid, choice.node, cls.request, choice.allocations, features=features)))  # fmt: skip
     order.shuffle(receipts)
     for receipt in receipts:
         engine.state.ledger.undo(receipt)
@@ -94,8 +94,8 @@ def test_what_the_filter_passes_on_an_unchanged_node_is_what_is_booked(picks: li
         if expected is None:
             assert holding is None
         elif holding is not None:
-            assert (holding.node, holding.grants) == (expected.node, expected.grants)
-        for book in world.engine.state.ledger.books.values():
+            assert (holding.node, holding.allocations) == (expected.node, expected.allocations)
+        for book in world.engine.state.ledger.device_tables.values():
             for name in ("memory", "cores", "shares"):
                 assert np.all(getattr(book.states.columns, name) >= 0)
 
@@ -151,7 +151,7 @@ def whole_picture(world: World) -> Any:
         return [(plugin.lends(found, {"cpu": n}), plugin.allocatable(found, {"cpu": n})) for n in steps for plugin in payers]
 
     framework = world.engine.framework
-    payers = [plugin for plugin in framework.plugins if isinstance(plugin, LimitsQueues)]
+    payers = [plugin for plugin in framework.plugins if isinstance(plugin, Allocatable)]
     queues = {
         found.name: ([summed(sums) for sums in (found.allocated, found.pending, found.aside, found.inqueue, found.elastic)],
                      dict(found.quota_known_late), set(found.waiters), state.charges.expected(found),

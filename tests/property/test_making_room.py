@@ -9,10 +9,10 @@ import pytest
 from kit.objects import hyper_node
 from kit.room_worlds import Everything, claimants, random_world, running_cycle
 
-from pumice.engine.cycle.preemption.making import Making, prices
-from pumice.engine.cycle.preemption.victims import between_jobs
-from pumice.engine.cycle.statement import Evict, Place, Promise
-from pumice.engine.state.tasks import Status
+from pumice.scheduler.cycle.preemption.preemptor import Preemptor, prices
+from pumice.scheduler.cycle.preemption.victims import between_jobs
+from pumice.scheduler.cycle.statement import Evict, Nomination, Place
+from pumice.scheduler.state.tasks import Status
 
 CLUSTERS = int(os.environ.get("PUMICE_ROOM_CLUSTERS", "100"))
 PART = 25
@@ -34,17 +34,17 @@ def test_the_cheapest_room_is_what_trying_everything_finds_on_ten_thousand_clust
 
 def _is_the_cheapest(seed: int) -> bool:
     """Return whether room is to be made in that cluster, and can be."""
-    dice = Random(seed)
-    world = random_world(dice)
-    world.add(*claimants(dice))
+    rng = Random(seed)
+    world = random_world(rng)
+    world.add(*claimants(rng))
     cycle = running_cycle(world)
     task = next(task for task in cycle.state.tasks.values() if task.name == "claimant")
     if task.job is None or cycle.placer.choose(task.cls) is not None:
         return False
     before = cycle.state.ledger.fingerprint()
     best = min(Everything(world, cycle, task).answers(), default=None)
-    making = Making(cycle, between_jobs(cycle.framework))
-    trial = making.for_job(task.job, [task])
+    preemptor = Preemptor(cycle, between_jobs(cycle.framework))
+    trial = preemptor.for_job(task.job, [task])
     units = [unit for unit, _ in trial.units]
     trial.statement.rollback()
     mine = tuple(prices(cycle).cost(units)) if units else None
@@ -72,22 +72,22 @@ def test_nobody_goes_for_a_gang_behind_one_switch_who_could_stay(seeds: range) -
 
 def _nobody_goes_in_vain(seed: int, *, bound: bool = False) -> bool:
     """Return whether room was made for the gang of that cluster; where it is ``bound``, behind one switch."""
-    dice = Random(f"gang {seed}")
-    world = random_world(dice)
-    made, *members = claimants(dice, gang=True)
+    rng = Random(f"gang {seed}")
+    world = random_world(rng)
+    made, *members = claimants(rng, gang=True)
     if bound:
         made["spec"]["networkTopology"] = {"mode": "hard", "highestTierAllowed": 1}
         world.add(hyper_node("s0", 1, "n0", "n1"), hyper_node("s1", 1, "n2"))
     world.add(made, *members)
     cycle = running_cycle(world)
     job = cycle.state.jobs["default/claimant"]
-    making = Making(cycle, between_jobs(cycle.framework))
-    trial = making.for_job(job, sorted(job.pending.values(), key=cycle.framework.task_key))
+    preemptor = Preemptor(cycle, between_jobs(cycle.framework))
+    trial = preemptor.for_job(job, sorted(job.pending.values(), key=cycle.framework.task_order_key))
     if not cycle.framework.job_pipelined(job) or not trial.units:
         return False
     steps = list(trial.statement.steps)
     assert (trial.within is not None) is bound
-    assert not bound or {step.choice.row for step in steps if isinstance(step, Place | Promise)} <= {*trial.within}
+    assert not bound or {step.choice.row for step in steps if isinstance(step, Place | Nomination)} <= {*trial.within}
     trial.statement.rollback()
     falling = {unit.job for unit, _ in trial.units if unit.whole}
     for unit, _ in trial.units:
@@ -98,12 +98,12 @@ def _nobody_goes_in_vain(seed: int, *, bound: bool = False) -> bool:
         for step in steps:
             if isinstance(step, Evict) and step.task not in unit.pods:
                 fewer.evict(step.task, "trial")
-        for task in sorted(job.pending.values(), key=cycle.framework.task_key):
+        for task in sorted(job.pending.values(), key=cycle.framework.task_order_key):
             among = cycle.among(task, trial.within)
             if (choice := cycle.placer.choose(task.cls, among=among)) is not None:
                 fewer.place(task, choice)
             elif (future := cycle.placer.choose_future(task.cls, among=among)) is not None:
-                fewer.promise(task, future)
+                fewer.nomination(task, future)
         assert not cycle.framework.job_pipelined(job), f"seed {seed}: {sorted(p.name for p in unit.pods)} need not go"
         fewer.rollback()
     return True
@@ -112,15 +112,15 @@ def _nobody_goes_in_vain(seed: int, *, bound: bool = False) -> bool:
 @pytest.mark.parametrize("seeds", parts(), ids=lambda seeds: str(seeds.start))
 def test_refused_evictions_leave_the_books_as_they_were(seeds: range) -> None:
     for seed in seeds:
-        dice = Random(f"refused {seed}")
-        world = random_world(dice)
+        rng = Random(f"refused {seed}")
+        world = random_world(rng)
         before = world.engine.state.ledger.fingerprint()
         world.stays = lambda evict: True
-        world.add(*claimants(dice, gang=dice.random() < 0.5))
+        world.add(*claimants(rng, gang=rng.random() < 0.5))
         world.evictions.clear()
         world.cycle()
         if world.evictions:
-            assert not world.engine.state.promises.kept
+            assert not world.engine.state.nominations.kept
             world.settle(6)
             assert world.engine.state.ledger.fingerprint() == before, f"seed {seed}"
             assert not any(task.status is Status.RELEASING for task in world.engine.state.tasks.values())
@@ -128,18 +128,18 @@ def test_refused_evictions_leave_the_books_as_they_were(seeds: range) -> None:
 
 def test_a_promise_never_binds_before_its_victims_are_gone() -> None:
     for seed in range(PART):
-        dice = Random(f"grace {seed}")
-        world = random_world(dice)
+        rng = Random(f"grace {seed}")
+        world = random_world(rng)
         world.grace = True
-        world.add(*claimants(dice, gang=dice.random() < 0.5))
+        world.add(*claimants(rng, gang=rng.random() < 0.5))
         for _ in range(12):
             world.settle(1)
             going = [effect.name for effect in world.evictions if f"default/{effect.name}" in world.pods]
             if not going:
                 break
-            promised = {found.task.name: set(found.awaits) for found in world.engine.state.promises.kept.values()}
+            nominated = {found.task.name: set(found.awaits) for found in world.engine.state.nominations.kept.values()}
             bound = {bind.name for bind in world.bindings}
-            assert not (bound & promised.keys())
-            world.delete_pod(dice.choice(going))
+            assert not (bound & nominated.keys())
+            world.delete_pod(rng.choice(going))
         assert not world.engine.state.ledger.pipelined, f"seed {seed}"
 

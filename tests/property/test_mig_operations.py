@@ -11,10 +11,10 @@ from kit.device_world import A100, card, limits, pod_of, vgpu_node
 from kit.mig_rules import RULES, Partitioned
 from kit.seeds import chosen_seed
 
-from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
-from pumice.devices.protocol import Ask, Fit
-from pumice.engine.state.cards import DeviceTable
-from pumice.model.cards import Grant
+from pumice.devices.nvidia_vgpu.scheduling import NvidiaVgpu
+from pumice.devices.protocol import DeviceRequest, Fit
+from pumice.model.cards import Allocation
+from pumice.scheduler.state.cards import DeviceTable
 from pumice.wire import names
 from pumice.wire.nvidia_vgpu import parse_pod_devices
 from pumice.wire.objects import Pod
@@ -135,32 +135,32 @@ class Checker:
 
 
 def run(operations: int, seed: int, mig_policy: str, *, anywhere: bool = False) -> dict[str, int]:
-    dice = random.Random(f"{seed}-{mig_policy}")
-    policy = dice.choice(("binpack", "spread", ""))
-    family = NvidiaVgpu(None, device_settings(policy=policy, mig_policy=mig_policy, mig_off_group=anywhere))
-    book = DeviceTable(family)
+    rng = random.Random(f"{seed}-{mig_policy}")
+    policy = rng.choice(("binpack", "spread", ""))
+    device_type = NvidiaVgpu(None, device_settings(policy=policy, mig_policy=mig_policy, mig_off_group=anywhere))
+    book = DeviceTable(device_type)
     checker = Checker({}, anywhere)
     for row, model in enumerate(MODELS):
         memory, product, _, _ = MODELS[model]
         uuids = [f"GPU-{model}-{i}" for i in range(3)]
         checker.models |= dict.fromkeys(uuids, model)
         node = vgpu_node(model, *(card(uuid, memory, 100, product, mode="mig", places=anywhere) for uuid in uuids))
-        book.put(model, row, family.inventory(node), 3)
-    living: dict[str, Grant] = {}
+        book.put(model, row, device_type.inventory(node), 3)
+    living: dict[str, Allocation] = {}
     counts = {"placed": 0, "refused": 0, "left": 0, "rebuilt": 0}
     for number in range(operations):
-        if living and dice.random() < 0.45:
-            who = dice.choice(list(living)) if number % 50 else next(iter(living))
+        if living and rng.random() < 0.45:
+            who = rng.choice(list(living)) if number % 50 else next(iter(living))
             book.discharge(who, living.pop(who))
             (checker.leave_anywhere if anywhere else checker.leave)(who)
             counts["left"] += 1
             continue
-        pod, needs = random_pod(f"p{number}", dice)
-        ask = family.ask(pod)
-        assert isinstance(ask, Ask)
+        pod, needs = random_pod(f"p{number}", rng)
+        device_request = device_type.device_request(pod)
+        assert isinstance(device_request, DeviceRequest)
         nodes = list(MODELS)
-        dice.shuffle(nodes)
-        fits = (family.fit(ask, book.view(node)) for node in nodes)
+        rng.shuffle(nodes)
+        fits = (device_type.fit(device_request, book.view(node)) for node in nodes)
         fit = next((outcome for outcome in fits if isinstance(outcome, Fit)), None)
         if fit is None:
             counts["refused"] += 1
@@ -168,23 +168,23 @@ def run(operations: int, seed: int, mig_policy: str, *, anywhere: bool = False) 
             assert len(needs) > 1 or not room, f"a slot of {needs[0]} is free and was not found"
             continue
         uid = pod.metadata.uid
-        ids = family.annotations(fit.grant, 0)[names.VGPU_IDS]
+        ids = device_type.annotations(fit.allocation, 0)[names.VGPU_IDS]
         if anywhere:
             checker.take_anywhere(uid, ids, needs)
         else:
             checker.take(uid, ids, needs)
-            for piece in fit.grant.pieces:
-                checker.hardware_agrees(piece.uuid)
-        book.charge(uid, fit.grant)
-        living[uid] = fit.grant
+            for container_device in fit.allocation.container_devices:
+                checker.hardware_agrees(container_device.uuid)
+        book.charge(uid, fit.allocation)
+        living[uid] = fit.allocation
         counts["placed"] += 1
         if number % 97 == 0:
             pod.metadata.annotations[names.VGPU_IDS] = ids
-            pod.spec.node_name = fit.grant.node
-            assert family.replay(pod, fit.grant.node, book.nodes[fit.grant.node].inventory) == fit.grant
+            pod.spec.node_name = fit.allocation.node
+            assert device_type.replay(pod, fit.allocation.node, book.nodes[fit.allocation.node].inventory) == fit.allocation
             counts["rebuilt"] += 1
-    for uid, grant in living.items():
-        book.discharge(uid, grant)
+    for uid, allocation in living.items():
+        book.discharge(uid, allocation)
     for node_book in book.nodes.values():
         assert all((u.shares, u.memory, u.cores, u.group, u.slots) == (0, 0, 0, "", set()) for u in node_book.usages)
     return counts | ({"outside groups": checker.outside} if anywhere else {})
@@ -193,10 +193,10 @@ def run(operations: int, seed: int, mig_policy: str, *, anywhere: bool = False) 
 SIZES = (1, 3000, 5120, 9728, 10240, 15000, 20480, 24576, 40192)
 
 
-def random_pod(name: str, dice: random.Random) -> tuple[Pod, list[int]]:
+def random_pod(name: str, rng: random.Random) -> tuple[Pod, list[int]]:
     """One container with several slots, or several containers with one each, of sizes of their own; and the sizes in order."""
-    needs = dice.choices(SIZES, k=dice.choice((1, 1, 1, 2, 3, 4)))
-    if dice.random() < 0.5:
+    needs = rng.choices(SIZES, k=rng.choice((1, 1, 1, 2, 3, 4)))
+    if rng.random() < 0.5:
         needs = needs[:1] * len(needs)
         return pod_of(name, limits(len(needs), needs[0])), needs
     return pod_of(name, *(limits(1, need) for need in needs)), needs

@@ -20,7 +20,7 @@ LOOKS = 60
 class World:
     """One card: a daemon, its server, and programs that hold shares. ``open`` are those that were let on the card."""
 
-    dice: random.Random
+    rng: random.Random
     now: float = 0.0
     pid: int = 0
     stuck: bool = False
@@ -57,7 +57,7 @@ class World:
 def step(supervisor: Supervisor, world: World, failing: float) -> None:
     """As ``apps/node/control_daemons.py`` takes them."""
     for _ in range(3):
-        ask = supervisor.asks(world.now) or world.now >= world.asked + ASK_EVERY
+        ask = supervisor.requested(world.now) or world.now >= world.asked + ASK_EVERY
         world.asked = world.now if ask else world.asked
         seen = world.look(ask)
         taken = supervisor.next(seen, world.now)
@@ -70,7 +70,7 @@ def step(supervisor: Supervisor, world: World, failing: float) -> None:
         elif taken is Step.KILL:
             assert world.stuck
             world.daemon_dies()
-        elif world.dice.random() < failing or world.stuck:
+        elif world.rng.random() < failing or world.stuck:
             supervisor.failed("it went wrong", world.now)
             return
         elif taken is Step.START:
@@ -83,15 +83,15 @@ def step(supervisor: Supervisor, world: World, failing: float) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_no_program_is_let_on_before_its_bounds_nobody_is_thrown_off_and_a_daemon_comes_back(seed):
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     for _ in range(LIVES // 8):
-        world, supervisor, wanted = World(dice), Supervisor(), Bounds(1000, 50)
+        world, supervisor, wanted = World(rng), Supervisor(), Bounds(1000, 50)
         supervisor.want(wanted)
         for _ in range(LOOKS):
-            match dice.choice(["grant", "daemon", "keeper", "stuck", "leave", "nothing", "nothing", "change"]):
+            match rng.choice(["grant", "daemon", "keeper", "stuck", "leave", "nothing", "nothing", "change"]):
                 case "grant":
-                    mine = Bounds(dice.randrange(1, 20000), dice.randrange(1, 101))
-                    supervisor.grant(mine, world.now)
+                    mine = Bounds(rng.randrange(1, 20000), rng.randrange(1, 101))
+                    supervisor.allocation(mine, world.now)
                     step(supervisor, world, 0.2)
                     if not supervisor.closed and world.pid:
                         assert world.defaults is not None, "a program is let on, and its server is bounded by nothing"
@@ -111,9 +111,9 @@ def test_no_program_is_let_on_before_its_bounds_nobody_is_thrown_off_and_a_daemo
                     wanted = Bounds(1000, 50)
                     supervisor.want(wanted)
                 case "change":
-                    supervisor.want(None if dice.random() < 0.3 else wanted)
+                    supervisor.want(None if rng.random() < 0.3 else wanted)
             step(supervisor, world, 0.2)
-            world.now += dice.choice([0.2, 1.0, 1.0, 5.0, 70.0])
+            world.now += rng.choice([0.2, 1.0, 1.0, 5.0, 70.0])
         world.clients_end()
         supervisor.want(wanted)
         for _ in range(MISSES + 3):
@@ -150,8 +150,8 @@ def test_pauses_between_starts_grow_and_are_short_again_after_a_steady_while():
 def test_a_wide_share_that_has_gone_is_not_kept_by_the_narrow_ones_that_come_after_it() -> None:
     supervisor = Supervisor()
     supervisor.want(Bounds())
-    supervisor.grant(Bounds(21000, 30), 0.0)
+    supervisor.allocation(Bounds(21000, 30), 0.0)
     for moment in range(1, 10):
-        supervisor.grant(Bounds(2000, 25), float(moment))
+        supervisor.allocation(Bounds(2000, 25), float(moment))
         assert supervisor.bounds(float(moment)) == (Bounds(21000, 30) if moment < SETTLING else Bounds(2000, 25))
     assert supervisor.bounds(9.0 + SETTLING) == Bounds()

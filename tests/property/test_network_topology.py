@@ -12,44 +12,44 @@ from kit.objects import group, hyper_node, node, pod
 from kit.scheduler_confs import conf
 
 
-def random_tree(dice: random.Random) -> tuple[list[dict[str, Any]], dict[str, tuple[int, set[str]]]]:
+def random_tree(rng: random.Random) -> tuple[list[dict[str, Any]], dict[str, tuple[int, set[str]]]]:
     """HyperNodes over at most eight nodes, in at most three tiers, some nodes in none; with the tier and nodes of each."""
-    nodes = [f"n{i}" for i in range(dice.randint(1, 8))]
+    nodes = [f"n{i}" for i in range(rng.randint(1, 8))]
     made: list[dict[str, Any]] = []
     meant: dict[str, tuple[int, set[str]]] = {}
     loose: list[str] = []
-    rest = nodes[: dice.randint(0, len(nodes))]
+    rest = nodes[: rng.randint(0, len(nodes))]
     while rest:
-        taken, rest = rest[: (size := dice.randint(1, 3))], rest[size:]
+        taken, rest = rest[: (size := rng.randint(1, 3))], rest[size:]
         name = f"leaf{len(made)}"
         made.append(hyper_node(name, 1, *taken))
         meant[name] = 1, set(taken)
         loose.append(name)
-    for tier in range(2, dice.randint(2, 4)):
+    for tier in range(2, rng.randint(2, 4)):
         above: list[str] = []
         while loose:
-            taken, loose = loose[: (size := dice.randint(1, 3))], loose[size:]
+            taken, loose = loose[: (size := rng.randint(1, 3))], loose[size:]
             name = f"tier{tier}-{len(made)}"
             made.append(hyper_node(name, tier, children=taken))
             meant[name] = tier, set().union(*(meant[child][1] for child in taken))
             above.append(name)
         loose = above
-    dice.shuffle(made)
+    rng.shuffle(made)
     return made, meant
 
 
 @given(st.randoms(use_true_random=False))
-def test_a_gang_is_placed_exactly_where_some_switch_takes_it_whole_and_behind_the_nearest(dice: random.Random) -> None:
-    made, meant = random_tree(dice)
+def test_a_gang_is_placed_exactly_where_some_switch_takes_it_whole_and_behind_the_nearest(rng: random.Random) -> None:
+    made, meant = random_tree(rng)
     names = [f"n{i}" for i in range(8)]
-    room = {name: dice.randint(0, 3) for name in names}
-    plugins = ["gang", "predicates", *(["network-topology-aware"] if dice.random() < 0.5 else [])]
+    room = {name: rng.randint(0, 3) for name in names}
+    plugins = ["gang", "predicates", *(["network-topology-aware"] if rng.random() < 0.5 else [])]
     world = World(conf(*plugins))
-    world.add(*[node(name, cpu=str(room[name])) for name in names if room[name] or dice.random() < 0.5], *made)
+    world.add(*[node(name, cpu=str(room[name])) for name in names if room[name] or rng.random() < 0.5], *made)
     there = set(world.nodes)
-    allowed = dice.randint(1, 4)
-    size = dice.randint(1, 7)
-    minimum = dice.randint(1, size)
+    allowed = rng.randint(1, 4)
+    size = rng.randint(1, 7)
+    minimum = rng.randint(1, size)
     world.add(group("g", minimum=minimum, topology={"mode": "hard", "highestTierAllowed": allowed}))
     world.add(*[pod(f"g-{i}", group="g", cpu="1") for i in range(size)])
     world.settle()
@@ -69,26 +69,26 @@ def test_a_gang_is_placed_exactly_where_some_switch_takes_it_whole_and_behind_th
         assert min(tier for tier, _ in chosen) == min(fitting), "the nearest that takes it"
 
 
-def hostile_hyper_nodes(dice: random.Random) -> list[dict[str, Any]]:
+def hostile_hyper_nodes(rng: random.Random) -> list[dict[str, Any]]:
     """HyperNodes that claim one another and the same nodes at random."""
-    names = [f"h{i}" for i in range(dice.randint(1, 7))]
+    names = [f"h{i}" for i in range(rng.randint(1, 7))]
     nodes = [f"n{i}" for i in range(7)]
     found = []
     for name in names:
         selectors: list[dict[str, Any]] = []
-        if dice.random() < 0.3:
-            selectors.append({"regexMatch": {"pattern": dice.choice(["^n[0-3]$", "n", "^x", "(", "(a+)+"])}})
-        children = dice.sample([*names, "ghost"], dice.randint(0, 2))
-        found.append(hyper_node(name, dice.randint(0, 4), *dice.sample(nodes, dice.randint(0, 3)), children=children,
-                                selectors=selectors, created=f"2026-01-0{dice.randint(1, 3)}T00:00:00Z"))  # fmt: skip
+        if rng.random() < 0.3:
+            selectors.append({"regexMatch": {"pattern": rng.choice(["^n[0-3]$", "n", "^x", "(", "(a+)+"])}})
+        children = rng.sample([*names, "ghost"], rng.randint(0, 2))
+        found.append(hyper_node(name, rng.randint(0, 4), *rng.sample(nodes, rng.randint(0, 3)), children=children,
+                                selectors=selectors, created=f"2026-01-0{rng.randint(1, 3)}T00:00:00Z"))  # fmt: skip
     return found
 
 
 @given(st.randoms(use_true_random=False))
-def test_whatever_hyper_nodes_claim_what_counts_is_a_tree(dice: random.Random) -> None:
+def test_whatever_hyper_nodes_claim_what_counts_is_a_tree(rng: random.Random) -> None:
     world = World()
-    made = hostile_hyper_nodes(dice)
-    world.add(*[node(f"n{i}") for i in range(dice.randint(0, 6))], *made)
+    made = hostile_hyper_nodes(rng)
+    world.add(*[node(f"n{i}") for i in range(rng.randint(0, 6))], *made)
     world.settle(1)
     tree = world.engine.state.hyper_nodes.tree
     assert set(tree.domains) == {obj["metadata"]["name"] for obj in made}
@@ -104,7 +104,7 @@ def test_whatever_hyper_nodes_claim_what_counts_is_a_tree(dice: random.Random) -
         assert obj["status"]["nodeCount"] == len(tree.domains[name].members)
         assert bool(tree.claims[name].refused) == (obj["status"]["conditions"][-1]["status"] == "False")
     again = World()
-    again.add(*dice.sample(made, len(made)), *world.nodes.values())
+    again.add(*rng.sample(made, len(made)), *world.nodes.values())
     found = again.engine.state.hyper_nodes.tree
     table, other = world.engine.state.ledger.table, again.engine.state.ledger.table
     for name, domain in tree.domains.items():
@@ -114,8 +114,8 @@ def test_whatever_hyper_nodes_claim_what_counts_is_a_tree(dice: random.Random) -
 
 
 @given(st.randoms(use_true_random=False))
-def test_nobody_waits_for_a_switch_that_would_take_him_whatever_happened_before(dice: random.Random) -> None:
-    world = World(conf("gang", "predicates", *(["network-topology-aware"] if dice.random() < 0.5 else [])))
+def test_nobody_waits_for_a_switch_that_would_take_him_whatever_happened_before(rng: random.Random) -> None:
+    world = World(conf("gang", "predicates", *(["network-topology-aware"] if rng.random() < 0.5 else [])))
     nodes, gangs, serial = [f"n{i}" for i in range(6)], ["g0", "g1", "g2", "g3"], 0
     tiers = {"a": ["n0", "n1"], "b": ["n2", "n3"], "c": ["n4", "n5"]}
     asked: dict[str, tuple[int, int]] = {}
@@ -124,41 +124,41 @@ def test_nobody_waits_for_a_switch_that_would_take_him_whatever_happened_before(
         world.add(*[hyper_node(name, 1, *members) for name, members in tiers.items()], hyper_node("ab", 2, children=["a", "b"]))
 
     switches()
-    world.add(*[node(name, cpu=str(dice.randint(1, 3))) for name in nodes])
-    for _ in range(dice.randint(1, 12)):
-        match dice.choice([0, 1, 2, 3, 4, 5, 5, 5]):
+    world.add(*[node(name, cpu=str(rng.randint(1, 3))) for name in nodes])
+    for _ in range(rng.randint(1, 12)):
+        match rng.choice([0, 1, 2, 3, 4, 5, 5, 5]):
             case 0 | 1:
-                name = dice.choice(nodes)
-                if name in world.nodes and dice.random() < 0.3:
+                name = rng.choice(nodes)
+                if name in world.nodes and rng.random() < 0.3:
                     world.remove("Node", name)
                     for obj in [o for o in world.pods.values() if o["spec"].get("nodeName") == name]:
                         world.disturbed.add(obj["metadata"]["annotations"]["scheduling.k8s.io/group-name"])
                         world.delete_pod(obj["metadata"]["name"])
                 else:
                     before = world.nodes[name]["status"]["allocatable"]["cpu"] if name in world.nodes else "0"
-                    world.add(node(name, cpu=str(dice.randint(int(before), 3))))
+                    world.add(node(name, cpu=str(rng.randint(int(before), 3))))
             case 2 | 3:
-                name = dice.choice(gangs)
+                name = rng.choice(gangs)
                 if name not in asked:
-                    asked[name] = dice.choice([1, 1, 1, 2, 3]), dice.randint(2, 6)
+                    asked[name] = rng.choice([1, 1, 1, 2, 3]), rng.randint(2, 6)
                     tier, size = asked[name]
                     world.add(group(name, minimum=size, topology={"mode": "hard", "highestTierAllowed": tier}))
                     world.add(*[pod(f"{name}-{serial + i}", group=name, cpu="1") for i in range(size)])
                     serial += size
             case 4:
                 for obj in list(world.pods.values()):
-                    if obj["spec"].get("nodeName") and dice.random() < 0.3:
+                    if obj["spec"].get("nodeName") and rng.random() < 0.3:
                         world.disturbed.add(obj["metadata"]["annotations"]["scheduling.k8s.io/group-name"])
                         world.delete_pod(obj["metadata"]["name"])
             case 5:
-                left, right = dice.sample(sorted(tiers), 2)  # a node is plugged in elsewhere
+                left, right = rng.sample(sorted(tiers), 2)  # a node is plugged in elsewhere
                 if tiers[left]:
                     tiers[right] = [*tiers[right], tiers[left].pop()]
                     tiers[left] = tiers[left] or ["nowhere"]
                 switches()
-        if dice.random() < 0.6:
-            world.settle(dice.choice([0, 1, 1, 70]))
-    if dice.random() < 0.3:
+        if rng.random() < 0.6:
+            world.settle(rng.choice([0, 1, 1, 70]))
+    if rng.random() < 0.3:
         world.engine = world.restarted()
     world.settle(3)
     free = {name: int(obj["status"]["allocatable"]["cpu"]) for name, obj in world.nodes.items()}
@@ -181,13 +181,13 @@ def test_nobody_waits_for_a_switch_that_would_take_him_whatever_happened_before(
 
 
 @given(st.randoms(use_true_random=False))
-def test_sub_groups_are_whole_each_behind_one_switch_and_as_many_as_there_is_room_for(dice: random.Random) -> None:
+def test_sub_groups_are_whole_each_behind_one_switch_and_as_many_as_there_is_room_for(rng: random.Random) -> None:
     world = World(conf("gang", "predicates"))
-    room = [dice.randint(0, 3) for _ in range(6)]
+    room = [rng.randint(0, 3) for _ in range(6)]
     world.add(*[node(f"n{i}", cpu=str(cpu)) for i, cpu in enumerate(room)])
     world.add(*[hyper_node(f"s{i}", 1, f"n{2 * i}", f"n{2 * i + 1}") for i in range(3)])
-    size, count = dice.randint(1, 4), dice.randint(1, 4)
-    least = dice.randint(0, count)
+    size, count = rng.randint(1, 4), rng.randint(1, 4)
+    least = rng.randint(0, count)
     policy = {"name": "w", "matchLabelKeys": ["part"], "subGroupSize": size, "minSubGroups": least,
               "networkTopology": {"mode": "hard", "highestTierAllowed": 1}}  # fmt: skip
     world.add(group("g", minimum=max(1, least * size), sub_groups=[policy]))

@@ -23,15 +23,15 @@ CONF = conf(["priority", {"gang": {"pumice.gangReservation": '"30s"'}}], ["predi
 class Watched(World):
     """Looks after every cycle at who holds what."""
 
-    def __init__(self, dice: Random) -> None:
-        super().__init__(CONF, seed=dice.randrange(10**6))
-        self.draw = dice
+    def __init__(self, rng: Random) -> None:
+        super().__init__(CONF, seed=rng.randrange(10**6))
+        self.draw = rng
         self.serial = self.reservations = 0
         self.held: dict[str, tuple[str, float]] = {}
         """Which gang each node is held for, and since when."""
         self.open_until: dict[str, float] = {}
         self.add(priority_class("high", 10))
-        for number in range(dice.randint(2, 4)):
+        for number in range(rng.randint(2, 4)):
             self.add(node(f"n{number}", cards=2, mib=8000))
 
     def forget(self) -> None:

@@ -16,11 +16,11 @@ from kit.npu_nodes import npu_machine
 from kit.npu_world import chip, npu_limits, npu_node, npu_pod
 from kit.seeds import chosen_seed
 
-from pumice.devices.ascend_hami.family import AscendHami
+from pumice.devices.ascend_hami.scheduling import AscendHami
 from pumice.devices.protocol import Fit
 from pumice.devices.settings import Settings
 from pumice.model.hardware.npu import NpuChip
-from pumice.model.refusal import Misfit
+from pumice.model.refusal import FitError
 from pumice.wire.npu_config import shipped
 
 SEED = chosen_seed()
@@ -50,20 +50,20 @@ def of_chip(kind: NpuChip, policy: str = "binpack") -> TinyLedger:
     return books
 
 
-def life(kind: NpuChip, dice: random.Random) -> list[tuple[str, int, str]]:
+def life(kind: NpuChip, rng: random.Random) -> list[tuple[str, int, str]]:
     """Pods come and go by the family's books; each that holds a slice is a step when it comes, and one when it goes."""
-    books, there, steps = of_chip(kind, dice.choice(("binpack", "spread", ""))), [], []
+    books, there, steps = of_chip(kind, rng.choice(("binpack", "spread", ""))), [], []
     for number in range(STEPS):
-        if there and dice.random() < 0.45:
-            pod = there.pop(dice.randrange(len(there)))
+        if there and rng.random() < 0.45:
+            pod = there.pop(rng.randrange(len(there)))
         else:
-            pod = npu_pod(f"p{number}", npu_limits(kind, 1, dice.choice([t.memory for t in kind.templates])))
+            pod = npu_pod(f"p{number}", npu_limits(kind, 1, rng.choice([t.memory for t in kind.templates])))
             if not isinstance(books.place(pod, "n1"), Fit):
                 continue
             there.append(pod)
-        (piece,) = books.held[pod.metadata.uid][1].pieces
-        assert piece.slot is not None
-        steps.append((pod.metadata.name, piece.card, piece.slot.profile))
+        (container_device,) = books.held[pod.metadata.uid][1].container_devices
+        assert container_device.slot is not None
+        steps.append((pod.metadata.name, container_device.card, container_device.slot.profile))
         if pod not in there:
             books.leave(pod)
     return steps
@@ -79,8 +79,8 @@ FULL = replace(chip("310P3"), memory=24576)
 
 @pytest.mark.parametrize("kind", [*shipped().chips, FULL], ids=lambda kind: f"{kind.word}-{kind.memory}")
 def test_every_slice_that_was_booked_is_made(kind: NpuChip, tmp_path: Path) -> None:
-    dice = random.Random(f"{SEED}{kind.word}{kind.memory}")
-    steps = life(kind, dice)
+    rng = random.Random(f"{SEED}{kind.word}{kind.memory}")
+    steps = life(kind, rng)
     assert len(steps) > STEPS / 4
     assert refused(kind, steps, tmp_path / "machine") == [], f"seed {SEED}"
 
@@ -100,7 +100,7 @@ def test_what_the_driver_would_refuse_is_not_booked(kind: NpuChip, memories: tup
     *fitting, last = [npu_pod(f"p{at}", npu_limits(kind, 1, memory), annotations=card) for at, memory in enumerate(memories)]
     assert all(isinstance(books.place(pod, "n1"), Fit) for pod in fitting)
     found = books.try_pod(last, "n1")
-    assert isinstance(found, Misfit)
+    assert isinstance(found, FitError)
     assert short in {card.text for card in found.cards}
 
 
@@ -112,7 +112,7 @@ def test_slices_that_were_cut_by_an_older_configuration_still_take_their_units()
         "huawei.com/Ascend310P": '[{"UUID":"U1","temp":"vir04"}]',
     }  # fmt: skip
     running = npu_pod("old", npu_limits(before, 1, 12288), annotations=notes, node="n1")
-    grant = books.replay(running, "n1")
-    assert [piece.slot.profile for piece in grant.pieces] == ["vir04"]
+    allocation = books.replay(running, "n1")
+    assert [container_device.slot.profile for container_device in allocation.container_devices] == ["vir04"]
     more = [npu_pod(f"p{at}", npu_limits(before, 1, 3072), annotations={"hami.io/use-Ascend310P-uuid": "U1"}) for at in range(4)]
     assert [isinstance(books.place(pod, "n1"), Fit) for pod in more] == [True, True, True, False]

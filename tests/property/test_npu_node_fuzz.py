@@ -33,66 +33,66 @@ TIMES = ["1", "1760000000", "99999999999999999999999", "-1", "soon", ""]
 SEED = chosen_seed()
 
 
-def spoilt(dice: random.Random, text: str) -> str:
+def spoilt(rng: random.Random, text: str) -> str:
     """The text with a few characters lost, doubled or replaced, now and then."""
     letters = list(text)
-    for _ in range(dice.choice((0, 0, 0, 0, 1, 3))):
-        at = dice.randrange(len(letters) + 1)
-        letters[at : at + dice.randrange(2)] = dice.choice(["", ",", ":", ";", "[", "}", '"', "9", "U", "\x00", "é", "U1,"])
+    for _ in range(rng.choice((0, 0, 0, 0, 1, 3))):
+        at = rng.randrange(len(letters) + 1)
+        letters[at : at + rng.randrange(2)] = rng.choice(["", ",", ":", ";", "[", "}", '"', "9", "U", "\x00", "é", "U1,"])
     return "".join(letters)
 
 
-def pod(dice: random.Random, name: str) -> NodePod:
-    given = dice.choices(LISTS, (6, 6, 1, 1, 1, 1))[0]
+def pod(rng: random.Random, name: str) -> NodePod:
+    given = rng.choices(LISTS, (6, 6, 1, 1, 1, 1))[0]
     notes = {
-        f"hami.io/{WORD}-devices-allocated": spoilt(dice, given),
-        f"hami.io/{WORD}-devices-to-allocate": spoilt(dice, given if dice.random() < 0.8 else dice.choice(LISTS)),
-        f"huawei.com/{WORD}": spoilt(dice, dict(zip(LISTS, INFOS, strict=False)).get(given, "") if dice.random() < 0.8
-                                     else dice.choice(INFOS)),
-        "hami.io/vgpu-node": spoilt(dice, "n"), "hami.io/bind-phase": spoilt(dice, dice.choice(("allocating", "success"))),
-        "hami.io/bind-time": dice.choice(TIMES), "predicate-time": dice.choice(TIMES),
+        f"hami.io/{WORD}-devices-allocated": spoilt(rng, given),
+        f"hami.io/{WORD}-devices-to-allocate": spoilt(rng, given if rng.random() < 0.8 else rng.choice(LISTS)),
+        f"huawei.com/{WORD}": spoilt(rng, dict(zip(LISTS, INFOS, strict=False)).get(given, "") if rng.random() < 0.8
+                                     else rng.choice(INFOS)),
+        "hami.io/vgpu-node": spoilt(rng, "n"), "hami.io/bind-phase": spoilt(rng, rng.choice(("allocating", "success"))),
+        "hami.io/bind-time": rng.choice(TIMES), "predicate-time": rng.choice(TIMES),
     }  # fmt: skip
     sizes = [*re.findall(",(3072|6144),", given), 0, 0, 0]
-    kept = {key: text for key, text in notes.items() if dice.random() < 0.98}
+    kept = {key: text for key, text in notes.items() if rng.random() < 0.98}
     containers = [
         {"name": f"c{at}", "resources": {"limits": {
-            RESOURCE: dice.choice(["1", "1", "1", "2", 1, "0", "1k", "x", 1.5]),
-            f"{RESOURCE}-memory": sizes[at] if dice.random() < 0.8 else dice.choice([3072, 0, "16Gi", "x", -1])}}}
-        for at in range(dice.choice((1, 1, 2, 0, 3)))
+            RESOURCE: rng.choice(["1", "1", "1", "2", 1, "0", "1k", "x", 1.5]),
+            f"{RESOURCE}-memory": sizes[at] if rng.random() < 0.8 else rng.choice([3072, 0, "16Gi", "x", -1])}}}
+        for at in range(rng.choice((1, 1, 2, 0, 3)))
     ]  # fmt: skip
     return convert(NodePod, {
         "metadata": {"name": name, "namespace": "ns", "uid": name, "annotations": kept},
-        "spec": {"nodeName": "n", "containers": containers, "initContainers": containers[:1] if dice.random() < 0.2 else []},
+        "spec": {"nodeName": "n", "containers": containers, "initContainers": containers[:1] if rng.random() < 0.2 else []},
         "status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}]},
     })  # fmt: skip
 
 
 def run(count: int, seed: int) -> int:
-    dice, answered = random.Random(seed), 0
+    rng, answered = random.Random(seed), 0
     for _ in range(count):
-        allocator = NpuAllocator("n", NpuSharing(chip("310P3"), soft=dice.random() < 0.3))
-        allocator.show(CARDS, {"U1": "ill"} if dice.random() < 0.1 else {})
-        held = dice.choice((None, frozenset(), frozenset({("a", "c0")})))
-        decision = allocator.allocate([pod(dice, "a"), pod(dice, "b")], ["x"] * dice.randrange(1, 3), held)
+        allocator = NpuAllocator("n", NpuSharing(chip("310P3"), soft=rng.random() < 0.3))
+        allocator.show(CARDS, {"U1": "ill"} if rng.random() < 0.1 else {})
+        held = rng.choice((None, frozenset(), frozenset({("a", "c0")})))
+        decision = allocator.allocate([pod(rng, "a"), pod(rng, "b")], ["x"] * rng.randrange(1, 3), held)
         answered += isinstance(decision, Serve | Cut)
         assert decision is None or isinstance(decision, Serve | Cut | Refuse | Outdated | Conflict)
-        left_out = dice.choice([{}, [], {"index": [0, "1"]}, {"uuid": 3}, 3])
-        node = {"nodes": [{"name": "n", "vDeviceCount": dice.choice([3, -1, "x", None]), "filterDevices": left_out}]}
+        left_out = rng.choice([{}, [], {"index": [0, "1"]}, {"uuid": 3}, 3])
+        node = {"nodes": [{"name": "n", "vDeviceCount": rng.choice([3, -1, "x", None]), "filterDevices": left_out}]}
         with suppress(BadInput):
-            if dice.random() < 0.05:  # YAML is slow
-                parse_npu_node_config(spoilt(dice, json.dumps(node)), "n")
-        entries = [journal_entry(dice) for _ in range(dice.randrange(4))]
-        seen = {card: tuple(Vnpu(100 + at, dice.choice(("vir01", "vir02")), container=dice.choice((0, UNOPENED, 7)))
-                            for at in range(dice.randrange(3))) for card in ("U0", "U1")}  # fmt: skip
+            if rng.random() < 0.05:  # YAML is slow
+                parse_npu_node_config(spoilt(rng, json.dumps(node)), "n")
+        entries = [journal_entry(rng) for _ in range(rng.randrange(4))]
+        seen = {card: tuple(Vnpu(100 + at, rng.choice(("vir01", "vir02")), container=rng.choice((0, UNOPENED, 7)))
+                            for at in range(rng.randrange(3))) for card in ("U0", "U1")}  # fmt: skip
         books = look(claim(entries, Place("U0", "vir01", 0), "a", seen["U0"]), seen, {7: "a"})
-        Sweeper(dice.choice(("owned", "all"))).sweep(books, seen, lambda uid: uid if uid == "a" else "")
+        Sweeper(rng.choice(("owned", "all"))).sweep(books, seen, lambda uid: uid if uid == "a" else "")
     return answered
 
 
-def journal_entry(dice: random.Random) -> Entry:
-    place = Place(dice.choice(("U0", "U1", "gone")), dice.choice(("vir01", "")), dice.choice((0, 100, 101, -5)))
+def journal_entry(rng: random.Random) -> Entry:
+    place = Place(rng.choice(("U0", "U1", "gone")), rng.choice(("vir01", "")), rng.choice((0, 100, 101, -5)))
     texts = ("", "100", "100 101", "x", "-1 é", "0", "7", "²")
-    return Entry(place, dice.choice(("a", "b", "")), dice.choice(list(Phase)), dice.choice(texts), dice.choice(texts))
+    return Entry(place, rng.choice(("a", "b", "")), rng.choice(list(Phase)), rng.choice(texts), rng.choice(texts))
 
 
 def test_nothing_that_others_write_ends_the_plugin() -> None:

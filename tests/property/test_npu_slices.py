@@ -54,7 +54,7 @@ class World(KilledWorld):
     # -- what happens ------------------------------------------------------------------------------------------------------
 
     def admit(self) -> None:
-        pod = Pod(f"pod-{self.count}", Place(self.dice.choice(CARDS), self.dice.choice(list(TEMPLATES)), 0))
+        pod = Pod(f"pod-{self.count}", Place(self.rng.choice(CARDS), self.rng.choice(list(TEMPLATES)), 0))
         self.pods[pod.uid] = pod
         self.keeper.claim([pod.place], pod.uid, dict(self.containers))
         pod.answered = True
@@ -64,9 +64,9 @@ class World(KilledWorld):
         idle = [pod for pod in self.pods.values() if pod.answered and not pod.slice]
         if not idle:
             return
-        pod = self.dice.choice(idle)
+        pod = self.rng.choice(idle)
         ident = self.driver.make(pod.place.card, pod.place.profile)
-        container = self.dice.getrandbits(47) + 1
+        container = self.rng.getrandbits(47) + 1
         self.containers[container] = pod.uid
         try:
             self.driver.use(pod.place.card, ident, container, True)
@@ -81,11 +81,11 @@ class World(KilledWorld):
         """The container ends; the hook after it may be killed before it destroys the slice."""
         running = [pod for pod in self.pods.values() if pod.slice]
         if running:
-            self._stop(self.dice.choice(running))
+            self._stop(self.rng.choice(running))
 
     def end(self) -> None:
         if self.pods:
-            pod = self.dice.choice(list(self.pods.values()))
+            pod = self.rng.choice(list(self.pods.values()))
             try:
                 if pod.slice:
                     self._stop(pod)
@@ -104,7 +104,7 @@ class World(KilledWorld):
 
     def stranger(self) -> None:
         """Cuts by hand, but not what a container of ours is about to be given: those two nobody can tell apart (ADR 70)."""
-        card, template = self.dice.choice(CARDS), self.dice.choice(list(TEMPLATES))
+        card, template = self.rng.choice(CARDS), self.rng.choice(list(TEMPLATES))
         known = {entry.place for entry in self.journal.entries}
         if self.driver.lives >= 0 or Place(card, template, 0) in known:
             return
@@ -121,7 +121,7 @@ class World(KilledWorld):
         alone = [pod for pod in running if sum(other.place == pod.place for other in self.pods.values()) == 1]
         if alone and self.driver.lives < 0:
             self.sweep()
-            pod = self.dice.choice(alone)
+            pod = self.rng.choice(alone)
             if sum(entry.place == pod.place for entry in self.journal.entries) > 1:
                 return  # the claim of a pod that is gone stands a little longer
             ident = self.driver.make(pod.place.card, pod.place.profile)
@@ -133,7 +133,7 @@ class World(KilledWorld):
 
     def clean(self) -> None:
         if self.theirs and self.driver.lives < 0:
-            card, ident = self.dice.choice(list(self.theirs))
+            card, ident = self.rng.choice(list(self.theirs))
             del self.theirs[card, ident]
             self.driver.destroy(card, ident)
             self.sweep()  # else the next slice at its id could be either's

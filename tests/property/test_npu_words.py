@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from kit.device_world import TinyLedger
-from kit.npu_core_world import chips, core_family, core_node, core_node_object, core_pod, gathered
+from kit.npu_core_world import chips, core_device_type, core_node, core_node_object, core_pod, gathered
 from kit.seeds import chosen_seed
 from msgspec.structs import replace
 
 from pumice.devices.protocol import Fit
-from pumice.engine.state.bookings import Reports
-from pumice.model.cards import Grant
+from pumice.model.cards import Allocation
+from pumice.scheduler.state.bookings import Reports
 from pumice.wire.device_reports import DEVICES, device_info, read_gathered, read_own, render_own_devices
 from pumice.wire.objects import ConfigMap, Node, convert
 
@@ -31,15 +31,15 @@ JUNK = (
 VALUES = (None, True, -1, 0, 2**70, 1.5, [], {}, [[]], {"a": 1}, *JUNK)
 
 
-def mangled(value: Any, dice: random.Random) -> Any:
+def mangled(value: Any, rng: random.Random) -> Any:
     """The same with something else in some place of it."""
-    if isinstance(value, dict) and value and dice.random() < 0.85:
-        key = dice.choice(sorted(value))
-        return {**value, key: mangled(value[key], dice)}
-    if isinstance(value, str) and value and dice.random() < 0.5:
-        at = dice.randrange(len(value))
-        return value[:at] + dice.choice('"{}[],:;0-_z\u00e9\u2028') + value[at + dice.randrange(3) :]
-    return dice.choice(VALUES)
+    if isinstance(value, dict) and value and rng.random() < 0.85:
+        key = rng.choice(sorted(value))
+        return {**value, key: mangled(value[key], rng)}
+    if isinstance(value, str) and value and rng.random() < 0.5:
+        at = rng.randrange(len(value))
+        return value[:at] + rng.choice('"{}[],:;0-_z\u00e9\u2028') + value[at + rng.randrange(3) :]
+    return rng.choice(VALUES)
 
 
 def fuzz_reports(seeds: Iterable[int]) -> None:
@@ -48,62 +48,62 @@ def fuzz_reports(seeds: Iterable[int]) -> None:
     name = first["metadata"]["name"]
     entries, before = json.loads(first["data"][name]), read_gathered(convert(ConfigMap, first))
     own = render_own_devices("n1", device_info(chips(0)))
-    family = core_family()
+    device_type = core_device_type()
     node = convert(Node, core_node_object("n1", 2))
     for seed in seeds:
-        dice = random.Random(seed)
+        rng = random.Random(seed)
         kept = Reports({})
         kept.put("m/c", before)
-        text = json.dumps({**entries, "mindx-dl-deviceinfo-n1": mangled(entries["mindx-dl-deviceinfo-n1"], dice)})
-        text = text[: dice.randrange(len(text))] if dice.random() < 0.05 else text
+        text = json.dumps({**entries, "mindx-dl-deviceinfo-n1": mangled(entries["mindx-dl-deviceinfo-n1"], rng)})
+        text = text[: rng.randrange(len(text))] if rng.random() < 0.05 else text
         kept.put("m/c", read_gathered(convert(ConfigMap, {**first, "data": {name: text}})))
         assert kept.of("steady") == {DEVICES: before.said["steady"]}, seed
-        inventory = family.inventory(replace(node, reports=kept.of("n1")))
+        inventory = device_type.inventory(replace(node, reports=kept.of("n1")))
         assert inventory is not None
         assert len(inventory.cards) <= 64
-        words = mangled(own["data"]["DeviceInfoCfg"], dice)
+        words = mangled(own["data"]["DeviceInfoCfg"], rng)
         found = read_own(convert(ConfigMap, {**own, "data": {"DeviceInfoCfg": words if isinstance(words, str) else ""}}))
         assert set(found.said) | set(found.doubts) <= {"n1"}, seed
 
 
 def fuzz_pods_and_nodes(seeds: Iterable[int]) -> None:
-    family = core_family()
+    device_type = core_device_type()
     good = core_node("n1", 3)
     for seed in seeds:
-        dice = random.Random(seed)
+        rng = random.Random(seed)
         node = core_node_object("n1", 3)
-        if dice.random() < 0.5:
-            node["metadata"]["labels"] = {key: dice.choice(JUNK) if dice.random() < 0.2 else text
+        if rng.random() < 0.5:
+            node["metadata"]["labels"] = {key: rng.choice(JUNK) if rng.random() < 0.2 else text
                                           for key, text in node["metadata"]["labels"].items()}  # fmt: skip
             node["metadata"]["annotations"]["baseDeviceInfos"] = json.dumps(
-                mangled(json.loads(node["metadata"]["annotations"]["baseDeviceInfos"]), dice)
+                mangled(json.loads(node["metadata"]["annotations"]["baseDeviceInfos"]), rng)
             )
-            node["status"]["capacity"]["huawei.com/npu-core"] = dice.choice(("24", "-8", "25", "x", "1e99"))
-        said = replace(convert(Node, node), reports={**good.reports, "host": dice.choice(("", "Healthy", "PreSeparate", "?"))})
-        books = TinyLedger(family)
+            node["status"]["capacity"]["huawei.com/npu-core"] = rng.choice(("24", "-8", "25", "x", "1e99"))
+        said = replace(convert(Node, node), reports={**good.reports, "host": rng.choice(("", "Healthy", "PreSeparate", "?"))})
+        books = TinyLedger(device_type)
         books.add_node(said)
-        notes = {"huawei.com/npu-core": dice.choice(JUNK), "huawei.com/AscendReal": dice.choice(JUNK)}
-        held = core_pod("held", dice.choice((1, 2, 4, 8, "x", -1)), level=dice.choice(JUNK), dvpp=dice.choice(("null", *JUNK)),
-                        ring=dice.choice(("ascend-310P", *JUNK)), annotations=notes, node="n1",
-                        status=dice.choice((RUNNING, {})))  # fmt: skip
-        family.ask(held)
+        notes = {"huawei.com/npu-core": rng.choice(JUNK), "huawei.com/AscendReal": rng.choice(JUNK)}
+        held = core_pod("held", rng.choice((1, 2, 4, 8, "x", -1)), level=rng.choice(JUNK), dvpp=rng.choice(("null", *JUNK)),
+                        ring=rng.choice(("ascend-310P", *JUNK)), annotations=notes, node="n1",
+                        status=rng.choice((RUNNING, {})))  # fmt: skip
+        device_type.device_request(held)
         if "n1" in books.inventories:
             inventory = books.inventories["n1"]
-            found = family.replay(held, "n1", inventory)
-            assert found is None or isinstance(found, Grant)
+            found = device_type.replay(held, "n1", inventory)
+            assert found is None or isinstance(found, Allocation)
             if found is not None:  # only chips that it names, or all of them where nothing says which
                 cards = {card.uuid for card in inventory.cards}
-                assert {piece.uuid for piece in found.pieces} <= cards, seed
+                assert {container_device.uuid for container_device in found.container_devices} <= cards, seed
                 books.replay(held, "n1")
-            fit = books.try_pod(core_pod("new", dice.choice((1, 2, 4, 8))), "n1")
+            fit = books.try_pod(core_pod("new", rng.choice((1, 2, 4, 8))), "n1")
             if isinstance(fit, Fit):
                 shut = books.doubts.get("n1", {})
-                assert not any(piece.card in shut for piece in fit.grant.pieces), seed
+                assert not any(container_device.card in shut for container_device in fit.allocation.container_devices), seed
                 usages = books.usages("n1")
-                for piece in fit.grant.pieces:
-                    usage = usages[piece.card]
-                    assert usage.memory + piece.memory <= 8, seed
-                    assert usage.cores + piece.cores <= 7, seed
+                for container_device in fit.allocation.container_devices:
+                    usage = usages[container_device.card]
+                    assert usage.memory + container_device.memory <= 8, seed
+                    assert usage.cores + container_device.cores <= 7, seed
 
 
 def test_no_config_map_ends_anything_or_touches_another_node() -> None:

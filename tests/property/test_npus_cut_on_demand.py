@@ -30,11 +30,11 @@ SEED = chosen_seed()
 
 class Life:
     def __init__(self, seed: int) -> None:
-        self.dice = random.Random(seed)
-        actions = self.dice.choice(("enqueue, allocate, backfill", "enqueue, allocate, preempt, backfill"))
-        self.world = World(CONF % (actions, self.dice.choice(("listed", "expected"))), seed=seed)
-        self.world.grace = self.dice.random() < 0.5
-        self.sick: dict[str, set[int]] = {name: set() for name in COUNTS}
+        self.rng = random.Random(seed)
+        actions = self.rng.choice(("enqueue, allocate, backfill", "enqueue, allocate, preempt, backfill"))
+        self.world = World(CONF % (actions, self.rng.choice(("listed", "expected"))), seed=seed)
+        self.world.grace = self.rng.random() < 0.5
+        self.unhealthy: dict[str, set[int]] = {name: set() for name in COUNTS}
         self.next = 0
         for name, count in COUNTS.items():
             self.world.add(core_node_object(name, count))
@@ -42,38 +42,40 @@ class Life:
 
     def report(self) -> None:
         self.world.add(gathered({
-            name: device_info(chips(*(set(range(count)) - self.sick[name])), chips(*self.sick[name]), self.dice.randint(1, 9))
+            name: device_info(
+                chips(*(set(range(count)) - self.unhealthy[name])), chips(*self.unhealthy[name]), self.rng.randint(1, 9)
+            )
             for name, count in COUNTS.items()
         }))  # fmt: skip
 
     def step(self) -> None:
-        world, dice = self.world, self.dice
+        world, rng = self.world, self.rng
         kinds = ("pod", "make", "pod", "make", "pod", "make", "end", "slow end", "gone", "sick", "host", "labels", "time")
-        match dice.choice(kinds):
+        match rng.choice(kinds):
             case "pod":
                 self.next += 1
-                cores, priority = dice.choice((1, 2, 2, 4, 4, 8, 16)), dice.choice((0, 0, 10))
-                dvpp = dice.choice(("null", "null", "yes", "no")) if cores == 4 else "null"
-                world.add(core_pod_object(f"p{self.next}", cores, dice.choice(("low", "high")), dvpp, priority=priority,
+                cores, priority = rng.choice((1, 2, 2, 4, 4, 8, 16)), rng.choice((0, 0, 10))
+                dvpp = rng.choice(("null", "null", "yes", "no")) if cores == 4 else "null"
+                world.add(core_pod_object(f"p{self.next}", cores, rng.choice(("low", "high")), dvpp, priority=priority,
                                           annotations={"volcano.sh/preemptable": "true"}))  # fmt: skip
             case "make":
                 self.make()
             case "end" if placed := self.placed():
-                world.delete_pod(dice.choice(placed))
+                world.delete_pod(rng.choice(placed))
             case "slow end" if placed := self.placed():
-                world.terminate(dice.choice(placed))
+                world.terminate(rng.choice(placed))
             case "gone":
                 for name in self.going():
                     world.delete_pod(name)
             case "sick":
-                name = dice.choice(sorted(COUNTS))
-                self.sick[name] ^= {dice.randrange(COUNTS[name])}
+                name = rng.choice(sorted(COUNTS))
+                self.unhealthy[name] ^= {rng.randrange(COUNTS[name])}
                 self.report()
             case "host":
-                world.add(render_gathered_hosts({"n3": node_info("PreSeparate")} if dice.random() < 0.5 else {}))
+                world.add(render_gathered_hosts({"n3": node_info("PreSeparate")} if rng.random() < 0.5 else {}))
             case "labels":
                 node = world.nodes["n2"]
-                node["metadata"]["labels"] = dict(LABELS) if dice.random() < 0.6 else {"accelerator": "huawei-Ascend310P"}
+                node["metadata"]["labels"] = dict(LABELS) if rng.random() < 0.6 else {"accelerator": "huawei-Ascend310P"}
                 world.add(node)
             case "time":
                 world.now += 5
@@ -111,7 +113,7 @@ class Life:
 
     def check(self) -> None:
         engine, again = self.world.engine, self.world.restarted()
-        if engine.state.promises.kept:
+        if engine.state.nominations.kept:
             return  # room that is kept for somebody is known to nobody else
         assert again.state.ledger.fingerprint() == engine.state.ledger.fingerprint()
 
@@ -126,11 +128,15 @@ class Life:
                 self.world.delete_pod(name)
         self.world.settle(90.0)
         engine = self.world.engine
-        (family,) = engine.families
-        book = engine.state.ledger.books[family.name]
+        (device_type,) = engine.device_types
+        book = engine.state.ledger.device_tables[device_type.name]
         for task in engine.state.tasks.values():
             if not task.node:
-                takers = [name for name in book.nodes if isinstance(family.fit(task.cls.asks[0], book.view(name)), Fit)]
+                takers = [
+                    name
+                    for name in book.nodes
+                    if isinstance(device_type.fit(task.cls.device_requests[0], book.view(name)), Fit)
+                ]
                 assert takers == [], (task.name, takers)
 
 

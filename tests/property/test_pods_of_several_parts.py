@@ -12,10 +12,10 @@ from kit.device_settings import device_settings
 from kit.device_world import A100, V100, TinyLedger, card, limits, pod_of, vgpu_node
 from kit.seeds import chosen_seed
 
-from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
+from pumice.devices.nvidia_vgpu.scheduling import NvidiaVgpu
 from pumice.devices.protocol import Fit
 from pumice.devices.settings import Settings
-from pumice.model.refusal import Misfit
+from pumice.model.refusal import FitError
 from pumice.wire.objects import Pod
 
 A100_80 = "NVIDIA-NVIDIA A100-SXM4-80GB"
@@ -77,10 +77,10 @@ def by_slots(needs: list[int], cards: list[Slots]) -> bool:
     return False
 
 
-def pods(dice: random.Random, amounts: tuple[int, ...], most: int) -> Iterator[tuple[Pod, list[Part]]]:
+def pods(rng: random.Random, amounts: tuple[int, ...], most: int) -> Iterator[tuple[Pod, list[Part]]]:
     while True:
-        parts = [(dice.choice((1, 1, 1, 2)), dice.choice(amounts), dice.choice((0, 0, 10, 50, 100)))
-                 for _ in range(dice.choice((1, 2, 2, 3)))]  # fmt: skip
+        parts = [(rng.choice((1, 1, 1, 2)), rng.choice(amounts), rng.choice((0, 0, 10, 50, 100)))
+                 for _ in range(rng.choice((1, 2, 2, 3)))]  # fmt: skip
         if sum(count for count, _, _ in parts) <= most:
             yield pod_of("asked", *(limits(*part) for part in parts)), parts
 
@@ -93,21 +93,21 @@ def seed() -> int:
 
 @pytest.mark.parametrize("policy", ["", "binpack", "spread"])
 def test_shares_for_several_containers_are_found_wherever_there_are_some(policy: str) -> None:
-    dice = random.Random(f"{seed()}{policy}")
+    rng = random.Random(f"{seed()}{policy}")
     fitted = refused = 0
     for number in range(250):
-        limit = dice.choice((3, 10))
+        limit = rng.choice((3, 10))
         ledger = TinyLedger(NvidiaVgpu(None, Settings(policy=policy)))
-        width = dice.randint(1, 4)
+        width = rng.randint(1, 4)
         ledger.add_node(vgpu_node("n", *(card(f"GPU-{i}", 16384, limit, V100) for i in range(width))))
-        for filler in range(dice.randint(0, 4)):
-            ledger.place(pod_of(f"f{filler}", limits(1, dice.choice((2000, 6000, 9000)), dice.choice((0, 20, 50)))), "n")
-        pod, parts = next(pods(dice, (3000, 6000, 8192, 10000, 16384), 4))
+        for filler in range(rng.randint(0, 4)):
+            ledger.place(pod_of(f"f{filler}", limits(1, rng.choice((2000, 6000, 9000)), rng.choice((0, 20, 50)))), "n")
+        pod, parts = next(pods(rng, (3000, 6000, 8192, 10000, 16384), 4))
         cards = [(16384, u.memory, u.cores, u.shares) for u in ledger.usages("n")]
         outcome = ledger.try_pod(pod, "n")
         assert isinstance(outcome, Fit) == by_shares(parts, cards, limit), (number, parts, cards)
-        fitted, refused = fitted + isinstance(outcome, Fit), refused + isinstance(outcome, Misfit)
-        if isinstance(outcome, Misfit) and outcome.final:
+        fitted, refused = fitted + isinstance(outcome, Fit), refused + isinstance(outcome, FitError)
+        if isinstance(outcome, FitError) and outcome.final:
             assert not by_shares(parts, [(16384, 0, 0, 0)] * width, limit)
     assert min(fitted, refused) > 40
 
@@ -115,23 +115,23 @@ def test_shares_for_several_containers_are_found_wherever_there_are_some(policy:
 @pytest.mark.parametrize("mig_policy", ["listed", "tightest", "expected"])
 @pytest.mark.parametrize(("kind", "total"), [(A100, 40960), (A100_80, 81920)])
 def test_slots_for_several_containers_are_found_wherever_there_are_some(mig_policy: str, kind: str, total: int) -> None:
-    dice = random.Random(f"{seed()}{mig_policy}{total}")
+    rng = random.Random(f"{seed()}{mig_policy}{total}")
     fitted = refused = 0
     for number in range(150):
-        policy = dice.choice(("", "binpack", "spread"))
+        policy = rng.choice(("", "binpack", "spread"))
         ledger = TinyLedger(NvidiaVgpu(None, device_settings(policy=policy, mig_policy=mig_policy)))
-        width = dice.randint(1, 2)
+        width = rng.randint(1, 2)
         ledger.add_node(vgpu_node("n", *(card(f"GPU-{i}", total, 10, kind, mode="mig") for i in range(width))))
-        for filler in range(dice.randint(0, 3)):
-            ledger.place(pod_of(f"f{filler}", limits(1, dice.choice((3000, 9000, 18000)) * total // 40960)), "n")
-        needs = [dice.choice((3000, 9500, 19000)) * total // 40960 for _ in range(dice.choice((2, 2, 3, 4)))]
+        for filler in range(rng.randint(0, 3)):
+            ledger.place(pod_of(f"f{filler}", limits(1, rng.choice((3000, 9000, 18000)) * total // 40960)), "n")
+        needs = [rng.choice((3000, 9500, 19000)) * total // 40960 for _ in range(rng.choice((2, 2, 3, 4)))]
         pod = pod_of("asked", *(limits(1, need) for need in needs))
         names = [{f"group{i + 1}": i for i in range(4)}.get(u.group, -1) for u in ledger.usages("n")]
         cards = [(total, group, u.slots) for group, u in zip(names, ledger.usages("n"), strict=True)]
         outcome = ledger.try_pod(pod, "n")
         assert isinstance(outcome, Fit) == by_slots(needs, cards), (number, needs, cards)
-        fitted, refused = fitted + isinstance(outcome, Fit), refused + isinstance(outcome, Misfit)
-        if isinstance(outcome, Misfit) and outcome.final:
+        fitted, refused = fitted + isinstance(outcome, Fit), refused + isinstance(outcome, FitError)
+        if isinstance(outcome, FitError) and outcome.final:
             assert not by_slots(needs, [(total, -1, frozenset())] * width)
     assert min(fitted, refused) > 20
 
@@ -155,7 +155,7 @@ def test_a_refusal_is_final_only_when_every_way_was_tried() -> None:
         ledger = TinyLedger(NvidiaVgpu(None, Settings(), search_steps=steps))
         ledger.add_node(vgpu_node("n", card("GPU-a"), card("GPU-b")))
         outcome = ledger.try_pod(pod_of("p", *parts), "n")
-        assert isinstance(outcome, Misfit)
+        assert isinstance(outcome, FitError)
         finals[steps] = outcome.final
     assert finals == {1: False, 200: True}
 

@@ -13,8 +13,8 @@ from kit.room_worlds import GPU, capacity
 from kit.scheduler_confs import conf
 
 from pumice.effects.vocabulary import Evict
-from pumice.engine.plugins.reclaiming import entitled
-from pumice.engine.state.jobs import QueueState
+from pumice.scheduler.plugins.reclaiming import entitled
+from pumice.scheduler.state.jobs import QueueState
 
 Json = dict[str, Any]
 ACTIONS = "enqueue, allocate, backfill, reclaim"

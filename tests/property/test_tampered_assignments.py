@@ -24,7 +24,7 @@ class Tampered:
     """A cluster and what its plugins really handed out. Node ``ours`` publishes that, node ``theirs`` runs upstream's plugin."""
 
     def __init__(self, seed: int) -> None:
-        self.dice = Random(seed)
+        self.rng = Random(seed)
         self.world = World(seed=seed)
         self.world.check = lambda: None  # type: ignore[method-assign]
         self.world.add(node("ours", cards=2, mib=MIB), node("theirs", cards=2, mib=MIB))
@@ -37,22 +37,22 @@ class Tampered:
 
     def arrive(self) -> None:
         self.serial += 1
-        cores = self.dice.choice((None, 20, 50, 100))
-        self.world.add(pod(f"p{self.serial}", cards=self.dice.choice((1, 1, 2)), mib=self.dice.choice(MEMORY), cores=cores))
+        cores = self.rng.choice((None, 20, 50, 100))
+        self.world.add(pod(f"p{self.serial}", cards=self.rng.choice((1, 1, 2)), mib=self.rng.choice(MEMORY), cores=cores))
 
     def start(self) -> None:
         """The kubelet admits a pod. A plugin serves what the scheduler wrote, and refuses what somebody spoilt."""
         waiting = [p for p in self.pods("Pending") if p["metadata"]["uid"] not in self.handed]
         if not waiting:
             return
-        chosen = self.dice.choice(waiting)
+        chosen = self.rng.choice(waiting)
         meta = chosen["metadata"]
         if meta["uid"] in self.spoilt:
             self.world.set_phase(meta["name"], "Failed")
             return
         where = chosen["spec"]["nodeName"]
         self.handed[meta["uid"]] = where, parse_pod_devices(meta["annotations"][names.VGPU_IDS])
-        if self.dice.random() < 0.5:
+        if self.rng.random() < 0.5:
             chosen["status"] = {"phase": "Pending", "startTime": "2026-01-01T00:00:05Z"}
             self.world.add(chosen)
         else:
@@ -68,11 +68,11 @@ class Tampered:
         bound = self.pods("Pending", "Running")
         if not bound:
             return
-        chosen = self.dice.choice(bound)
+        chosen = self.rng.choice(bound)
         notes, uid = chosen["metadata"]["annotations"], chosen["metadata"]["uid"]
         where, started = chosen["spec"]["nodeName"], uid in self.handed
         tricks = [*SPOILING, *(PLAUSIBLE if where == "ours" and started else ())]
-        self.dice.choice(tricks)(notes, self.dice)
+        self.rng.choice(tricks)(notes, self.rng)
         if not started:
             self.spoilt.add(uid)
         self.world.add(chosen)
@@ -80,10 +80,10 @@ class Tampered:
     def leave(self) -> None:
         held = self.pods("Pending", "Running")
         if held:
-            gone = self.dice.choice(held)
+            gone = self.rng.choice(held)
             self.handed.pop(gone["metadata"]["uid"], None)
             self.publish()
-            if self.dice.random() < 0.5:
+            if self.rng.random() < 0.5:
                 self.world.delete_pod(gone["metadata"]["name"])
             else:
                 self.world.set_phase(gone["metadata"]["name"], "Succeeded")
@@ -107,47 +107,47 @@ class Tampered:
         assert all(value <= 100 for value in cores.values()), cores
 
 
-def empty(notes: dict[str, str], dice: Random) -> None:
+def empty(notes: dict[str, str], rng: Random) -> None:
     notes[names.VGPU_IDS] = ""
 
 
-def remove(notes: dict[str, str], dice: Random) -> None:
+def remove(notes: dict[str, str], rng: Random) -> None:
     for key in (names.VGPU_IDS, names.VGPU_NODE, names.BIND_PHASE, names.DEVICES_TO_ALLOCATE):
         notes.pop(key, None)
 
 
-def other_node(notes: dict[str, str], dice: Random) -> None:
-    notes[names.VGPU_NODE] = dice.choice(("ours ", "theirs ", "", "gone"))
+def other_node(notes: dict[str, str], rng: Random) -> None:
+    notes[names.VGPU_NODE] = rng.choice(("ours ", "theirs ", "", "gone"))
 
 
-def other_cards(notes: dict[str, str], dice: Random) -> None:
-    notes[names.VGPU_IDS] = notes.get(names.VGPU_IDS, "").replace("GPU-", dice.choice(("GPU-x", "GPU-ours-theirs-", "")))
+def other_cards(notes: dict[str, str], rng: Random) -> None:
+    notes[names.VGPU_IDS] = notes.get(names.VGPU_IDS, "").replace("GPU-", rng.choice(("GPU-x", "GPU-ours-theirs-", "")))
 
 
-def less(notes: dict[str, str], dice: Random) -> None:
+def less(notes: dict[str, str], rng: Random) -> None:
     tokens = [token.split(",") for token in notes.get(names.VGPU_IDS, "").split(":")]
     notes[names.VGPU_IDS] = ":".join(",".join([*f[:2], "1", *f[3:]]) for f in tokens if len(f) > 2)
 
 
-def huge(notes: dict[str, str], dice: Random) -> None:
-    notes[names.VGPU_IDS] = f"GPU-ours-0,NVIDIA,{dice.choice((2**31, 2**32 - 1, 2**64, 10**300))},0:"
+def huge(notes: dict[str, str], rng: Random) -> None:
+    notes[names.VGPU_IDS] = f"GPU-ours-0,NVIDIA,{rng.choice((2**31, 2**32 - 1, 2**64, 10**300))},0:"
 
 
-def oversized(notes: dict[str, str], dice: Random) -> None:
+def oversized(notes: dict[str, str], rng: Random) -> None:
     notes[names.VGPU_IDS] = "GPU-ours-0,NVIDIA,1,0:" * 5000
 
 
-def garbage(notes: dict[str, str], dice: Random) -> None:
-    notes[names.VGPU_IDS] = "".join(dice.choices("GPU-ours01,NVIDIA:;[]@ \n\0é", k=dice.randrange(1, 80)))
+def garbage(notes: dict[str, str], rng: Random) -> None:
+    notes[names.VGPU_IDS] = "".join(rng.choices("GPU-ours01,NVIDIA:;[]@ \n\0é", k=rng.randrange(1, 80)))
 
 
-def swapped(notes: dict[str, str], dice: Random) -> None:
+def swapped(notes: dict[str, str], rng: Random) -> None:
     """As good as true: the node's other card, with the right amounts."""
     text = notes.get(names.VGPU_IDS, "")
     notes[names.VGPU_IDS] = text.replace("-0,", "-2,").replace("-1,", "-0,").replace("-2,", "-1,")
 
 
-def copied(notes: dict[str, str], dice: Random) -> None:
+def copied(notes: dict[str, str], rng: Random) -> None:
     """A forged annotation of the plugin on the pod."""
     notes[names.HANDED_OUT] = notes.pop(names.VGPU_IDS, "")
 
@@ -161,7 +161,7 @@ def test_no_card_is_given_twice_whatever_owners_write_on_their_pods_and_whenever
     play = Tampered(seed)
     steps: list[Any] = [play.arrive, play.arrive, play.start, play.start, play.tamper, play.leave, play.restart]
     for _ in range(70):
-        play.dice.choice(steps)()
+        play.rng.choice(steps)()
         play.world.settle(0.5)
         play.check()
 

@@ -10,8 +10,8 @@ import pytest
 from kit.objects import node, pod
 from kit.scheduler_confs import conf
 
-from pumice.engine.engine import Engine
-from pumice.engine.plugins.contract import Part
+from pumice.scheduler.engine import Engine
+from pumice.scheduler.plugins.contract import Part
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 
@@ -24,7 +24,7 @@ class Cluster:
     """Nodes and placed pods, plainly; beside it the engine that hears of the same."""
 
     def __init__(self, seed: int) -> None:
-        self.dice = random.Random(seed)
+        self.rng = random.Random(seed)
         self.engine = Engine(parse_scheduler_conf(conf("predicates", "nodeorder")))
         self.nodes: dict[str, Json] = {}
         self.pods: dict[str, Json] = {}
@@ -32,32 +32,32 @@ class Cluster:
             self.put_node(f"n{number}")
 
     def put_node(self, name: str) -> None:
-        labels = {ZONE: self.dice.choice("abc")} if self.dice.random() < 0.8 else {}
+        labels = {ZONE: self.rng.choice("abc")} if self.rng.random() < 0.8 else {}
         self.nodes[name] = node(name, labels=labels, cpu="1000", memory="1000Gi", pods=1000)
         self.engine.state.bookings.put_node(convert(Node, self.nodes[name]))
 
     def step(self, number: int) -> None:
-        dice, state = self.dice, self.engine.state
-        match dice.choices(("come", "go", "leave", "relabel", "vanish", "return"), (8, 3, 3, 1, 0.5, 1))[0]:
+        rng, state = self.rng, self.engine.state
+        match rng.choices(("come", "go", "leave", "relabel", "vanish", "return"), (8, 3, 3, 1, 0.5, 1))[0]:
             case "come" if self.nodes:
-                obj = random_pod(dice, f"p{number}")
-                obj["spec"] |= {"nodeName": dice.choice(list(self.nodes)), "schedulerName": "default-scheduler"}
+                obj = random_pod(rng, f"p{number}")
+                obj["spec"] |= {"nodeName": rng.choice(list(self.nodes)), "schedulerName": "default-scheduler"}
                 self.pods[f"p{number}"] = obj
                 state.pods.put(convert(Pod, obj))
             case "go" if self.pods:
-                obj = self.pods[dice.choice(list(self.pods))]
+                obj = self.pods[rng.choice(list(self.pods))]
                 obj["metadata"]["deletionTimestamp"] = "2026-01-01T00:01:00Z"
                 state.pods.put(convert(Pod, obj))
             case "leave" if self.pods:
-                state.pods.drop(convert(Pod, self.pods.pop(dice.choice(list(self.pods)))))
+                state.pods.drop(convert(Pod, self.pods.pop(rng.choice(list(self.pods)))))
             case "relabel" if self.nodes:
-                self.put_node(dice.choice(list(self.nodes)))
+                self.put_node(rng.choice(list(self.nodes)))
             case "vanish" if len(self.nodes) > 3:
-                name = dice.choice(list(self.nodes))
+                name = rng.choice(list(self.nodes))
                 del self.nodes[name]
                 state.bookings.drop_node(name)
             case "return":
-                self.put_node(f"n{dice.randrange(8)}")
+                self.put_node(f"n{rng.randrange(8)}")
 
     def allowed(self, obj: Json) -> set[str]:
         """By the rules, one node after the other, from the objects alone."""
@@ -120,38 +120,38 @@ def matches(term: Json, obj: Json) -> bool:
     return all(labels.get(key) == value for key, value in selector.get("matchLabels", {}).items())
 
 
-def random_pod(dice: random.Random, name: str) -> Json:
-    labels = {"app": dice.choice(APPS), **({"tier": dice.choice(TIERS)} if dice.random() < 0.7 else {})}
+def random_pod(rng: random.Random, name: str) -> Json:
+    labels = {"app": rng.choice(APPS), **({"tier": rng.choice(TIERS)} if rng.random() < 0.7 else {})}
     affinity = {}
     for kind in ("podAffinity", "podAntiAffinity"):
-        if dice.random() < 0.4:
-            terms = [random_term(dice) for _ in range(dice.randint(1, 2))]
+        if rng.random() < 0.4:
+            terms = [random_term(rng) for _ in range(rng.randint(1, 2))]
             affinity[kind] = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
-    rules = [{**random_term(dice), "maxSkew": dice.randint(1, 2), "whenUnsatisfiable": "DoNotSchedule"}
-             for _ in range(dice.choice((0, 0, 1, 2)))]  # fmt: skip
+    rules = [{**random_term(rng), "maxSkew": rng.randint(1, 2), "whenUnsatisfiable": "DoNotSchedule"}
+             for _ in range(rng.choice((0, 0, 1, 2)))]  # fmt: skip
     return pod(name, cpu="1", labels=labels, affinity=affinity, topologySpreadConstraints=rules)
 
 
-def random_term(dice: random.Random) -> Json:
-    selector = dice.choice((
-        {"matchLabels": {"app": dice.choice(APPS)}},
-        {"matchExpressions": [{"key": "app", "operator": "In", "values": dice.sample(APPS, 2)}]},
-        {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": dice.sample(APPS, 5)}]},
+def random_term(rng: random.Random) -> Json:
+    selector = rng.choice((
+        {"matchLabels": {"app": rng.choice(APPS)}},
+        {"matchExpressions": [{"key": "app", "operator": "In", "values": rng.sample(APPS, 2)}]},
+        {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": rng.sample(APPS, 5)}]},
         {"matchExpressions": [{"key": "tier", "operator": "Exists"}]},
-        {"matchLabels": {"tier": dice.choice(TIERS)}},
+        {"matchLabels": {"tier": rng.choice(TIERS)}},
     ))  # fmt: skip
-    return {"labelSelector": selector, "topologyKey": dice.choice((ZONE, HOST))}
+    return {"labelSelector": selector, "topologyKey": rng.choice((ZONE, HOST))}
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_the_verdicts_are_those_of_a_plain_look_at_all_pods(seed: int) -> None:
     cluster = Cluster(seed)
     state, table = cluster.engine.state, cluster.engine.state.ledger.table
-    asking = [random_pod(cluster.dice, f"asks-{n}") for n in range(12)]
+    asking = [random_pod(cluster.rng, f"asks-{n}") for n in range(12)]
     refused_some = 0
     for number in range(60):
         cluster.step(number)
-        for obj in cluster.dice.sample(asking, 4):
+        for obj in cluster.rng.sample(asking, 4):
             cls = state.classes.of(convert(Pod, obj))
             refused = cluster.engine.framework.refused_for_pods(state, cls)
             ours = {table.name(int(row)) for row in table.live_rows() if refused is None or not refused[row]}

@@ -19,18 +19,18 @@ from tests.property.history.checker import Checker
 from tests.property.history.engine_door import EngineDoor
 from tests.property.history.runner import OPEN, draw
 
-from pumice.engine.cycle import trying
-from pumice.engine.framework import Framework
-from pumice.engine.placing.evaluation import Evaluation
-from pumice.engine.plugins import predicates
-from pumice.engine.plugins.capability import Capability
-from pumice.engine.plugins.priority import Priority
-from pumice.engine.state import pods
-from pumice.engine.state.groups import QueueTree
-from pumice.engine.state.ledger import Ledger
-from pumice.engine.state.nodes import NodeTable
-from pumice.engine.state.scheduling_queue import TRANSITIONS, JobState, QueueEvent, Transition
-from pumice.engine.state.tasks import Gate
+from pumice.scheduler.cycle import trying
+from pumice.scheduler.framework import Framework
+from pumice.scheduler.placing.evaluation import Evaluation
+from pumice.scheduler.plugins import predicates
+from pumice.scheduler.plugins.capability import Capability
+from pumice.scheduler.plugins.priority import Priority
+from pumice.scheduler.state import pods
+from pumice.scheduler.state.groups import QueueTree
+from pumice.scheduler.state.ledger import Ledger
+from pumice.scheduler.state.nodes import NodeTable
+from pumice.scheduler.state.scheduling_queue import TRANSITIONS, JobState, QueueEvent, Transition
+from pumice.scheduler.state.tasks import Gate
 
 Break = Callable[[pytest.MonkeyPatch], None]
 MOST = 400

@@ -32,7 +32,7 @@ class History:
     answered with another card than his own."""
 
     world: World
-    dice: random.Random
+    rng: random.Random
     strict: bool
     bound: list[dict[str, Any]] = field(default_factory=list)
     admitted: list[dict[str, Any]] = field(default_factory=list)
@@ -45,7 +45,7 @@ class History:
     away: bool = False
     deaf: bool = False
     """Lists are not answered either."""
-    bearers: int = 0
+    uid_tracker: int = 0
 
     @property
     def kubelet(self) -> AdmittingKubelet:
@@ -56,24 +56,31 @@ class History:
 
     async def bind(self) -> None:
         """One to three pods at once, whose names are in no order."""
-        for _ in range(self.dice.choice((1, 1, 2, 3))):
-            self.bearers += 1
-            parts = [self._part() for _ in range(self.dice.choice((1, 1, 1, 2)))]
+        for _ in range(self.rng.choice((1, 1, 2, 3))):
+            self.uid_tracker += 1
+            parts = [self._part() for _ in range(self.rng.choice((1, 1, 1, 2)))]
             if not all(parts):
                 return
             containers = [container(f"c{at}", len(part), part[0][1], part[0][2]) for at, part in enumerate(parts)]
-            inits = (container("i", 1, parts[0][0][1], 10),) if self.dice.random() < 0.2 else ()
+            inits = (container("i", 1, parts[0][0][1], 10),) if self.rng.random() < 0.2 else ()
             text = ";".join("".join(gives(*device) for device in part) for part in parts)
-            name = f"{self.dice.choice('abcxyz')}{self.bearers}"
-            made = pod_object(name, text, *containers, uid=f"u{self.bearers}", time=1760000000 + self.bearers // 3, inits=inits)
+            name = f"{self.rng.choice('abcxyz')}{self.uid_tracker}"
+            made = pod_object(
+                name,
+                text,
+                *containers,
+                uid=f"u{self.uid_tracker}",
+                time=1760000000 + self.uid_tracker // 3,
+                inits=inits,
+            )
             self.world.cluster.put(made)
             self.bound.append(made)
             self.told.append(f"bound {name} {text}")
 
     def _part(self) -> list[tuple[str, int, int]]:
         """Cards for one container, where there is room for two such."""
-        size = self.dice.choice(SIZES)
-        cards = self.dice.sample((A, B), self.dice.choice((1, 1, 1, 2)))
+        size = self.rng.choice(SIZES)
+        cards = self.rng.sample((A, B), self.rng.choice((1, 1, 1, 2)))
         held = [self._held(card) for card in cards]
         fits = all(memory + 2 * size <= ROOM and shares + 2 <= SHARES for memory, shares in held)
         return [(card, size, 10) for card in cards] if fits else []
@@ -90,12 +97,12 @@ class History:
         """The kubelet takes one up: mostly the oldest."""
         if not self.bound or self.plugin is None:
             return
-        pod = self.bound.pop(0 if self.dice.random() < 0.6 else self.dice.randrange(len(self.bound)))
+        pod = self.bound.pop(0 if self.rng.random() < 0.6 else self.rng.randrange(len(self.bound)))
         name = pod["metadata"]["name"]
-        match self.dice.random():
+        match self.rng.random():
             case chance if chance < 0.1:  # for a reason of its own, without asking
                 self.told.append(f"rejected {name}")
-                if self.dice.random() < 0.5:  # a kubelet that has just started says first only that it has looked at it
+                if self.rng.random() < 0.5:  # a kubelet that has just started says first only that it has looked at it
                     told = {"phase": "Pending", "conditions": [], "startTime": "2026-08-20T10:00:05Z"}
                     self.world.cluster.change("pods", name, {"status": told})
                     self.untold.append(name)
@@ -105,7 +112,7 @@ class History:
             case chance if chance < 0.15:  # deleted by force; the kubelet may have heard of it or not
                 self.told.append(f"deleted {name}")
                 self.world.cluster.remove("pods", name)
-                if self.dice.random() < 0.5:
+                if self.rng.random() < 0.5:
                     return
                 gone = True
             case _:
@@ -136,7 +143,7 @@ class History:
         """One container that waits, or one that starts again."""
         if not self.admitted or self.plugin is None:
             return
-        pod = self.dice.choice(self.admitted)
+        pod = self.rng.choice(self.admitted)
         for each in (*pod["spec"]["initContainers"], *pod["spec"]["containers"]):
             if pod in self.admitted:
                 await self.start_one(pod, each)
@@ -145,7 +152,7 @@ class History:
         """Containers of several pods start while the kubelet admits others, and perhaps while the plugin goes."""
         if self.plugin is None:
             return
-        waiting = [pod for pod in self.admitted if self.dice.random() < 0.7]
+        waiting = [pod for pod in self.admitted if self.rng.random() < 0.7]
 
         async def starts(pod: dict[str, Any]) -> None:
             for each in (*pod["spec"]["initContainers"], *pod["spec"]["containers"]):
@@ -209,8 +216,8 @@ class History:
 
     async def finish(self) -> None:
         """A pod ends and is deleted."""
-        if self.admitted and self.dice.random() < 0.5:
-            pod = self.admitted.pop(self.dice.randrange(len(self.admitted)))
+        if self.admitted and self.rng.random() < 0.5:
+            pod = self.admitted.pop(self.rng.randrange(len(self.admitted)))
             self.told.append(f"ends {pod['metadata']['name']}")
             self.kubelet.leave(pod["metadata"]["uid"])
             self.started = {key: seen for key, seen in self.started.items() if key[0] != pod["metadata"]["uid"]}
@@ -218,7 +225,7 @@ class History:
 
     async def cut_off(self) -> None:
         """The plugin's watch ends and does not come back; lists may be answered."""
-        lists, lost = self.dice.random() < 0.7, self.dice.random() < 0.5
+        lists, lost = self.rng.random() < 0.7, self.rng.random() < 0.5
 
         async def away(verb: str, path: str) -> None:
             if lost and verb == "PATCH" and "/pods/" in path:  # what is on its way is carried out, and nobody hears of it
@@ -233,19 +240,19 @@ class History:
         self.told.append(f"cut off, lists {lists}, answers lost {lost}")
         self.away, self.deaf = True, not lists
         self.world.cluster.gate = away
-        self.world.cluster.hang_up(forget=self.dice.random() < 0.5)
+        self.world.cluster.hang_up(forget=self.rng.random() < 0.5)
 
     async def come_back(self) -> None:
         if self.away:
             self.told.append("comes back")
             self.away = self.deaf = False
             self.world.cluster.gate = self.world.cluster.way_back = _open
-        await asyncio.sleep(self.dice.choice((0, 0.01, 10)))
+        await asyncio.sleep(self.rng.choice((0, 0.01, 10)))
 
     async def restart_plugin(self) -> None:
         await self.stop_plugin()
         await self.come_back()
-        if self.dice.random() < 0.5:
+        if self.rng.random() < 0.5:
             await self.bind()
         await self.start_plugin()
 
@@ -270,7 +277,7 @@ class History:
         await self.kubelet.stop()
         begun = {uid for uid, _ in self.started}
         for pod in [pod for pod in self.admitted if pod["metadata"]["uid"] not in begun]:
-            if self.dice.random() < 0.2:  # its devices seem to be gone; what the record says of it stays for a while
+            if self.rng.random() < 0.2:  # its devices seem to be gone; what the record says of it stays for a while
                 self.admitted.remove(pod)
                 name = pod["metadata"]["name"]
                 self.told.append(f"rejected {name} after its restart")
@@ -278,7 +285,7 @@ class History:
                 self.world.cluster.change("pods", name, {"status": told})
                 self.untold.append(name)
         for pod in list(self.admitted):
-            if not self.dice.randrange(3):  # it starts before the plugin is back: nobody is asked
+            if not self.rng.randrange(3):  # it starts before the plugin is back: nobody is asked
                 for each in pod["spec"]["containers"]:
                     try:
                         self.judge(pod, each, await self.kubelet.start_container(pod, each, pre_start=False))
@@ -353,8 +360,8 @@ def part_of(pod: dict[str, Any], each: dict[str, Any]) -> tuple[PodDevice, ...]:
 
 
 async def play(world: World, seed: int, steps: int = 25, strict: bool = False) -> History:
-    dice = random.Random(seed)
-    history = History(world, dice, strict)
+    rng = random.Random(seed)
+    history = History(world, rng, strict)
     world.cluster.gate = _open
     happenings = [history.bind] * 6 + [history.admit] * 8 + [history.start] * 5 + [history.come_back] * 3 + [history.rush] * 3 + [
         history.finish, history.tell, history.cut_off, history.cut_off, history.restart_plugin, history.restart_kubelet]
@@ -362,9 +369,9 @@ async def play(world: World, seed: int, steps: int = 25, strict: bool = False) -
         await history.start_plugin()
         await history.kubelet.until(NUMBER, lambda units: len(units) == 20)
         for _ in range(steps):
-            await dice.choice(happenings)()
-            if dice.random() < 0.5:
-                await asyncio.sleep(dice.choice((0, 0.01, 1)))
+            await rng.choice(happenings)()
+            if rng.random() < 0.5:
+                await asyncio.sleep(rng.choice((0, 0.01, 1)))
         await history.settle()
     finally:
         world.cluster.gate = world.cluster.way_back = _open

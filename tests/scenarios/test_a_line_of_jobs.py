@@ -10,13 +10,13 @@ from kit.objects import group, node, pod, priority_class, queue
 from kit.scheduler_confs import conf
 
 from pumice.effects.vocabulary import Bind
-from pumice.engine.plugins.priority import Priority
+from pumice.scheduler.plugins.priority import Priority
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 
 
 def hasty(world: World) -> list[str]:
     """A cycle that has time for one job. Who was bound."""
-    plan = world.engine.cycle(world.now, world.dice, budget=0.0, at_least=1)
+    plan = world.engine.cycle(world.now, world.rng, budget=0.0, at_least=1)
     world.now += 0.05
     for effect in plan.effects:
         world.perform(effect)
@@ -65,7 +65,7 @@ def test_a_queue_that_goes_away_holds_those_that_stand_in_its_line() -> None:
 
 def test_a_cycle_asks_for_the_places_of_those_alone_that_are_new_or_were_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    key = Priority.job_key
+    key = Priority.job_order_key
     monkeypatch.setattr(Priority, "job_key", lambda self, job: (asked.append(job.name), key(self, job))[1])
     world = World()
     world.add(node("n1", cpu="100"), *waiting(*(f"j{i:02d}" for i in range(50))))
@@ -99,7 +99,7 @@ def test_a_cycle_ends_after_twice_its_time_however_few_jobs_it_has_tried() -> No
     world = World()
     world.add(node("n1", cpu="100"), *waiting(*(f"j{at:02}" for at in range(40))))
     ticks = count(step=3)
-    plan = world.engine.cycle(world.now, world.dice, budget=40.0, tick=ticks.__next__)
+    plan = world.engine.cycle(world.now, world.rng, budget=40.0, tick=ticks.__next__)
     bound = [effect.name for effect in plan.effects if isinstance(effect, Bind)]
     assert 1 <= len(bound) < 32
     assert plan.more

@@ -11,11 +11,11 @@ from kit.objects import node, pod
 
 from pumice.devices.card_policies import POLICIES, CardPolicy
 from pumice.devices.lint import lint_files
-from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
-from pumice.devices.protocol import Ask
+from pumice.devices.nvidia_vgpu.scheduling import NvidiaVgpu
+from pumice.devices.protocol import DeviceRequest
 from pumice.devices.registry import settings_from
 from pumice.devices.settings import Settings
-from pumice.engine.state.cards import DeviceTable
+from pumice.scheduler.state.cards import DeviceTable
 from pumice.wire import names
 
 CROWD = CardPolicy(
@@ -59,24 +59,24 @@ def test_lint_knows_it() -> None:
 
 @pytest.mark.parametrize("policy", [*POLICIES, "crowd"])
 def test_one_node_and_all_nodes_at_once_are_judged_alike(policy: str) -> None:
-    family = NvidiaVgpu(settings=Settings(policy=policy))
-    table, dice = DeviceTable(family), Random(1)
+    device_type = NvidiaVgpu(settings=Settings(policy=policy))
+    table, rng = DeviceTable(device_type), Random(1)
     for row in range(8):
         name = f"n{row}"
-        table.put(name, row, family.inventory(vgpu_node(name, *(card(f"GPU-{row}-{i}") for i in range(4)))), 8)
-        for number in range(dice.randint(0, 12)):
-            fit = family.quick(asked(family, limits(1, dice.randint(100, 8000))), table.view(name))
+        table.put(name, row, device_type.inventory(vgpu_node(name, *(card(f"GPU-{row}-{i}") for i in range(4)))), 8)
+        for number in range(rng.randint(0, 12)):
+            fit = device_type.quick(asked(device_type, limits(1, rng.randint(100, 8000))), table.view(name))
             if fit is not None:
-                table.charge(f"{name}-{number}", fit.grant)
-    ask = asked(family, limits(2, 5000))
-    ranked = table.rank(ask, None, 8)
+                table.charge(f"{name}-{number}", fit.allocation)
+    device_request = asked(device_type, limits(2, 5000))
+    ranked = table.rank(device_request, None, 8)
     assert ranked is not None
-    exact = [family.quick(ask, table.view(f"n{row}")) for row in range(8)]
+    exact = [device_type.quick(device_request, table.view(f"n{row}")) for row in range(8)]
     assert ranked[0].tolist() == [fit is not None for fit in exact]
     assert ranked[1][ranked[0]] == pytest.approx([fit.score for fit in exact if fit is not None])
 
 
-def asked(family: NvidiaVgpu, wanted: dict[str, int], **notes: str) -> Ask:
-    ask = family.ask(pod_of("p", wanted, annotations=notes))
-    assert isinstance(ask, Ask)
-    return ask
+def asked(device_type: NvidiaVgpu, wanted: dict[str, int], **notes: str) -> DeviceRequest:
+    device_request = device_type.device_request(pod_of("p", wanted, annotations=notes))
+    assert isinstance(device_request, DeviceRequest)
+    return device_request

@@ -23,7 +23,7 @@ from kit.virtual_time import VirtualClock, run_virtually
 from tests.scenarios.toy_brand.node import SLICE, ToyCards, toy
 from tests.scenarios.toy_brand.words import ASSIGNED, CARDS, LOCK, NAME, RESOURCE, SERVED, render
 
-from pumice.apps.node.brand import Brand, PluginSettings
+from pumice.apps.node.device_type import PluginSettings, ServedDevices
 from pumice.apps.node.serving import run_plugins
 from pumice.devices.nvidia_vgpu.plugin import daemon as vgpu_plugin
 from pumice.wire import names
@@ -38,7 +38,7 @@ def toy_pod(name: str, assigned: dict[str, int]) -> dict[str, Any]:
 
 @dataclass
 class World:
-    """One node with two toy cards; what it serves is in ``settings`` and ``brands``."""
+    """One node with two toy cards; what it serves is in ``settings`` and ``device_types``."""
 
     cluster: FakeCluster
     kubelet: FakeKubelet
@@ -46,21 +46,21 @@ class World:
     root: Path
 
     @asynccontextmanager
-    async def serving(self, *others: Brand) -> AsyncIterator[None]:
+    async def serving(self, *others: ServedDevices) -> AsyncIterator[None]:
         """The plugin server, with the toy brand and others in one process."""
         stop, ready = asyncio.Event(), asyncio.Event()
         settings = PluginSettings(NODE, device_plugin_dir=self.root, booking_dirs=())
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(run_plugins(settings, toy(self.cards), *others, cluster=self.cluster, clock=VirtualClock(),
-                                          dice=random.Random(1), stop=stop, ready=ready))  # fmt: skip
+                                          rng=random.Random(1), stop=stop, ready=ready))  # fmt: skip
             async with asyncio.timeout(60):
                 await ready.wait()
             yield
             stop.set()
 
-    def vgpus(self) -> Brand:
+    def vgpus(self) -> ServedDevices:
         settings = vgpu_plugin.Settings(NODE, hook_path=self.root / "hook", lock_dir=self.root / "lock")
-        return vgpu_plugin.vgpu(settings, cluster=self.cluster, clock=VirtualClock(), dice=random.Random(1),
+        return vgpu_plugin.vgpu(settings, cluster=self.cluster, clock=VirtualClock(), rng=random.Random(1),
                                 cards=ToyCards({GPU: 16 << 30}))  # fmt: skip
 
 

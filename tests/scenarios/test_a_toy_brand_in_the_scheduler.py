@@ -9,18 +9,18 @@ import pytest
 from kit.engine_world import World
 from kit.objects import Json, node, pod
 from kit.scheduler_confs import conf
-from tests.scenarios.toy_brand.family import ToyFamily
+from tests.scenarios.toy_brand.device_type import ToySharing
 from tests.scenarios.toy_brand.node import SLICE, ToyAllocator, ToyCards
 from tests.scenarios.toy_brand.words import ASSIGNED, CARD, LOCK, RESOURCE, parse
 
 import pumice
 from pumice.devices.lint import lint_files
-from pumice.devices.registry import every_family
+from pumice.devices.registry import every_device_type
 from pumice.effects.vocabulary import PatchNode
-from pumice.engine.explaining.explain import explain
 from pumice.metrics.devices import DeviceSeries
 from pumice.node.pods import NodePod
 from pumice.node.protocol import Serve
+from pumice.scheduler.explaining.explain import explain
 from pumice.wire.objects import Node, Pod, convert
 
 ROOT = Path(pumice.__file__).parent
@@ -49,7 +49,7 @@ def toy_pod(name: str, slices: int, card: str = "") -> Json:
 
 def nursery() -> World:
     """Twenty slices on three cards of two nodes, some of them held."""
-    world = World(conf("gang", "predicates", "deviceshare"), families=[ToyFamily()])
+    world = World(conf("gang", "predicates", "deviceshare"), device_types=[ToySharing()])
     world.add(toy_node("n1", "toy-0=10,toy-1=4"), toy_node("n2", "toy-1=6"))
     world.add(toy_pod("first", 7), toy_pod("second", 5, card="toy-1"))
     world.settle()
@@ -90,7 +90,7 @@ def test_what_cannot_be_given_is_refused_with_reasons_and_what_would_fit() -> No
     assert "1 Insufficient toy.example/slices, 1 toy: too few slices" in world.condition("greedy")["message"]
     assert "slices are counted in whole numbers" in world.condition("vague")["message"]
     told = explain(world.engine, convert(Pod, world.pods["default/greedy"]), gates=False)
-    assert {card.uuid: (card.wanted, card.best) for m in told.misfits if m.node == "n1" for card in m.cards} == {
+    assert {card.uuid: (card.wanted, card.best) for m in told.fit_errors if m.node == "n1" for card in m.cards} == {
         "toy-0": (5, 3), "toy-1": (0, 0),
     }  # fmt: skip
     assert f"ask for cards 3 instead of 5 ({RESOURCE}: 3)" in [change.text for change in told.changes]
@@ -122,7 +122,7 @@ spec:
 
 
 def test_lint_knows_its_words() -> None:
-    found = [str(finding) for finding in lint_files({"pod.yaml": MANIFEST}, [ToyFamily()])]
+    found = [str(finding) for finding in lint_files({"pod.yaml": MANIFEST}, [ToySharing()])]
     assert found == [
         f"pod.yaml:5: warning: {ASSIGNED} is written by the scheduler; a manifest must not carry it",
         f"pod.yaml:6: warning: {CARD}: 'green' does nothing; write toy-0 or toy-1",
@@ -135,8 +135,8 @@ def test_lint_knows_its_words() -> None:
 
 @pytest.mark.parametrize("room", ["engine", "metrics", "devices/lint", "apps/scheduler"])
 def test_rooms_that_serve_every_brand_name_none(room: str) -> None:
-    brands = {f'"{family.name}' for family in every_family()}
-    brands |= {type(family).__module__.rsplit(".", 1)[0] for family in every_family()}
+    device_types = {f'"{device_type.name}' for device_type in every_device_type()}
+    device_types |= {type(device_type).__module__.rsplit(".", 1)[0] for device_type in every_device_type()}
     for path in (ROOT / room).rglob("*.py"):
         text = path.read_text()
-        assert not [brand for brand in brands if brand in text], path
+        assert not [device_type for device_type in device_types if device_type in text], path

@@ -79,7 +79,7 @@ def test_line_1_a_bare_pod_gets_a_podgroup_is_bound_and_its_group_runs() -> None
             stop, ready = asyncio.Event(), asyncio.Event()
             beside = asyncio.create_task(controller.run(
                 controller.Settings(listen="127.0.0.1:0"), cluster=running.cluster, clock=running.clock,
-                dice=random.Random(2), stop=stop, ready=ready))  # fmt: skip
+                rng=random.Random(2), stop=stop, ready=ready))  # fmt: skip
             await ready.wait()
             await create(running.cluster, pod("a", cpu="1"))
             await running.bind_all("a")

@@ -132,8 +132,8 @@ def test_the_wide_table_of_programs_keeps_every_column_in_a_narrow_terminal(here
         os.close(theirs)
         shown = ""
         with contextlib.suppress(OSError):  # the other end is closed
-            while piece := os.read(ours, 100_000):
-                shown += piece.decode()
+            while container_device := os.read(ours, 100_000):
+                shown += container_device.decode()
         os.close(ours)
         head, row = re.sub(r"\x1b\[[\d;]*m", "", shown).splitlines()
         assert head.split() == list(WIDE)

@@ -84,7 +84,7 @@ def test_a_queue_that_is_deleted_while_it_reclaims_leaves_no_promise_that_binds(
     world.delete_pod(world.evictions[0].name)
     world.settle(8)
     assert world.node_of("b0") in ("", "n1")
-    assert not world.engine.state.promises.kept
+    assert not world.engine.state.nominations.kept
 
 
 def test_without_a_plugin_that_knows_shares_nothing_is_reclaimed() -> None:

@@ -8,8 +8,8 @@ from kit.scheduler_confs import conf
 from kit.scheduler_daemon import create, daemon
 from kit.virtual_time import EPOCH, run_virtually
 
-from pumice.engine.engine import Engine
 from pumice.ports.cluster import ApiError
+from pumice.scheduler.engine import Engine
 from pumice.wire.node_lock import HELD_FOR, LockView, may_take, render_lock
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf

@@ -11,7 +11,7 @@ from kit.device_world import A100, card, limits, pod_of, vgpu_node
 
 from pumice.cli.casefile import Case, engine_of
 from pumice.effects.vocabulary import Bind
-from pumice.engine.engine import Engine
+from pumice.scheduler.engine import Engine
 from pumice.wire import names
 from pumice.wire.objects import Node
 
@@ -83,14 +83,14 @@ def test_the_guides_mig_pod_gets_the_5_gb_slice_and_vgpu_pods_go_to_the_other_no
     assert arrive(engine, 1, 3000, **{names.VGPU_MODE: "mig"}) == ["mig/GPU-m[group1-0]"]
     other = cluster("binpack", mig, plain)
     assert arrive(other, 1, 3000, **{names.VGPU_MODE: "hami-core"}) == ["plain/GPU-p"]
-    usage = engine.state.ledger.books["nvidia-vgpu"].nodes["mig"].usages[0]
+    usage = engine.state.ledger.device_tables["nvidia-vgpu"].nodes["mig"].usages[0]
     assert (usage.memory, usage.group) == (5120, "group1")
 
 
 @pytest.mark.parametrize("path", GUIDES, ids=[path.parent.name for path in GUIDES])
 def test_every_guides_configuration_switches_a_family_on(path: Path) -> None:
     text = yaml.safe_load(path.read_text())["data"][names.SCHEDULER_CONF_KEY]
-    assert engine_of(Case(scheduler_conf=text)).families
+    assert engine_of(Case(scheduler_conf=text)).device_types
 
 
 @pytest.mark.parametrize("policy", ["", "binpack", "spread"])

@@ -81,7 +81,7 @@ def test_npus_by_hami() -> None:
     async def story(node: Node) -> None:
         npus = Npus()
         settings = ascend_plugin.Settings(**node.settings(), hook_path=node.root)
-        brand = ascend_plugin.ascend(settings, NpuSharing(chip("310P3")), npus, npus)
+        device_type = ascend_plugin.ascend(settings, NpuSharing(chip("310P3")), npus, npus)
 
         def npu_pod(name: str, *cards: int) -> dict[str, Any]:
             devices = [NpuDevice(U[at], "Ascend310P", 6144, 0) for at in cards]
@@ -90,7 +90,7 @@ def test_npus_by_hami() -> None:
             containers = [asking(NPU, 1, f"c{at}", **{f"{NPU}-memory": 6144}) for at, _ in enumerate(devices)]
             return node.put(name, notes, *containers)
 
-        async with plugin_served(settings, brand, node.cluster, VirtualClock()):
+        async with plugin_served(settings, device_type, node.cluster, VirtualClock()):
             await node.kubelet.until(NPU, lambda units: len(units) == 14)
             first, second = npu_pod("a", 0), npu_pod("b", 1, 0)
             seen = await node.start(NPU, second, first)
@@ -106,8 +106,8 @@ def test_npus_cut_on_demand() -> None:
     async def story(node: Node) -> None:
         npus = Npus()
         settings = mindcluster_plugin.Settings(**node.settings(), journal=node.root)
-        brand = mindcluster_plugin.mindcluster(settings, node.cluster, npus, npus)
-        async with plugin_served(settings, brand, node.cluster, VirtualClock()):
+        device_type = mindcluster_plugin.mindcluster(settings, node.cluster, npus, npus)
+        async with plugin_served(settings, device_type, node.cluster, VirtualClock()):
             await node.kubelet.until(CORE, lambda units: len(units) == 16)
             first = node.put("a", {CORE: "0-vir02_1c", "predicate-time": "1"}, asking(CORE, 2))
             second = node.put("b", {CORE: "1-vir02", "predicate-time": "2"}, asking(CORE, 2))
@@ -122,10 +122,10 @@ def test_npus_cut_on_demand() -> None:
 def test_legacy_shares() -> None:
     async def story(node: Node) -> None:
         settings = gpushare_plugin.Settings(**node.settings())
-        brand = gpushare_plugin.gpushare(settings, ToyCards({}))
+        device_type = gpushare_plugin.gpushare(settings, ToyCards({}))
         cards = (card(0, "GPU-a", mib=8), card(1, "GPU-b", mib=8))
-        brand = replace(brand, cards=Facts({}, cards=cards))
-        async with plugin_served(settings, brand, node.cluster, VirtualClock()):
+        device_type = replace(device_type, cards=Facts({}, cards=cards))
+        async with plugin_served(settings, device_type, node.cluster, VirtualClock()):
             await node.kubelet.until(names.GPU_MEMORY, lambda units: len(units) == 16)
             first = node.put("a", {names.GPU_INDEX: "0", names.PREDICATE_TIME: "1"}, asking(names.GPU_MEMORY, 2))
             both = [asking(names.GPU_MEMORY, 2, "c0"), asking(names.GPU_MEMORY, 3, "c1")]

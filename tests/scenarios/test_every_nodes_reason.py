@@ -7,8 +7,8 @@ from typing import Any
 from kit.engine_world import World
 from kit.objects import group, node, pod, queue
 
-from pumice.engine.explaining.explain import Explanation, explain, explain_known
 from pumice.model.refusal import Short
+from pumice.scheduler.explaining.explain import Explanation, explain, explain_known
 from pumice.wire.objects import Pod, convert
 
 HOST = "kubernetes.io/hostname"
@@ -20,14 +20,14 @@ def asked(world: World, **wanted: Any) -> Explanation:
 
 
 def shorts(found: Explanation) -> dict[str, list[Short]]:
-    return {misfit.node: [card.short for card in misfit.cards] for misfit in found.misfits}
+    return {fit_error.node: [card.short for card in fit_error.cards] for fit_error in found.fit_errors}
 
 
 def test_alike_nodes_name_their_own_cards() -> None:
     world = World()
     world.add(*(node(name, cards=2, mib=8000) for name in ("n1", "n2", "n3")))
     found = asked(world, mib=9000)
-    cards = {misfit.node: [card.uuid for card in misfit.cards] for misfit in found.misfits}
+    cards = {fit_error.node: [card.uuid for card in fit_error.cards] for fit_error in found.fit_errors}
     assert cards == {name: [f"GPU-{name}-0", f"GPU-{name}-1"] for name in ("n1", "n2", "n3")}
 
 
@@ -39,14 +39,14 @@ def test_a_full_card_that_is_asked_for_by_name_is_told_from_the_cards_that_are_n
     assert all(world.placements().values())
     found = asked(world, mib=4000, annotations={"volcano.sh/vgpu-use-gpuuuid": "GPU-n298-0"})
     assert {name for name, reasons in shorts(found).items() if Short.MEMORY in reasons} == {"n298"}
-    assert sum(found.counts.values()) == len(found.misfits) == 300
+    assert sum(found.counts.values()) == len(found.fit_errors) == 300
 
 
 def test_only_the_node_with_the_denied_card_refuses_where_all_others_take_the_pod() -> None:
     world = World()
     world.add(*(node(f"n{number}", cards=1, mib=8000) for number in range(300)))
     found = asked(world, mib=4000, annotations={"volcano.sh/vgpu-nouse-gpuuuid": "GPU-n299-0"})
-    assert [misfit.node for misfit in found.misfits] == ["n299"]
+    assert [fit_error.node for fit_error in found.fit_errors] == ["n299"]
     assert len(found.fitting) == 299
 
 
@@ -54,8 +54,8 @@ def test_cards_that_are_closed_for_unlike_reasons_say_their_own() -> None:
     world = World()
     closed = node("cordoned", cards=1)
     closed["metadata"]["annotations"]["pumice.io/cordoned-cards"] = "*"
-    sick = node("sick", register=f"GPU-sick-0,10,8000,{V100},false,hami-core:")
-    world.add(closed, sick, node("other", cards=1, kind="NVIDIA-Tesla T4"))
+    unhealthy = node("sick", register=f"GPU-sick-0,10,8000,{V100},false,hami-core:")
+    world.add(closed, unhealthy, node("other", cards=1, kind="NVIDIA-Tesla T4"))
     found = asked(world, mib=4000, annotations={"nvidia.com/use-gputype": "v100"})
     assert shorts(found) == {"cordoned": [Short.CORDON], "sick": [Short.HEALTH], "other": [Short.TYPE]}
 
@@ -65,7 +65,7 @@ def test_a_resource_that_a_node_lacks_is_told_with_its_numbers() -> None:
     world.add(node("small", cpu="2", memory="4Gi"), node("busy", cpu="4"), pod("there", cpu="3", nodeSelector={HOST: "busy"}))
     world.settle()
     found = asked(world, cpu="2500m")
-    assert {misfit.node: (misfit.text, misfit.detail) for misfit in found.misfits} == {
+    assert {fit_error.node: (fit_error.text, fit_error.detail) for fit_error in found.fit_errors} == {
         "small": ("Insufficient cpu", "2500m wanted, the node has 2"),
         "busy": ("Insufficient cpu", "2500m wanted, 1 of 4 free"),
     }
@@ -147,7 +147,7 @@ def test_a_pod_that_neither_node_nor_queue_takes_hears_of_both() -> None:
     world.add(pod("late", mib=6000, queue="team"))
     found = waiting(world, "late")
     assert found.node == ""
-    assert [misfit.node for misfit in found.misfits] == ["n1"]
+    assert [fit_error.node for fit_error in found.fit_errors] == ["n1"]
     assert found.gates == ("queue team has no room left for it (volcano.sh/vgpu-memory: 6000 wanted, 7000 of 10000 in use)",)
     leaving = [change for change in found.changes if change.kind == "evict"]
     assert [change.text for change in leaving] == ["let this pod leave n1: default/first"]

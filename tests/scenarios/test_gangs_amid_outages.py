@@ -14,8 +14,8 @@ from kit.virtual_time import run_virtually
 
 from pumice.apps.scheduler.bind_results import BROKEN_GANG
 from pumice.apps.scheduler.daemon import Settings
-from pumice.engine.state.jobs import Status
 from pumice.ports.cluster import ApiError, Resource
+from pumice.scheduler.state.jobs import Status
 
 SIZE = 4
 AWAY = ApiError(0, "Unreachable", "connection refused")

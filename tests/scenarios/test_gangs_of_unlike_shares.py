@@ -69,11 +69,11 @@ def feasible(asks: Sequence[int], cards: int) -> bool:
 
 def test_of_random_gangs_that_fit_idle_cards_nearly_all_are_placed() -> None:
     seed = int(os.environ.get("PUMICE_SEED", "7"))
-    dice = Random(seed)
+    rng = Random(seed)
     fitting = placed = 0
     for number in range(150):
-        cards = dice.choice((1, 1, 2))
-        asks = [dice.choice((3000, 5000, 9000, 10000, 18000, 20000)) for _ in range(dice.randint(2, 5 * cards))]
+        cards = rng.choice((1, 1, 2))
+        asks = [rng.choice((3000, 5000, 9000, 10000, 18000, 20000)) for _ in range(rng.randint(2, 5 * cards))]
         if not feasible(asks, cards):
             continue
         world = World(seed=number)

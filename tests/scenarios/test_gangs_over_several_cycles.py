@@ -31,8 +31,8 @@ def hurried(nodes: int = MEMBERS, conf: str = BUNDLES, budget: int = 40) -> Worl
     world.settle(1)
     cycle, tick = world.engine.cycle, count().__next__
 
-    def short(now: float, dice: object = None, **more: object) -> object:
-        return cycle(now, dice, **{"budget": budget, "tick": tick, **more})  # type: ignore[arg-type]
+    def short(now: float, rng: object = None, **more: object) -> object:
+        return cycle(now, rng, **{"budget": budget, "tick": tick, **more})  # type: ignore[arg-type]
 
     world.engine.cycle = short  # type: ignore[method-assign, assignment]
     return world
@@ -42,7 +42,7 @@ def searching(world: World) -> bool:
     """One cycle; whether the search goes on."""
     world.now += 0.1
     world.cycle()
-    return bool(world.engine.state.departures.untold)
+    return bool(world.engine.state.terminating.untold)
 
 
 def begun(world: World) -> None:
@@ -56,7 +56,7 @@ def finished(world: World) -> None:
     for _ in range(60):
         searching(world)
     state = world.engine.state
-    assert not state.departures.untold
+    assert not state.terminating.untold
     assert not state.promises.kept
 
 

@@ -62,7 +62,7 @@ async def watched(running: Daemon) -> AsyncIterator[None]:
                 holding = ledger.holdings.get(obj["metadata"]["uid"])
                 assert holding is not None, f"{obj['metadata']['name']} is bound and holds nothing"
                 assert holding.node == obj["spec"]["nodeName"]
-                book = ledger.books["nvidia-vgpu"].nodes[holding.node]
+                book = ledger.device_tables["nvidia-vgpu"].nodes[holding.node]
                 holders = [u for usage in book.usages for u in usage.holders]
                 assert obj["metadata"]["uid"] in holders, f"{obj['metadata']['name']} is bound and its card is free"
             await running.clock.sleep(0.07)

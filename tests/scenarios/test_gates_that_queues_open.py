@@ -140,24 +140,24 @@ def test_another_configuration_forgets_nobody_who_was_let_in() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_what_a_queue_keeps_is_what_those_ask_for_that_it_let_in_and_that_wait(seed: int) -> None:
-    dice, world, seen = Random(seed), World(CAPACITY), False
+    rng, world, seen = Random(seed), World(CAPACITY), False
     world.add(*(node(f"n{i}", cpu="2") for i in range(2)), *(queue(name, capability={"cpu": "3"}) for name in "qr"))
     for step in range(40):
-        match dice.randrange(5):
+        match rng.randrange(5):
             case 0 | 1:
-                where = dice.choice(({}, {}, {"nodeSelector": {"no": "where"}}))
-                world.add(gated(f"p{step}", cpu=dice.choice("12"), **where))
+                where = rng.choice(({}, {}, {"nodeSelector": {"no": "where"}}))
+                world.add(gated(f"p{step}", cpu=rng.choice("12"), **where))
             case 2:
-                minimum = dice.choice((1, 2))
+                minimum = rng.choice((1, 2))
                 members = (gated(f"g{step}-{i}", group=f"g{step}") for i in range(minimum))
                 world.add(group(f"g{step}", minimum=minimum, queue="q"), *members)
             case 3 if world.pods:
-                world.remove("Pod", dice.choice(sorted(world.pods)))
+                world.remove("Pod", rng.choice(sorted(world.pods)))
             case _ if world.groups:
-                moved = world.groups[dice.choice(sorted(world.groups))]
-                moved["spec"]["queue"] = dice.choice("qr")
+                moved = world.groups[rng.choice(sorted(world.groups))]
+                moved["spec"]["queue"] = rng.choice("qr")
                 world.add(moved)
-        world.settle(dice.choice((0, 1)))
+        world.settle(rng.choice((0, 1)))
         for each in world.engine.state.queues.values():
             kept: dict[str, int] = {}
             for job in each.jobs:

@@ -10,7 +10,7 @@ from kit.engine_world import World
 from kit.objects import group, node, pod, queue
 from kit.scheduler_confs import conf
 
-from pumice.engine.explaining.explain import explain
+from pumice.scheduler.explaining.explain import explain
 from pumice.wire.objects import Pod, convert
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -57,7 +57,7 @@ def test_an_explanation_names_the_groups_that_a_queue_may_not_have() -> None:
     made.settle()
     waiting = next(f"p{i}" for i in range(2) if not made.node_of(f"p{i}"))
     found = explain(made.engine, convert(Pod, made.pods[f"default/{waiting}"]), now=made.now)
-    assert {misfit.node: misfit.text for misfit in found.misfits} == {
+    assert {fit_error.node: fit_error.text for fit_error in found.fit_errors} == {
         "node-a": "node does not satisfy the node group affinity", "node-b": "Insufficient cpu",
         "node-none": "node group label not found",
     }  # fmt: skip

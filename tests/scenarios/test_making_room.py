@@ -24,8 +24,8 @@ from kit.room_worlds import (
     room_conf,
 )
 
-from pumice.engine.plugins.contract import NamesVictims
-from pumice.engine.state.jobs import Task
+from pumice.scheduler.plugins.contract import VictimTasks
+from pumice.scheduler.state.jobs import Task
 from pumice.wire.scheduler_conf import Arguments
 from pumice.wire.volcano import stamp
 
@@ -329,7 +329,7 @@ def test_a_gang_stays_with_which_its_queue_would_lose_its_share_too() -> None:
     assert not world.evictions, "all of it is four, and two of them are deserved"
 
 
-class Mover(NamesVictims):
+class Mover(VictimTasks):
     name = "mover"
 
     def victims(self, running: Sequence[Task]) -> Mapping[str, str]:

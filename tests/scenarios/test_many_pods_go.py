@@ -57,7 +57,7 @@ def test_of_two_hundred_single_pods_that_are_deleted_with_their_groups_a_few_wor
             cluster, clock = running.cluster, running.clock
             stop, ready = asyncio.Event(), asyncio.Event()
             controller = asyncio.create_task(run(Settings(listen="127.0.0.1:0"), cluster=cluster, clock=clock,
-                                                 dice=random.Random(1), stop=stop, ready=ready))  # fmt: skip
+                                                 rng=random.Random(1), stop=stop, ready=ready))  # fmt: skip
             await ready.wait()
             await create(cluster, *(pod(f"p-{i}", cpu="1") for i in range(200)))
             await running.bind_all(*(f"p-{i}" for i in range(200)))

@@ -16,9 +16,9 @@ from kit.storage_objects import claim, limit, storage_class, volume
 from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.scheduler.informers import Informers
-from pumice.engine.engine import Engine
-from pumice.engine.state.state import State
 from pumice.ports.cluster import ApiError, Resource, WatchEvent
+from pumice.scheduler.engine import Engine
+from pumice.scheduler.state.state import State
 from pumice.wire import kinds, volcano
 from pumice.wire.objects import ConfigMap
 from pumice_jobs.apps.controller.daemon import Controller

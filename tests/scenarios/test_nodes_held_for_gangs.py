@@ -10,9 +10,9 @@ from kit.engine_world import World
 from kit.objects import group, node, pod, priority_class, queue
 from kit.scheduler_confs import conf, sharing
 
-from pumice.engine.engine import Engine
-from pumice.engine.explaining.groups import explain_group
 from pumice.metrics.scheduler import SchedulerMetrics
+from pumice.scheduler.engine import Engine
+from pumice.scheduler.explaining.groups import explain_group
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice.wire.volcano import stamp
 

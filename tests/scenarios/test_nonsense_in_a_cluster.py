@@ -194,14 +194,14 @@ def test_of_two_pods_with_one_uid_the_second_is_left_alone() -> None:
         async with daemon(node("n1", cards=1)) as running:
             await create(running.cluster, pod("a", mib=4000))
             await running.bind_all("a")
-            twin = copy.deepcopy((await running.cluster.pods())["a"])
-            twin["metadata"] |= {"name": "twin", "resourceVersion": "999999"}
-            await tell_pod(running, twin, "ADDED")
+            simulator = copy.deepcopy((await running.cluster.pods())["a"])
+            simulator["metadata"] |= {"name": "twin", "resourceVersion": "999999"}
+            await tell_pod(running, simulator, "ADDED")
             state = running.scheduler.engine.state
             assert "belongs to pod default/a" in state.problems["Pod default/twin"]
             assert len(state.ledger.holdings) == 2, "the twin runs, so its node is charged for it"
             assert "pumice_objects_set_aside 1" in (await running.page("/metrics"))[1]
-            await tell_pod(running, twin, "DELETED")
+            await tell_pod(running, simulator, "DELETED")
             assert len(state.ledger.holdings) == 1, "the deletion of the twin frees nothing of the first"
             assert "Pod default/twin" not in state.problems
             await goes_on(running, mib=4000)

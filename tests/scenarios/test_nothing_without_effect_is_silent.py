@@ -22,9 +22,9 @@ from pumice.apps.scheduler.daemon import Settings
 from pumice.cli import main as cli
 from pumice.cli.upstream_flags import unkept
 from pumice.devices.lint import lint_files
-from pumice.engine.cycle.actions import ACTIONS
-from pumice.engine.plugins.registry import PLUGINS
 from pumice.model.errors import BadInput
+from pumice.scheduler.cycle.actions import ACTIONS
+from pumice.scheduler.plugins.registry import PLUGINS
 from pumice.wire import kinds, names, volcano
 from pumice.wire import scheduler_words as grammar
 from pumice.wire.device_config_text import parse_device_config
@@ -134,7 +134,7 @@ def test_the_daemon_says_it_on_its_configmap() -> None:
 @pytest.mark.parametrize("row", told(Told.FLAG), ids=ids(told(Told.FLAG)))
 def test_a_flag_or_gate_that_promises_it_is_warned_of(row: Row) -> None:
     values = [WANTED.get(row.name, ""), "true", "false"]
-    value = next(value for value in values if row.asks(value))
+    value = next(value for value in values if row.requested(value))
     found = unkept("feature-gates", f"{row.name}={value}") if row.what is What.GATE else unkept(row.name, value)
     assert found == [row.text]
 
@@ -248,7 +248,7 @@ def test_an_object_of_a_kind_that_nothing_serves_is_told_once_and_found_by_lint(
         await clock.sleep(1)
         stop = asyncio.Event()
         settings = controller.Settings(listen="127.0.0.1:0")
-        running = asyncio.create_task(controller.run(settings, cluster=cluster, clock=clock, dice=random.Random(1), stop=stop))
+        running = asyncio.create_task(controller.run(settings, cluster=cluster, clock=clock, rng=random.Random(1), stop=stop))
         await cluster.create(kind, obj, "default" if kind.namespaced else "")
         await clock.sleep(100)
         patch = {"metadata": {"labels": {"a": "b"}}}

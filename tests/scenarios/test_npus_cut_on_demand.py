@@ -103,7 +103,7 @@ def test_init_params_hold_in_every_cycle_and_nothing_is_counted_twice_from_one_t
         made(world, f"p{number}", f"Ascend310P-2c.1cpu-{100 + number}-0_{number}")
     assert [notes_of(world, f"p{number}")["huawei.com/npu-core"] for number in range(4)] == ["0-vir02_1c"] * 4
     world.settle(70.0)
-    used = world.engine.state.ledger.books["ascend310p-vNPU"].nodes["n1"].usages
+    used = world.engine.state.ledger.device_tables["ascend310p-vNPU"].nodes["n1"].usages
     assert [(usage.memory, usage.cores, usage.shares) for usage in used] == [(8, 4, 4), (0, 0, 0)]
     preset = CONF.replace('presetVirtualDevice: "false"', 'presetVirtualDevice: "true"')
     refused = world_of(core_node_object("n1", 2), conf=preset)

@@ -1,6 +1,7 @@
 """API server, scheduler, controllers, kubelet twin and device plugin in one process, in virtual time.
 
-Every daemon takes clock, dice and transport as arguments, so hours of a cluster with faults pass in seconds. The plugin and
+Every daemon takes clock, random generator and transport as arguments, so hours of a cluster with faults pass in seconds. The
+plugin and
 the kubelet still speak gRPC over a real socket, the cards are an emulated machine's, and containers have no processes.
 """
 
@@ -41,7 +42,7 @@ class OneProcess:
     def __init__(
         self, kube: DirectCluster, clock: VirtualClock, directory: Path, cards: NvmlCards, seed: int
     ) -> None:
-        self.kube, self.clock, self.dice = kube, clock, random.Random(seed)
+        self.kube, self.clock, self.rng = kube, clock, random.Random(seed)
         self.runtime = HollowRuntime(clock)
         node = KubeletSettings("n1", directory / "n1", directory, address="127.0.0.1", cpu="64", memory="256Gi", pods=200)
         (directory / "libvgpu.so").write_bytes(b"\x7fELF")
@@ -60,8 +61,8 @@ class OneProcess:
     async def start(self, name: str) -> None:
         run, settings, more = self._daemons[name]
         ready = asyncio.Event()
-        dice = random.Random(self.dice.random())
-        self._tasks[name] = asyncio.create_task(run(settings, cluster=self.kube, clock=self.clock, dice=dice,
+        rng = random.Random(self.rng.random())
+        self._tasks[name] = asyncio.create_task(run(settings, cluster=self.kube, clock=self.clock, rng=rng,
                                                     stop=asyncio.Event(), ready=ready, **more), name=name)
         told = asyncio.create_task(ready.wait())
         await asyncio.wait({self._tasks[name], told}, return_when=asyncio.FIRST_COMPLETED)
@@ -131,15 +132,15 @@ def test_a_pod_gets_its_share_from_create_to_env_in_virtual_time() -> None:
 
 def test_kills_of_every_daemon_lose_nothing_and_book_nothing_twice() -> None:
     async def work(one: OneProcess) -> None:
-        dice, wanted = random.Random(5), 24
+        rng, wanted = random.Random(5), 24
         for number in range(wanted):
-            pod = share(f"p{number}", dice.choice((2000, 9000, 20000)), dice.choice((10, 30, 60)), dice.randrange(10, 200))
+            pod = share(f"p{number}", rng.choice((2000, 9000, 20000)), rng.choice((10, 30, 60)), rng.randrange(10, 200))
             await one.kube.create(PODS, pod)
-            await one.clock.sleep(dice.uniform(0, 12))
+            await one.clock.sleep(rng.uniform(0, 12))
             if number % 4 == 3:
-                victim = dice.choice(("scheduler", "groups", "plugin", "controllers", "kubelet"))
+                victim = rng.choice(("scheduler", "groups", "plugin", "controllers", "kubelet"))
                 await one.kill(victim)
-                await one.clock.sleep(dice.uniform(0, 5))
+                await one.clock.sleep(rng.uniform(0, 5))
                 await one.start(victim)
                 await one.clock.sleep(3)  # until the node shows its devices again
             assert await one.violations() == []

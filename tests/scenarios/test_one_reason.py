@@ -5,10 +5,10 @@ from __future__ import annotations
 from kit.engine_world import World
 from kit.objects import group, node, pod, queue
 
-from pumice.engine.explaining.explain import explain_known
-from pumice.engine.explaining.groups import explain_group
-from pumice.engine.explaining.queues import queue_view, queue_views
 from pumice.metrics.jobs import JobSeries, queue_families
+from pumice.scheduler.explaining.explain import explain_known
+from pumice.scheduler.explaining.groups import explain_group
+from pumice.scheduler.explaining.queues import queue_view, queue_views
 
 WHY = "0/1 nodes are unavailable: 1 hami-vgpuDeviceSharing: memory 2 of 2 cards."
 
@@ -18,8 +18,8 @@ def pending(world: World) -> dict[tuple[str, str], float]:
 
 
 def overused(world: World) -> dict[str, float]:
-    (family,) = [family for family in queue_families(world.engine) if family.name == "volcano_queue_overused"]
-    return {labels["queue_name"]: value for labels, value in family.samples}
+    (device_type,) = [device_type for device_type in queue_families(world.engine) if device_type.name == "volcano_queue_overused"]
+    return {labels["queue_name"]: value for labels, value in device_type.samples}
 
 
 def condition(world: World, key: str) -> str:

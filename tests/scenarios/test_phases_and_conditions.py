@@ -7,7 +7,7 @@ from kit.engine_world import ALL_PLUGINS, World, scenario
 from kit.objects import group, node, pod
 from kit.scheduler_confs import conf
 
-from pumice.engine.state.waiting import Waiting
+from pumice.scheduler.state.waiting import Waiting
 
 
 def test_phases_follow_the_pods() -> None:
@@ -162,7 +162,7 @@ def test_a_gang_keeps_its_phase_until_it_is_known_why_its_loss_cannot_be_made_go
     world.add(pod("g-2", cpu="1", group="g"))
     phases = []
     for _ in range(8):
-        for effect in world.engine.cycle(world.now, world.dice, budget=0.0).effects:
+        for effect in world.engine.cycle(world.now, world.rng, budget=0.0).effects:
             world.perform(effect)
         phases.append(world.groups["default/g"]["status"]["phase"])
         world.now += 0.1

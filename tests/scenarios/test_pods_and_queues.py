@@ -200,7 +200,7 @@ def test_what_a_cycle_had_no_time_to_lend_is_lent_by_the_next_one() -> None:
     world.settle(2)
     world.add(*(pod(f"p{i}", cpu="1", queue="a") for i in range(3)))
     for _ in range(4):
-        for effect in world.engine.cycle(world.now, world.dice, budget=0.0).effects:
+        for effect in world.engine.cycle(world.now, world.rng, budget=0.0).effects:
             world.perform(effect)
     assert sum(bool(world.node_of(f"p{i}")) for i in range(3)) == 2
     world.settle(2)
@@ -217,4 +217,4 @@ def test_a_whole_card_of_which_nobody_can_tell_which_it_is_costs_its_queue_the_d
     world.set_phase("runs", "Running")
     engine = world.restarted()
     engine.state.pods.put(convert(Pod, pod("next", cards=1, queue="small")))
-    assert not [effect for effect in engine.cycle(world.now, world.dice).effects if isinstance(effect, Bind)], "of 12000 MiB"
+    assert not [effect for effect in engine.cycle(world.now, world.rng).effects if isinstance(effect, Bind)], "of 12000 MiB"

@@ -42,7 +42,7 @@ def test_nothing_is_laid_out_where_no_card_is_in_mig_mode() -> None:
     world.add(node("n", cards=1, mib=16000), *singles((3000, 16000)))
     del world.pods["default/p0"]["metadata"]["annotations"]["volcano.sh/vgpu-mode"]
     (ask,) = world.engine.state.tasks[world.pods["default/p0"]["metadata"]["uid"]].cls.asks
-    planner = world.engine.state.ledger.books[ask.family].family.planner
+    planner = world.engine.state.ledger.device_tables[ask.device_type].device_type.planner
     assert planner is not None
     assert not planner.plannable(ask)
     world.add(mig_node("m"))
@@ -132,13 +132,13 @@ def cards_of(world: World, number: int) -> list[tuple[str, list[int]]]:
 @pytest.mark.parametrize("policy", ["tightest", "listed"])
 def test_of_random_gangs_that_fit_cards_in_use_all_are_placed(policy: str) -> None:
     seed = int(os.environ.get("PUMICE_SEED", "7"))
-    dice = Random(seed)
+    rng = Random(seed)
     counts = dict.fromkeys(("none", "kept"), 0)
     fitting = 0
     for number in range(120):
-        cards = dice.choice((1, 2, 3))
-        running = [dice.choice((3000, 9000, 18000)) for _ in range(dice.randint(0, 2 * cards))]
-        asks = [dice.choice((3000, 5000, 9000, 10000, 18000, 20000)) for _ in range(dice.randint(2, 4 * cards))]
+        cards = rng.choice((1, 2, 3))
+        running = [rng.choice((3000, 9000, 18000)) for _ in range(rng.randint(0, 2 * cards))]
+        asks = [rng.choice((3000, 5000, 9000, 10000, 18000, 20000)) for _ in range(rng.randint(2, 4 * cards))]
         fits = None
         for plan in counts:
             world = World(conf(plan, policy), seed=number)

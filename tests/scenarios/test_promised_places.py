@@ -53,7 +53,7 @@ def test_a_refused_eviction_leaves_everything_as_it_was_and_the_pod_is_told_why_
     world.cycle()
     assert gone(world) == {"low"}
     assert world.engine.state.ledger.fingerprint() == before
-    assert not world.engine.state.promises.kept
+    assert not world.engine.state.nominations.kept
     world.stays = lambda evict: False
     world.settle(8)
     assert world.node_of("high") == "n1", "it is tried again"
@@ -117,7 +117,7 @@ def test_a_restarted_scheduler_keeps_the_promise_by_what_the_objects_say() -> No
     world.settle(2)
     world.engine = world.restarted()
     world.settle(2)
-    assert set(world.engine.state.promises.kept) == {world.pods["default/high"]["metadata"]["uid"]}
+    assert set(world.engine.state.nominations.kept) == {world.pods["default/high"]["metadata"]["uid"]}
     world.add(pod("quick", mib=8000, priority=5))
     world.delete_pod("low")
     world.settle(2)
@@ -132,7 +132,7 @@ def test_a_promise_ends_with_its_node_and_the_pod_finds_another_place() -> None:
     world.settle(2)
     world.remove("Node", "n1")
     world.settle(2)
-    assert not world.engine.state.promises.kept
+    assert not world.engine.state.nominations.kept
     assert world.pods["default/high"]["status"]["nominatedNodeName"] == ""
     world.add(node("n2", cards=1, mib=8000))
     world.settle(2)
@@ -148,7 +148,7 @@ def test_who_was_promised_a_place_takes_a_free_one_that_comes_sooner() -> None:
     world.add(node("n2", cards=1, mib=8000))
     world.settle(2)
     assert world.node_of("high") == "n2", "low may take its time"
-    assert not world.engine.state.promises.kept
+    assert not world.engine.state.nominations.kept
 
 
 def test_a_gang_waits_for_the_places_that_it_was_promised_when_fewer_come_sooner() -> None:
@@ -159,12 +159,12 @@ def test_a_gang_waits_for_the_places_that_it_was_promised_when_fewer_come_sooner
     assert gone(world) == {"a", "b"}
     world.add(node("n2", cards=1, mib=8000))
     world.settle(2)
-    assert len(world.engine.state.promises.kept) == 2
+    assert len(world.engine.state.nominations.kept) == 2
     world.delete_pod("a")
     world.delete_pod("b")
     world.settle(2)
     assert all(world.node_of(f"g-w-{i}") for i in range(2))
-    assert not world.engine.state.promises.kept
+    assert not world.engine.state.nominations.kept
 
 
 def test_a_claimant_that_goes_leaves_no_promise_behind() -> None:

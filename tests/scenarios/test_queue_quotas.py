@@ -13,8 +13,8 @@ from kit.room_worlds import MIG, mig_node
 from kit.scheduler_confs import conf
 
 from pumice.effects.vocabulary import Bind
-from pumice.engine.engine import Engine
-from pumice.engine.state.state import State
+from pumice.scheduler.engine import Engine
+from pumice.scheduler.state.state import State
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 
 
@@ -276,24 +276,29 @@ def test_a_queue_may_have_all_slices_that_its_capability_pays_whatever_groups_th
 
 def test_quotas_of_random_pods_hold_whatever_cards_they_get() -> None:
     for seed in range(12):
-        dice = random.Random(seed)
-        limit = dice.randrange(8000, 60000)
+        rng = random.Random(seed)
+        limit = rng.randrange(8000, 60000)
         world = World()
         world.add(queue("team", capability={MEMORY: str(limit), NUMBER: "9"}))
-        world.add(*(node(f"n{i}", cards=dice.randint(1, 4), mib=dice.choice((8000, 16000, 24000))) for i in range(3)))
+        world.add(*(node(f"n{i}", cards=rng.randint(1, 4), mib=rng.choice((8000, 16000, 24000))) for i in range(3)))
         world.add(mig_node("m1", cards=2), mig_node("m2"))
         alive: list[str] = []
         for step in range(25):
             name = f"p{step}"
-            kind = dice.random()
-            world.add(whole(name, dice.randint(1, 2)) if kind < 0.4 else share(name, dice.randint(1, 100), dice.randint(1, 2))
-                      if kind < 0.8 else pod(name, mib=dice.randint(100, 8000), queue="team"))  # fmt: skip
+            kind = rng.random()
+            world.add(whole(name, rng.randint(1, 2)) if kind < 0.4 else share(name, rng.randint(1, 100), rng.randint(1, 2))
+                      if kind < 0.8 else pod(name, mib=rng.randint(100, 8000), queue="team"))  # fmt: skip
             alive.append(name)
-            if dice.random() < 0.3:
-                world.delete_pod(alive.pop(dice.randrange(len(alive))))
+            if rng.random() < 0.3:
+                world.delete_pod(alive.pop(rng.randrange(len(alive))))
             world.settle(0.5)
             books = world.engine.state.ledger.holdings.values()
-            real = sum(piece.memory for held in books for grant in held.grants for piece in grant.pieces)
+            real = sum(
+                container_device.memory
+                for held in books
+                for allocation in held.allocations
+                for container_device in allocation.container_devices
+            )
             assert charged(world) == real <= limit, (seed, step)
             assert world.restarted().state.queues["team"].allocated == world.engine.state.queues["team"].allocated
         for name in alive:

@@ -10,7 +10,7 @@ from kit.engine_world import World, scenario
 from kit.objects import group, node, pod, queue
 from kit.scheduler_confs import conf
 
-from pumice.engine.engine import Engine
+from pumice.scheduler.engine import Engine
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 
 Json = dict[str, Any]

@@ -88,16 +88,16 @@ def test_annotations_of_any_form_harm_nobody(text: str) -> None:
 
 
 @given(st.randoms(use_true_random=False))
-def test_whoever_fits_is_placed_whatever_is_wished(dice: random.Random) -> None:
+def test_whoever_fits_is_placed_whatever_is_wished(rng: random.Random) -> None:
     world = World(PLUGINS)
-    room = [dice.randint(1, 4) for _ in range(dice.randint(1, 4))]
+    room = [rng.randint(1, 4) for _ in range(rng.randint(1, 4))]
     world.add(*[node(f"n{i}", cpu=str(cpu)) for i, cpu in enumerate(room)])
     names = ["a", "b", "c"]
 
     def wish() -> str:
-        return ";".join(",".join(dice.sample(names, dice.randint(1, 3))) for _ in range(dice.randint(0, 2)))
+        return ";".join(",".join(rng.sample(names, rng.randint(1, 3))) for _ in range(rng.randint(0, 2)))
 
-    roles = {name: dice.randint(0, 3) for name in names}
+    roles = {name: rng.randint(0, 3) for name in names}
     world.add(*job(roles, affinity=wish(), anti_affinity=wish(), task_order=wish()))
     world.settle()
     assert sum(map(len, by_node(world).values())) == min(sum(room), sum(roles.values()))

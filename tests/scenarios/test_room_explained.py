@@ -11,9 +11,9 @@ from kit.room_worlds import BUNDLES, WHOLE_GANGS, full, gang
 
 from pumice.cli.casefile import Case, save
 from pumice.cli.main import main
-from pumice.engine.explaining.explain import explain_known
-from pumice.engine.explaining.room import explain_room
 from pumice.model.errors import BadInput
+from pumice.scheduler.explaining.explain import explain_known
+from pumice.scheduler.explaining.room import explain_room
 
 
 def said(world: World, name: str) -> list[str]:

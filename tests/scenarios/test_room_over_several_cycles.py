@@ -9,7 +9,7 @@ from kit.engine_world import World
 from kit.objects import node, pod, priority_class
 from kit.room_worlds import BUNDLES, full, gang, gone
 
-from pumice.engine.engine import Engine
+from pumice.scheduler.engine import Engine
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 
 MEMBERS = 12
@@ -24,8 +24,8 @@ def crowd(*, spare: int = 0) -> World:
     world.add(*gang("g", MEMBERS, priority="high"))
     cycle, tick = world.engine.cycle, count().__next__
 
-    def short(now: float, dice: object = None, **more: object) -> object:
-        return cycle(now, dice, **{"budget": 4, "tick": tick, **more})  # type: ignore[arg-type]
+    def short(now: float, rng: object = None, **more: object) -> object:
+        return cycle(now, rng, **{"budget": 4, "tick": tick, **more})  # type: ignore[arg-type]
 
     world.engine.cycle = short  # type: ignore[method-assign, assignment]
     return world
@@ -35,7 +35,7 @@ def searching(world: World) -> bool:
     """One cycle; whether the search goes on."""
     world.now += 0.1
     world.cycle()
-    return bool(world.engine.state.departures.untold)
+    return bool(world.engine.state.terminating.untold)
 
 
 def begun(world: World) -> None:
@@ -89,15 +89,15 @@ def test_a_search_of_which_a_part_is_lost_is_given_up_and_whoever_was_to_go_stay
     for _ in range(40):
         searching(world)
     assert not world.evictions
-    assert not state.departures.untold
-    assert not state.departures.unanswered
+    assert not state.terminating.untold
+    assert not state.terminating.unanswered
     assert not state.promises.kept
 
 
 def test_a_pod_that_ends_by_itself_in_the_midst_of_it_is_told_nothing() -> None:
     world = crowd()
     begun(world)
-    first = next(iter(world.engine.state.departures.unanswered)).task.name
+    first = next(iter(world.engine.state.terminating.unanswered)).task.name
     world.delete_pod(first)
     for _ in range(40):
         searching(world)

@@ -137,11 +137,11 @@ def test_sixty_four_programs_that_start_at_once_never_hold_more_than_the_cards_h
 
 
 def test_kills_at_any_instant_leave_whole_books_and_a_free_card(here: OneMachine) -> None:
-    dice = random.Random(7)
+    rng = random.Random(7)
     for _ in range(12):
         program = here.start("--memory", "100%", "--", "sleep", "60")
         with contextlib.suppress(subprocess.TimeoutExpired):
-            program.wait(dice.uniform(0.05, 0.5))
+            program.wait(rng.uniform(0.05, 0.5))
         program.kill()
         program.communicate()
     assert here.run("--memory", "100%", "--", "true").returncode == 0

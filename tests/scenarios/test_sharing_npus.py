@@ -20,7 +20,7 @@ def npu_pod(name, limits, **more):
 
 def cards_of(world, name, word="Ascend310P"):
     text = world.pods[f"default/{name}"]["metadata"]["annotations"].get(f"hami.io/{word}-devices-allocated", "")
-    return [piece.split(",")[0] for piece in text.replace(";", "").split(":") if piece]
+    return [container_device.split(",")[0] for container_device in text.replace(";", "").split(":") if container_device]
 
 
 def world_of(*nodes, conf=CONF):
@@ -114,7 +114,7 @@ def test_a_pod_that_ends_gives_its_slice_back_and_one_that_ends_slowly_keeps_it(
 
 
 def test_the_reason_says_which_rule_refused_which_cards():
-    world = world_of(npu_node_object("n1", P310, 2, sick=(0,)), npu_node_object("n2", P310, 1, soft=True))
+    world = world_of(npu_node_object("n1", P310, 2, unhealthy=(0,)), npu_node_object("n2", P310, 1, soft=True))
     world.add(npu_pod("full", npu_limits(P310)))
     world.settle()
     assert cards_of(world, "full") == ["n1-2"] or cards_of(world, "full") == ["n2-1"]
@@ -149,7 +149,10 @@ def test_a_restarted_scheduler_books_what_the_pods_hold():
     for number in range(5):
         world.add(npu_pod(f"p{number}", npu_limits(P310, 1, 4096)))
     world.settle()
-    live, again = world.engine.state.ledger.books["Ascend310P"], world.restarted().state.ledger.books["Ascend310P"]
+    live, again = (
+        world.engine.state.ledger.device_tables["Ascend310P"],
+        world.restarted().state.ledger.device_tables["Ascend310P"],
+    )
     for name, book in live.nodes.items():
         assert [(u.memory, u.shares, set(u.holders)) for u in book.usages] == [
             (u.memory, u.shares, set(u.holders)) for u in again.nodes[name].usages

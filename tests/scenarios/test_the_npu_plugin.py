@@ -1,4 +1,4 @@
-"""The whole NPU plugin of a node, in virtual time: what it registers, serves, sweeps up and says of sick cards (HAMi
+"""The whole NPU plugin of a node, in virtual time: what it registers, serves, sweeps up and says of unhealthy cards (HAMi
 ascend-device-plugin, defects 16 to 19)."""
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def in_a_world(test: Any, again: Any = None, **changes: Any) -> None:
 
 def served(world: World, settings: ascend_plugin.Settings, again: Any = None) -> AbstractAsyncContextManager[None]:
     latest = None if again is None else ascend_plugin.Latest(again, world.clock)
-    brand = ascend_plugin.ascend(settings, NpuSharing(chip("310P3")), world.npus, world.npus, latest=latest)
-    return plugin_served(settings, brand, world.cluster, world.clock)
+    device_type = ascend_plugin.ascend(settings, NpuSharing(chip("310P3")), world.npus, world.npus, latest=latest)
+    return plugin_served(settings, device_type, world.cluster, world.clock)
 
 
 def test_a_slice_is_handed_out_and_the_pod_is_marked() -> None:

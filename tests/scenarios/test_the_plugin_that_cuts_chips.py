@@ -105,8 +105,8 @@ def in_a_world(test: Any, again: Any = None, **changes: Any) -> None:
 
 
 def served(world: World, settings: mindcluster_plugin.Settings) -> AbstractAsyncContextManager[None]:
-    brand = mindcluster_plugin.mindcluster(settings, world.cluster, world.npus, world.npus)
-    return plugin_served(settings, brand, world.cluster, world.clock)
+    device_type = mindcluster_plugin.mindcluster(settings, world.cluster, world.npus, world.npus)
+    return plugin_served(settings, device_type, world.cluster, world.clock)
 
 
 def test_a_slice_is_made_named_and_told_and_goes_with_its_pod() -> None:

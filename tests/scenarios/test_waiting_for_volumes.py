@@ -16,7 +16,7 @@ from kit.virtual_time import run_virtually
 
 from pumice.apps.scheduler.bind_results import BROKEN_GANG
 from pumice.apps.scheduler.volume_wait import VolumeWait
-from pumice.engine.explaining.explain import explain_known
+from pumice.scheduler.explaining.explain import explain_known
 from pumice.wire import kinds
 
 SELECTED = "volume.kubernetes.io/selected-node"

@@ -125,7 +125,7 @@ def test_an_eviction_once_decided_is_not_undone_by_an_older_event() -> None:
     world.add(node("n1", cards=1), pod("a", mib=8000))
     world.settle()
     victim = world.pods["default/a"]
-    assert world.engine.state.departures.evicting(victim["metadata"]["uid"]) is not None
+    assert world.engine.state.terminating.evicting(victim["metadata"]["uid"]) is not None
     victim["metadata"]["labels"] = {"changed": "meanwhile"}
     world.add(victim, pod("b", mib=8000))
     world.settle()

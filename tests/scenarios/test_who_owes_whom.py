@@ -10,8 +10,8 @@ from kit.objects import group, node, pod, queue
 from kit.room_worlds import GPU, capacity, cluster, departments, gpus
 from kit.scheduler_confs import conf
 
-from pumice.engine.cycle.cycle import Cycle
-from pumice.engine.state.jobs import Status, Task
+from pumice.scheduler.cycle.cycle import Cycle
+from pumice.scheduler.state.jobs import Status, Task
 
 Json = dict[str, Any]
 
@@ -21,21 +21,28 @@ def asked(world: World, claimant: str) -> tuple[bool, dict[str, str]]:
     go)."""
     engine = world.engine
     tasks = {task.name: task for task in engine.state.tasks.values()}
-    asks = tasks[claimant]
-    assert asks.job is not None
+    device_requests = tasks[claimant]
+    assert device_requests.job is not None
     framework = engine.framework
     cycle = Cycle(engine.state, framework, engine.placer, world.now, "")
     framework.open_queues(cycle)
     for plugin in framework.plugins:
         plugin.open(cycle)
-    victims = [task for task in tasks.values() if _others(task, asks)]
-    stay = framework.spared_from_reclaim(asks, victims)
-    return framework.may_reclaim(asks.job.queue, asks), {task.name: stay.get(task.uid, "") for task in victims}
+    victims = [task for task in tasks.values() if _others(task, device_requests)]
+    stay = framework.not_reclaimable(device_requests, victims)
+    return framework.preemptive(device_requests.job.queue, device_requests), {
+        task.name: stay.get(task.uid, "") for task in victims
+    }
 
 
-def _others(task: Task, asks: Task) -> bool:
+def _others(task: Task, device_requests: Task) -> bool:
     running = task.status in (Status.BOUND, Status.RUNNING)
-    return running and task.job is not None and asks.job is not None and task.job.queue is not asks.job.queue
+    return (
+        running
+        and task.job is not None
+        and device_requests.job is not None
+        and task.job.queue is not device_requests.job.queue
+    )
 
 
 def going(world: World, claimant: str) -> list[str]:
@@ -225,7 +232,7 @@ def test_within_a_queue_a_job_gives_to_a_poorer_one_until_they_are_even() -> Non
     world.add(pod("p0", group="poor", limits={GPU: "1"}))
     world.settle()
     tasks = {task.name: task for task in world.engine.state.tasks.values()}
-    stay = world.engine.framework.spared_from_preempt(tasks["p0"], [tasks[f"r{i}"] for i in range(4)])
+    stay = world.engine.framework.not_preemptable(tasks["p0"], [tasks[f"r{i}"] for i in range(4)])
     assert sorted(tasks[f"r{i}"].uid in stay for i in range(4)) == [False, False, False, True]
     assert next(iter(stay.values())) == (
         "job rich would have a smaller share of the cluster (0) than job poor with one more pod (0.25)"

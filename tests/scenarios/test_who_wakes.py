@@ -14,7 +14,7 @@ from kit.engine_world import World
 from kit.objects import group, node, pod, priority_class, queue
 from kit.scheduler_confs import conf
 
-from pumice.engine.state.jobs import Job
+from pumice.scheduler.state.jobs import Job
 
 Json = dict[str, Any]
 Event = Callable[[World], None]

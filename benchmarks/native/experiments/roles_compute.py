@@ -98,10 +98,10 @@ def _unit(
 
 
 def _drawn(kernel: Kernel, mean_ns: int) -> tuple[Callable[[c_void_p], None], Callable[[], int]]:
-    dice, last = random.Random(5), [mean_ns]
+    rng, last = random.Random(5), [mean_ns]
 
     def launch(stream: c_void_p) -> None:
-        last[0] = int(dice.lognormvariate(math.log(mean_ns), 1.0))
+        last[0] = int(rng.lognormvariate(math.log(mean_ns), 1.0))
         kernel.shape(last[0])
         kernel.launch(stream)
 
@@ -198,12 +198,12 @@ def serve(config: dict[str, Any], go: Go) -> Any:
         reader.launch(stream)
 
     decode = cuda.captured(stream, step)
-    dice = random.Random(3)
+    rng = random.Random(3)
     go()
     tally, first_ms, token_ms = Tally(config["seconds"]), [], []
     due = tally.begun
     while not tally.over:
-        due += dice.expovariate(config["per_second"])
+        due += rng.expovariate(config["per_second"])
         time.sleep(max(0.0, due - time.perf_counter()))
         arrived = max(due, tally.begun)
         block = ctypes.c_uint64()

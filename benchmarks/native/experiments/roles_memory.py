@@ -103,17 +103,17 @@ def hammer(config: dict[str, Any], go: Go) -> Any:
     """Takes and gives back blocks of random size; how many were granted, refused, and answered otherwise."""
     cuda = Cuda()
     cuda.start()
-    dice, held = random.Random(config["seed"]), [0] * 16
+    rng, held = random.Random(config["seed"]), [0] * 16
     go()
     granted = refused = strange = 0
     end = time.perf_counter() + config["seconds"]
     while time.perf_counter() < end:
-        at = dice.randrange(len(held))
+        at = rng.randrange(len(held))
         if held[at]:
             cuda("cuMemFree_v2", held[at])
             held[at] = 0
         pointer = c_uint64()
-        code = cuda.code("cuMemAlloc_v2", byref(pointer), dice.randrange(1, int(config["largest"])))
+        code = cuda.code("cuMemAlloc_v2", byref(pointer), rng.randrange(1, int(config["largest"])))
         held[at] = pointer.value if code == 0 else 0
         granted += code == 0
         refused += code == OUT_OF_MEMORY

@@ -38,8 +38,8 @@ def quantile(values: Sequence[float], part: float) -> float:
 def interval(pairs: Sequence[tuple[float, float]], draws: int = 2000) -> tuple[float, float, float]:
     """Median difference of (with, without) pairs and its 95 % interval by bootstrap."""
     differences = [ours - native for ours, native in pairs]
-    dice = random.Random(1)
-    medians = sorted(statistics.median(dice.choices(differences, k=len(differences))) for _ in range(draws))
+    rng = random.Random(1)
+    medians = sorted(statistics.median(rng.choices(differences, k=len(differences))) for _ in range(draws))
     return statistics.median(differences), medians[int(0.025 * draws)], medians[int(0.975 * draws)]
 
 

@@ -41,14 +41,14 @@ class EmbeddedControlPlane:
         self.storage.close()
 
 
-async def start_embedded(data: DataDir, pki: Pki, *, address: str, port: int, clock: Clock, dice: random.Random,
+async def start_embedded(data: DataDir, pki: Pki, *, address: str, port: int, clock: Clock, rng: random.Random,
                          kubelet_tokens: Sequence[tuple[str, str]]) -> EmbeddedControlPlane:
     """Open the storage and listen. ``kubelet_tokens`` are (node, token). Raises BadInput when the port is taken."""
     try:
         storage = open_storage(data.database)
     except sqlite3.Error as error:
         raise BadInput(f"data dir {data.root}: its database cannot be opened: {error}") from error
-    api = ApiServer(storage, clock, dice, mounts_tokens=True)
+    api = ApiServer(storage, clock, rng, mounts_tokens=True)
     api.tokens.sign_with(pki.service_account_key.read_bytes())
     tokens = {pki.admin_token: ADMIN}
     tokens |= {token: User(f"system:node:{node}", groups=("system:nodes",)) for node, token in kubelet_tokens}

@@ -80,7 +80,7 @@ class AgentSettings:
         return Path(self.directory, "vgpu")
 
 
-async def run(settings: AgentSettings, *, cluster: Cluster, clock: Clock, dice: random.Random, stop: asyncio.Event,
+async def run(settings: AgentSettings, *, cluster: Cluster, clock: Clock, rng: random.Random, stop: asyncio.Event,
               ready: asyncio.Event | None = None) -> None:
     """Serve until ``stop``. ``ready`` is set when the first plugin's cards are known to kubelet and API server.
 
@@ -93,7 +93,7 @@ async def run(settings: AgentSettings, *, cluster: Cluster, clock: Clock, dice: 
         npu_modes: asyncio.Queue[str] = asyncio.Queue()
         jobs += [
             _follow(cluster, npu_modes, npu_mode if settings.npu == DRIVER_NAME else _hami_alone, "ascend"),
-            _serve_plugin(settings, npu_modes, cluster, clock, dice, known),
+            _serve_plugin(settings, npu_modes, cluster, clock, rng, known),
         ]
     if settings.cards:
         modes: asyncio.Queue[str] = asyncio.Queue()
@@ -102,9 +102,9 @@ async def run(settings: AgentSettings, *, cluster: Cluster, clock: Clock, dice: 
         jobs += [
             _follow(cluster, modes, sharing_mode, "vgpu"),
             _follow_node_config(settings, cluster, begin_again),
-            _serve_plugin(settings, modes, cluster, clock, dice, ready, begin_again),
+            _serve_plugin(settings, modes, cluster, clock, rng, ready, begin_again),
             supervised("monitor", lambda: monitor.run(
-                _monitor(settings), cluster=cluster, clock=clock, dice=dice, stop=stop), stop=stop, clock=clock, log=log),
+                _monitor(settings), cluster=cluster, clock=clock, rng=rng, stop=stop), stop=stop, clock=clock, log=log),
         ]  # fmt: skip
     await run_until(stop, *jobs)
 
@@ -157,12 +157,12 @@ def _device_settings(conf: str) -> Settings | None:
 
 
 async def _serve_plugin(settings: AgentSettings, modes: asyncio.Queue[str], cluster: Cluster, clock: Clock,
-                        dice: random.Random, ready: asyncio.Event | None, begin_again: asyncio.Event | None = None) -> None:
+                        rng: random.Random, ready: asyncio.Event | None, begin_again: asyncio.Event | None = None) -> None:
     mode = await modes.get()
     while True:
         stop = asyncio.Event()
         log.info("serving plugin=%s node=%s", mode, settings.node)
-        plugin = _plugin(settings, mode, cluster, clock, dice, stop, ready, begin_again)
+        plugin = _plugin(settings, mode, cluster, clock, rng, stop, ready, begin_again)
         job = asyncio.create_task(supervised(f"{mode} plugin", plugin, stop=stop, clock=clock, log=log))
         try:
             mode = await modes.get()
@@ -174,18 +174,18 @@ async def _serve_plugin(settings: AgentSettings, modes: asyncio.Queue[str], clus
             await asyncio.gather(job, return_exceptions=True)  # awaited alone, it would swallow a cancellation of ours
 
 
-def _plugin(settings: AgentSettings, mode: str, cluster: Cluster, clock: Clock, dice: random.Random, stop: asyncio.Event,
+def _plugin(settings: AgentSettings, mode: str, cluster: Cluster, clock: Clock, rng: random.Random, stop: asyncio.Event,
             ready: asyncio.Event | None, begin_again: asyncio.Event | None) -> Callable[[], Awaitable[None]]:
     if mode == "ascend":
         npus = _npus(settings)
-        return lambda: ascend_plugin.run(npus, cluster=cluster, clock=clock, dice=dice, stop=stop, ready=ready)
+        return lambda: ascend_plugin.run(npus, cluster=cluster, clock=clock, rng=rng, stop=stop, ready=ready)
     if mode == "mindcluster":
         chips = _chips(settings)
-        return lambda: mindcluster_plugin.run(chips, cluster=cluster, clock=clock, dice=dice, stop=stop, ready=ready)
+        return lambda: mindcluster_plugin.run(chips, cluster=cluster, clock=clock, rng=rng, stop=stop, ready=ready)
     if mode == "gpushare":
         legacy = gpushare_plugin.Settings(node_name=settings.node, device_plugin_dir=Path(settings.plugin_dir),
                                           nvml=settings.nvml, booking_dirs=booking_dirs(os.environ), **_named(settings))
-        return lambda: gpushare_plugin.run(legacy, cluster=cluster, clock=clock, dice=dice, stop=stop, ready=ready)
+        return lambda: gpushare_plugin.run(legacy, cluster=cluster, clock=clock, rng=rng, stop=stop, ready=ready)
     vgpu = vgpu_plugin.Settings(
         node_name=settings.node, device_plugin_dir=Path(settings.plugin_dir), hook_path=settings.hook_path,
         lock_dir=settings.hook_path / "lock", library=Path(settings.library) if settings.library else None,
@@ -194,7 +194,7 @@ def _plugin(settings: AgentSettings, mode: str, cluster: Cluster, clock: Clock, 
         node_config=node_config_of(settings), hangup=begin_again, mps_root=settings.hook_path / "mps",
         mps_program=str(Path(settings.machine, "bin", PROGRAM)) if settings.machine else PROGRAM, **_named(settings),
     )  # fmt: skip
-    return lambda: vgpu_plugin.run(vgpu, cluster=cluster, clock=clock, dice=dice, stop=stop, ready=ready)
+    return lambda: vgpu_plugin.run(vgpu, cluster=cluster, clock=clock, rng=rng, stop=stop, ready=ready)
 
 
 def node_config_of(settings: AgentSettings) -> Path:
@@ -286,7 +286,7 @@ def main(argv: list[str] | None = None) -> None:
 
         asyncio.get_running_loop().add_reader(0, alone)  # nobody writes there
         async with KubeClient.from_kubeconfig(settings.kubeconfig) as kube:
-            job = asyncio.create_task(run(settings, cluster=kube, clock=SystemClock(), dice=random.Random(), stop=stop,
+            job = asyncio.create_task(run(settings, cluster=kube, clock=SystemClock(), rng=random.Random(), stop=stop,
                                           ready=ready))  # fmt: skip
             told = asyncio.create_task(ready.wait())
             await asyncio.wait({job, told}, return_when=asyncio.FIRST_COMPLETED)

@@ -27,7 +27,7 @@ _AGAIN = 5.0
 class ServiceProxy:
     """``network``: None where pods share the machine's, in which no cluster address leads anywhere."""
 
-    def __init__(self, cluster: Cluster, clock: Clock, dice: random.Random, names: PodNames,
+    def __init__(self, cluster: Cluster, clock: Clock, rng: random.Random, names: PodNames,
                  network: RoutedNetwork | None) -> None:
         self.cluster, self.clock, self.names, self.network = cluster, clock, names, network
         self._events = EventRecorder(cluster, clock, "service-proxy", log, counts=True)

@@ -61,10 +61,10 @@ class Cluster:
     """One cluster of this machine. ``facts`` is what ``pumice status`` reads from ``D/cluster.json``."""
 
     def __init__(self, spec: ClusterSpec, data: DataDir, *, clock: Clock | None = None,
-                 dice: random.Random | None = None) -> None:
+                 rng: random.Random | None = None) -> None:
         self.spec, self.data = spec, data
         self.clock: Clock = clock or SystemClock()
-        self.dice = dice or random.Random()
+        self.rng = rng or random.Random()
         self.facts: dict[str, object] = {}
         self._plane: ControlPlane | None = None
         self._pki: Pki | None = None
@@ -86,7 +86,7 @@ class Cluster:
         if self.spec.control_plane == "embedded":
             roots = tuple(self.data.node(node.name) / "root" for node in self.spec.nodes)
             self._daemon("controllers", lambda: run_controllers(
-                ControllersSettings(pki.ca, roots), cluster=kube, clock=self.clock, dice=self.dice, stop=self._stop))  # fmt: skip
+                ControllersSettings(pki.ca, roots), cluster=kube, clock=self.clock, rng=self.rng, stop=self._stop))  # fmt: skip
         if self.spec.bare:
             self._default_scheduler(kube)
         else:
@@ -137,14 +137,14 @@ class Cluster:
         if self.spec.control_plane == "kube":
             return await start_kube(self.data, pki, address=self.spec.address, port=port, clock=self.clock,
                                     kubelet_tokens=tokens)
-        return await start_embedded(self.data, pki, address=self.spec.address, port=port, clock=self.clock, dice=self.dice,
+        return await start_embedded(self.data, pki, address=self.spec.address, port=port, clock=self.clock, rng=self.rng,
                                     kubelet_tokens=tokens)
 
     async def _client(self, token: str = "") -> KubeClient:
         access = load_kubeconfig(self.data.kubeconfig)
         if token:
             access = type(access)(access.server, access.ssl, lambda: token, access.server_name)
-        return await self._clients.enter_async_context(KubeClient(access, clock=self.clock, dice=self.dice))
+        return await self._clients.enter_async_context(KubeClient(access, clock=self.clock, rng=self.rng))
 
     def _kubelet_token(self, node: str) -> str:
         assert self._pki is not None
@@ -155,9 +155,9 @@ class Cluster:
         settings = scheduler.Settings(listen=f"{self.data.address(0)}:0", scheduler_names=("default-scheduler",), configmap="",
                                       group_writes=False)
         queues = controller.Settings(listen=f"{self.data.address(0)}:0", bare_pod_groups=False, jobs=False)
-        self._daemon("default scheduler", lambda: scheduler.run(settings, cluster=kube, clock=self.clock, dice=self.dice,
+        self._daemon("default scheduler", lambda: scheduler.run(settings, cluster=kube, clock=self.clock, rng=self.rng,
                                                                 stop=self._stop))  # fmt: skip
-        self._daemon("queues", lambda: controller.run(queues, cluster=kube, clock=self.clock, dice=self.dice,
+        self._daemon("queues", lambda: controller.run(queues, cluster=kube, clock=self.clock, rng=self.rng,
                                                       stop=self._stop))  # fmt: skip
 
     def _own_daemons(self, kube: KubeClient) -> None:
@@ -167,11 +167,11 @@ class Cluster:
         # Nobody else would place the pods that name no scheduler.
         names = (SCHEDULER_NAME, "default-scheduler")
         settings = scheduler.Settings(listen=f"{address}:{port}", scheduler_names=names, names_groups=True)
-        self._daemon("scheduler", lambda: scheduler.run(settings, cluster=kube, clock=self.clock, dice=self.dice,
+        self._daemon("scheduler", lambda: scheduler.run(settings, cluster=kube, clock=self.clock, rng=self.rng,
                                                         stop=self._stop))  # fmt: skip
         pages = controller.Settings(listen=f"{address}:{port_or_free(address, 8081)}",
                                     scheduler_names=settings.scheduler_names)
-        self._daemon("controller", lambda: controller.run(pages, cluster=kube, clock=self.clock, dice=self.dice,
+        self._daemon("controller", lambda: controller.run(pages, cluster=kube, clock=self.clock, rng=self.rng,
                                                           stop=self._stop))  # fmt: skip
         self._admission(kube, address)
         if any(node.npus for node in self.spec.nodes):
@@ -197,7 +197,7 @@ class Cluster:
             server = self._plane.server.removeprefix("https://")
             self._daemon("relay of the pods' network", lambda: run_until(self._stop, network.serve(server)))
         self._daemon("services", lambda: run_until(
-            self._stop, ServiceProxy(kube, self.clock, self.dice, self._names, self._network).run()))
+            self._stop, ServiceProxy(kube, self.clock, self.rng, self._names, self._network).run()))
 
     async def _node(self, index: int, node: NodeSpec) -> asyncio.Event:
         """Start one node; the event says that its cards are known."""
@@ -210,7 +210,7 @@ class Cluster:
         certificate, key = issue(self._pki, f"kubelet-{node.name}", [address, node.name], _utc(self.clock))
         host, _, port = self._plane.server.removeprefix("https://").rpartition(":")
         emulated = node.has_cards and not node.real
-        twin = KubeletSettings(
+        simulator = KubeletSettings(
             node=node.name, directory=directory, data_dir=self.data.root, address=address, cpu=node.cpu,
             memory=node.memory, pods=node.pods, container_env=container_env(machine),
             host_paths={"/usr/local/vgpu": str(directory / "vgpu"), "/tmp/vgpulock": str(directory / "vgpu" / "lock"),
@@ -221,7 +221,7 @@ class Cluster:
             runtime=partial(around, machine=machine, cards=emulated, npus=bool(node.npus)),
             labels={**({"ascend": "on"} if node.npus else {}), **dict(node.labels)},
             socket_root=self._short_way(directory))  # fmt: skip
-        self._daemon(f"kubelet {node.name}", lambda: run_kubelet(twin, cluster=kube, clock=self.clock, dice=self.dice,
+        self._daemon(f"kubelet {node.name}", lambda: run_kubelet(simulator, cluster=kube, clock=self.clock, rng=self.rng,
                                                                  stop=self._stop, network=self._network,
                                                                  names=self._names))  # fmt: skip
         ready = asyncio.Event()
@@ -232,7 +232,7 @@ class Cluster:
         library = vgpu_library()
         agent = node_agent.AgentSettings(
             node=node.name, address=address, directory=str(directory), kubeconfig=str(self.data.kubeconfig),
-            plugin_dir=str(twin.plugin_dir), machine=machine, nvml="" if node.real else str(machines.library_dir()),
+            plugin_dir=str(simulator.plugin_dir), machine=machine, nvml="" if node.real else str(machines.library_dir()),
             library=str(library) if library.is_file() else "", monitor_port=monitor_port, cards=node.has_cards,
             npus=str(machines.library_dir()) if node.npus else "", npu=node.npu,
             npu_port=port_or_free(address, 9395), sharing=node.sharing)  # fmt: skip
@@ -243,7 +243,7 @@ class Cluster:
         if len(self.spec.nodes) == 1:
             admin = await self._client()
             self._daemon(f"agent {node.name}", lambda: node_agent.run(agent, cluster=admin, clock=self.clock,
-                                                                      dice=self.dice, stop=self._stop, ready=ready))
+                                                                      rng=self.rng, stop=self._stop, ready=ready))
         else:
             self._daemon(f"agent {node.name}", lambda: self._agent_process(agent, ready))
         return ready

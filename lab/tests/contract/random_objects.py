@@ -12,24 +12,24 @@ Json = dict[str, Any]
 class Maker:
     """``chance`` is how often a part is wrong on purpose."""
 
-    def __init__(self, dice: random.Random, chance: float = 0.03) -> None:
-        self.dice, self.chance = dice, chance
+    def __init__(self, rng: random.Random, chance: float = 0.03) -> None:
+        self.rng, self.chance = rng, chance
 
     def pick(self, good: list[Any], bad: list[Any] | None = None) -> Any:
-        return self.dice.choice(bad) if bad and self.dice.random() < self.chance else self.dice.choice(good)
+        return self.rng.choice(bad) if bad and self.rng.random() < self.chance else self.rng.choice(good)
 
     def some(self, likely: float, make: Callable[[], Any], into: Json, key: str) -> None:
-        if self.dice.random() < likely:
+        if self.rng.random() < likely:
             into[key] = make()
 
     # -- pods ----------------------------------------------------------------------------------------------------------
 
     def quantities(self) -> Json:
-        names = self.dice.sample(
-            ["cpu", "memory", "example.com/gpu", "ephemeral-storage", "hugepages-2Mi"], self.dice.randint(0, 2)
+        names = self.rng.sample(
+            ["cpu", "memory", "example.com/gpu", "ephemeral-storage", "hugepages-2Mi"], self.rng.randint(0, 2)
         )
-        if self.dice.random() < self.chance:
-            names.append(self.dice.choice(["apples", "bad name", "x/y/z"]))
+        if self.rng.random() < self.chance:
+            names.append(self.rng.choice(["apples", "bad name", "x/y/z"]))
         amounts = {"cpu": ["1", "500m", "0.25", 2], "memory": ["1Gi", "1024Mi", "64M", 1048576], "example.com/gpu": [1, "2"],
                    "ephemeral-storage": ["1Gi"], "hugepages-2Mi": ["4Mi"]}  # fmt: skip
         return {name: self.pick(amounts.get(name, ["1"]), ["-1", "1500m", "0"]) for name in names}
@@ -37,12 +37,12 @@ class Maker:
     def resources(self) -> Json:
         limits = self.quantities()
         value: Json = {"limits": limits} if limits else {}
-        if self.dice.random() < 0.4:
-            value["requests"] = {k: v for k, v in limits.items() if self.dice.random() < 0.6} or self.quantities()
+        if self.rng.random() < 0.4:
+            value["requests"] = {k: v for k, v in limits.items() if self.rng.random() < 0.6} or self.quantities()
         return value
 
     def probe(self) -> Json:
-        handler = self.dice.choice(
+        handler = self.rng.choice(
             [{"exec": {"command": ["true"]}}, {"httpGet": {"port": 80}}, {"tcpSocket": {"port": "web"}}]
         )
         value: Json = dict(handler)
@@ -99,12 +99,12 @@ class Maker:
                 "whenUnsatisfiable": self.pick(["DoNotSchedule", "ScheduleAnyway"], ["Whatever"])}  # fmt: skip
 
     def pod_spec(self, policy: str = "") -> Json:
-        names = self.dice.sample(["a", "b", "c"], self.dice.randint(1, 2))
+        names = self.rng.sample(["a", "b", "c"], self.rng.randint(1, 2))
         value: Json = {
             "containers": [self.container(name) for name in names],
             "volumes": [{"name": "v", **self.source()}],
         }
-        if self.dice.random() < self.chance:
+        if self.rng.random() < self.chance:
             value["containers"] = []
         if policy:
             value["restartPolicy"] = self.pick([policy], ["Always", "Other"])
@@ -159,7 +159,7 @@ class Maker:
 
     def workload(self, **spec: Any) -> Json:
         value: Json = {"selector": {"matchLabels": {"app": "web"}}, "template": self.template(), **spec}
-        if self.dice.random() < self.chance:
+        if self.rng.random() < self.chance:
             del value["selector"]
         return {"metadata": self.metadata(), "spec": value}
 

@@ -49,22 +49,22 @@ NOTES: list[dict[str, str]] = [
 ]  # fmt: skip
 
 
-def drawn(dice: random.Random) -> Json:
+def drawn(rng: random.Random) -> Json:
     def container(i: int) -> Json:
-        context = {**(GOOD if dice.random() < 0.5 else {}), **(dice.choice(CONTEXTS) if dice.random() < 0.6 else {})}
+        context = {**(GOOD if rng.random() < 0.5 else {}), **(rng.choice(CONTEXTS) if rng.random() < 0.6 else {})}
         if context.get("privileged") or "SYS_ADMIN" in str(context):
             context.pop("allowPrivilegeEscalation", None)
-        return {"name": f"c{i}", "image": "i", "securityContext": context, **(dice.choice(PARTS) if dice.random() < 0.3 else {})}
+        return {"name": f"c{i}", "image": "i", "securityContext": context, **(rng.choice(PARTS) if rng.random() < 0.3 else {})}
 
     names = itertools.count()
-    own = {**dice.choice(POD_CONTEXTS), **(dice.choice(CONTEXTS[-8:-1]) if dice.random() < 0.3 else {})}
-    spec = {"containers": [container(next(names)) for _ in range(dice.choice([1, 1, 2]))], "securityContext": own,
-            **(dice.choice(SPECS) if dice.random() < 0.5 else {})}  # fmt: skip
-    if dice.random() < 0.2:
+    own = {**rng.choice(POD_CONTEXTS), **(rng.choice(CONTEXTS[-8:-1]) if rng.random() < 0.3 else {})}
+    spec = {"containers": [container(next(names)) for _ in range(rng.choice([1, 1, 2]))], "securityContext": own,
+            **(rng.choice(SPECS) if rng.random() < 0.5 else {})}  # fmt: skip
+    if rng.random() < 0.2:
         spec["initContainers"] = [container(next(names))]
         spec["initContainers"][0].pop("livenessProbe", None)
         spec["initContainers"][0].pop("lifecycle", None)
-    return {"metadata": {"name": "p", "annotations": dice.choice(NOTES)}, "spec": spec}
+    return {"metadata": {"name": "p", "annotations": rng.choice(NOTES)}, "spec": spec}
 
 
 def held_to(api: Api, **labels: str) -> str:
@@ -84,13 +84,13 @@ def test_a_pod_is_refused_for_what_its_namespaces_standard_says_at_that_version(
     """Whatever is drawn: the table says what this server says, be it Kubernetes' own."""
     seed = chosen_seed()
     print(f"PUMICE_SEED={seed}")
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     standards = [Standard(level, minor) for level in LEVELS for minor in (None, 0, 18, 23, 30, 34, 35, 99)]
     spaces = {standard: held_to(api, enforce=standard.level, enforce_version=str(standard).partition(":")[2])
               for standard in standards}  # fmt: skip
     verdicts = set()
     for _ in range(40):
-        pod = drawn(dice)
+        pod = drawn(rng)
         plain = api.call("POST", f"/api/v1/namespaces/{spaces[Standard()]}/pods", pod, dryRun="All")
         if plain.code == 422:  # two of its parts do not go together
             continue

@@ -34,125 +34,125 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Api, Api]]
         yield real, ours
 
 
-def containers(dice: random.Random, keyed: bool = False) -> list[Json]:
+def containers(rng: random.Random, keyed: bool = False) -> list[Json]:
     found = []
-    for name in dice.sample(["a", "b", "c"], dice.randint(1, 3)):
-        container: Json = {"name": name, "image": dice.choice(["i:1", "i:2", "i"])}
-        if dice.random() < 0.6:
-            names = dice.sample(["X", "Y", "Z"], dice.randint(0, 3))
-            container["env"] = [{"name": n, "value": dice.choice(["", "1", "2"])} for n in names]
-        if dice.random() < 0.4:
+    for name in rng.sample(["a", "b", "c"], rng.randint(1, 3)):
+        container: Json = {"name": name, "image": rng.choice(["i:1", "i:2", "i"])}
+        if rng.random() < 0.6:
+            names = rng.sample(["X", "Y", "Z"], rng.randint(0, 3))
+            container["env"] = [{"name": n, "value": rng.choice(["", "1", "2"])} for n in names]
+        if rng.random() < 0.4:
             container["ports"] = [
                 {
                     "containerPort": port,
-                    **({"protocol": dice.choice(["TCP", "UDP"])} if dice.random() < 0.5 or keyed else {}),
+                    **({"protocol": rng.choice(["TCP", "UDP"])} if rng.random() < 0.5 or keyed else {}),
                 }
-                for port in dice.sample([80, 81, 82], dice.randint(0, 2))
+                for port in rng.sample([80, 81, 82], rng.randint(0, 2))
             ]
-        if dice.random() < 0.4:
-            amounts = dice.choice(
+        if rng.random() < 0.4:
+            amounts = rng.choice(
                 [{"cpu": "500m"}, {"cpu": "250m", "memory": "1Gi"}, {"x.io/gpu": "2"}, {"cpu": "2", "x.io/gpu": "1k"}]
             )
             container["resources"] = {"limits": amounts}
-        if dice.random() < 0.3:
-            container["args"] = [dice.choice("xyz") for _ in range(dice.randint(0, 2))]
+        if rng.random() < 0.3:
+            container["args"] = [rng.choice("xyz") for _ in range(rng.randint(0, 2))]
         found.append(container)
     return found
 
 
-def template(dice: random.Random) -> Json:
-    spec: Json = {"containers": containers(dice)}
-    if dice.random() < 0.4:
+def template(rng: random.Random) -> Json:
+    spec: Json = {"containers": containers(rng)}
+    if rng.random() < 0.4:
         spec["volumes"] = [
-            {"name": n, **dice.choice([{"emptyDir": {}}, {"hostPath": {"path": "/x"}}, {}])}
-            for n in dice.sample("uvw", 2)
+            {"name": n, **rng.choice([{"emptyDir": {}}, {"hostPath": {"path": "/x"}}, {}])}
+            for n in rng.sample("uvw", 2)
         ]
-    if dice.random() < 0.3:
-        spec["tolerations"] = [{"key": dice.choice("kl"), "operator": "Exists"}]
-    if dice.random() < 0.3:
-        spec["nodeSelector"] = {dice.choice("pq"): "1"}
+    if rng.random() < 0.3:
+        spec["tolerations"] = [{"key": rng.choice("kl"), "operator": "Exists"}]
+    if rng.random() < 0.3:
+        spec["nodeSelector"] = {rng.choice("pq"): "1"}
     return {"metadata": {"labels": {"app": "x"}}, "spec": spec}
 
 
-def labels(dice: random.Random) -> Json:
-    return {key: dice.choice(["1", "2"]) for key in dice.sample(["l1", "l2", "l3"], dice.randint(0, 3))}
+def labels(rng: random.Random) -> Json:
+    return {key: rng.choice(["1", "2"]) for key in rng.sample(["l1", "l2", "l3"], rng.randint(0, 3))}
 
 
-def deployment(dice: random.Random) -> Json:
-    spec: Json = {"selector": {"matchLabels": {"app": "x"}}, "template": template(dice)}
-    if dice.random() < 0.6:
-        spec["replicas"] = dice.randint(0, 3)
-    if dice.random() < 0.3:
-        spec["strategy"] = dice.choice(
+def deployment(rng: random.Random) -> Json:
+    spec: Json = {"selector": {"matchLabels": {"app": "x"}}, "template": template(rng)}
+    if rng.random() < 0.6:
+        spec["replicas"] = rng.randint(0, 3)
+    if rng.random() < 0.3:
+        spec["strategy"] = rng.choice(
             [{"type": "Recreate"}, {"rollingUpdate": {"maxSurge": 1}}, {"type": "RollingUpdate"}]
         )
     metadata: Json = {"name": "d"}
-    if found := labels(dice):
+    if found := labels(rng):
         metadata["labels"] = found
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
 
 
-def partial(dice: random.Random) -> Json:
+def partial(rng: random.Random) -> Json:
     """Some of a deployment, as an applier with few interests names it."""
-    whole = deployment(dice)
-    whole["spec"] = {key: part for key, part in whole["spec"].items() if dice.random() < 0.6}
+    whole = deployment(rng)
+    whole["spec"] = {key: part for key, part in whole["spec"].items() if rng.random() < 0.6}
     if "template" in whole["spec"]:
         whole["spec"]["template"].pop("metadata")
     return {key: part for key, part in whole.items() if part != {}}
 
 
-def nulled(dice: random.Random, value: Any) -> Any:
+def nulled(rng: random.Random, value: Any) -> Any:
     """Here and there a null, which deletes."""
     if isinstance(value, dict):
         kept = ("name", "containerPort", "selector", "apiVersion", "kind", "metadata", "cpu", "memory", "x.io/gpu")
-        return {k: None if dice.random() < 0.08 and k not in kept else nulled(dice, v)
+        return {k: None if rng.random() < 0.08 and k not in kept else nulled(rng, v)
                 for k, v in value.items()}  # fmt: skip
-    return [nulled(dice, v) for v in value] if isinstance(value, list) else value
+    return [nulled(rng, v) for v in value] if isinstance(value, list) else value
 
 
-def strategic(dice: random.Random) -> Json:
-    patch = nulled(dice, {"metadata": {"labels": labels(dice)}, "spec": partial(dice).get("spec", {})})
+def strategic(rng: random.Random) -> Json:
+    patch = nulled(rng, {"metadata": {"labels": labels(rng)}, "spec": partial(rng).get("spec", {})})
     spec = ((patch.get("spec") or {}).get("template") or {}).get("spec") or {}
-    if spec.get("containers") and dice.random() < 0.15:
-        spec["containers"].append({"name": dice.choice("abc"), "$patch": "delete"})
+    if spec.get("containers") and rng.random() < 0.15:
+        spec["containers"].append({"name": rng.choice("abc"), "$patch": "delete"})
     return patch
 
 
-def json_patch(dice: random.Random) -> list[Json]:
+def json_patch(rng: random.Random) -> list[Json]:
     paths = ["/metadata/labels", "/metadata/labels/l1", "/spec/replicas", "/spec/template/spec/containers/0/image",
              "/spec/template/spec/containers/1", "/spec/template/spec/nodeSelector",
              "/spec/template/spec/containers/-"]  # fmt: skip
     values: dict[str, Any] = {
-        "labels": labels(dice),
+        "labels": labels(rng),
         "l1": "9",
         "replicas": 7,
         "image": "j:1",
         "nodeSelector": {"r": "1"},
     }
     operations = []
-    for _ in range(dice.randint(1, 3)):
-        path = dice.choice(paths)
-        op = dice.choice(["add", "replace", "remove", "test"])
+    for _ in range(rng.randint(1, 3)):
+        path = rng.choice(paths)
+        op = rng.choice(["add", "replace", "remove", "test"])
         value = values.get(path.rpartition("/")[2], {"name": "n", "image": "n:1"})
         operations.append({"op": op, "path": path, **({} if op == "remove" else {"value": value})})
     return operations
 
 
-def operation(dice: random.Random) -> tuple[str, Any, str, dict[str, str]]:
+def operation(rng: random.Random) -> tuple[str, Any, str, dict[str, str]]:
     """Method, body, media type, query."""
-    manager = {"fieldManager": dice.choice(MANAGERS)}
-    match dice.choice(["strategic", "merge", "json", "apply", "apply", "apply", "update"]):
+    manager = {"fieldManager": rng.choice(MANAGERS)}
+    match rng.choice(["strategic", "merge", "json", "apply", "apply", "apply", "update"]):
         case "strategic":
-            return "PATCH", strategic(dice), MEDIA["strategic"], manager
+            return "PATCH", strategic(rng), MEDIA["strategic"], manager
         case "merge":
-            return "PATCH", nulled(dice, partial(dice)), MEDIA["merge"], manager
+            return "PATCH", nulled(rng, partial(rng)), MEDIA["merge"], manager
         case "json":
-            return "PATCH", json_patch(dice), MEDIA["json"], manager
+            return "PATCH", json_patch(rng), MEDIA["json"], manager
         case "update":
-            return "PUT", deployment(dice), "application/json", manager
+            return "PUT", deployment(rng), "application/json", manager
         case _:
-            force = {"force": "true"} if dice.random() < 0.5 else {}
-            body = partial(dice) if dice.random() < 0.6 else deployment(dice)
+            force = {"force": "true"} if rng.random() < 0.5 else {}
+            body = partial(rng) if rng.random() < 0.6 else deployment(rng)
             return "PATCH", body, "application/apply-patch+yaml", {**manager, **force}
 
 
@@ -197,15 +197,15 @@ def differences(real: Any, ours: Any, path: str = "") -> list[str]:
 
 @pytest.mark.parametrize("seed", range(RUNS))
 def test_the_same_writes_end_the_same(twins: tuple[Api, Api], seed: int) -> None:
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     name = f"twin-{seed}"
     for api in twins:
         api.create("/api/v1/namespaces", {"metadata": {"name": name}})
     collection = f"/apis/apps/v1/namespaces/{name}/deployments"
-    first = deployment(dice)
+    first = deployment(rng)
     steps = [("POST", collection, first, "application/json", {"fieldManager": "maker"})]
     for _ in range(8):
-        method, body, media, query = operation(dice)
+        method, body, media, query = operation(rng)
         steps.append((method, f"{collection}/d", body, media, query))
     for method, path, body, media, query in steps:
         real, ours = (api.call(method, path, body, media=media, **query) for api in twins)

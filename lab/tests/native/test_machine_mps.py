@@ -186,7 +186,7 @@ def test_what_the_daemon_does_not_take_is_told_and_changes_nothing(mps: Mps, com
 
 
 def test_nothing_that_is_said_to_its_sockets_ends_the_daemon_or_its_server(mps: Mps) -> None:
-    holder, before, dice = mps.hold(100), mps.pid, random.Random(5)
+    holder, before, rng = mps.hold(100), mps.pid, random.Random(5)
     server = mps.say("get_server_list")
     commands = ["get_server_list", "start_server", "set_device_pinned_mem_limit", "get_client_list", "bounds",
                 "set_default_device_pinned_mem_limit", "set_active_thread_percentage", "client", "join",
@@ -195,9 +195,9 @@ def test_nothing_that_is_said_to_its_sockets_ends_the_daemon_or_its_server(mps: 
     for _ in range(400):
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(5)
-            connection.connect(str(mps.pipe / dice.choice(["control", f"server-{server}"])))
-            connection.send(" ".join(dice.choices(words, k=dice.randrange(5))).encode() + b"\n")
-            if dice.random() < 0.5:
+            connection.connect(str(mps.pipe / rng.choice(["control", f"server-{server}"])))
+            connection.send(" ".join(rng.choices(words, k=rng.randrange(5))).encode() + b"\n")
+            if rng.random() < 0.5:
                 connection.recv(4096)
     assert (mps.pid, mps.say("get_server_list"), holder.poll()) == (before, server, None)
     holder.kill()

@@ -103,66 +103,66 @@ PLAIN = _words("""
 class Doors:
     """``chance`` is how often a part is wrong on purpose."""
 
-    def __init__(self, dice: random.Random, backend: Backend, chance: float = 0.04) -> None:
-        self.dice, self.backend, self.registry, self.chance = dice, backend, backend.registry, chance
+    def __init__(self, rng: random.Random, backend: Backend, chance: float = 0.04) -> None:
+        self.rng, self.backend, self.registry, self.chance = rng, backend, backend.registry, chance
 
     def request(self) -> Request:
-        dice = self.dice
-        if dice.random() < 0.05:
-            return Request(dice.choice(("GET", "POST", "DELETE")), dice.choice(PLAIN), self.query(), self.headers(""))
-        kind = dice.choice(sorted(self.registry, key=lambda kind: (kind.api_version, kind.plural)))
-        method = dice.choice(("GET", "POST", "POST", "POST", "PUT", "PATCH", "PATCH", "DELETE", "HEAD"))
-        sub = dice.choice(("", "", "", "", "status", *kind.subresources, dice.choice(SUBRESOURCES)))
-        name = dice.choice(NAMES) if method in ("PUT", "PATCH") or (method != "POST" and dice.random() < 0.4) else ""
-        space = dice.choice(SPACES) if kind.namespaced and dice.random() < 0.95 else ""
-        there = list(self.backend.storage.objects(kind.storage)) if (name or sub) and dice.random() < 0.8 else []
+        rng = self.rng
+        if rng.random() < 0.05:
+            return Request(rng.choice(("GET", "POST", "DELETE")), rng.choice(PLAIN), self.query(), self.headers(""))
+        kind = rng.choice(sorted(self.registry, key=lambda kind: (kind.api_version, kind.plural)))
+        method = rng.choice(("GET", "POST", "POST", "POST", "PUT", "PATCH", "PATCH", "DELETE", "HEAD"))
+        sub = rng.choice(("", "", "", "", "status", *kind.subresources, rng.choice(SUBRESOURCES)))
+        name = rng.choice(NAMES) if method in ("PUT", "PATCH") or (method != "POST" and rng.random() < 0.4) else ""
+        space = rng.choice(SPACES) if kind.namespaced and rng.random() < 0.95 else ""
+        there = list(self.backend.storage.objects(kind.storage)) if (name or sub) and rng.random() < 0.8 else []
         old: Json = {}
         if there:
-            chosen = dice.choice(there)
+            chosen = rng.choice(there)
             space, name, old = chosen.namespace, chosen.name, chosen.value()
-        elif dice.random() < 0.8:  # there is nothing yet
+        elif rng.random() < 0.8:  # there is nothing yet
             method, name, sub = "POST", "", ""
         path = f"/api{'s' if kind.group else ''}/{kind.api_version}" + (f"/namespaces/{space}" if space else "")
         path += f"/{kind.plural}" + (f"/{name}" if name else "") + (f"/{sub}" if name else "")
-        media = dice.choice(PATCHES) if method == "PATCH" else dice.choice(MEDIA) if dice.random() < 0.3 else MEDIA[0]
-        body = self.body(kind, media, name, old) if method not in ("GET", "HEAD") and dice.random() < 0.97 else b""
-        return Request(method, path.rstrip("/") if dice.random() < 0.95 else path, self.query(), self.headers(media), body)
+        media = rng.choice(PATCHES) if method == "PATCH" else rng.choice(MEDIA) if rng.random() < 0.3 else MEDIA[0]
+        body = self.body(kind, media, name, old) if method not in ("GET", "HEAD") and rng.random() < 0.97 else b""
+        return Request(method, path.rstrip("/") if rng.random() < 0.95 else path, self.query(), self.headers(media), body)
 
     def query(self) -> dict[str, list[str]]:
-        chosen = self.dice.sample(sorted(PARAMETERS), self.dice.choice((0, 0, 1, 1, 2, 4)))
-        return {key: [self.dice.choice(PARAMETERS[key])] for key in chosen}
+        chosen = self.rng.sample(sorted(PARAMETERS), self.rng.choice((0, 0, 1, 1, 2, 4)))
+        return {key: [self.rng.choice(PARAMETERS[key])] for key in chosen}
 
     def headers(self, media: str) -> dict[str, str]:
-        accept = self.dice.choice(ACCEPTS) if self.dice.random() < 0.3 else ACCEPTS[0]
+        accept = self.rng.choice(ACCEPTS) if self.rng.random() < 0.3 else ACCEPTS[0]
         return {"content-type": media, "accept": accept, "user-agent": "doors/1"}
 
     # -- bodies --------------------------------------------------------------------------------------------------------
 
     def body(self, kind: Kind, media: str, name: str, old: Json) -> bytes:
-        dice = self.dice
+        rng = self.rng
         if "protobuf" in media:
-            return b"k8s\x00" + self.message(3) if dice.random() < 0.95 else dice.randbytes(20)
+            return b"k8s\x00" + self.message(3) if rng.random() < 0.95 else rng.randbytes(20)
         value: Any = self.steps(kind) if media == PATCHES[0] else self.object(kind, name, old)
-        text = yaml.safe_dump(value) if "yaml" in media and dice.random() < 0.5 else json.dumps(value)
+        text = yaml.safe_dump(value) if "yaml" in media and rng.random() < 0.5 else json.dumps(value)
         data = text.encode()
-        if dice.random() < self.chance:
-            at = dice.randrange(len(data) + 1)
+        if rng.random() < self.chance:
+            at = rng.randrange(len(data) + 1)
             data = (
                 data[:at]
-                + dice.choice((b"", b"{", b"]", b'"', b"\xff", b"&a *a", b"0"))
-                + data[at + dice.randrange(3) :]
+                + rng.choice((b"", b"{", b"]", b'"', b"\xff", b"&a *a", b"0"))
+                + data[at + rng.randrange(3) :]
             )
         return data
 
     def object(self, kind: Kind, name: str, old: Json) -> Any:
-        if self.dice.random() < self.chance:
-            return self.dice.choice(WRONG)
+        if self.rng.random() < self.chance:
+            return self.rng.choice(WRONG)
         value = self.of(kind.shape, 0) if kind.shape.form != "any" else {"spec": {"a": 1}}
-        if isinstance(value, dict) and self.dice.random() < 0.95:
-            value = (old if self.dice.random() < 0.7 else {}) | value | {"apiVersion": kind.api_version, "kind": kind.kind}
+        if isinstance(value, dict) and self.rng.random() < 0.95:
+            value = (old if self.rng.random() < 0.7 else {}) | value | {"apiVersion": kind.api_version, "kind": kind.kind}
             metadata = old["metadata"] if old else value["metadata"] if isinstance(value.get("metadata"), dict) else {}
-            metadata = {key: part for key, part in metadata.items() if self.dice.random() < 0.2}
-            value["metadata"] = {**metadata, "name": name or self.dice.choice(NAMES)}
+            metadata = {key: part for key, part in metadata.items() if self.rng.random() < 0.2}
+            value["metadata"] = {**metadata, "name": name or self.rng.choice(NAMES)}
             if kind.kind == "CustomResourceDefinition":
                 self.define(value)
         return value
@@ -198,30 +198,30 @@ class Doors:
 
     def of(self, shape: Shape, depth: int) -> Any:
         """Something of this shape, mostly."""
-        dice = self.dice
-        if dice.random() < self.chance / 4:
-            return dice.choice(WRONG)
+        rng = self.rng
+        if rng.random() < self.chance / 4:
+            return rng.choice(WRONG)
         match shape.form:
             case "struct":
                 likely = 0.7 if depth < 2 else 0.5 / depth
                 return {
                     key: self.of(part, depth + 1)
                     for key, part in shape.fields.items()
-                    if (key in shape.required and depth < 12) or dice.random() < likely
+                    if (key in shape.required and depth < 12) or rng.random() < likely
                 }
             case "list":
                 return (
-                    [self.of(shape.items, depth + 1) for _ in range(dice.choice((0, 1, 1, 2)))] if shape.items else []
+                    [self.of(shape.items, depth + 1) for _ in range(rng.choice((0, 1, 1, 2)))] if shape.items else []
                 )
             case "map":
                 return (
-                    {dice.choice(TEXTS): self.of(shape.items, depth + 1) for _ in range(dice.choice((0, 1, 2)))}
+                    {rng.choice(TEXTS): self.of(shape.items, depth + 1) for _ in range(rng.choice((0, 1, 2)))}
                     if shape.items
                     else {}
                 )
             case "scalar":
-                return dice.choice(SCALARS.get(shape.name, TEXTS))
-        return dice.choice(WRONG)
+                return rng.choice(SCALARS.get(shape.name, TEXTS))
+        return rng.choice(WRONG)
 
     def steps(self, kind: Kind) -> list[Json]:
         paths = [
@@ -238,12 +238,12 @@ class Doors:
         ]
         return [
             {
-                "op": self.dice.choice(("add", "remove", "replace", "move", "copy", "test", "grow")),
-                "path": self.dice.choice(paths),
-                "from": self.dice.choice(paths),
-                "value": self.dice.choice(WRONG),
+                "op": self.rng.choice(("add", "remove", "replace", "move", "copy", "test", "grow")),
+                "path": self.rng.choice(paths),
+                "from": self.rng.choice(paths),
+                "value": self.rng.choice(WRONG),
             }
-            for _ in range(self.dice.choice((0, 1, 2, 3)))
+            for _ in range(self.rng.choice((0, 1, 2, 3)))
         ]
 
     def paths(self, shape: Shape, at: str, depth: int) -> Iterator[str]:
@@ -254,13 +254,13 @@ class Doors:
     def message(self, depth: int) -> bytes:
         """Fields by numbers that some message has."""
         out = bytearray()
-        for _ in range(self.dice.choice((0, 1, 2, 4))):
-            number = self.dice.choice((1, 1, 1, 2, 2, 3, 4, 5, 7, 11, 200))
-            if self.dice.random() < 0.3:
-                out += _varint(number << 3) + _varint(self.dice.choice((0, 1, 80, 1 << 31, (1 << 64) - 1)))
+        for _ in range(self.rng.choice((0, 1, 2, 4))):
+            number = self.rng.choice((1, 1, 1, 2, 2, 3, 4, 5, 7, 11, 200))
+            if self.rng.random() < 0.3:
+                out += _varint(number << 3) + _varint(self.rng.choice((0, 1, 80, 1 << 31, (1 << 64) - 1)))
                 continue
-            inner = self.message(depth - 1) if depth and self.dice.random() < 0.7 else self.dice.choice(TEXTS).encode()
-            out += _varint(number << 3 | 2) + _varint(len(inner) + (self.dice.random() < self.chance)) + inner
+            inner = self.message(depth - 1) if depth and self.rng.random() < 0.7 else self.rng.choice(TEXTS).encode()
+            out += _varint(number << 3 | 2) + _varint(len(inner) + (self.rng.random() < self.chance)) + inner
         return bytes(out)
 
 

@@ -1,6 +1,7 @@
 """Requests that make much of little: bodies that multiply themselves, sizes at their bounds, texts that cost their square.
 
-Each row draws one request of the editor of a namespace (or of somebody without any right) from the dice, of a size that is
+Each row draws one request of the editor of a namespace (or of somebody without any right) from the random generator, of a size
+that is
 spread log-wide. ``served`` runs an API server over HTTP and tells how long it kept all others waiting.
 """
 
@@ -52,15 +53,15 @@ class Hostile:
     user: str = "editor"
 
 
-def drawn(dice: Random, most: int, least: int = 10) -> int:
+def drawn(rng: Random, most: int, least: int = 10) -> int:
     """A size: the largest, one that the server's bound on the values of a body just lets in (of items of one to five values
     each), or any, as often in each power of ten."""
-    match dice.randrange(3):
+    match rng.randrange(3):
         case 0:
             return most
         case 1:
-            return min(most, (NODES_LIMIT - 100) // dice.choice((1, 2, 3, 4, 5)))
-    return int(least * (most / least) ** dice.random())
+            return min(most, (NODES_LIMIT - 100) // rng.choice((1, 2, 3, 4, 5)))
+    return int(least * (most / least) ** rng.random())
 
 
 def _json(value: Any) -> bytes:
@@ -71,8 +72,8 @@ def _map(name: str, **data: str) -> Json:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
 
 
-def _keys(dice: Random, most: int) -> dict[str, str]:
-    return {f"k{i}": "v" for i in range(drawn(dice, most))}
+def _keys(rng: Random, most: int) -> dict[str, str]:
+    return {f"k{i}": "v" for i in range(drawn(rng, most))}
 
 
 def _pod(**spec: Any) -> Json:
@@ -93,85 +94,85 @@ def _patch(name: str, value: Any, media: str, **query: str) -> Hostile:
     return Hostile("PATCH", f"{MAPS}/{name}", body, media, query)
 
 
-def _doubling(dice: Random) -> list[Json]:
+def _doubling(rng: Random) -> list[Json]:
     """Copies of a document into itself."""
-    seed = {"op": "add", "path": "/data/a", "value": dice.choice(["x", [], {}, [[]] * 10, ["x" * 1000]])}
-    return [seed, *({"op": "copy", "from": "/data", "path": f"/data/b{i}"} for i in range(drawn(dice, 60, 4)))]
+    seed = {"op": "add", "path": "/data/a", "value": rng.choice(["x", [], {}, [[]] * 10, ["x" * 1000]])}
+    return [seed, *({"op": "copy", "from": "/data", "path": f"/data/b{i}"} for i in range(drawn(rng, 60, 4)))]
 
 
-def _many_copies(dice: Random) -> list[Json]:
-    items = [[] for _ in range(drawn(dice, 200_000))]
+def _many_copies(rng: Random) -> list[Json]:
+    items = [[] for _ in range(drawn(rng, 200_000))]
     return [{"op": "add", "path": "/data/a", "value": items}, *(
-        {"op": "copy", "from": "/data/a", "path": f"/data/b{i}"} for i in range(drawn(dice, 2000, 1)))]
+        {"op": "copy", "from": "/data/a", "path": f"/data/b{i}"} for i in range(drawn(rng, 2000, 1)))]
 
 
-def _front(dice: Random) -> list[Json]:
+def _front(rng: Random) -> list[Json]:
     """Insertions before and moves within a long list, each of which shifts it."""
-    items = [0] * drawn(dice, 500_000)
-    step: Json = dice.choice([
+    items = [0] * drawn(rng, 500_000)
+    step: Json = rng.choice([
         {"op": "add", "path": "/data/a/0", "value": 1}, {"op": "move", "from": "/data/a/0", "path": "/data/a/-"},
         {"op": "test", "path": "/data/a", "value": items[:1000]}, {"op": "remove", "path": "/data/a/0"}])  # fmt: skip
-    return [{"op": "add", "path": "/data/a", "value": items}, *([step] * drawn(dice, 10_000))]
+    return [{"op": "add", "path": "/data/a", "value": items}, *([step] * drawn(rng, 10_000))]
 
 
-def _yaml_aliases(dice: Random) -> bytes:
-    wide, deep = drawn(dice, 1000, 2), drawn(dice, 12, 2)
+def _yaml_aliases(rng: Random) -> bytes:
+    wide, deep = drawn(rng, 1000, 2), drawn(rng, 12, 2)
     rows = [b"a0: &a0 [" + b",".join([b"1"] * wide) + b"]"]
     rows += [b"a%d: &a%d [%s]" % (i, i, b",".join([b"*a%d" % (i - 1)] * wide)) for i in range(1, deep)]
     return b"\n".join(rows)[:MOST]
 
 
-def _spaces(dice: Random) -> str:
-    size = drawn(dice, 7000)
-    return dice.choice(["a" + " " * size + "b", " " * size, "a=" + " " * size + "(", "a in (" + "b," * (size // 2) + ")",
+def _spaces(rng: Random) -> str:
+    size = drawn(rng, 7000)
+    return rng.choice(["a" + " " * size + "b", " " * size, "a=" + " " * size + "(", "a in (" + "b," * (size // 2) + ")",
                         "a" * size + "!", ",".join(f"a{i}!=b" for i in range(size // 8)), "x notin (" + "(" * size])
 
 
-def _zip_bomb(dice: Random, encoding: str) -> Hostile:
-    body = _json(_map("z")) + b" " * drawn(dice, 2_000_000_000 // 40, 1000)
+def _zip_bomb(rng: Random, encoding: str) -> Hostile:
+    body = _json(_map("z")) + b" " * drawn(rng, 2_000_000_000 // 40, 1000)
     packed = gzip.compress(body) if encoding == "gzip" else zlib.compress(body)
     return _post(MAPS, packed, headers={"Content-Encoding": encoding})
 
 
-def _pattern(dice: Random) -> str:
-    size = drawn(dice, 900, 3)
+def _pattern(rng: Random) -> str:
+    size = drawn(rng, 900, 3)
     times = f"{{{size}}}"
-    return dice.choice([f"(x{times}){times}", rf"(\pL{times}|\pN{times})", "(.*a" + "." * size + ")+$", "(a|b|ab)*" * size,
+    return rng.choice([f"(x{times}){times}", rf"(\pL{times}|\pN{times})", "(.*a" + "." * size + ")+$", "(a|b|ab)*" * size,
                         f"[^x]*x.{times}y", "(?i)" + "é?" * size, f"({'|'.join(map(str, range(size)))})*$"])  # fmt: skip
 
 
-def _keyed(dice: Random) -> Hostile:
+def _keyed(rng: Random) -> Hostile:
     """Items of a list with keys, others each time: what was applied before is given up."""
-    items = [{"name": str(i), "value": "v"} for i in dice.sample(range(10**6), drawn(dice, 60_000))]
+    items = [{"name": str(i), "value": "v"} for i in rng.sample(range(10**6), drawn(rng, 60_000))]
     return Hostile("PATCH", f"{THINGS}/k", _json({**_thing(keyed=items), "metadata": {"name": "k"}}), APPLY,
                    {"fieldManager": "m", "force": "true"})  # fmt: skip
 
 
-def _containers(dice: Random) -> list[Json]:
-    many = drawn(dice, 20_000)
-    return [{"name": f"c{i}", "image": "i", "env": [{"name": "A", "value": "b"}] * dice.choice([0, 1])} for i in range(many)]
+def _containers(rng: Random) -> list[Json]:
+    many = drawn(rng, 20_000)
+    return [{"name": f"c{i}", "image": "i", "env": [{"name": "A", "value": "b"}] * rng.choice([0, 1])} for i in range(many)]
 
 
-def _selector(dice: Random) -> Json:
-    return {"matchExpressions": [{"key": f"k{i}", "operator": "NotIn", "values": ["v"]} for i in range(drawn(dice, 30_000))]}
+def _selector(rng: Random) -> Json:
+    return {"matchExpressions": [{"key": f"k{i}", "operator": "NotIn", "values": ["v"]} for i in range(drawn(rng, 30_000))]}
 
 
-def _workload(dice: Random, kind: str) -> Hostile:
-    number = dice.choice([2**31 - 1, 2**31, 2**63, 10**30, 1e30, -1, 1e308, 0])
+def _workload(rng: Random, kind: str) -> Hostile:
+    number = rng.choice([2**31 - 1, 2**31, 2**63, 10**30, 1e30, -1, 1e308, 0])
     pod = {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"}
     template: Json = {"metadata": {"labels": {"app": "x"}}, "spec": pod}
     match kind:
         case "Job":
             fields = ("parallelism", "completions", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished")
-            spec = {dice.choice(fields): number, "template": template}
+            spec = {rng.choice(fields): number, "template": template}
             return _post(f"{BATCH}/jobs", {"metadata": {"generateName": "j-"}, "spec": spec})
         case "StatefulSet":
             template["spec"] = {"containers": [{"name": "c", "image": "i"}]}
             spec = {"replicas": number, "podManagementPolicy": "Parallel", "template": template,
                     "selector": {"matchLabels": {"app": "x"}}}  # fmt: skip
             return _post(f"{APPS}/statefulsets", {"metadata": {"generateName": "s-"}, "spec": spec})
-    zone = dice.choice(["../../etc/passwd", "/etc/shadow", "UTC", "A" * 100_000])
-    schedule = dice.choice(["* * * * *", "0-59/1 " * 5, ",".join(["1"] * 100_000) + " * * * *", "0 0 31 2 *", "@every 1ns"])
+    zone = rng.choice(["../../etc/passwd", "/etc/shadow", "UTC", "A" * 100_000])
+    schedule = rng.choice(["* * * * *", "0-59/1 " * 5, ",".join(["1"] * 100_000) + " * * * *", "0 0 31 2 *", "@every 1ns"])
     return _post(f"{BATCH}/cronjobs", {"metadata": {"generateName": "c-"}, "spec": {
         "schedule": schedule, "timeZone": zone, "startingDeadlineSeconds": number,
         "jobTemplate": {"spec": {"template": template}}}})  # fmt: skip
@@ -371,7 +372,7 @@ def _send(url: str, asked: Hostile) -> tuple[int, bytes]:
 async def attacked(seed: int) -> Any:
     """A server with an editor in a namespace, an operator's definition and a few objects."""
     storage = open_storage(":memory:")
-    api = ApiServer(storage, dice=random.Random(seed))
+    api = ApiServer(storage, rng=random.Random(seed))
     tokens = {"admin": ADMIN, "editor": User("editor", groups=("system:authenticated",)),
               "guest": User("guest", groups=("system:authenticated",))}  # fmt: skip
     listening = await serve(api, tokens=tokens)

@@ -19,11 +19,11 @@ GROWTH = 1 << 20
 
 async def attack(seed: int, rounds: int) -> dict[str, float]:
     """The longest stretch of work that each kind of request caused. Raises AssertionError for an error of the server's own."""
-    dice, longest = random.Random(seed), dict.fromkeys(ROWS, 0.0)
+    rng, longest = random.Random(seed), dict.fromkeys(ROWS, 0.0)
     async with attacked(seed) as server:
         for _ in range(rounds):
             for name, row in ROWS.items():
-                asked = await asyncio.to_thread(row, dice)
+                asked = await asyncio.to_thread(row, rng)
                 await asyncio.sleep(0.01)  # what the thread held up is over
                 server.longest = 0.0
                 code, said = await server.send(asked)

@@ -14,7 +14,7 @@ from kit.real_node import V5, Cases, Cluster, outcome
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError, Json
 from pumice_lab.kubelet.settings import KubeletSettings
-from pumice_lab.kubelet.twin import KubeletTwin
+from pumice_lab.kubelet.simulator import KubeletSimulator
 
 
 def test_logs_are_the_containers_output(on_cluster: Cases) -> None:
@@ -192,7 +192,7 @@ def test_the_server_lets_only_its_token_in(tmp_path: Path) -> None:
         clock = SystemClock()
         settings = KubeletSettings("n1", tmp_path / "n1", tmp_path, server_token="secret")
         cluster = await memory_cluster(clock)
-        server = NodeServer(KubeletTwin(settings, cluster, clock, random.Random(0), HollowRuntime(clock)))
+        server = NodeServer(KubeletSimulator(settings, cluster, clock, random.Random(0), HollowRuntime(clock)))
         port = await server.start()
         async with aiohttp.ClientSession() as session:
             for token, expected in (("", 401), ("wrong", 401), ("secret", 200)):

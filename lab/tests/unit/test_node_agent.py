@@ -37,7 +37,7 @@ class Watched:
 def run(cluster: Watched, tmp_path: Path, stop: asyncio.Event) -> asyncio.Task[None]:
     settings = node_agent.AgentSettings("n1", "127.0.0.1", str(tmp_path), "", str(tmp_path))
     return asyncio.create_task(node_agent.run(settings, cluster=cluster, clock=SystemClock(),  # type: ignore[arg-type]
-                                              dice=random.Random(1), stop=stop))  # fmt: skip
+                                              rng=random.Random(1), stop=stop))  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -167,7 +167,7 @@ def test_a_node_whose_npus_cannot_be_cut_on_demand_keeps_hamis_plugin(
 
     async def story() -> None:
         stop = asyncio.Event()
-        running = asyncio.create_task(node_agent.run(settings, cluster=cluster, clock=SystemClock(), dice=random.Random(1),
+        running = asyncio.create_task(node_agent.run(settings, cluster=cluster, clock=SystemClock(), rng=random.Random(1),
                                                      stop=stop))  # fmt: skip
         async with asyncio.timeout(30):
             while served != modes:

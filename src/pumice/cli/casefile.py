@@ -17,10 +17,10 @@ from typing import Any
 import msgspec
 
 from pumice.effects.vocabulary import Bind, PodCondition
-from pumice.engine.engine import Engine
-from pumice.engine.state.state import State
 from pumice.model.errors import BadInput
 from pumice.ports.cluster import Resource
+from pumice.scheduler.engine import Engine
+from pumice.scheduler.state.state import State
 from pumice.wire import kinds, names, volcano
 from pumice.wire.device_config import DeviceConfig
 from pumice.wire.device_config_text import parse_device_config
@@ -103,7 +103,9 @@ def _put_pod(state: State, pod: Pod, now: float) -> None:
 
 
 def _put_report(engine: Engine, found: ConfigMap) -> None:
-    for source in dict.fromkeys(source for family in engine.families for source in family.reports if source.names(found)):
+    for source in dict.fromkeys(
+        source for device_type in engine.device_types for source in device_type.reports if source.names(found)
+    ):
         engine.state.bookings.put_report(f"{found.metadata.namespace}/{found.metadata.name}", source.read(found))
 
 
@@ -157,7 +159,10 @@ UNREADABLE: Mapping[bool, tuple[type[Exception], ...]] = {
 def decisions_of(case: Case) -> list[dict[str, Any]]:
     """Return the decisions of one cycle on the snapshot, in order; the same snapshot always gives the same list."""
     engine = engine_of(case)
-    tell = (names.VGPU_IDS, *(family.allocation_keys[0] for family in engine.families if family.allocation_keys))
+    tell = (
+        names.VGPU_IDS,
+        *(device_type.allocation_keys[0] for device_type in engine.device_types if device_type.allocation_keys),
+    )
     plan = engine.cycle(case.now, random.Random(0))
     found: list[dict[str, Any]] = []
     for effect in plan.effects:

@@ -61,7 +61,7 @@ def run_daemon(
         if (hangup := getattr(settings, "hangup", None)) is not None:
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hangup.set)
         async with KubeClient(access, connections=connections, user_agent=name) as kube:
-            await run(settings, cluster=kube, clock=SystemClock(), dice=random.Random(), stop=stop)
+            await run(settings, cluster=kube, clock=SystemClock(), rng=random.Random(), stop=stop)
 
     asyncio.run(serve())
     logging.getLogger("pumice").info("%s has stopped", name)

@@ -69,10 +69,10 @@ def main(
     from pumice.cli.explain_workloads import OWNERS, show_waiting, show_workload, workload_of
     from pumice.cli.explanation import show, units_of
     from pumice.cli.picture import Source, picture
-    from pumice.engine.explaining.explain import explain
-    from pumice.engine.explaining.groups import explain_group
-    from pumice.engine.explaining.queues import queue_view
-    from pumice.engine.explaining.room import explain_room
+    from pumice.scheduler.explaining.explain import explain
+    from pumice.scheduler.explaining.groups import explain_group
+    from pumice.scheduler.explaining.queues import queue_view
+    from pumice.scheduler.explaining.room import explain_room
 
     if not name:
         kind, _, name = kind.partition("/")
@@ -100,4 +100,4 @@ def main(
         return
     pod = case.pod(namespace, name)
     engine = engine_of(case)
-    show(explain(engine, pod, now=case.now), output, units_of(engine.families))
+    show(explain(engine, pod, now=case.now), output, units_of(engine.device_types))

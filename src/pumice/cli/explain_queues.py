@@ -15,10 +15,10 @@ from rich.text import Text
 from pumice.cli.cards_table import model_of
 from pumice.cli.output import document
 from pumice.cli.tables import GAP, end_of, print_whole
-from pumice.engine.explaining.groups import GroupView
-from pumice.engine.explaining.queues import QueueView
-from pumice.engine.state.resources import Vector, amount_text, render
 from pumice.model.errors import BadInput
+from pumice.scheduler.explaining.groups import GroupView
+from pumice.scheduler.explaining.queues import QueueView
+from pumice.scheduler.state.resources import Vector, amount_text, render
 
 COLUMNS = ("RESOURCE", "GUARANTEE", "DESERVED", "CAPABILITY", "USED", "BORROWED", "WAITING")
 JOBS_SHOWN = 20

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from pumice.cli.output import document
-from pumice.engine.explaining.room import Neighbour, RoomView
 from pumice.model.errors import BadInput
+from pumice.scheduler.explaining.room import Neighbour, RoomView
 
 
 def show_room(found: RoomView, output: str) -> None:

@@ -12,12 +12,12 @@ from rich.markup import escape
 
 from pumice.cli.output import document
 from pumice.devices.offers import Change
-from pumice.devices.protocol import Family
-from pumice.engine.explaining.explain import OVERTAKEN, Explanation, as_json
-from pumice.engine.explaining.payer import NO_ROOM
-from pumice.model.cards import Grant
+from pumice.devices.protocol import DeviceSharing
+from pumice.model.cards import Allocation
 from pumice.model.errors import BadInput
-from pumice.model.refusal import Misfit
+from pumice.model.refusal import FitError
+from pumice.scheduler.explaining.explain import OVERTAKEN, Explanation, as_json
+from pumice.scheduler.explaining.payer import NO_ROOM
 from pumice.wire.nvidia_vgpu import device_of
 
 GROUPS_SHOWN = 20
@@ -43,10 +43,10 @@ def show(found: Explanation, output: str, units: Units = MappingProxyType({})) -
 def rendered(found: Explanation, units: Units, *, wide: bool) -> list[Any]:
     """The parts of the text: the sentence, the cards it would get, each node's reason, what would help."""
     parts: list[Any] = [f"[bold]{escape(found.pod)}[/bold]: {escape(found.summary)}"]
-    parts += [f"  {line}" for grant in found.grants for line in cards_of(grant, units)]
+    parts += [f"  {line}" for allocation in found.allocations for line in cards_of(allocation, units)]
     parts += [f"  kept back: {escape(text)}" for text in found.gates]
-    if found.misfits:
-        parts += node_lines(found.misfits, wide)
+    if found.fit_errors:
+        parts += node_lines(found.fit_errors, wide)
     parts += [f"  {escape(text)}" for text in found.hints]
     if found.changes:
         parts.append(f"{_what_for(found)}, one of:")
@@ -69,39 +69,39 @@ def _where(change: Change) -> str:
     return f" [dim](then {escape(change.node)} takes it)[/dim]" if change.node and change.kind != "evict" else ""
 
 
-def units_of(families: Iterable[Family]) -> Units:
+def units_of(device_types: Iterable[DeviceSharing]) -> Units:
     """Behind the memory and cores of each family's cards; nothing where it counts something else."""
-    known = ((family.name, family.tunables) for family in families)
+    known = ((device_type.name, device_type.tunables) for device_type in device_types)
     return {name: (f" {t.memory_unit}" if t.memory else "", " %" if t.cores else "") for name, t in known}
 
 
-def cards_of(grant: Grant, units: Units) -> list[str]:
+def cards_of(allocation: Allocation, units: Units) -> list[str]:
     """The pod's devices, one line per container."""
     lines = []
-    memory, cores = units.get(grant.family, ("", ""))
-    for number, pieces in enumerate(grant.containers):
+    memory, cores = units.get(allocation.device_type, ("", ""))
+    for number, container_devices in enumerate(allocation.containers):
         cards = ", ".join(
             f"{device_of(p).id}{f' ({p.slot.profile})' if p.slot else ''} "
             f"memory {p.memory}{memory} cores {p.cores}{cores}"
-            for p in pieces
+            for p in container_devices
         )
-        lines.append(escape(f"container part {number}: {cards}" if len(grant.containers) > 1 else cards))
+        lines.append(escape(f"container part {number}: {cards}" if len(allocation.containers) > 1 else cards))
     return lines
 
 
-def node_lines(misfits: tuple[Misfit, ...], wide: bool) -> list[str]:
+def node_lines(fit_errors: tuple[FitError, ...], wide: bool) -> list[str]:
     """Per node its reason, and below it each card; or the nodes that refuse alike together, and their cards counted."""
     together: dict[tuple[str, ...], list[str]] = {}
-    for misfit in misfits:
-        emptier = "" if misfit.final or not misfit.cards else " (an emptier node would do)"
-        numbers = f": {misfit.detail}" if misfit.detail else ""
-        words = [f"{misfit.text}{numbers}{emptier}"]
+    for fit_error in fit_errors:
+        emptier = "" if fit_error.final or not fit_error.cards else " (an emptier node would do)"
+        numbers = f": {fit_error.detail}" if fit_error.detail else ""
+        words = [f"{fit_error.text}{numbers}{emptier}"]
         if wide:
-            words += [misfit.node, *(f"{card.uuid}: {card.text}" for card in misfit.cards)]
+            words += [fit_error.node, *(f"{card.uuid}: {card.text}" for card in fit_error.cards)]
         else:
-            counted = Counter(card.text for card in misfit.cards).most_common(CARDS_SHOWN)
+            counted = Counter(card.text for card in fit_error.cards).most_common(CARDS_SHOWN)
             words += ["", *(f"{count} × {detail}" for detail, count in counted)]
-        together.setdefault(tuple(words), []).append(misfit.node)
+        together.setdefault(tuple(words), []).append(fit_error.node)
     groups = list(together.items())
     shown = groups if wide else groups[:GROUPS_SHOWN]
     labels = [_listed(nodes) for _, nodes in shown]

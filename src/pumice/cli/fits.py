@@ -39,7 +39,7 @@ def fits(
     from pumice.cli.explanation import show, units_of
     from pumice.cli.picture import Source, picture
     from pumice.devices.lint import lint_files
-    from pumice.engine.explaining.explain import OVERTAKEN, explain
+    from pumice.scheduler.explaining.explain import OVERTAKEN, explain
 
     text = read(pod_file)
     documents = documents_of(pod_file, text)
@@ -55,7 +55,7 @@ def fits(
         found = explain(engine, named, now=case.now)
         if named.spec.scheduler_name != (pod.spec.scheduler_name or names.KUBE_SCHEDULER):
             found = replace(found, gates=(f"{UNNAMED}; write schedulerName: {named.spec.scheduler_name}", *found.gates))
-        show(found, output, units_of(engine.families))
+        show(found, output, units_of(engine.device_types))
         taken = taken and bool(found.node) and found.gates in ((), (OVERTAKEN,))
     if not taken:
         raise SystemExit(1)

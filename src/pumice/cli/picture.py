@@ -13,9 +13,9 @@ from pumice.adapters.kube import KubeClient
 from pumice.cli.casefile import SLICES, Case, engine_of, load, trimmed
 from pumice.cli.daemon import access_to_ask
 from pumice.devices.settings import Settings
-from pumice.engine.engine import Engine
 from pumice.model.errors import BadInput, Unavailable
 from pumice.ports.cluster import ApiError, Cluster, Resource
+from pumice.scheduler.engine import Engine
 from pumice.wire import kinds, names
 from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.objects import ConfigMap
@@ -63,8 +63,8 @@ async def collect(kube: Cluster, configmap: str) -> Case:
     for key, (resource, kind) in SLICES.items():
         if resource is not kinds.CONFIGMAPS:
             case.objects[key] = [trimmed(item, kind) for item in await _list(kube, resource)]
-    families = engine_of(Case(case.now, case.scheduler_conf, case.device_config)).families
-    followed = dict.fromkeys(source for family in families for source in family.reports)
+    device_types = engine_of(Case(case.now, case.scheduler_conf, case.device_config)).device_types
+    followed = dict.fromkeys(source for device_type in device_types for source in device_type.reports)
     case.objects["deviceReports"] = [
         trimmed(item, ConfigMap)
         for source in followed

@@ -32,7 +32,7 @@ from pumice.wire.objects import Node, Pod, convert
 
 if TYPE_CHECKING:
     from pumice.adapters.kube import KubeClient
-    from pumice.engine.explaining.queues import QueueView
+    from pumice.scheduler.explaining.queues import QueueView
 
 Answer = TypeVar("Answer")
 PATIENCE = 3.0
@@ -200,7 +200,7 @@ def _queues(kubeconfig: Path) -> list[QueueView]:
     """As an engine under the cluster's configuration sees them."""
     from pumice.cli.casefile import engine_of
     from pumice.cli.picture import Source, collect
-    from pumice.engine.explaining.queues import queue_views
+    from pumice.scheduler.explaining.queues import queue_views
 
     case = _ask(kubeconfig, lambda kube: collect(kube, Source().configmap))
     return queue_views(engine_of(case), case.now)

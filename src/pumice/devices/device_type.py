@@ -13,21 +13,21 @@ from pumice.wire.device_config import DeviceConfig
 from pumice.wire.objects import Node, Pod
 
 if TYPE_CHECKING:
-    from pumice.devices.protocol import Family
+    from pumice.devices.protocol import DeviceSharing
 
 
 @dataclass(frozen=True, slots=True)
 class Switch:
     """One way of sharing these devices, switched on by an argument of plugin ``deviceshare``.
 
-    ``resource``: what node plugins serve for it, as ``pumice doctor`` names it. ``families``: the scheduler's face under one
+    ``resource``: what node plugins serve for it, as ``pumice doctor`` names it. ``device_types``: the scheduler's face under one
     configuration; one switch may be several, a chip model each. ``arguments``: the other ones that mean something to it, and
     ``complete`` whether those are all. ``excludes``: switches that cannot be true beside it, with the reason.
     """
 
     key: str
     resource: str
-    families: Callable[[DeviceConfig | None, Settings], list[Family]]
+    device_types: Callable[[DeviceConfig | None, Settings], list[DeviceSharing]]
     arguments: tuple[str, ...] = ()
     complete: bool = True
     aliases: tuple[str, ...] = ()

@@ -1,6 +1,7 @@
 """The smallest changes that would let a pod in, found by asking the filter itself.
 
-Nothing here knows why a node refuses: a change counts only when ``WhatIf``, which asks the same ``fit`` as the scheduler,
+Nothing here knows why a node refuses: a change counts only when ``WhatIf``, which device_requests the same ``fit`` as the
+scheduler,
 says that the changed pod fits, and that the next smaller change does not.
 """
 
@@ -14,32 +15,34 @@ import msgspec
 
 from pumice.devices.node_rules import by_nodes_rules
 from pumice.devices.offers import Change, Holder, WhatIf
-from pumice.devices.protocol import Family, Tunables
+from pumice.devices.protocol import DeviceSharing, Tunables
 from pumice.model.units import INT32_MAX
 from pumice.wire.amounts import meant_mib
 from pumice.wire.objects import Container, Pod, Quantities
 from pumice.wire.quantity import parse_quantity
 
 
-def changes(pod: Pod, families: Sequence[Family], what_if: WhatIf, meant: Mapping[str, str] | None = None) -> tuple[Change, ...]:
+def changes(
+    pod: Pod, device_types: Sequence[DeviceSharing], what_if: WhatIf, meant: Mapping[str, str] | None = None
+) -> tuple[Change, ...]:
     """Every kind of change that would let the pod in, one of each kind; empty when it fits as it is. ``meant``: resources that
     no node offers, and those that may have been meant."""
     if what_if.fits(pod):
         return ()
     found: list[Change] = [*_other_names(pod, meant or {}, what_if)]
-    for family in families:
-        tunables = family.tunables
+    for device_type in device_types:
+        tunables = device_type.tunables
         found += _other_unit(pod, tunables, what_if)
         found += _less_memory(pod, tunables, what_if)
         found += _less(pod, "cores", tunables.cores, "cores %s %%", what_if)
         found += _less(pod, "cards", tunables.count, "cards %s", what_if)
-    for family in families:
-        found += _other_mode(pod, family.tunables, what_if)
-        found += _dropped(pod, family.tunables, what_if)
-    elsewhere = {name for family in families for name in family.tunables.resources} | (meant or {}).keys()
+    for device_type in device_types:
+        found += _other_mode(pod, device_type.tunables, what_if)
+        found += _dropped(pod, device_type.tunables, what_if)
+    elsewhere = {name for device_type in device_types for name in device_type.tunables.resources} | (meant or {}).keys()
     found += by_nodes_rules(pod, elsewhere, what_if)
     found += left(pod, what_if)
-    return tuple(found or _combined(pod, families, what_if))
+    return tuple(found or _combined(pod, device_types, what_if))
 
 
 # -- another name -------------------------------------------------------------------------------------------------
@@ -146,14 +149,19 @@ def _whole_cards(pod: Pod, tunables: Tunables) -> list[int]:
 # -- several at once ----------------------------------------------------------------------------------------------
 
 
-def _combined(pod: Pod, families: Sequence[Family], what_if: WhatIf) -> Iterator[Change]:
+def _combined(pod: Pod, device_types: Sequence[DeviceSharing], what_if: WhatIf) -> Iterator[Change]:
     """Where no single change is enough: give up everything, then take back as much as fits, the dearest first.
 
     The order says what people give up last: what they wrote as constraints, then cards, cores, and memory first of all.
     """
     notes = pod.metadata.annotations
-    forbidding = [key for family in families for key in (family.tunables.mode, *family.tunables.forbids) if key in notes]
-    amounts = [amount for family in families for amount in _amounts(pod, family.tunables, what_if)]
+    forbidding = [
+        key
+        for device_type in device_types
+        for key in (device_type.tunables.mode, *device_type.tunables.forbids)
+        if key in notes
+    ]
+    amounts = [amount for device_type in device_types for amount in _amounts(pod, device_type.tunables, what_if)]
     current = annotated(pod, {key: value for key, value in notes.items() if key not in forbidding})
     for name, containers, _ in amounts:
         current = with_amount(current, name, 1, containers)

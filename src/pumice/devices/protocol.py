@@ -4,7 +4,8 @@ The engine owns time, the ledger's ``Usage`` rows and all loops over pods and no
 which card fits, and how a decision is written on the wire. Everything here is a synchronous function of values; nothing
 may mutate its arguments.
 
-``Family`` is a base class: what every brand of device must say is abstract, the rest has an answer that is right for a brand of
+``DeviceSharing`` is a base class: what every brand of device must say is abstract, the rest has an answer that is right for a
+brand of
 which nothing more is known. What only some can do is a part of its own, which a family has or has not: ``Ranking``,
 ``LateQuota``, ``Planner``. What other rooms need to know of its names, it declares: lock, series, annotations, resources.
 """
@@ -18,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
-from pumice.model.cards import Card, Grant, Piece, Usage
-from pumice.model.refusal import Misfit, Refusal, Short
+from pumice.model.cards import Allocation, Card, ContainerDevice, Usage
+from pumice.model.refusal import FitError, Refusal, Short
 from pumice.wire.device_reports import Reported
 from pumice.wire.objects import ConfigMap, Node, Pod
 
@@ -36,14 +37,14 @@ class Inventory(Struct, frozen=True):
     config: Any = None  # what the family wants to remember per node, e.g. the geometries of its models
 
 
-class Ask(Struct, frozen=True):
+class DeviceRequest(Struct, frozen=True):
     """A pod's request of a family. Equal ``key`` means: any card choice for one is a choice for the other.
 
     ``key`` therefore contains everything of the pod that ``fit`` and ``score`` look at (counts, memory, cores,
     allow lists, mode, spread group, exclusivity rules), and nothing else.
     """
 
-    family: str
+    device_type: str
     key: Hashable
     detail: Any
 
@@ -66,17 +67,19 @@ class NodeCards(Struct, frozen=True):
     def groups(self, card: int) -> frozenset[str]:
         """The PodGroup keys of the pods on a card that hold memory or cores (section 14)."""
         return frozenset(
-            marks.group for marks, pieces in self._marked(card) if marks.group and any(p.memory or p.cores for p in pieces)
+            marks.group
+            for marks, container_devices in self._marked(card)
+            if marks.group and any(p.memory or p.cores for p in container_devices)
         )
 
-    def _marked(self, card: int) -> Iterator[tuple[Marks, tuple[Piece, ...]]]:
+    def _marked(self, card: int) -> Iterator[tuple[Marks, tuple[ContainerDevice, ...]]]:
         holders = self.usages[card].holders
-        return ((self.marks[uid], pieces) for uid, pieces in holders.items() if uid in self.marks)
+        return ((self.marks[uid], container_devices) for uid, container_devices in holders.items() if uid in self.marks)
 
 
 class Marks(Struct, frozen=True, gc=False):
     """The marks of a pod for later pods on its cards, whoever placed it: the material of ``NodeCards.groups`` and
-    ``NodeCards.rules``. Not part of ``Ask``, whose equal keys may belong to pods of different groups."""
+    ``NodeCards.rules``. Not part of ``DeviceRequest``, whose equal keys may belong to pods of different groups."""
 
     group: str = ""  # "<namespace>/<PodGroup>"; counts for a card only while the pod holds memory or cores there
     rules: frozenset[int] = frozenset()  # the exclusivity rules that the pod's labels match
@@ -88,15 +91,15 @@ NO_MARKS = Marks()
 class Fit(Struct, frozen=True, gc=False):
     """A choice of cards and the node score in 0..100 (before the plugin's weight)."""
 
-    grant: Grant
+    allocation: Allocation
     score: float
 
 
 class WithoutConstraints(Struct, frozen=True):
     """How an ask reads on most nodes: those that have none of these cards, no pod of this PodGroup and none of these
-    exclusivity rules. ``ask`` decides there as the whole ask would; None: it is refused there."""
+    exclusivity rules. ``device_request`` decides there as the whole ask would; None: it is refused there."""
 
-    ask: Ask | None
+    device_request: DeviceRequest | None
     uuids: frozenset[str] = frozenset()
     group: str = ""
     rules: frozenset[int] = frozenset()
@@ -126,11 +129,11 @@ class Ranking(ABC):
     """Ranks all nodes of one class at once. It must agree with ``fit``, and a property test says so."""
 
     @abstractmethod
-    def vector(self, ask: Ask, columns: Columns) -> tuple[NDArray[np.bool_], NDArray[np.float64]] | None:
+    def vector(self, device_request: DeviceRequest, columns: Columns) -> tuple[NDArray[np.bool_], NDArray[np.float64]] | None:
         """(may fit, score) per node; None when this ask needs ``fit`` on every node. ``may fit`` is False only where ``fit``
         would refuse; where it is True and ``fit`` accepts, the scores are equal. A score of NaN: only ``fit`` can tell."""
 
-    def without_constraints(self, ask: Ask) -> WithoutConstraints | None:
+    def without_constraints(self, device_request: DeviceRequest) -> WithoutConstraints | None:
         """The part of an ask that looks at counters only; None when that is all of it."""
         return None
 
@@ -148,7 +151,7 @@ class Ranking(ABC):
 class LateQuota(Protocol):
     """For a family of which ``quota`` may leave out what only a card can tell: the memory of whole cards and of percentages."""
 
-    def known_late(self, ask: Ask) -> bool:
+    def known_late(self, device_request: DeviceRequest) -> bool:
         """Return whether it does so for this ask."""
         ...
 
@@ -156,11 +159,11 @@ class LateQuota(Protocol):
         """All of a node's cards that ``bound`` looks at, each kind once."""
         ...
 
-    def bound(self, ask: Ask, kinds: Iterable[Any]) -> dict[str, int]:
+    def bound(self, device_request: DeviceRequest, kinds: Iterable[Any]) -> dict[str, int]:
         """In place of ``quota``: the most that cards of these kinds would make of it."""
         ...
 
-    def of_grant(self, grant: Grant) -> dict[str, int]:
+    def of_allocation(self, allocation: Allocation) -> dict[str, int]:
         """In place of ``quota``: what the grant comes to."""
         ...
 
@@ -169,7 +172,7 @@ class Planned(Struct, frozen=True):
     """One pod of those that are laid out together. ``nodes``: numbers of the nodes that it may have. ``must``: it comes before
     all that need not be."""
 
-    ask: Ask
+    device_request: DeviceRequest
     nodes: frozenset[int]
     must: bool
 
@@ -179,7 +182,7 @@ class Planner(ABC):
     a wish: ``fit`` looks at the books as they are, as for every other pod."""
 
     @abstractmethod
-    def plannable(self, ask: Ask) -> bool:
+    def plannable(self, device_request: DeviceRequest) -> bool:
         """Return whether pods with this ask can be laid out: one slice that is to be cut."""
 
     @abstractmethod
@@ -187,7 +190,7 @@ class Planner(ABC):
         """For each pod the number of its node, and what ``fit`` is to look for there; None for who is left out."""
 
     @abstractmethod
-    def fit(self, ask: Ask, cards: NodeCards, where: Any) -> Fit | None:
+    def fit(self, device_request: DeviceRequest, cards: NodeCards, where: Any) -> Fit | None:
         """The choice of cards that was planned, by all the rules by which others are chosen; None where it does not stand."""
 
 
@@ -240,7 +243,7 @@ class ReportSource(Struct, frozen=True):
         return self.namespace in ("", found.metadata.namespace) and found.metadata.labels.get(key) == value
 
 
-class Family(ABC):
+class DeviceSharing(ABC):
     """One device family under one configuration. A changed configuration makes a new object."""
 
     name: str
@@ -270,7 +273,7 @@ class Family(ABC):
         """Extended resource names that this family accounts card by card."""
 
     @abstractmethod
-    def ask(self, pod: Pod) -> Ask | Refusal | None:
+    def device_request(self, pod: Pod) -> DeviceRequest | Refusal | None:
         """Return what the pod wants; None when it wants nothing of this family; Refusal when it can never be honoured."""
 
     @abstractmethod
@@ -278,15 +281,15 @@ class Family(ABC):
         """The node's cards; None when the node has none of this family."""
 
     @abstractmethod
-    def fit(self, ask: Ask, cards: NodeCards) -> Fit | Misfit:
+    def fit(self, device_request: DeviceRequest, cards: NodeCards) -> Fit | FitError:
         """Choose cards for one pod on one node."""
 
     @abstractmethod
-    def annotations(self, grant: Grant, now_ns: int) -> dict[str, str]:
+    def annotations(self, allocation: Allocation, now_ns: int) -> dict[str, str]:
         """The pod annotations that carry the grant, to travel in the Binding (only our own keys, D-15)."""
 
     @abstractmethod
-    def replay(self, pod: Pod, node: str, inventory: Inventory, handed: str = "") -> Grant | Refusal | None:
+    def replay(self, pod: Pod, node: str, inventory: Inventory, handed: str = "") -> Allocation | Refusal | None:
         """Return what a pod already holds on that node by its annotations. Stale annotations (D-46) mean None. A Refusal
         quarantines the card named by its ``field`` (D-25), or all of the node's when it names none. ``handed``: what the
         node's plugin says that it has handed to this pod, in the family's own notation; empty: it says nothing.
@@ -295,7 +298,7 @@ class Family(ABC):
         whose UUID is its ``field`` for as long as the pod is there."""
 
     @abstractmethod
-    def quota(self, ask: Ask) -> dict[str, int]:
+    def quota(self, device_request: DeviceRequest) -> dict[str, int]:
         """Effective demand for queue quotas: per-card value times cards (D-39)."""
 
     # -- what has an answer that is right for all -----------------------------------------------------------------
@@ -315,10 +318,10 @@ class Family(ABC):
         return frozenset()
 
     def resources_only(self, pod: Pod) -> bool:
-        """Return whether ``ask`` looks at nothing of this pod but its containers' resources and its labels."""
+        """Return whether ``device_request`` looks at nothing of this pod but its containers' resources and its labels."""
         return False
 
-    def least_memory(self, ask: Ask) -> int:
+    def least_memory(self, device_request: DeviceRequest) -> int:
         """How much memory of cards a pod with this ask holds at least, in the cards' units: who looks for room need not look
         where so much cannot be freed. 0: nothing is known."""
         return 0
@@ -327,14 +330,14 @@ class Family(ABC):
         """The PodGroup and the exclusivity rules by which this pod, once on a card, keeps others away from it."""
         return NO_MARKS
 
-    def quick(self, ask: Ask, cards: NodeCards) -> Fit | None:
+    def quick(self, device_request: DeviceRequest, cards: NodeCards) -> Fit | None:
         """``fit`` without the explanation: most refusals are never read."""
-        found = self.fit(ask, cards)
+        found = self.fit(device_request, cards)
         return found if isinstance(found, Fit) else None
 
-    def no_devices(self, node: str) -> Misfit:
+    def no_devices(self, node: str) -> FitError:
         """The refusal of a node that has no cards of this family (D-10)."""
-        return Misfit(node, Short.NO_DEVICES, f"{self.name}: no cards on the node", final=True)
+        return FitError(node, Short.NO_DEVICES, f"{self.name}: no cards on the node", final=True)
 
     def remarks(self, limits: Mapping[str, Any], notes: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         """(key, sentence) on a container's limits or a pod's annotations: what ``lint`` shall say beyond units and spelling. An

@@ -18,7 +18,7 @@ from pumice.wire.device_config import DeviceConfig
 from pumice.wire.objects import Node, Pod
 
 if TYPE_CHECKING:
-    from pumice.devices.protocol import Family
+    from pumice.devices.protocol import DeviceSharing
 
 DEVICE_TYPES: tuple[DeviceType, ...] = (NVIDIA_VGPU, NVIDIA_GPUSHARE, ASCEND_HAMI, ASCEND_MINDCLUSTER)
 
@@ -48,14 +48,19 @@ def settings_from(arguments: Mapping[str, object]) -> Settings | Refusal:
     return settings
 
 
-def families_from(settings: Settings, device_config: DeviceConfig | None = None) -> list[Family]:
+def device_types_from(settings: Settings, device_config: DeviceConfig | None = None) -> list[DeviceSharing]:
     """The families that the arguments of plugin ``deviceshare`` ask for."""
-    return [family for switch in SWITCHES if switch.key in settings.on for family in switch.families(device_config, settings)]
+    return [
+        device_type
+        for switch in SWITCHES
+        if switch.key in settings.on
+        for device_type in switch.device_types(device_config, settings)
+    ]
 
 
-def every_family(device_config: DeviceConfig | None = None) -> list[Family]:
+def every_device_type(device_config: DeviceConfig | None = None) -> list[DeviceSharing]:
     """One of each, as it is without any settings: what they call things."""
-    return [family for switch in SWITCHES for family in switch.families(device_config, Settings())]
+    return [device_type for switch in SWITCHES for device_type in switch.device_types(device_config, Settings())]
 
 
 def all_card_rows(nodes: Sequence[Node], pods: Sequence[Pod]) -> list[CardRow]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 
-from pumice.devices.protocol import Family
+from pumice.devices.protocol import DeviceSharing
 from pumice.devices.registry import SWITCHES as ALL
-from pumice.devices.registry import every_family
+from pumice.devices.registry import every_device_type
 from pumice.devices.settings import Settings
 from pumice.model.refusal import Refusal
 from pumice.wire import names
@@ -20,10 +20,10 @@ from pumice.wire.device_config import DeviceConfig
 from pumice.wire.objects import Pod
 
 SWITCHES: Mapping[str, tuple[str, str]] = {
-    name: (family.name, switch.key)
+    name: (device_type.name, switch.key)
     for switch in ALL
-    for family in switch.families(None, Settings())
-    for name in sorted((family.resources() | family.parameters()) - family.served_elsewhere)
+    for device_type in switch.device_types(None, Settings())
+    for name in sorted((device_type.resources() | device_type.parameters()) - device_type.served_elsewhere)
 }
 """Resource to the family that owns it and the switch of that family."""
 _PART_OF_AN_NPU = re.compile(r"huawei\.com/(npu-core|Ascend\w+-(memory|core))")
@@ -31,10 +31,13 @@ _PART_OF_AN_NPU = re.compile(r"huawei\.com/(npu-core|Ascend\w+-(memory|core))")
 pkg/scheduler/api/devices/ascend/mindcluster); whole ones are an ordinary resource of Huawei's plugin."""
 
 
-def unowned(pod: Pod, families: Sequence[Family]) -> tuple[Refusal, ...]:
+def unowned(pod: Pod, device_types: Sequence[DeviceSharing]) -> tuple[Refusal, ...]:
     """Return a refusal for each thing that the pod asks for and none of these families owns."""
     found: dict[str, Refusal] = {}
-    served, owned = {family.name for family in families}, frozenset().union(*(family.resources() for family in families))
+    served, owned = (
+        {device_type.name for device_type in device_types},
+        frozenset().union(*(device_type.resources() for device_type in device_types)),
+    )
     for container in (*pod.spec.containers, *pod.spec.init_containers):
         for amounts in (container.resources.limits, container.resources.requests):
             for name, amount in amounts.items():
@@ -47,17 +50,17 @@ def unowned(pod: Pod, families: Sequence[Family]) -> tuple[Refusal, ...]:
     return tuple(found.values())
 
 
-def _advice(name: str, families: Collection[str]) -> str:
+def _advice(name: str, device_types: Collection[str]) -> str:
     meant = names.OTHER_SHARING.get(name)
-    if meant and SWITCHES[meant][0] in families:
+    if meant and SWITCHES[meant][0] in device_types:
         return f"did you mean {meant!r}?"
     return f"{SWITCHES[name][1]}: true would"
 
 
-def shared_by_register(config: DeviceConfig, families: Collection[str]) -> Mapping[str, frozenset[str]]:
+def shared_by_register(config: DeviceConfig, device_types: Collection[str]) -> Mapping[str, frozenset[str]]:
     """Annotation of a node to the resources that a node with it shares, where none of these families owns them."""
     found: dict[str, frozenset[str]] = {}
-    for family in every_family(config):
-        if family.register and family.name not in families:
-            found[family.register] = family.resources()
+    for device_type in every_device_type(config):
+        if device_type.register and device_type.name not in device_types:
+            found[device_type.register] = device_type.resources()
     return found

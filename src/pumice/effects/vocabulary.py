@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pumice.model.cards import Grant
+from pumice.model.cards import Allocation
 from pumice.ports.cluster import Resource
 from pumice.wire.objects import Meta
 from pumice.wire.topology import Condition as HyperNodeCondition
@@ -104,7 +104,7 @@ class Bind:
     name: str
     node: str
     annotations: dict[str, str] = field(default_factory=dict)
-    grants: tuple[Grant, ...] = ()
+    allocations: tuple[Allocation, ...] = ()
     gang: str = ""
     """Key of the job when all of its Bindings stand or fall together; else empty."""
     claims: tuple[tuple[str, str], ...] = ()

@@ -37,7 +37,7 @@ class WorkQueue:
     ``others_busy`` says that the API server has more urgent work from elsewhere, what may be put off is put off."""
 
     clock: Clock
-    dice: Random
+    rng: Random
     reconcile: Callable[[Any, str], Awaitable[None]]
     others_busy: Callable[[], bool] = lambda: False
     rest: float = 0.0
@@ -151,6 +151,6 @@ class WorkQueue:
         return next((i for i in self._todo if i not in self._busy), None)
 
     def _again(self, item: Key, failures: int, cause: str, least: float) -> None:
-        pause = AGAIN.pause(failures, self.dice, least=least)
+        pause = AGAIN.pause(failures, self.rng, least=least)
         log.warning("retrying %s %s in %.2fs: %s", *item, pause, cause)
         self.add_later(*item, pause, failures + 1)

@@ -13,16 +13,16 @@ from typing import Protocol
 from msgspec import Struct, structs
 
 from pumice.adapters.bookings.book import Booking
-from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
 from pumice.devices.nvidia_vgpu.node.hollow import hollow_node
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing
-from pumice.devices.protocol import Ask, Fit
-from pumice.engine.state.device_table import NodeDevices
+from pumice.devices.nvidia_vgpu.scheduling import NvidiaVgpu
+from pumice.devices.protocol import DeviceRequest, Fit
 from pumice.local.request import AUTO, Request
-from pumice.model.cards import Card, Grant, Mode, Piece, Usage
+from pumice.model.cards import Allocation, Card, ContainerDevice, Mode, Usage
 from pumice.model.errors import BadInput
 from pumice.model.refusal import Refusal
 from pumice.ports.cards import CardFacts
+from pumice.scheduler.state.device_table import NodeDevices
 from pumice.wire import names
 from pumice.wire.objects import Container, Meta, Node, Pod, PodSpec, Resources, convert
 
@@ -43,74 +43,87 @@ class Allocator:
     def __init__(self, facts: Sequence[CardFacts], bookings: Iterable[Booking]) -> None:
         self._facts = {card.uuid: card for card in facts}
         self.bookings = {booking.id: booking for booking in bookings}
-        self._family = NvidiaVgpu()
-        inventory = self._family.inventory(convert(Node, hollow_node(NODE, facts, Sharing(split=SHARES))))
+        self._device_type = NvidiaVgpu()
+        inventory = self._device_type.inventory(convert(Node, hollow_node(NODE, facts, Sharing(split=SHARES))))
         assert inventory is not None, "a machine without cards"
         self._book = NodeDevices.empty(NODE, inventory)
         for booking in self.bookings.values():
             self._hold(booking)
 
-    def place(self, request: Request, number: str, without: str = "") -> Grant:
+    def place(self, request: Request, number: str, without: str = "") -> Allocation:
         """The cards for a request, ``number`` being the id of its booking. ``without``: as if that booking were gone.
 
         Raises BadInput when there is no such card, Refused when it does not fit.
         """
         request = self._settled(request)
         if request.each:
-            return self._grant(piece for one in request.each for piece in self.place(one, number, without).pieces)
-        grant = self.fit(request, number, without)
-        if grant is None:
+            return self._allocation(
+                container_device
+                for one in request.each
+                for container_device in self.place(one, number, without).container_devices
+            )
+        allocation = self.fit(request, number, without)
+        if allocation is None:
             raise Refused(why(self, request, without))
-        return self._in_order(grant, request.cards)
+        return self._in_order(allocation, request.cards)
 
-    def fit(self, request: Request, number: str = "?", without: str = "") -> Grant | None:
+    def fit(self, request: Request, number: str = "?", without: str = "") -> Allocation | None:
         """Return the device type's fit for a request whose ``cards`` are UUIDs."""
-        ask = self._family.ask(_pod(request, number))
-        assert isinstance(ask, Ask), ask if isinstance(ask, Refusal) else "no card asked for"
-        outcome = self._family.fit(ask, self._book.view(without=[without] if without else []))
-        return outcome.grant if isinstance(outcome, Fit) else None
+        device_request = self._device_type.device_request(_pod(request, number))
+        assert isinstance(device_request, DeviceRequest), (
+            device_request if isinstance(device_request, Refusal) else "no card asked for"
+        )
+        outcome = self._device_type.fit(device_request, self._book.view(without=[without] if without else []))
+        return outcome.allocation if isinstance(outcome, Fit) else None
 
-    def _in_order(self, grant: Grant, named: Sequence[str]) -> Grant:
+    def _in_order(self, allocation: Allocation, named: Sequence[str]) -> Allocation:
         """The cards as they were named, else as NVML has them: the first one is the program's card 0."""
         order = {uuid: place for place, uuid in enumerate(named or sorted(self._facts, key=lambda uuid: self._facts[uuid].index))}
-        return structs.replace(grant, containers=(tuple(sorted(grant.pieces, key=lambda piece: order[piece.uuid])),))
+        return structs.replace(
+            allocation,
+            containers=(
+                tuple(sorted(allocation.container_devices, key=lambda container_device: order[container_device.uuid])),
+            ),
+        )
 
-    def resize(self, request: Request, booking: Booking) -> Grant:
+    def resize(self, request: Request, booking: Booking) -> Allocation:
         """The grant of a living booking under new limits on its own cards; without memory or percent it keeps its memory.
 
         To hold less needs nobody's leave: a program that joined without a core limit keeps its place although all compute
         was given away since. Raises as ``place``.
         """
-        pieces = []
+        container_devices = []
         wanted = request.each or (request,) * len(booking.cards)
-        for one, piece, (card, device) in zip(wanted, self._pieces(booking), booking.held, strict=True):
+        for one, container_device, (card, device) in zip(wanted, self._container_devices(booking), booking.held, strict=True):
             memory = one.memory or card.total * one.percent // 100 or device.memory
             if memory <= device.memory and (one.cores or 100) <= (device.cores or 100):
-                pieces.append(structs.replace(piece, memory=memory, asked=memory, cores=one.cores or device.cores))
+                container_devices.append(
+                    structs.replace(container_device, memory=memory, asked=memory, cores=one.cores or device.cores)
+                )
             else:
                 alone = replace(one, memory=memory, cards=(device.uuid,), count=1)
-                pieces += self.place(alone, booking.id, without=booking.id).pieces
-        return self._grant(pieces)
+                container_devices += self.place(alone, booking.id, without=booking.id).container_devices
+        return self._allocation(container_devices)
 
-    def larger(self, one: Booking, other: Booking) -> Grant:
+    def larger(self, one: Booking, other: Booking) -> Allocation:
         """The larger of two states of one booking, card by card and in each dimension."""
-        both = zip(self._pieces(one), one.devices, other.devices, strict=True)
-        pieces = []
-        for piece, a, b in both:
+        both = zip(self._container_devices(one), one.devices, other.devices, strict=True)
+        container_devices = []
+        for container_device, a, b in both:
             memory = max(a.memory, b.memory)
             cores = 0 if 0 in (a.cores, b.cores) else max(a.cores, b.cores)
-            pieces.append(structs.replace(piece, memory=memory, asked=memory, cores=cores))
-        return self._grant(pieces)
+            container_devices.append(structs.replace(container_device, memory=memory, asked=memory, cores=cores))
+        return self._allocation(container_devices)
 
-    def _grant(self, pieces: Iterable[Piece]) -> Grant:
-        return Grant(self._family.name, NODE, (tuple(pieces),))
+    def _allocation(self, container_devices: Iterable[ContainerDevice]) -> Allocation:
+        return Allocation(self._device_type.name, NODE, (tuple(container_devices),))
 
-    def annotations(self, grant: Grant, now_ns: int) -> dict[str, str]:
-        return self._family.annotations(grant, now_ns)
+    def annotations(self, allocation: Allocation, now_ns: int) -> dict[str, str]:
+        return self._device_type.annotations(allocation, now_ns)
 
-    def facts(self, grant: Grant) -> list[CardFacts]:
+    def facts(self, allocation: Allocation) -> list[CardFacts]:
         """The cards of a grant, in its order."""
-        return [self._facts[piece.uuid] for piece in grant.pieces]
+        return [self._facts[container_device.uuid] for container_device in allocation.container_devices]
 
     def rooms(self, without: str = "") -> list[Room]:
         """The free part of every card, in NVML order."""
@@ -120,12 +133,16 @@ class Allocator:
 
     def _hold(self, booking: Booking) -> None:
         pod = Pod(Meta(booking.id, uid=booking.id, annotations=booking.annotations), PodSpec(node_name=NODE))
-        found = self._family.replay(pod, NODE, self._book.inventory)
-        if isinstance(found, Grant):
+        found = self._device_type.replay(pod, NODE, self._book.inventory)
+        if isinstance(found, Allocation):
             self._book.charge(booking.id, found)
 
-    def _pieces(self, booking: Booking) -> tuple[Piece, ...]:
-        by_uuid = {piece.uuid: piece for usage in self._book.usages for piece in usage.holders.get(booking.id, ())}
+    def _container_devices(self, booking: Booking) -> tuple[ContainerDevice, ...]:
+        by_uuid = {
+            container_device.uuid: container_device
+            for usage in self._book.usages
+            for container_device in usage.holders.get(booking.id, ())
+        }
         missing = [card.index for card, device in booking.held if device.uuid not in by_uuid]
         if missing:
             raise BadInput(f"{booking.id}: the driver does not list card {missing[0]} any more")
@@ -206,9 +223,9 @@ class Books(Protocol):
 
     def rooms(self, without: str = "") -> list[Room]: ...
 
-    def fit(self, request: Request, number: str = "?", without: str = "") -> Grant | None: ...
+    def fit(self, request: Request, number: str = "?", without: str = "") -> Allocation | None: ...
 
-    def facts(self, grant: Grant) -> list[CardFacts]: ...
+    def facts(self, allocation: Allocation) -> list[CardFacts]: ...
 
 
 def why(books: Books, request: Request, without: str) -> str:

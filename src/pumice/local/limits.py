@@ -32,8 +32,8 @@ def change(booking: Booking, place: Place, request: Request, facts: Sequence[Car
         if current is None:
             raise BadInput(f"{booking.id}: the program has ended")
         allocator = Allocator(facts, bookings.all)
-        grant = allocator.resize(request, current)
-        changed = msgspec.structs.replace(current, annotations=allocator.annotations(grant, now_ns))
+        allocation = allocator.resize(request, current)
+        changed = msgspec.structs.replace(current, annotations=allocator.annotations(allocation, now_ns))
         if not force:
             _refuse_taking(changed, current)
         # Booked is at every moment at least what is enforced: first book more, or first allow less.
@@ -72,8 +72,8 @@ def _more(changed: Booking, current: Booking) -> bool:
 
 def _larger(changed: Booking, current: Booking, allocator: Allocator, now_ns: int) -> Booking:
     """The booking of the moment between: the larger of both in each dimension; it fits because each of them does."""
-    grant = allocator.larger(changed, current)
-    return msgspec.structs.replace(changed, annotations=allocator.annotations(grant, now_ns))
+    allocation = allocator.larger(changed, current)
+    return msgspec.structs.replace(changed, annotations=allocator.annotations(allocation, now_ns))
 
 
 def _enforce(booking: Booking) -> None:

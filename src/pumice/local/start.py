@@ -48,12 +48,12 @@ def book(request: Request, command: Sequence[str], place: Place, cards: Cards,
         refuse_plugin(place)  # under the lock: a plugin that opens its socket reads the books after it
         allocator = Allocator(facts, bookings.all)
         number, start = bookings.new_id(), start_time(os.getpid())
-        grant, region = allocator.place(request, number), bookings.region(number, start)
-        held = [BookedCard(card.index, card.name, card.memory // MIB) for card in allocator.facts(grant)]
+        allocation, region = allocator.place(request, number), bookings.region(number, start)
+        held = [BookedCard(card.index, card.name, card.memory // MIB) for card in allocator.facts(allocation)]
         booking = Booking(
             id=number, pid=os.getpid(), start=start, user=os.getuid(), command=list(command), cards=held, region=str(region),
             created=now(), boot=boot(), priority=request.priority,
-            annotations=allocator.annotations(grant, int(now() * 1e9)),
+            annotations=allocator.annotations(allocation, int(now() * 1e9)),
         )  # fmt: skip
         try:
             create_region(region, booking.limits, request.priority)

@@ -12,11 +12,11 @@ from functools import cache
 from operator import add
 
 from pumice.devices.protocol import Series
-from pumice.engine.engine import Engine
-from pumice.engine.state.device_table import NodeDevices
-from pumice.engine.state.jobs import Task
 from pumice.metrics.text import alike, also, escape, head, labels_text, last, line
 from pumice.model.cards import Usage
+from pumice.scheduler.engine import Engine
+from pumice.scheduler.state.device_table import NodeDevices
+from pumice.scheduler.state.jobs import Task
 
 ENDINGS = (
     ("_memory_limit", "Registered memory of a card"),
@@ -85,9 +85,9 @@ class DeviceSeries:
 
     def _books(self) -> Iterator[tuple[str, Series, Mapping[str, NodeDevices]]]:
         """Of the families that have series."""
-        for name, book in self.engine.state.ledger.books.items():
-            if book.family.series is not None:
-                yield name, book.family.series, book.nodes
+        for name, book in self.engine.state.ledger.device_tables.items():
+            if book.device_type.series is not None:
+                yield name, book.device_type.series, book.nodes
 
     def _stale(self) -> Iterator[tuple[tuple[str, str], Series, NodeDevices]]:
         for name, series, nodes in self._books():
@@ -147,10 +147,10 @@ def _card_lines(series: tuple[str, ...], where: str, total: int, usage: Usage, t
 def _slices(usage: Usage) -> list[str]:
     """Ends of lines: how many of each template."""
     found: dict[str, int] = {}
-    for pieces in usage.holders.values():
-        for piece in pieces:
-            if piece.slot is not None:
-                found[piece.slot.profile] = found.get(piece.slot.profile, 0) + 1
+    for container_devices in usage.holders.values():
+        for container_device in container_devices:
+            if container_device.slot is not None:
+                found[container_device.slot.profile] = found.get(container_device.slot.profile, 0) + 1
     return last("template", map(escape, found), found.values()) if found else []
 
 
@@ -164,12 +164,12 @@ def _summed(names: Iterable[str], amounts: Iterable[int]) -> dict[str, int]:
 def _by_pod(usage: Usage, tasks: Mapping[str, Task]) -> list[tuple[str, str, int, int]]:
     """Namespace, name, memory and cores of each pod on a card."""
     found = []
-    for uid, pieces in usage.holders.items():
+    for uid, container_devices in usage.holders.items():
         task = tasks.get(uid)
-        first = pieces[0]
+        first = container_devices[0]
         memory, cores = first.asked, first.cores
-        for piece in pieces[1:]:
-            memory += piece.asked
-            cores += piece.cores
+        for container_device in container_devices[1:]:
+            memory += container_device.asked
+            cores += container_device.cores
         found.append((task.namespace, task.name, memory, cores) if task is not None else ("", escape(uid), memory, cores))
     return found

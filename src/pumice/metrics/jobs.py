@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from pumice.engine.engine import Engine
-from pumice.engine.plugins.contract import KnowsShares, NestsQueues, Standing
-from pumice.engine.plugins.drf import Drf
-from pumice.engine.state.jobs import Job, QueueState
-from pumice.engine.state.resources import CPU, MEMORY, PODS, Vector, add
-from pumice.engine.state.waiting import Waiting
-from pumice.metrics.text import Family, Lines, Rendered, counter, each, ending, gauge
+from pumice.metrics.text import Lines, MetricFamily, Rendered, counter, each, ending, gauge
+from pumice.scheduler.engine import Engine
+from pumice.scheduler.plugins.contract import HierarchicalQueueOrder, QueueShares, Standing
+from pumice.scheduler.plugins.drf import Drf
+from pumice.scheduler.state.jobs import Job, QueueState
+from pumice.scheduler.state.resources import CPU, MEMORY, PODS, Vector, add
+from pumice.scheduler.state.waiting import Waiting
 
 _QUEUE_PARTS = ("allocated", "request", "deserved", "inqueue", "capacity", "real_capacity")
 _FAMILIES = (
@@ -85,7 +85,7 @@ class JobSeries:
         for start in range(0, len(jobs), BLOCK):
             yield [job for job in jobs[start : start + BLOCK] if job.group is not None]
 
-    def backlog(self) -> Family:
+    def backlog(self) -> MetricFamily:
         """Waiting pods by queue and by why they wait."""
         waiting: Counter[tuple[str, str]] = Counter()
         for job in self.engine.state.jobs.values():
@@ -96,12 +96,12 @@ class JobSeries:
                      (({"queue_name": q, "reason": r}, n) for (q, r), n in sorted(waiting.items())))  # fmt: skip
 
 
-def queue_families(engine: Engine) -> Iterator[Family]:
+def queue_families(engine: Engine) -> Iterator[MetricFamily]:
     """Everything about queues."""
     plugin = engine.framework.knows_shares
     queues = [queue for queue in engine.state.queues.values() if queue.present]
     amounts = {queue: _queue_amounts(queue, plugin) for queue in queues}
-    if isinstance(plugin, NestsQueues) and plugin.hierarchical:
+    if isinstance(plugin, HierarchicalQueueOrder) and plugin.hierarchical:
         _roll_up(engine, amounts)
     for part in _QUEUE_PARTS:
         found = [(queue, amounts[queue].get(part, {})) for queue in queues]
@@ -159,7 +159,7 @@ def _ending(value: float) -> str:
     return ending(round(value, 6))
 
 
-def _queue_amounts(queue: QueueState, plugin: KnowsShares | None) -> dict[str, Vector]:
+def _queue_amounts(queue: QueueState, plugin: QueueShares | None) -> dict[str, Vector]:
     request = dict(queue.allocated)
     add(request, queue.pending.items())
     found = {"allocated": queue.allocated, "request": request, "inqueue": queue.inqueue, "capacity": queue.capability}

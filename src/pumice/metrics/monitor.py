@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pumice.metrics.text import Family, Lines, Rendered, escape, gauge, line, render
+from pumice.metrics.text import Lines, MetricFamily, Rendered, escape, gauge, line, render
 from pumice.ports.cards import CardReading, InstanceReading
 from pumice.ports.region import DeviceUse
 
@@ -92,7 +92,7 @@ def monitor_page(view: MonitorView, now: float, *, legacy: bool = True) -> str:
     return render(families)
 
 
-def _host(cards: Sequence[CardReading]) -> Iterator[Family]:
+def _host(cards: Sequence[CardReading]) -> Iterator[MetricFamily]:
     known = [(card, {"deviceidx": str(card.index), "deviceuuid": card.uuid, **ZONE}) for card in cards]
     newer = [(c, {"device_index": str(c.index), "device_uuid": c.uuid, "device_type": c.name, **ZONE}) for c in cards]
     for memory, cores, labelled in (
@@ -180,7 +180,7 @@ def _of_slice(labels: str, slice_: InstanceReading) -> str:
             f'compute_instance_id="{slice_.compute_instance}"')  # fmt: skip
 
 
-def _own(view: MonitorView) -> Iterator[Family]:
+def _own(view: MonitorView) -> Iterator[MetricFamily]:
     """Series of our own: the allocated part of each card, its processes, and memory that no account explains."""
     cards = {card.uuid: {"deviceidx": str(card.index), "deviceuuid": card.uuid} for card in view.cards}
     given = {uuid: [0, 0, 0] for uuid in cards}
@@ -219,7 +219,7 @@ def _pod(namespace: str, pod: str, container: str) -> dict[str, str]:
     return {"podnamespace": namespace, "podname": pod, "ctrname": container}
 
 
-def _told(name: str, text: str, samples: Iterable[tuple[dict[str, str], float]]) -> Iterator[Family]:
+def _told(name: str, text: str, samples: Iterable[tuple[dict[str, str], float]]) -> Iterator[MetricFamily]:
     """The family, unless it has nothing to tell."""
     family = gauge(name, text, samples)
     if family.samples:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pumice.metrics.text import Family, gauge
+from pumice.metrics.text import MetricFamily, gauge
 from pumice.ports.cards import CardReading
 
 
@@ -44,7 +44,7 @@ class SoftView:
     used: int
 
 
-def npu_families(cards: Iterable[CardReading], slices: Iterable[SliceView], softs: Iterable[SoftView]) -> list[Family]:
+def npu_families(cards: Iterable[CardReading], slices: Iterable[SliceView], softs: Iterable[SoftView]) -> list[MetricFamily]:
     """One page. A card with soft shares shows what they use, once they use anything, as upstream's does."""
     shares = list(softs)
     memory = gauge("hami_host_gpu_memory_used_bytes", "Used memory of a card.")
@@ -60,7 +60,7 @@ def device_type(name: str) -> str:
     return name if name.startswith(("Ascend-", "NVIDIA-")) else f"Ascend-{name}"
 
 
-def _slices(slices: Iterable[SliceView]) -> list[Family]:
+def _slices(slices: Iterable[SliceView]) -> list[MetricFamily]:
     load = gauge("vnpu_pod_aicore_utilization", "Use of a vNPU's AI cores in per cent.")
     total = gauge("vnpu_pod_total_memory", "Memory of a vNPU in KB.")
     used = gauge("vnpu_pod_used_memory", "Used memory of a vNPU in KB.")
@@ -81,7 +81,7 @@ def _slices(slices: Iterable[SliceView]) -> list[Family]:
     return [load, total, used, info]
 
 
-def _softs(shares: Iterable[SoftView]) -> list[Family]:
+def _softs(shares: Iterable[SoftView]) -> list[MetricFamily]:
     used = gauge("hami_vgpu_memory_used_bytes", "Memory that a container uses of a card.")
     limit = gauge("hami_vgpu_memory_limit_bytes", "Memory that a container may use of a card.")
     load = gauge("hami_container_device_utilization_ratio", "Use of the card's AI cores, 0 to 100; not the container's.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pumice.metrics.text import Family, counter, gauge
+from pumice.metrics.text import MetricFamily, counter, gauge
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class ProcessReading:
     most_files: int
 
 
-def process_families(reading: ProcessReading | None) -> list[Family]:
+def process_families(reading: ProcessReading | None) -> list[MetricFamily]:
     """None where the system does not tell."""
     if reading is None:
         return []

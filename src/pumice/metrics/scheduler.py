@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from pumice.engine.cycle.cycle import Plan
-from pumice.engine.engine import Engine
-from pumice.engine.state.jobs import Task
 from pumice.metrics.devices import DeviceSeries
 from pumice.metrics.jobs import JobSeries, queue_families
-from pumice.metrics.text import Family, Histogram, Rendered, counter, exponential, gauge, render
+from pumice.metrics.text import Histogram, MetricFamily, Rendered, counter, exponential, gauge, render
+from pumice.scheduler.cycle.cycle import Plan
+from pumice.scheduler.engine import Engine
+from pumice.scheduler.state.jobs import Task
 
 
 class SchedulerMetrics:
@@ -122,7 +122,7 @@ class SchedulerMetrics:
         yield from queue_families(self._engine)
         yield self.jobs.backlog()
 
-    def _counters(self) -> Iterator[Family]:
+    def _counters(self) -> Iterator[MetricFamily]:
         yield counter("volcano_schedule_attempts_total", "Placing attempts by result",
                       (({"result": result}, count) for result, count in self.attempts.items()))  # fmt: skip
         yield gauge("volcano_pod_preemption_victims", "Victims of the last preemption", [({}, self.victims)])

@@ -20,13 +20,13 @@ class Rendered(Protocol):
     def text(self) -> str: ...
 
 
-def render(families: Iterable[Rendered]) -> str:
+def render(device_types: Iterable[Rendered]) -> str:
     """The text of them all, in that order."""
-    return "".join([family.text() for family in families])
+    return "".join([device_type.text() for device_type in device_types])
 
 
 @dataclass(slots=True)
-class Family:
+class MetricFamily:
     """A counter or gauge with its samples in the order in which they were added; labels are shown in alphabetical order."""
 
     name: str
@@ -42,12 +42,12 @@ class Family:
         return head(self.name, self.kind, self.help) + "".join(made)
 
 
-def gauge(name: str, text: str, samples: Samples = ()) -> Family:
-    return Family(name, "gauge", text, list(samples))
+def gauge(name: str, text: str, samples: Samples = ()) -> MetricFamily:
+    return MetricFamily(name, "gauge", text, list(samples))
 
 
-def counter(name: str, text: str, samples: Samples = ()) -> Family:
-    return Family(name, "counter", text, list(samples))
+def counter(name: str, text: str, samples: Samples = ()) -> MetricFamily:
+    return MetricFamily(name, "counter", text, list(samples))
 
 
 @dataclass(slots=True)

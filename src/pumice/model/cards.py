@@ -1,6 +1,6 @@
 """Cards, what is used of them, and what a pod was granted. All plain values.
 
-``Card`` holds the facts that a node registers; ``Usage`` what is booked on it; ``Grant`` what one pod holds. A ledger
+``Card`` holds the facts that a node registers; ``Usage`` what is booked on it; ``Allocation`` what one pod holds. A ledger
 (engine) owns the mutable ``Usage`` rows; families only read them.
 """
 
@@ -58,7 +58,7 @@ class Slot(Struct, frozen=True, gc=False):
     memory: int = 0
 
 
-class Piece(Struct, frozen=True, gc=False):
+class ContainerDevice(Struct, frozen=True, gc=False):
     """The part of one card that one container holds.
 
     ``memory`` is what is charged to the ledger, ``asked`` what the annotation states (they differ for MIG, E-30).
@@ -72,12 +72,12 @@ class Piece(Struct, frozen=True, gc=False):
     slot: Slot | None = None
 
 
-class Grant(Struct, frozen=True, gc=False):
+class Allocation(Struct, frozen=True, gc=False):
     """Everything one pod holds on one node for one family: per *requesting* container, in container order, its pieces."""
 
-    family: str
+    device_type: str
     node: str
-    containers: tuple[tuple[Piece, ...], ...]
+    containers: tuple[tuple[ContainerDevice, ...], ...]
     doubts: tuple[Refusal, ...] = ()
     """Only from a replay: what the annotation claims and cannot be true. ``field`` is the UUID of the card, which is
     to be quarantined while the pod is there (D-25); the good pieces are charged all the same."""
@@ -85,10 +85,10 @@ class Grant(Struct, frozen=True, gc=False):
     """Its node's plugin has yet to say what exactly it made of this: the pod is read again whenever it changes."""
 
     @property
-    def pieces(self) -> tuple[Piece, ...]:
+    def container_devices(self) -> tuple[ContainerDevice, ...]:
         if len(self.containers) == 1:
             return self.containers[0]
-        return tuple(piece for container in self.containers for piece in container)
+        return tuple(container_device for container in self.containers for container_device in container)
 
 
 class Usage(Struct):
@@ -99,4 +99,4 @@ class Usage(Struct):
     cores: int = 0
     group: str = ""  # active geometry group; empty when no slot is in use (D-22)
     slots: frozenset[int] = frozenset()
-    holders: dict[str, tuple[Piece, ...]] = {}
+    holders: dict[str, tuple[ContainerDevice, ...]] = {}

@@ -31,7 +31,7 @@ class Short(StrEnum):
     LOCK = "lock"
 
 
-class CardMisfit(Struct, frozen=True, gc=False):
+class CardFitError(Struct, frozen=True, gc=False):
     """Why one card was passed over. ``wanted`` and ``best`` are in the dimension's own unit (0 where it has none)."""
 
     uuid: str
@@ -51,7 +51,7 @@ class CardMisfit(Struct, frozen=True, gc=False):
         return f"wants {self.short.value} {self.wanted}{unit}, {self.best}{unit} is free"
 
 
-class Misfit(Struct, frozen=True, gc=False):
+class FitError(Struct, frozen=True, gc=False):
     """Why one node was refused.
 
     ``final`` means that evicting other pods would not help (status code 3, *unresolvable*; defect D-34).
@@ -65,7 +65,7 @@ class Misfit(Struct, frozen=True, gc=False):
     wanted: int = 0
     best: int = 0
     final: bool = False
-    cards: tuple[CardMisfit, ...] = ()
+    cards: tuple[CardFitError, ...] = ()
     detail: str = ""
 
 

@@ -1,4 +1,4 @@
-"""Which cards are sick: critical errors make one so, three clean checks make it well (HAMi volcano-vgpu-device-plugin
+"""Which cards are unhealthy: critical errors make one so, three clean checks make it well (HAMi volcano-vgpu-device-plugin
 pkg/plugin/vgpu)."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
 
 @dataclass(frozen=True, slots=True)
 class XidRule:
-    """Which Xids make a card sick. ``honoured`` are always counted, then ``ignored`` never, others by ``others``."""
+    """Which Xids make a card unhealthy. ``honoured`` are always counted, then ``ignored`` never, others by ``others``."""
 
     ignored: frozenset[int] = APPLICATION_XIDS
     honoured: frozenset[int] = frozenset()
@@ -57,33 +57,33 @@ def _numbers(text: str) -> tuple[frozenset[int], set[str]]:
 
 
 class Health:
-    """The sick cards of this node and why. Every method returns whether the set changed."""
+    """The unhealthy cards of this node and why. Every method returns whether the set changed."""
 
     def __init__(self, uuids: Iterable[str], rule: XidRule, checks_to_recover: int = 3) -> None:
         self._uuids = frozenset(uuids)
         self._rule = rule
         self._needed = checks_to_recover
-        self._sick: dict[str, str] = {}
+        self._unhealthy: dict[str, str] = {}
         self._clean: dict[str, int] = {}
 
     @property
-    def sick(self) -> dict[str, str]:
+    def unhealthy(self) -> dict[str, str]:
         """UUID to reason."""
-        return dict(self._sick)
+        return dict(self._unhealthy)
 
     def watch(self, uuids: Iterable[str]) -> bool:
-        """These are the cards now; one that vanished from the driver's list is sick, not gone."""
+        """These are the cards now; one that vanished from the driver's list is unhealthy, not gone."""
         seen = frozenset(uuids)
         lost = self._uuids - seen
         self._uuids |= seen
         return self._blame_all(lost, "the driver does not list the card any more")
 
     def blame(self, uuid: str, reason: str) -> bool:
-        """One card is sick for this reason; the first reason is kept."""
+        """One card is unhealthy for this reason; the first reason is kept."""
         self._clean.pop(uuid, None)
-        if uuid in self._sick:
+        if uuid in self._unhealthy:
             return False
-        self._sick[uuid] = reason
+        self._unhealthy[uuid] = reason
         return True
 
     def _blame_all(self, uuids: Iterable[str], reason: str) -> bool:
@@ -91,7 +91,7 @@ class Health:
         return any(changes)
 
     def event(self, event: CardEvent) -> bool:
-        """A critical error: one that does not tell its card makes all of them sick."""
+        """A critical error: one that does not tell its card makes all of them unhealthy."""
         if event.xid != LOST and not self._rule.counts(event.xid):
             return False
         reason = event.text or "the driver has lost the card" if event.xid == LOST else f"Xid {event.xid}"
@@ -100,11 +100,11 @@ class Health:
         return event.uuid in self._uuids and self.blame(event.uuid, reason)
 
     def check(self, uuid: str, answers: bool) -> bool:
-        """The outcome of a regular test of one sick card."""
-        if uuid not in self._sick:
+        """The outcome of a regular test of one unhealthy card."""
+        if uuid not in self._unhealthy:
             return False
         self._clean[uuid] = self._clean.get(uuid, 0) + 1 if answers else 0
         if self._clean[uuid] < self._needed:
             return False
-        del self._sick[uuid], self._clean[uuid]
+        del self._unhealthy[uuid], self._clean[uuid]
         return True

@@ -38,7 +38,7 @@ class Container(Struct, rename="camel", gc=False):
     security_context: SecurityContext = SecurityContext()
     volume_mounts: list[VolumeMount] = []
 
-    def asks(self, resource: str) -> int:
+    def requested(self, resource: str) -> int:
         """How much of an extended resource the limits ask for; 0 when nothing or nonsense."""
         value = self.resources.limits.get(resource)
         try:
@@ -48,7 +48,7 @@ class Container(Struct, rename="camel", gc=False):
 
     def wants_cards(self, number: str, memory: str) -> bool:
         """Return whether the scheduler gives it a part of the assignment: a count above 0, or memory without any count."""
-        return self.asks(number) > 0 if number in self.resources.limits else self.asks(memory) > 0
+        return self.requested(number) > 0 if number in self.resources.limits else self.requested(memory) > 0
 
     def env_value(self, name: str) -> str | None:
         return next((var.value for var in self.env if var.name == name), None)
@@ -124,7 +124,7 @@ class NodePod(Struct, rename="camel", gc=False):
 
     def awaits(self, resource: str) -> bool:
         """Return whether the kubelet has still to ask for devices of it."""
-        return not (self.admitted or self.finished) and any(container.asks(resource) for container in self.containers)
+        return not (self.admitted or self.finished) and any(container.requested(resource) for container in self.containers)
 
     @property
     def turned_away(self) -> bool:

@@ -117,7 +117,7 @@ class Allocator(Protocol):
     """The host folder in which answers by guess have links to containers' own folders; empty: no answer names such a folder."""
 
     @abstractmethod
-    def show(self, cards: Sequence[CardFacts], sick: Mapping[str, str]) -> None:
+    def show(self, cards: Sequence[CardFacts], unhealthy: Mapping[str, str]) -> None:
         """These are the node's cards from now on, and why some of them take no pods, by UUID."""
 
     @abstractmethod

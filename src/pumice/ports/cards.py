@@ -1,6 +1,6 @@
 """The cards of this machine, as the node side needs them. NVML answers it (``pumice.adapters.nvml``).
 
-Every call blocks and may take long on a sick card, so callers run it in a thread of its own.
+Every call blocks and may take long on a unhealthy card, so callers run it in a thread of its own.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class CardEvent(Struct, frozen=True):
 
 
 class Cards(Protocol):
-    """One machine's cards. Only ``facts`` raises (CardsUnavailable); single sick cards are left out of the answers."""
+    """One machine's cards. Only ``facts`` raises (CardsUnavailable); single unhealthy cards are left out of the answers."""
 
     def facts(self) -> tuple[CardFacts, ...]:
         """Every card that the driver enumerates, in NVML order."""
@@ -100,7 +100,7 @@ class Cards(Protocol):
 
     def subscribe(self, uuids: Sequence[str]) -> dict[str, str]:
         """Listen for critical errors on these cards. Returns what went wrong, by UUID: ``unsupported`` means that the
-        card has no such events and counts as healthy, any other text that it is sick."""
+        card has no such events and counts as healthy, any other text that it is unhealthy."""
         ...
 
     def events(self) -> tuple[CardEvent, ...]:
@@ -115,7 +115,8 @@ class Cards(Protocol):
 
 
 class WatchedCards(Protocol):
-    """One machine's cards as a monitor reads them. Raises CardsUnavailable; single sick cards are left out of the answers."""
+    """One machine's cards as a monitor reads them. Raises CardsUnavailable; single unhealthy cards are left out of the
+    answers."""
 
     def readings(self) -> tuple[CardReading, ...]: ...
 

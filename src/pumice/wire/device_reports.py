@@ -1,6 +1,6 @@
 """The ConfigMaps in which MindCluster's components report on nodes (Volcano pkg/scheduler/api/devices/ascend/mindcluster):
 which chips are free and which are
-sick, and the state of the host. Read with what is wrong in it; rendered for those who play the components.
+unhealthy, and the state of the host. Read with what is wrong in it; rendered for those who play the components.
 
 What a node's entry says becomes a text of the node (``Node.reports``), the same text for the same meaning: a report that is
 written anew every few seconds with another time in it is no news.

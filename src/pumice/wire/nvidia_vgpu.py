@@ -13,7 +13,7 @@ from sys import intern
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pumice.model.cards import Card, Mode, Piece
+from pumice.model.cards import Card, ContainerDevice, Mode
 from pumice.model.refusal import Refusal
 from pumice.wire import names
 
@@ -169,17 +169,26 @@ def render_pod_devices(containers: Iterable[Iterable[PodDevice]]) -> str:
     return ";".join("".join(f"{d.id},{VENDOR},{d.memory},{d.cores}:" for d in devices) for devices in containers)
 
 
-def device_of(piece: Piece) -> PodDevice:
+def device_of(container_device: ContainerDevice) -> PodDevice:
     """How a granted piece is written: with the memory that was asked, not the slot's (E-30)."""
-    if piece.slot is None:
-        return PodDevice(piece.uuid, piece.asked, piece.cores)
-    slot = piece.slot
-    return PodDevice(piece.uuid, piece.asked, piece.cores, slot.group, slot.number, "" if slot.group else slot.profile)
+    if container_device.slot is None:
+        return PodDevice(container_device.uuid, container_device.asked, container_device.cores)
+    slot = container_device.slot
+    return PodDevice(
+        container_device.uuid,
+        container_device.asked,
+        container_device.cores,
+        slot.group,
+        slot.number,
+        "" if slot.group else slot.profile,
+    )
 
 
-def render_binding(node: str, containers: Iterable[Iterable[Piece]], now_ns: int) -> dict[str, str]:
+def render_binding(node: str, containers: Iterable[Iterable[ContainerDevice]], now_ns: int) -> dict[str, str]:
     """The six annotations of a decision (section 5.2), nothing else (D-15)."""
-    devices = render_pod_devices(tuple(device_of(piece) for piece in pieces) for pieces in containers)
+    devices = render_pod_devices(
+        tuple(device_of(container_device) for container_device in container_devices) for container_devices in containers
+    )
     seconds = str(now_ns // 1_000_000_000)
     return {
         names.VGPU_NODE: node,

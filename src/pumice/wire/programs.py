@@ -114,11 +114,11 @@ def program_of(image: str, command: Sequence[str], args: Sequence[str], account:
 def _ours(words: Sequence[str]) -> Program | None:
     role = OUR_ROLES[words[0]]
     if role is Role.PLUGIN:
-        brand = words[1] if len(words) > 1 else ""
-        devices, resource = OUR_PLUGINS.get(brand, ("", ""))
-        if brand == "gpushare" and "--gpu-strategy=number" in words:
+        device_type = words[1] if len(words) > 1 else ""
+        devices, resource = OUR_PLUGINS.get(device_type, ("", ""))
+        if device_type == "gpushare" and "--gpu-strategy=number" in words:
             resource = names.GPU_NUMBER
-        return Program(Maker.OURS, role, f"device-plugin {brand}", devices=devices, resource=resource) if devices else None
+        return Program(Maker.OURS, role, f"device-plugin {device_type}", devices=devices, resource=resource) if devices else None
     taken = _flags(words, "--scheduler-name") or (names.SCHEDULER_NAME,) if role is Role.SCHEDULER else ()
     elects = role not in (Role.SCHEDULER, Role.CONTROLLER) or "--leader-elect" in words
     return Program(Maker.OURS, role, words[0], taken, elects)

@@ -67,7 +67,7 @@ def main(
         place=Place(webhook_namespace, webhook_service_name, webhook_url,
                     (str(files[0]), str(files[1]), str(files[2])) if all(files) else None, register, scheduler_name),
     )  # fmt: skip
-    run_daemon(lambda settings, dice, **world: daemon.run(settings, **world), settings, kubeconfig, "pumice-webhook")
+    run_daemon(lambda settings, rng, **world: daemon.run(settings, **world), settings, kubeconfig, "pumice-webhook")
 
 
 def _resource_groups(path: Path | None) -> tuple[ResourceGroup, ...]:

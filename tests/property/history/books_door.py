@@ -10,14 +10,14 @@ from typing import Any
 from kit.fake_cluster import Json, merged
 from tests.property.history.engine_door import EngineDoor
 from tests.property.history.registry import Op
-from tests.property.history.slot_family import NODE_CARDS, RESOURCE, SlotFamily
+from tests.property.history.slot_device_type import NODE_CARDS, RESOURCE, SlotSharing
 
-from pumice.engine.engine import Engine
-from pumice.engine.placing.placer import Placer
-from pumice.engine.state.jobs import Status, Task
-from pumice.engine.state.ledger import Hold
-from pumice.engine.state.state import State
-from pumice.model.cards import Grant
+from pumice.model.cards import Allocation
+from pumice.scheduler.engine import Engine
+from pumice.scheduler.placing.placer import Placer
+from pumice.scheduler.state.jobs import Status, Task
+from pumice.scheduler.state.ledger import Hold
+from pumice.scheduler.state.state import State
 
 HOLDING = (Status.BINDING, Status.BOUND, Status.RUNNING, Status.UNKNOWN)
 
@@ -41,9 +41,9 @@ class BooksDoor(EngineDoor):
         for key in list(self.store.tables["Pod"]):
             self.store.delete("Pod", key)
         ledger = self.engine.state.ledger
-        if self.engine.state.promises.kept or ledger.pipelined:
+        if self.engine.state.nominations.kept or ledger.pipelined:
             self._complain("a place is promised although no pod is left")
-        used = [u for book in ledger.books.values() for node in book.nodes.values() for u in node.usages]
+        used = [u for book in ledger.device_tables.values() for node in book.nodes.values() for u in node.usages]
         if ledger.holdings or ledger.table.used.any() or ledger.table.releasing.any():
             self._complain("something is held although no pod is left")
         if any(u.holders or u.memory or u.shares or u.cores or u.slots or u.group for u in used):
@@ -56,14 +56,14 @@ class BooksDoor(EngineDoor):
         """Between cycles no trial is left on the books, no promise but those that await somebody who goes, and every status has
         its holding."""
         ledger = state.ledger
-        kept = state.promises.kept
+        kept = state.nominations.kept
         if any(h.state is Hold.RESERVED and uid not in kept for uid, h in ledger.holdings.items()):
             self._complain("a trial is left on the books")
-        if ledger.pipelined.keys() != kept.keys() or {u for there in ledger.promised.values() for u in there} != kept.keys():
+        if ledger.pipelined.keys() != kept.keys() or {u for there in ledger.nominated.values() for u in there} != kept.keys():
             self._complain("a promise is left on the books")
         for uid, found in kept.items():
             hope = [other for other in kept.values() if other.task.job is found.task.job and other.awaits]
-            if not (hope or found.task.job in state.promises.ripe or found.task.job in state.departures.untold):
+            if not (hope or found.task.job in state.nominations.ripe or found.task.job in state.terminating.untold):
                 self._complain(f"{found.task.key} was promised a place and awaits nobody")
             if any(not ledger.is_terminating(awaited) for awaited in found.awaits):
                 self._complain(f"{found.task.key} awaits {sorted(found.awaits)}, not all of whom go ({uid})")
@@ -87,14 +87,14 @@ class BooksDoor(EngineDoor):
         fresh = Placer(engine.state, engine.framework)
         for cls in {task.cls for task in engine.state.tasks.values() if task.status is Status.PENDING}:
             mine, theirs = engine.placer.choose(cls), fresh.choose(cls)
-            if (mine and (mine.node, mine.grants)) != (theirs and (theirs.node, theirs.grants)):
+            if (mine and (mine.node, mine.allocations)) != (theirs and (theirs.node, theirs.allocations)):
                 who = next(task.key for task in engine.state.tasks.values() if task.cls is cls)
                 self._complain(f"{who} would go to {mine and mine.node}, by a fresh look to {theirs and theirs.node}")
 
     def _the_books_equal_rebuilt_ones(self, mine: State) -> None:
-        if any(_lost(mine, held.node, grant) for held in mine.ledger.holdings.values() for grant in held.grants):
+        if any(_lost(mine, held.node, allocation) for held in mine.ledger.holdings.values() for allocation in held.allocations):
             return  # what is held of cards that are gone is remembered
-        if mine.promises.kept:
+        if mine.nominations.kept:
             return  # a scheduler that has seen the objects only knows of nominations, and holds nothing for them
         if any(_outlives(mine, task) for task in mine.tasks.values()):
             return  # and so is what its queue pays for them
@@ -119,7 +119,7 @@ class BooksDoor(EngineDoor):
 class SlotDoor(BooksDoor):
     """The same over a family of exclusive positions and templates, which stands for MIG slices and NPU templates."""
 
-    families = [SlotFamily()]  # noqa: RUF012
+    device_types = [SlotSharing()]  # noqa: RUF012
 
     async def perform(self, op: Op) -> None:
         if op["do"] == "create" and op["object"]["kind"] in ("Node", "Pod"):
@@ -131,28 +131,32 @@ class SlotDoor(BooksDoor):
         await super().look()  # whether positions in a row are left is not the checker's to say
 
 
-def _with_positions(obj: Json, dice: Random) -> Json:
+def _with_positions(obj: Json, rng: Random) -> Json:
     if obj["kind"] == "Node":
         found: Json = merged(obj, {"metadata": {"annotations": {NODE_CARDS: "2"}}, "status": {"allocatable": {RESOURCE: "14"}}})
         return found
-    wanted = {RESOURCE: str(dice.choice((1, 2, 4, 1, 2, 3)))}
+    wanted = {RESOURCE: str(rng.choice((1, 2, 4, 1, 2, 3)))}
     containers: list[Any] = [{**c, "resources": {"limits": wanted, "requests": wanted}} if number == 0 else {**c, "resources": {}}
                              for number, c in enumerate(obj["spec"]["containers"])]  # fmt: skip
     changed: Json = merged(obj, {"spec": {"containers": containers}})
     return changed
 
 
-def _lost(state: State, node: str, grant: Grant) -> bool:
+def _lost(state: State, node: str, allocation: Allocation) -> bool:
     """Return whether the grant names a card that its node has no more."""
-    devices = state.ledger.books[grant.family].nodes.get(node)
+    devices = state.ledger.device_tables[allocation.device_type].nodes.get(node)
     uuids = {card.uuid for card in devices.inventory.cards} if devices is not None else set()
-    return any(piece.uuid not in uuids for pieces in grant.containers for piece in pieces)
+    return any(
+        container_device.uuid not in uuids
+        for container_devices in allocation.containers
+        for container_device in container_devices
+    )
 
 
 def _outlives(state: State, task: Task) -> bool:
     """Return whether its queue is charged for cards that nobody shows any more."""
     held = state.ledger.holdings.get(task.uid)
-    return task.charged is not None and not (held and any(grant.pieces for grant in held.grants))
+    return task.charged is not None and not (held and any(allocation.container_devices for allocation in held.allocations))
 
 
 def _sums(state: State) -> dict[str, Any]:

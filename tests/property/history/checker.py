@@ -27,13 +27,13 @@ SLOT = 40960
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """``promise`` is one word for what was broken: over, forbidden, gang, deleted, evicted, asleep."""
+    """``nomination`` is one word for what was broken: over, forbidden, gang, deleted, evicted, asleep."""
 
-    promise: str
+    nomination: str
     text: str
 
     def __str__(self) -> str:
-        return f"{self.promise}: {self.text}"
+        return f"{self.nomination}: {self.text}"
 
 
 @dataclass
@@ -66,8 +66,8 @@ class Checker:
     def __post_init__(self) -> None:
         self.evictions = Evictions(self.gangs, self.ranked)
 
-    def complain(self, promise: str, text: str) -> None:
-        self.complaints.append(Complaint(promise, text))
+    def complain(self, nomination: str, text: str) -> None:
+        self.complaints.append(Complaint(nomination, text))
 
     # -- as it happens ------------------------------------------------------------------------------------------
 
@@ -137,7 +137,7 @@ class Checker:
         """Somebody emptied the pod's assignment, or forged it to name that card: nothing in it tells any more what it holds."""
         self.unclear = True
         if uuid:
-            self.doubtful |= {uuid, *(piece[0] for piece in card_rules.pieces(self.held(pod)))}
+            self.doubtful |= {uuid, *(container_device[0] for container_device in card_rules.container_devices(self.held(pod)))}
 
     def evicted(self, told: list[tuple[str, str]], cluster: Cluster) -> None:
         """In one cycle these pods were told to go, with reasons, of the cluster as the scheduler saw it then."""
@@ -201,7 +201,7 @@ class Checker:
     def _of_cards_that_went(self, cluster: Cluster, books: Mapping[str, Mapping[str, Card]]) -> set[str]:
         """Nodes where a pod names cards that are there no more: it may hold any of those that are."""
         return {node for node, pods in cluster.placed.items() for pod in pods
-                if any(piece[0] not in books.get(node, ()) for piece in card_rules.pieces(self.held(pod)))}  # fmt: skip
+                if any(held[0] not in books.get(node, ()) for held in card_rules.container_devices(self.held(pod)))}  # fmt: skip
 
     def _waits(self, pod: Json, now: float) -> bool:
         spec = pod["spec"]
@@ -293,7 +293,7 @@ class Checker:
         amounts = requests(pod)
         wants = self.sharing.wants(pod) if card_rules.MEMORY in self.sharing.resources else []
         node = pod["spec"].get("nodeName")
-        held = list(card_rules.pieces(self.held(pod))) if node and (there is None or node in there) else []
+        held = list(card_rules.container_devices(self.held(pod))) if node and (there is None or node in there) else []
         if not wants:
             return amounts
         amounts[card_rules.CORES] = sum(want.number * want.cores for want in wants)

@@ -38,10 +38,10 @@ class DaemonDoor(Door):
     name = DAEMON
     pauses = (0.5, 3.0, 3.0, 15.0)
 
-    def __init__(self, conf: str, dice: Random) -> None:
-        super().__init__(conf, dice)
+    def __init__(self, conf: str, rng: Random) -> None:
+        super().__init__(conf, rng)
         self.clock = VirtualClock()
-        self.api = FailingApi(self.store, self.clock, Random(dice.random()))
+        self.api = FailingApi(self.store, self.clock, Random(rng.random()))
         self.api.bindings, self.api.failed, self.api.deleted = self._decided, self._failed, self.checker.deleted
         self.api.graceful = self.checker.makes_room
         self.calm_from = self.arrived = self.changed = 0.0
@@ -63,7 +63,7 @@ class DaemonDoor(Door):
 
     def _start(self) -> None:
         self.stop, ready = asyncio.Event(), asyncio.Event()
-        self.scheduler = Scheduler(Settings(listen=""), self.api, self.clock, Random(self.dice.random()), self.stop, ready)
+        self.scheduler = Scheduler(Settings(listen=""), self.api, self.clock, Random(self.rng.random()), self.stop, ready)
         self.task = asyncio.create_task(self.scheduler.run())
         self._uncalm()
         self.arrived = self.clock.monotonic()
@@ -150,7 +150,7 @@ class DaemonDoor(Door):
         now, engine = self.clock.monotonic(), self.scheduler.engine
         if not self.api.heard or now < self.changed + BREATH:
             return
-        if self.scheduler.binder.in_flight or engine.state.departures.unanswered or engine.has_work(self.clock.now()):
+        if self.scheduler.binder.in_flight or engine.state.terminating.unanswered or engine.has_work(self.clock.now()):
             return
         if now > self.calm_from:
             self.checker.whole(self.store.tables)

@@ -23,8 +23,8 @@ class Door(ABC):
     pauses: tuple[float, ...] = (2.0,)
     """Seconds, one of which passes after every other step."""
 
-    def __init__(self, conf: str, dice: Random) -> None:
-        self.conf, self.dice = conf, dice
+    def __init__(self, conf: str, rng: Random) -> None:
+        self.conf, self.rng = conf, rng
         self.store = Store()
         sharing: Sharing = Vgpu() if VGPU_ENABLE in conf else Legacy("GPUNumberEnable: true" in conf)
         shares = next((name for name in ("proportion", "capacity") if f"name: {name}" in conf), "")

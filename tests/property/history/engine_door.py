@@ -19,11 +19,11 @@ from tests.property.history.one_reason import contradictions, unlike_events
 from tests.property.history.registry import ENGINE, Op
 
 from pumice.apps.scheduler.informers import Informers
-from pumice.devices.protocol import Family
+from pumice.devices.protocol import DeviceSharing
 from pumice.effects.vocabulary import Bind, Evict, GroupStatus, Nominate, PodCondition, QueueAllocated, SchedulerEffect
-from pumice.engine.engine import Engine
-from pumice.engine.state.state import State
 from pumice.ports.cluster import WatchEvent
+from pumice.scheduler.engine import Engine
+from pumice.scheduler.state.state import State
 from pumice.wire.scheduler_conf import SchedulerConf, parse_scheduler_conf
 
 PING_PONG = 60
@@ -59,10 +59,10 @@ class Ears(Informers):
 
 class EngineDoor(Door):
     name = ENGINE
-    families: list[Family] | None = None
+    device_types: list[DeviceSharing] | None = None
 
-    def __init__(self, conf: str, dice: Random) -> None:
-        super().__init__(conf, dice)
+    def __init__(self, conf: str, rng: Random) -> None:
+        super().__init__(conf, rng)
         self.at = 1_000_000.0
         self.arrival = self.at
         self.deaf = False
@@ -93,8 +93,8 @@ class EngineDoor(Door):
     def make(self) -> tuple[Engine, dict[str, Any]]:
         """An engine that has heard nothing, and who takes the events of each kind."""
         engine = Engine(parsed(self.conf), state=State())
-        if self.families is not None:
-            engine.configure(parsed(self.conf), families=self.families)
+        if self.device_types is not None:
+            engine.configure(parsed(self.conf), device_types=self.device_types)
         ears = Ears(None, self, engine, asyncio.Event())  # type: ignore[arg-type]
         ears.watches()
         return engine, ears.takes
@@ -214,7 +214,7 @@ class EngineDoor(Door):
         if self.hurried:
             self.hurried -= 1
             short = {"budget": self.ticks, "tick": count().__next__, "at_least": 1}
-        effects = self.engine.cycle(self.at, self.dice, **short).effects
+        effects = self.engine.cycle(self.at, self.rng, **short).effects
         for text in unlike_events(effects):
             self.checker.complain("reasons", text)
         if evictions := [effect for effect in effects if isinstance(effect, Evict)]:
@@ -264,10 +264,10 @@ class EngineDoor(Door):
         if self.sparing and self.evicted % self.sparing == 0:
             self.checker.evictions.going.discard(effect.uid)
             self.left_alone[effect.uid] = self.at + LEFT_ALONE
-            self.engine.state.departures.refused(effect.uid, self.at)
+            self.engine.state.terminating.refused(effect.uid, self.at)
         elif pod is not None and pod["metadata"]["uid"] == effect.uid:
             self.checker.disturb(pod)
-            self.leaving[effect.uid] = self.at + self.dice.choice((0.0, 0.0, 1.0, 30.0)), key
+            self.leaving[effect.uid] = self.at + self.rng.choice((0.0, 0.0, 1.0, 30.0)), key
             known = self.assumed.get(effect.uid) or self.told["Pod"].get(key)
             if known is not None and known["metadata"]["uid"] == effect.uid:
                 self.assumed[effect.uid] = merged(known, GOING)  # it was let go, whatever the watch has shown

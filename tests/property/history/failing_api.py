@@ -29,8 +29,8 @@ class Fault:
 
 
 class FailingApi(FakeCluster):
-    def __init__(self, store: Store, clock: Clock, dice: Random) -> None:
-        super().__init__(store, clock, dice)
+    def __init__(self, store: Store, clock: Clock, rng: Random) -> None:
+        super().__init__(store, clock, rng)
         self.gate = self._gate
         self.deaf = self.outage = False
         self.graceful = False

@@ -13,7 +13,7 @@ from kit.kube_rules import quantity
 
 Json = Mapping[str, Any]
 MEMORY, NUMBER = "volcano.sh/gpu-memory", "volcano.sh/gpu-number"
-INDEX, SICK = "volcano.sh/gpu-index", "volcano.sh/gpu-unhealthy-ids"
+INDEX, UNHEALTHY = "volcano.sh/gpu-index", "volcano.sh/gpu-unhealthy-ids"
 MANY = 1_000_000
 
 
@@ -31,8 +31,8 @@ class Legacy:
         """As many equal cards as the node's capacity says."""
         capacity = node.get("status", {}).get("capacity", {})
         memory, number = int(quantity(capacity.get(MEMORY, 0))), int(quantity(capacity.get(NUMBER, 0)))
-        sick = node["metadata"].get("annotations", {}).get(SICK, "").split(",")
-        return {str(i): Card(str(i), 1 if self.whole else MANY, memory // number, str(i) not in sick, mig=False)
+        unhealthy = node["metadata"].get("annotations", {}).get(UNHEALTHY, "").split(",")
+        return {str(i): Card(str(i), 1 if self.whole else MANY, memory // number, str(i) not in unhealthy, mig=False)
                 for i in range(number) if MEMORY in capacity}  # fmt: skip
 
     def wants(self, pod: Json) -> list[Want]:

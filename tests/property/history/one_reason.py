@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pumice.effects.vocabulary import Event, GroupStatus, SchedulerEffect
-from pumice.engine.engine import Engine
-from pumice.engine.explaining.groups import group_view
-from pumice.engine.explaining.queues import views_as_they_are
-from pumice.engine.explaining.waiting import as_they_wait
-from pumice.engine.state.jobs import Job
-from pumice.engine.state.tasks import Status
 from pumice.metrics.jobs import JobSeries
+from pumice.scheduler.engine import Engine
+from pumice.scheduler.explaining.groups import group_view
+from pumice.scheduler.explaining.queues import views_as_they_are
+from pumice.scheduler.explaining.waiting import as_they_wait
+from pumice.scheduler.state.jobs import Job
+from pumice.scheduler.state.tasks import Status
 
 Json = dict[str, Any]
 SAID = (

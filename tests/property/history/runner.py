@@ -105,22 +105,22 @@ def draw(
 
 
 async def _draw(seed: int, make: DoorMaker, steps: int, without: frozenset[str], conf: str) -> History:
-    dice = Random(seed)
-    conf = conf or dice.choice(sorted(CONFS))
+    rng = Random(seed)
+    conf = conf or rng.choice(sorted(CONFS))
     door = make({**CONFS, **APART}[conf], Random(seed))
     kinds = [k for name, k in KINDS.items() if door.name in k.doors and name not in without]
     weights = [k.weight for k in kinds]
     played: list[Step] = []
     view = View(door.store, without, door.checker.sharing.resources)
     try:
-        await _step(door, played, ("the beginning", world.beginning(view, dice)))
+        await _step(door, played, ("the beginning", world.beginning(view, rng)))
         await door.begin()
         while len(played) <= steps and not door.checker.complaints:
-            chosen = dice.choices(kinds, weights)[0]
-            ops = chosen.draw(view, dice)
+            chosen = rng.choices(kinds, weights)[0]
+            ops = chosen.draw(view, rng)
             if ops is not None:
-                if dice.random() < 0.5:
-                    ops = [*ops, {"do": "wait", "seconds": dice.choice(door.pauses)}]
+                if rng.random() < 0.5:
+                    ops = [*ops, {"do": "wait", "seconds": rng.choice(door.pauses)}]
                 await _step(door, played, (chosen.name, ops))
     finally:
         await door.end()
@@ -166,11 +166,11 @@ async def _replay(history: History, make: DoorMaker) -> History:
 
 def shrunk(history: History, door: DoorMaker, *, drive: Drive = at_once) -> History:
     """A history with fewer steps, and fewer operations in them, that breaks the same promise."""
-    promises = {complaint.promise for complaint in history.complaints}
+    nominations = {complaint.nomination for complaint in history.complaints}
 
     def breaks(steps: list[Step]) -> History | None:
         found = replay(replace(history, steps=tuple(steps)), door, drive=drive)
-        return found if promises & {complaint.promise for complaint in found.complaints} else None
+        return found if nominations & {complaint.nomination for complaint in found.complaints} else None
 
     best = breaks(list(history.steps))
     if best is None:

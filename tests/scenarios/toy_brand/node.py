@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from tests.scenarios.toy_brand.words import ASSIGNED, CARDS, LOCK, NAME, RESOURCE, SERVED, parse, render
 
-from pumice.apps.node.brand import Brand
+from pumice.apps.node.device_type import ServedDevices
 from pumice.effects.vocabulary import NodeEffect, PatchNode, PatchPod
 from pumice.node.answer import Answer
 from pumice.node.device_list import Unit
@@ -30,15 +30,15 @@ class ToyAllocator(Allocator):
     def __init__(self) -> None:
         self._served: set[str] = set()
 
-    def show(self, cards: Sequence[CardFacts], sick: Mapping[str, str] = MappingProxyType({})) -> None:
+    def show(self, cards: Sequence[CardFacts], unhealthy: Mapping[str, str] = MappingProxyType({})) -> None:
         self._slices = {card.uuid: card.memory // SLICE for card in cards}
-        self._sick = sick
+        self._unhealthy = unhealthy
 
     def units(self, resource: str) -> list[Unit]:
-        return [Unit(f"{uuid}-{i}", uuid not in self._sick) for uuid, count in self._slices.items() for i in range(count)]
+        return [Unit(f"{uuid}-{i}", uuid not in self._unhealthy) for uuid, count in self._slices.items() for i in range(count)]
 
     def missing(self, node: Node) -> list[NodeEffect]:
-        text = render({uuid: count for uuid, count in self._slices.items() if uuid not in self._sick})
+        text = render({uuid: count for uuid, count in self._slices.items() if uuid not in self._unhealthy})
         return [PatchNode({CARDS: text})] if node.metadata.annotations.get(CARDS) != text else []
 
     def allocate(
@@ -47,7 +47,7 @@ class ToyAllocator(Allocator):
         for pod in sorted(pods, key=lambda pod: pod.arrival):
             if ASSIGNED not in pod.annotations or SERVED in pod.annotations or pod.uid in self._served:
                 continue
-            container = next((c for c in pod.spec.containers if c.asks(RESOURCE) == len(ids)), None)
+            container = next((c for c in pod.spec.containers if c.requested(RESOURCE) == len(ids)), None)
             if container is None:
                 continue
             assigned = parse(pod.annotations[ASSIGNED])
@@ -78,7 +78,7 @@ class ToyAllocator(Allocator):
 
 @dataclass
 class ToyCards:
-    """Cards (``ports.cards.Cards``) by UUID and size in bytes; those in ``broken`` are sick for good."""
+    """Cards (``ports.cards.Cards``) by UUID and size in bytes; those in ``broken`` are unhealthy for good."""
 
     sizes: Mapping[str, int]
     broken: set[str] = field(default_factory=set)
@@ -102,10 +102,10 @@ class ToyCards:
         return
 
 
-def toy(cards: ToyCards) -> Brand:
+def toy(cards: ToyCards) -> ServedDevices:
     """The toy brand as the plugin server takes it."""
 
     async def allocator() -> ToyAllocator:
         return ToyAllocator()
 
-    return Brand(f"{NAME}-plugin", allocator, lambda: cards)
+    return ServedDevices(f"{NAME}-plugin", allocator, lambda: cards)

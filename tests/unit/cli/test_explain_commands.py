@@ -184,8 +184,8 @@ def test_programs_are_told_the_numbers_of_what_is_insufficient(
 ) -> None:
     for resource, amount, wanted, best in (("cpu", "4500m", 4500, 0), (names.VGPU_NUMBER, 90, 90, 79)):
         answer = asked({resource: amount}, case_file, tmp_path, capsys)
-        (misfit,) = answer["misfits"]
-        assert (misfit["text"], misfit["wanted"], misfit["best"]) == (f"Insufficient {resource}", wanted, best)
+        (fit_error,) = answer["misfits"]
+        assert (fit_error["text"], fit_error["wanted"], fit_error["best"]) == (f"Insufficient {resource}", wanted, best)
 
 
 def test_the_templates_of_a_volcano_job_are_asked_about_in_its_queue(

@@ -12,7 +12,7 @@ from pumice_jobs.cli.webhook import ENABLED
 HEAVY = (
     "aiohttp", "cryptography", "google.protobuf", "grpc", "lark", "numpy", "pynvml", "re2", "urllib.request",
     "pumice.adapters.kube", "pumice.apps", "pumice.devices.protocol",
-    "pumice.engine", "pumice.metrics", "pumice_jobs.admission", "pumice_jobs.apps", "pumice_jobs.metrics",
+    "pumice.scheduler", "pumice.metrics", "pumice_jobs.admission", "pumice_jobs.apps", "pumice_jobs.metrics",
 )  # fmt: skip
 GROUPS = ("device-plugin nvidia", "device-plugin gpushare", "device-plugin ascend", "job run", "machine create")
 CODE = """

@@ -7,11 +7,11 @@ from kit.device_settings import device_settings
 from kit.device_world import A100, V100, TinyLedger, card, limits, pod_of, vgpu_node
 from kit.scheduler_confs import conf, sharing
 
-from pumice.devices.nvidia_gpushare.family import NvidiaGpushare
-from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
+from pumice.devices.nvidia_gpushare.scheduling import NvidiaGpushare
+from pumice.devices.nvidia_vgpu.scheduling import NvidiaVgpu
 from pumice.devices.protocol import Fit
-from pumice.engine.engine import Engine
-from pumice.model.refusal import Misfit, Refusal
+from pumice.model.refusal import FitError, Refusal
+from pumice.scheduler.engine import Engine
 from pumice.wire import names, volcano
 from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.nvidia_vgpu import parse_register
@@ -39,17 +39,17 @@ def world(*cards: str, config: str = "", **settings: object) -> TinyLedger:
     ],
 )
 def test_an_amount_that_cannot_be_meant_is_refused_with_what_would_be_right(
-    wanted: dict[str, object], piece: str
+    wanted: dict[str, object], container_device: str
 ) -> None:
-    refused = world().family.ask(pod_of("p", wanted))
+    refused = world().device_type.device_request(pod_of("p", wanted))
     assert isinstance(refused, Refusal)
-    assert piece in refused.text
+    assert container_device in refused.text
     assert refused.field.startswith("container 'c0': volcano.sh/vgpu-")
 
 
 @pytest.mark.parametrize(("written", "mib"), [("3 GB", 3072), ("3GiB", 3072), ("3000MB", 3000), ("1.5 gb", 1536)])
 def test_memory_with_a_unit_as_people_write_it_is_refused_with_the_number_to_write(written: str, mib: int) -> None:
-    refused = world().family.ask(pod_of("p", limits(1, written)))
+    refused = world().device_type.device_request(pod_of("p", limits(1, written)))
     assert isinstance(refused, Refusal)
     assert refused.text == f"{written!r} is no number; this counts MiB, without a unit: write {mib}"
 
@@ -65,7 +65,7 @@ def test_a_percentage_of_0_holds_no_memory_and_101_is_read_as_not_given() -> Non
 
 def test_a_broken_number_counts_as_0_as_upstream_reads_it() -> None:
     ledger = world()
-    assert ledger.family.ask(pod_of("p", limits("500m", 100))) is None
+    assert ledger.device_type.device_request(pod_of("p", limits("500m", 100))) is None
     pod = pod_of("q", limits(1, "500m"))
     ledger.place(pod, "n1")
     assert ledger.ids(pod) == "GPU-a,NVIDIA,16384,0:"
@@ -74,13 +74,13 @@ def test_a_broken_number_counts_as_0_as_upstream_reads_it() -> None:
 def test_all_cores_of_a_shared_card_are_refused_with_the_number_of_its_pods() -> None:
     ledger = world(card("GPU-a"))
     ledger.place(pod_of("first", limits(1, 100)), "n1")
-    misfit = ledger.try_pod(pod_of("p", limits(1, 100, 100)), "n1")
-    assert isinstance(misfit, Misfit)
-    assert misfit.cards[0].text == "wants the card to itself, 1 share(s) are on it"
+    fit_error = ledger.try_pod(pod_of("p", limits(1, 100, 100)), "n1")
+    assert isinstance(fit_error, FitError)
+    assert fit_error.cards[0].text == "wants the card to itself, 1 share(s) are on it"
 
 
 def test_no_cards_with_memory_is_no_request() -> None:
-    assert world().family.ask(pod_of("p", limits(0, 4000))) is None
+    assert world().device_type.device_request(pod_of("p", limits(0, 4000))) is None
 
 
 def test_one_card_registered_twice_is_quarantined_and_named() -> None:
@@ -89,9 +89,9 @@ def test_one_card_registered_twice_is_quarantined_and_named() -> None:
         ("GPU-a", 0, "card GPU-a is registered twice"), ("GPU-b", 1, "")
     ]  # fmt: skip
     ledger = world(card("GPU-a"), card("GPU-b"), card("GPU-a", 9999))
-    misfit = ledger.try_pod(pod_of("p", limits(2, 100)), "n1")
-    assert isinstance(misfit, Misfit)
-    assert misfit.cards[0].text == "card GPU-a is registered twice"
+    fit_error = ledger.try_pod(pod_of("p", limits(2, 100)), "n1")
+    assert isinstance(fit_error, FitError)
+    assert fit_error.cards[0].text == "card GPU-a is registered twice"
 
 
 def test_an_entry_with_missing_fields_sets_only_that_card_aside() -> None:
@@ -99,7 +99,7 @@ def test_an_entry_with_missing_fields_sets_only_that_card_aside() -> None:
     assert "card GPU-x is registered with 5 fields instead of 6" in ledger.inventories["n1"].problems[0]
     fit = ledger.try_pod(pod_of("p", limits(1, 100)), "n1")
     assert isinstance(fit, Fit)
-    assert fit.grant.pieces[0].uuid == "GPU-b"
+    assert fit.allocation.container_devices[0].uuid == "GPU-b"
 
 
 def test_five_and_seven_fields_are_read_where_that_is_asked_for() -> None:
@@ -119,9 +119,9 @@ def test_a_foreign_annotation_that_claims_the_same_memory_leaves_no_room_and_not
     for name in ("mine", "theirs"):
         ledger.replay(pod_of(name, annotations={names.VGPU_IDS: "GPU-a,NVIDIA,16000,90:"}, node="n1"), "n1")
     assert ledger.used("n1") == [(2, 32000, 180)]
-    misfit = ledger.try_pod(pod_of("p", limits(1, 100)), "n1")
-    assert isinstance(misfit, Misfit)
-    assert (misfit.cards[0].wanted, misfit.cards[0].best) == (100, 0)
+    fit_error = ledger.try_pod(pod_of("p", limits(1, 100)), "n1")
+    assert isinstance(fit_error, FitError)
+    assert (fit_error.cards[0].wanted, fit_error.cards[0].best) == (100, 0)
 
 
 def test_a_card_that_disappears_while_booked_and_comes_back_is_charged_again() -> None:
@@ -134,7 +134,7 @@ def test_a_card_that_disappears_while_booked_and_comes_back_is_charged_again() -
     engine.state.pods.put(pod)
 
     def used() -> list[int]:
-        return [usage.memory for usage in engine.state.ledger.books["nvidia-vgpu"].nodes["n1"].usages]
+        return [usage.memory for usage in engine.state.ledger.device_tables["nvidia-vgpu"].nodes["n1"].usages]
 
     assert used() == [1000, 1000]
     engine.state.bookings.put_node(one)
@@ -154,9 +154,9 @@ def test_a_device_of_the_annotation_that_cannot_be_read_quarantines_its_card_and
 
 
 def test_a_node_that_offers_no_memory_says_which_resource_is_missing() -> None:
-    family = NvidiaVgpu()
+    device_type = NvidiaVgpu()
     node = vgpu_node("n1", card("GPU-a"), allocatable={names.VGPU_NUMBER: 10, names.VGPU_CORES: 100, names.VGPU_MEMORY: 0})
-    inventory = family.inventory(node)
+    inventory = device_type.inventory(node)
     assert inventory is not None
     assert (inventory.cards, inventory.problems) == ((), (f"node n1 offers no {names.VGPU_MEMORY} (status.allocatable)",))
     tolerant = NvidiaVgpu(None, device_settings(unadvertised_nodes=True)).inventory(node)
@@ -172,9 +172,9 @@ def test_modes_other_than_mig_mean_hami_core() -> None:
 
 def test_types_and_uuids_with_odd_letters_do_not_confuse_the_lists() -> None:
     ledger = world(card("GPU-a", kind="NVIDIA-Ünlikely 🙂 " + V100), card("GPU-b", kind="AMD-MI300"), card("GPU-c", kind=A100))
-    misfit = ledger.try_pod(pod_of("p", limits(3, 100)), "n1")
-    assert isinstance(misfit, Misfit)
-    assert [c.uuid for c in misfit.cards] == ["GPU-b"]
+    fit_error = ledger.try_pod(pod_of("p", limits(3, 100)), "n1")
+    assert isinstance(fit_error, FitError)
+    assert [c.uuid for c in fit_error.cards] == ["GPU-b"]
 
 
 @pytest.mark.parametrize(("number", "memory"), [("1000000000", "32000"), ("1025", "32000"), ("2", "1e30"), ("2", "-5")])

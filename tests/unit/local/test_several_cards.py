@@ -32,10 +32,10 @@ UNLIKE = (CARDS[0], replace(CARDS[1], name="Tesla V100-SXM2-16GB", memory=16160 
 def booked(request: Request, number: str = "r1", cards: tuple[CardFacts, ...] = CARDS,
            others: tuple[Booking, ...] = ()) -> Booking:  # fmt: skip
     allocator = Allocator(cards, others)
-    grant = allocator.place(request, number)
-    held = [BookedCard(fact.index, fact.name, fact.memory // MIB) for fact in allocator.facts(grant)]
+    allocation = allocator.place(request, number)
+    held = [BookedCard(fact.index, fact.name, fact.memory // MIB) for fact in allocator.facts(allocation)]
     return Booking(id=number, pid=os.getpid(), start=start_time(os.getpid()), user=0, command=["train"], cards=held,
-                   region="/nowhere/vgpu.cache", annotations=allocator.annotations(grant, 10**18), created=0.0)  # fmt: skip
+                   region="/nowhere/vgpu.cache", annotations=allocator.annotations(allocation, 10**18), created=0.0)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -203,8 +203,10 @@ def test_a_refusal_tells_of_each_card_and_what_would_fit() -> None:
 def test_a_change_holds_on_every_card_and_keeps_what_it_does_not_name() -> None:
     share = booked(Request(percent=50, cores=40, cards=("0", "1"), count=2), cards=UNLIKE)
     allocator = Allocator(UNLIKE, [share])
-    assert [(p.memory, p.cores) for p in allocator.resize(Request(cores=60), share).pieces] == [(7680, 60), (8080, 60)]
-    assert [(p.memory, p.cores) for p in allocator.resize(Request(memory=9000, cores=40), share).pieces] == [(9000, 40)] * 2
+    assert [(p.memory, p.cores) for p in allocator.resize(Request(cores=60), share).container_devices] == [(7680, 60), (8080, 60)]
+    assert [(p.memory, p.cores) for p in allocator.resize(Request(memory=9000, cores=40), share).container_devices] == [
+        (9000, 40)
+    ] * 2
     with pytest.raises(Refused, match="card 0 has no room for 15361 MiB"):
         allocator.resize(Request(memory=15361, cores=40), share)
 
@@ -212,7 +214,10 @@ def test_a_change_holds_on_every_card_and_keeps_what_it_does_not_name() -> None:
 def test_each_card_may_be_given_another_limit() -> None:
     share = booked(parse_shares("3000,8000", "20,50", ("0", "1"), 2))
     wanted = Request(each=(Request(memory=4000, cores=20), Request(cores=60)))
-    assert [(p.memory, p.cores) for p in Allocator(CARDS, [share]).resize(wanted, share).pieces] == [(4000, 20), (8000, 60)]
+    assert [(p.memory, p.cores) for p in Allocator(CARDS, [share]).resize(wanted, share).container_devices] == [
+        (4000, 20),
+        (8000, 60),
+    ]
 
 
 def test_a_program_finds_its_cards_and_limits_in_its_environment(tmp_path: Path) -> None:

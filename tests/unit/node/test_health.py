@@ -29,26 +29,26 @@ def test_three_clean_checks_make_a_card_well():
     health = Health(["GPU-a", "GPU-b"], XidRule())
     assert health.event(CardEvent("GPU-a", 79))
     assert not health.event(CardEvent("GPU-a", 48)), "it is sick already, and keeps the first reason"
-    assert health.sick == {"GPU-a": "Xid 79"}
+    assert health.unhealthy == {"GPU-a": "Xid 79"}
     assert [health.check("GPU-a", well) for well in (True, True, False, True, True, True)] == [False] * 5 + [True]
-    assert health.sick == {}
+    assert health.unhealthy == {}
 
 
 def test_an_error_of_an_unknown_card_makes_all_sick():
     health = Health(["GPU-a", "GPU-b"], XidRule())
     assert health.event(CardEvent("", 79))
-    assert set(health.sick) == {"GPU-a", "GPU-b"}
+    assert set(health.unhealthy) == {"GPU-a", "GPU-b"}
     assert not Health(["GPU-a"], XidRule()).event(CardEvent("GPU-elsewhere", 79))
 
 
 def test_a_card_that_the_driver_no_longer_lists_is_sick_and_not_gone():
     health = Health(["GPU-a", "GPU-b"], XidRule())
     assert health.watch(["GPU-a"])
-    assert list(health.sick) == ["GPU-b"]
+    assert list(health.unhealthy) == ["GPU-b"]
     assert not health.watch(["GPU-a"])
 
 
 def test_a_lost_card_is_sick_alone_whatever_errors_are_ignored():
     health = Health(["GPU-a", "GPU-b"], XidRule.parse("all", "79"))
     assert health.event(CardEvent("GPU-a", LOST))
-    assert health.sick == {"GPU-a": "the driver has lost the card"}
+    assert health.unhealthy == {"GPU-a": "the driver has lost the card"}

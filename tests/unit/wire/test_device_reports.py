@@ -7,7 +7,7 @@ import json
 import pytest
 from kit.npu_core_world import chips
 
-from pumice.engine.state.bookings import Reports
+from pumice.scheduler.state.bookings import Reports
 from pumice.wire.device_reports import (
     DEVICES,
     DOUBT,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pumice.engine.engine import Engine
 from pumice.model.errors import BadInput
+from pumice.scheduler.engine import Engine
 from pumice.wire.scheduler_conf import (
     DEFAULT_CONF,
     Arguments,
@@ -94,7 +94,7 @@ def test_legacy_sharing_switched_on_in_predicates_still_works() -> None:
     )
     engine = Engine()
     engine.configure(parse_scheduler_conf(text))
-    assert [family.name for family in engine.families] == ["nvidia-gpu-share"]
+    assert [device_type.name for device_type in engine.device_types] == ["nvidia-gpu-share"]
 
 
 def test_switches_that_exclude_each_other_keep_the_last_configuration() -> None:

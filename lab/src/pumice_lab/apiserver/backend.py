@@ -1,4 +1,4 @@
-"""The context of every verb: storage, kinds, rules, time and dice, bundled once."""
+"""The context of every verb: storage, kinds, rules, time and random generator, bundled once."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"  # no vowels: generated names spell noth
 class Backend:
     """Storage and registry with the rules between them. All look-ups are synchronous and see staged writes."""
 
-    def __init__(self, storage: Storage, registry: Registry, clock: Clock, dice: Random, *, mounts_tokens: bool) -> None:
-        self.storage, self.registry, self.clock, self.dice = storage, registry, clock, dice
+    def __init__(self, storage: Storage, registry: Registry, clock: Clock, rng: Random, *, mounts_tokens: bool) -> None:
+        self.storage, self.registry, self.clock, self.rng = storage, registry, clock, rng
         self.mounts_tokens = mounts_tokens
         self.strategies: dict[tuple[str, str], Strategy] = dict(builtin_strategies())
         self._by_store: dict[str, Strategy] = {
@@ -54,7 +54,7 @@ class Backend:
         return datetime.fromtimestamp(int(self.clock.now() + min(after, LONGEST)), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def uid(self) -> str:
-        return str(uuid.UUID(int=self.dice.getrandbits(128), version=4))
+        return str(uuid.UUID(int=self.rng.getrandbits(128), version=4))
 
     def name_from(self, prefix: str) -> str:
-        return prefix[:58] + "".join(self.dice.choice(_SUFFIX) for _ in range(5))
+        return prefix[:58] + "".join(self.rng.choice(_SUFFIX) for _ in range(5))

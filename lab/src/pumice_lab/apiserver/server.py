@@ -64,12 +64,12 @@ class ApiServer:
 
     ``mounts_tokens``: pods get a token of their service account, which somebody makes in each namespace."""
 
-    def __init__(self, storage: Storage, clock: Clock | None = None, dice: Random | None = None, *,
+    def __init__(self, storage: Storage, clock: Clock | None = None, rng: Random | None = None, *,
                  mounts_tokens: bool = False) -> None:
-        self.storage, self.clock, self.dice = storage, clock or SystemClock(), dice or Random()
+        self.storage, self.clock, self.rng = storage, clock or SystemClock(), rng or Random()
         self.rights = Rights(storage)
         self.tokens = Tokens(self.clock, storage.secret("service-account-key"), self._is_there)
-        self.backend = Backend(storage, builtin(types()), self.clock, self.dice, mounts_tokens=mounts_tokens)
+        self.backend = Backend(storage, builtin(types()), self.clock, self.rng, mounts_tokens=mounts_tokens)
         self.objects = Objects(self.backend)
         self.expiry = Expiry(storage, self.clock)
         Account(storage)  # it counts by what storage tells it

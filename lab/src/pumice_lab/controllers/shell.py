@@ -64,14 +64,14 @@ class ControllersSettings:
 
 
 class Controllers:
-    def __init__(self, settings: ControllersSettings, cluster: Cluster, clock: Clock, dice: random.Random) -> None:
+    def __init__(self, settings: ControllersSettings, cluster: Cluster, clock: Clock, rng: random.Random) -> None:
         self.cluster, self.clock, self.roots = cluster, clock, settings.roots
         self.root_ca = settings.ca_certificate.read_text() if settings.ca_certificate else ""
         self.marking = Marking(cluster, clock, lambda key: self.work.add(*key), self._later)
         self.caches = self.marking.caches
         self.events = EventRecorder(cluster, clock, "kube-controllers", log, counts=True)
         self.performer = Performer(cluster, self.events)
-        self.work = WorkQueue(clock, dice, self._reconcile, rest=_TOGETHER)
+        self.work = WorkQueue(clock, rng, self._reconcile, rest=_TOGETHER)
         self._due: dict[Key, float] = {}
         """When that is looked at which is looked at later."""
         self._slots = asyncio.Semaphore(_WRITES)
@@ -330,7 +330,7 @@ def _remove(roots: Sequence[Path], path: str) -> None:
             shutil.rmtree(last, ignore_errors=True, dir_fd=folder)
 
 
-async def run(settings: ControllersSettings, *, cluster: Cluster, clock: Clock, dice: random.Random, stop: asyncio.Event,
+async def run(settings: ControllersSettings, *, cluster: Cluster, clock: Clock, rng: random.Random, stop: asyncio.Event,
               ready: asyncio.Event | None = None) -> None:
     """Run all controllers until ``stop``. ``ready``: every cache has seen its kind once."""
-    await Controllers(settings, cluster, clock, dice).run(stop, ready)
+    await Controllers(settings, cluster, clock, rng).run(stop, ready)

@@ -40,7 +40,7 @@ def reconcile_claim(claim: View, volumes: Iterable[View], classes: Iterable[View
         return _named(claim, next((v for v in known if v["metadata"]["name"] == name), None), now)
     class_ = next((c for c in classes if c["metadata"]["name"] == spec.get("storageClassName")), None)
     waits = class_ is not None and class_.get("volumeBindingMode") == "WaitForFirstConsumer"
-    found = [v for v in known if _is_for(v, claim) and not _misfit(v, claim, by_class=False)]
+    found = [v for v in known if _is_for(v, claim) and not _fit_error(v, claim, by_class=False)]
     if not found and not waits:
         found = sorted((v for v in known if _suits(v, claim)), key=lambda v: (_size(v), v["metadata"]["name"]))
     if found:
@@ -123,16 +123,16 @@ def _why_unbound(named: str, class_: View | None, *, waits: bool) -> tuple[Sever
 def _named(claim: View, volume: View | None, now: float) -> list[Action]:
     """The claim says which volume: by its owner's wish, or because they are bound."""
     bound = _COMPLETED in (claim["metadata"].get("annotations") or {})
-    misfit = "" if volume is None or bound else _misfit(volume, claim)
+    fit_error = "" if volume is None or bound else _fit_error(volume, claim)
     free = volume is not None and not volume["spec"].get("claimRef")
-    if volume is not None and (_is_for(volume, claim) or (free and not misfit)):
+    if volume is not None and (_is_for(volume, claim) or (free and not fit_error)):
         return _bind(claim, volume, now)
     if not bound:
         pending: list[Action] = [*status_patch(CLAIMS, claim, {"phase": "Pending"})]
         if volume is None:
             return pending
         name = volume["metadata"]["name"]
-        mismatch = ("VolumeMismatch", f'Cannot bind to requested volume "{name}": {misfit}')
+        mismatch = ("VolumeMismatch", f'Cannot bind to requested volume "{name}": {fit_error}')
         taken = ("FailedBinding", f'volume "{name}" already bound to a different claim.')
         return [*pending, Event.on(_about(claim), "Warning", *(mismatch if free else taken))]
     if (claim.get("status") or {}).get("phase") == "Lost":
@@ -206,10 +206,10 @@ def _suits(volume: View, claim: View) -> bool:
     """A free one that the claim may be given."""
     selector = claim["spec"].get("selector")
     selected = not selector or matches_selector(selector, volume["metadata"].get("labels") or {})
-    return selected and not volume["spec"].get("claimRef") and not _misfit(volume, claim)
+    return selected and not volume["spec"].get("claimRef") and not _fit_error(volume, claim)
 
 
-def _misfit(volume: View, claim: View, *, by_class: bool = True) -> str:
+def _fit_error(volume: View, claim: View, *, by_class: bool = True) -> str:
     """Why the claim may not have it, whoever chose it (checkVolumeSatisfyClaim); empty where it may. A volume that is kept for it
     may be of another class."""
     mine, its = claim["spec"], volume["spec"]

@@ -11,20 +11,20 @@ from pumice.adapters.kubelet.proto import podresources_pb2_grpc as rpc
 from pumice_lab.kubelet.devices.sockets import ShortPath
 
 if TYPE_CHECKING:
-    from pumice_lab.kubelet.twin import KubeletTwin
+    from pumice_lab.kubelet.simulator import KubeletSimulator
     from pumice_lab.kubelet.worker import PodWorker
 
 
 class PodResourcesServer(rpc.PodResourcesListerServicer):  # type: ignore[misc]
     """``ROOT/pod-resources/kubelet.sock``. One entry per device id, as the kubelet answers."""
 
-    def __init__(self, twin: KubeletTwin) -> None:
-        self.twin = twin
+    def __init__(self, simulator: KubeletSimulator) -> None:
+        self.simulator = simulator
         self._server: grpc.aio.Server | None = None
         self._short: ShortPath | None = None
 
     async def start(self) -> None:
-        directory = self.twin.settings.kubelet_dir / "pod-resources"
+        directory = self.simulator.settings.kubelet_dir / "pod-resources"
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "kubelet.sock").unlink(missing_ok=True)
         self._short = ShortPath(directory / "kubelet.sock")
@@ -40,16 +40,16 @@ class PodResourcesServer(rpc.PodResourcesListerServicer):  # type: ignore[misc]
             self._short.close()
 
     async def List(self, request: Any, context: Any) -> Any:
-        active = [worker for worker in self.twin.workers.values() if not worker.over]
+        active = [worker for worker in self.simulator.workers.values() if not worker.over]
         return pb.ListPodResourcesResponse(pod_resources=[self._pod(worker) for worker in active])
 
     async def GetAllocatableResources(self, request: Any, context: Any) -> Any:
         devices = [self._device(resource, ident)
-                   for resource, ids in self.twin.devices.healthy.items() for ident in self._shuffled(ids)]
+                   for resource, ids in self.simulator.devices.healthy.items() for ident in self._shuffled(ids)]
         return pb.AllocatableResourcesResponse(devices=devices)
 
     async def Get(self, request: Any, context: Any) -> Any:
-        worker = self.twin.find(request.pod_namespace, request.pod_name)
+        worker = self.simulator.find(request.pod_namespace, request.pod_name)
         if worker is None or worker.over:
             await context.abort(grpc.StatusCode.UNKNOWN,
                                 f"pod {request.pod_name} in namespace {request.pod_namespace} not found")
@@ -62,17 +62,17 @@ class PodResourcesServer(rpc.PodResourcesListerServicer):  # type: ignore[misc]
         return pb.PodResources(name=meta["name"], namespace=meta.get("namespace", ""), containers=[
             pb.ContainerResources(name=name, devices=[
                 self._device(resource, ident)
-                for resource, held in self.twin.devices.books.of_container(worker.uid, name).items()
+                for resource, held in self.simulator.devices.books.of_container(worker.uid, name).items()
                 for ident in self._shuffled(held.ids)
             ]) for name in names
         ])  # fmt: skip
 
     def _device(self, resource: str, ident: str) -> Any:
-        device = self.twin.devices.known.get(resource, {}).get(ident)
+        device = self.simulator.devices.known.get(resource, {}).get(ident)
         topology = pb.TopologyInfo(nodes=[pb.NUMANode(ID=n) for n in device.numa]) if device and device.numa else None
         return pb.ContainerDevices(resource_name=resource, device_ids=[ident], topology=topology)
 
     def _shuffled(self, ids: Any) -> list[str]:
         out = sorted(ids)
-        self.twin.dice.shuffle(out)
+        self.simulator.rng.shuffle(out)
         return out

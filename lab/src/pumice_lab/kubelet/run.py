@@ -9,7 +9,7 @@ import random
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster
 from pumice_lab.kubelet.settings import KubeletSettings
-from pumice_lab.kubelet.twin import KubeletTwin
+from pumice_lab.kubelet.simulator import KubeletSimulator
 from pumice_lab.network.names import PodNames
 from pumice_lab.network.pod_network import PodNetwork
 from pumice_lab.runtime.hollow import HollowRuntime
@@ -17,7 +17,7 @@ from pumice_lab.runtime.process import ProcessRuntime
 from pumice_lab.runtime.spec import Runtime
 
 
-async def run(settings: KubeletSettings, *, cluster: Cluster, clock: Clock, dice: random.Random, stop: asyncio.Event,
+async def run(settings: KubeletSettings, *, cluster: Cluster, clock: Clock, rng: random.Random, stop: asyncio.Event,
               ready: asyncio.Event | None = None, runtime: Runtime | None = None, network: PodNetwork | None = None,
               names: PodNames | None = None) -> None:
     """Run one node until ``stop``. A runtime that is given is shared and stays open; otherwise the twin has its own.
@@ -27,12 +27,12 @@ async def run(settings: KubeletSettings, *, cluster: Cluster, clock: Clock, dice
         own = HollowRuntime(clock) if settings.hollow else await ProcessRuntime.launch(
             settings.directory / "containers", data_dir=settings.data_dir)
         runtime = own
-    twin = KubeletTwin(settings, cluster, clock, dice, settings.runtime(runtime), network, names)
+    simulator = KubeletSimulator(settings, cluster, clock, rng, settings.runtime(runtime), network, names)
     async with contextlib.AsyncExitStack() as stack:
         if own is not None:
             stack.push_async_callback(own.close)
         if not settings.hollow:
             from pumice_lab.kubelet.sockets import open_sockets  # gRPC and HTTP only where they are needed
 
-            await stack.enter_async_context(open_sockets(twin))
-        await twin.run(stop, ready)
+            await stack.enter_async_context(open_sockets(simulator))
+        await simulator.run(stop, ready)

@@ -27,7 +27,7 @@ from pumice_lab.kubelet.usage import Usage
 from pumice_lab.runtime.spec import Attached, ExecSession, StartFailed
 
 if TYPE_CHECKING:
-    from pumice_lab.kubelet.twin import KubeletTwin
+    from pumice_lab.kubelet.simulator import KubeletSimulator
     from pumice_lab.kubelet.worker import PodWorker
 
 
@@ -38,9 +38,9 @@ _TRUE = ("1", "true")
 
 
 class NodeServer:
-    def __init__(self, twin: KubeletTwin) -> None:
-        self.twin = twin
-        self._usage = Usage(twin.clock)
+    def __init__(self, simulator: KubeletSimulator) -> None:
+        self.simulator = simulator
+        self._usage = Usage(simulator.clock)
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> int:
@@ -57,7 +57,7 @@ class NodeServer:
         app.router.add_get("/portForward/{namespace}/{pod}", self._forward)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
-        settings = self.twin.settings
+        settings = self.simulator.settings
         context = self._tls()
         for port in dict.fromkeys((settings.port, 0)):
             site = web.TCPSite(self._runner, settings.address, port, ssl_context=context)
@@ -76,7 +76,7 @@ class NodeServer:
             await self._runner.cleanup()
 
     def _tls(self) -> ssl.SSLContext | None:
-        tls = self.twin.settings.tls
+        tls = self.simulator.settings.tls
         if tls is None:
             return None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -89,7 +89,7 @@ class NodeServer:
     @web.middleware
     async def _authenticated(self, request: web.Request, handler: Any) -> web.StreamResponse:
         """A certificate of the client CA or the bearer token; without either setting everybody on this address."""
-        settings = self.twin.settings
+        settings = self.simulator.settings
         guarded = bool(settings.server_token or (settings.tls and settings.tls.client_ca))
         if guarded and request.path != "/healthz":
             transport = request.transport
@@ -112,12 +112,12 @@ class NodeServer:
             what = "previous terminated container" if previous else "container"
             state = "not found" if previous else "is waiting to start: ContainerCreating"
             raise web.HTTPBadRequest(text=f'{what} "{name}" in pod "{worker.pod["metadata"]["name"]}" {state}')
-        options = _log_options(query, self.twin.clock.now())
+        options = _log_options(query, self.simulator.clock.now())
         answer = web.StreamResponse(headers={"Content-Type": "text/plain"})
         answer.enable_chunked_encoding()
         await answer.prepare(request)
         with contextlib.suppress(ConnectionResetError):
-            async for piece in read_log(path, options, lambda: not previous and worker.is_live(name), self.twin.clock):
+            async for piece in read_log(path, options, lambda: not previous and worker.is_live(name), self.simulator.clock):
                 await answer.write(piece)
             await answer.write_eof()
         return answer
@@ -136,7 +136,7 @@ class NodeServer:
         wants_input = _flag(query, "input", "stdin")
         socket = await _accept(request)
         try:
-            session = await self.twin.runtime.exec(ident, argv, tty=_flag(query, "tty"), stdin=wants_input)
+            session = await self.simulator.runtime.exec(ident, argv, tty=_flag(query, "tty"), stdin=wants_input)
         except StartFailed as error:
             await _say(socket, ERROR, _failure("InternalError", f"error executing command in container: {error}"))
             await socket.close()
@@ -150,9 +150,9 @@ class NodeServer:
         ident, path = worker.container_id(name), worker.log_file(name)
         if not ident or path is None:
             raise web.HTTPBadRequest(text=f"container {name} is not running")
-        console = self.twin.runtime.console(ident)
+        console = self.simulator.runtime.console(ident)
         socket = await _accept(request)
-        session = AttachSession(console, path, lambda: worker.container_id(name) == ident, self.twin.clock,
+        session = AttachSession(console, path, lambda: worker.container_id(name) == ident, self.simulator.clock,
                                 stdin_once=bool(worker.container(name).get("stdinOnce")))
         await _converse(socket, session)
         return socket
@@ -175,7 +175,7 @@ class NodeServer:
 
     def _worker(self, request: web.Request) -> PodWorker:
         info = request.match_info
-        worker = self.twin.find(info["namespace"], info["pod"])
+        worker = self.simulator.find(info["namespace"], info["pod"])
         if worker is None:
             raise web.HTTPNotFound(text=f'pod "{info["namespace"]}/{info["pod"]}" is not on this node')
         return worker
@@ -187,12 +187,12 @@ class NodeServer:
         return worker, info["container"]
 
     async def _summary(self, request: web.Request) -> web.Response:
-        running = {uid: (worker.pod["metadata"], ids) for uid, worker in self.twin.workers.items()
+        running = {uid: (worker.pod["metadata"], ids) for uid, worker in self.simulator.workers.items()
                    if (ids := {name: ident for name in worker.container_names() if (ident := worker.container_id(name))})}
-        return web.json_response(await self._usage.summary(self.twin.settings.node, running))
+        return web.json_response(await self._usage.summary(self.simulator.settings.node, running))
 
     async def _pods(self, request: web.Request) -> web.Response:
-        return web.json_response({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": self.twin.pods()})
+        return web.json_response({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": self.simulator.pods()})
 
 
 async def _ok(request: web.Request) -> web.Response:

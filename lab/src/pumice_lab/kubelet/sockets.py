@@ -11,21 +11,21 @@ from pumice_lab.kubelet.podresources import PodResourcesServer
 from pumice_lab.kubelet.server import NodeServer
 
 if TYPE_CHECKING:
-    from pumice_lab.kubelet.twin import KubeletTwin
+    from pumice_lab.kubelet.simulator import KubeletSimulator
 
 
 @contextlib.asynccontextmanager
-async def open_sockets(twin: KubeletTwin) -> AsyncIterator[None]:
+async def open_sockets(simulator: KubeletSimulator) -> AsyncIterator[None]:
     """Open all of them; they close in the opposite order. The device checkpoint is read first."""
-    twin.take_over()
+    simulator.take_over()
     async with contextlib.AsyncExitStack() as stack:
-        plugins = PluginServer(twin.settings.plugin_dir, twin.devices, twin.clock)
+        plugins = PluginServer(simulator.settings.plugin_dir, simulator.devices, simulator.clock)
         await plugins.start()
         stack.push_async_callback(plugins.stop)
-        resources = PodResourcesServer(twin)
+        resources = PodResourcesServer(simulator)
         await resources.start()
         stack.push_async_callback(resources.stop)
-        server = NodeServer(twin)
-        twin.port = await server.start()
+        server = NodeServer(simulator)
+        simulator.port = await server.start()
         stack.push_async_callback(server.stop)
         yield

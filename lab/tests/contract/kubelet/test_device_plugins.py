@@ -104,18 +104,21 @@ def test_an_allocate_error_refuses_the_pod_for_good(on: On) -> None:
 
 def test_refusals_before_and_after_allocate_have_the_same_words(on: On) -> None:
     async def work(node: Node) -> None:
-        few, empty, sick, odd = (node.resource() for _ in range(4))
+        few, empty, unhealthy, odd = (node.resource() for _ in range(4))
         await node.plug(few, ScriptedPlugin(healthy("a")))
         await node.plug(empty, ScriptedPlugin(healthy("a"), answer=lambda ids: pb.AllocateResponse()))
-        await node.plug(sick, ScriptedPlugin([pb.Device(ID="a", health="Unhealthy")]))
+        await node.plug(unhealthy, ScriptedPlugin([pb.Device(ID="a", health="Unhealthy")]))
         await node.plug(odd, ScriptedPlugin(healthy("a"), prefers=lambda ids: 1 / 0))
         await node.until_counts(few, 1, 1)
         await node.until_counts(odd, 1, 1)
-        await node.until_counts(sick, 1, 0)
+        await node.until_counts(unhealthy, 1, 0)
         _rejected(await node.refused(box(few, 2)), f"requested number of devices unavailable for {few}. "
                   "Requested: 2, Available: 1")
         _rejected(await node.refused(box(empty, 1)), "no containers return in allocation response ")
-        _rejected(await node.refused(box(sick, 1)), f"no healthy devices present; cannot allocate unhealthy devices {sick}")
+        _rejected(
+            await node.refused(box(unhealthy, 1)),
+            f"no healthy devices present; cannot allocate unhealthy devices {unhealthy}",
+        )
         status = await node.refused(box(odd, 1))
         assert "due to device plugin GetPreferredAllocation rpc failed with err: rpc error: code = " in status["message"]
 

@@ -1,4 +1,4 @@
-"""The server in one process without sockets, in virtual time and with given dice."""
+"""The server in one process without sockets, in virtual time and with given random generator."""
 
 from __future__ import annotations
 

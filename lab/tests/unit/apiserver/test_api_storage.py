@@ -310,8 +310,8 @@ def test_the_secret_stays(tmp_path: Path) -> None:
 
 def test_random_keys_keep_their_order() -> None:
     async def main() -> None:
-        storage, dice = open_storage(":memory:"), random.Random(1)
-        keys = {(dice.choice("abc"), str(dice.randrange(100))) for _ in range(200)}
+        storage, rng = open_storage(":memory:"), random.Random(1)
+        keys = {(rng.choice("abc"), str(rng.randrange(100))) for _ in range(200)}
         for namespace, name in keys:
             storage.put("things", namespace, name, value(name))
         for namespace, name in list(keys)[::2]:

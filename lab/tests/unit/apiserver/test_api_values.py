@@ -207,12 +207,12 @@ def means(part: str, labels: dict[str, str]) -> bool:
 def test_requirements_that_are_gathered_mean_what_each_says() -> None:
     seed = chosen_seed()
     print(f"PUMICE_SEED={seed}")
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     forms = ("{k}", "!{k}", "{k}={v}", "{k}=={v}", "{k}!={v}", "{k}>{v}", "{k}<{v}", "{k} in ({v},{w})", "{k} notin ({v},{w})")
     for _ in range(3000):
-        parts = [dice.choice(forms).format(k=dice.choice("abc"), v=dice.randrange(4), w=dice.randrange(4))
-                 for _ in range(dice.randrange(1, 5))]  # fmt: skip
-        labels = {key: dice.choice(["0", "1", "2", "3", "x"]) for key in "abc" if dice.random() < 0.6}
+        parts = [rng.choice(forms).format(k=rng.choice("abc"), v=rng.randrange(4), w=rng.randrange(4))
+                 for _ in range(rng.randrange(1, 5))]  # fmt: skip
+        labels = {key: rng.choice(["0", "1", "2", "3", "x"]) for key in "abc" if rng.random() < 0.6}
         matcher = label_selector(",".join(parts))
         assert matcher is not None
         assert matcher(labels) == all(means(part, labels) for part in parts), (parts, labels)

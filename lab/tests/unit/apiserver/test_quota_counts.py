@@ -114,34 +114,34 @@ def test_random_writes_leave_every_quota_with_what_is_there(with_api: Run) -> No
     print(f"PUMICE_SEED={seed}")
 
     async def work(api: InProcess) -> None:
-        dice = random.Random(seed)
+        rng = random.Random(seed)
         for _ in range(40):
-            await _random_writes(api, dice)
+            await _random_writes(api, rng)
 
     with_api(work)
 
 
-async def _random_writes(api: InProcess, dice: random.Random) -> None:
+async def _random_writes(api: InProcess, rng: random.Random) -> None:
     quotas = [quota("all", {"pods": "4", "cpu": "3", "count/pods": "6", "configmaps": "3", "resourcequotas": "9"}),
               quota("short", {"pods": "2"}, scopes=["Terminating"]), quota("free", {"pods": "2"}, scopes=["BestEffort"])]
     for each in quotas:
         await api.create(f"{ALL}/resourcequotas", each)
     for _ in range(30):
-        name = f"x{dice.randrange(6)}"
-        match dice.choice(("make", "make", "map", "delete", "end", "both")):
+        name = f"x{rng.randrange(6)}"
+        match rng.choice(("make", "make", "map", "delete", "end", "both")):
             case "make":
-                spec = {"activeDeadlineSeconds": 9} if dice.random() < 0.4 else {}
-                await api.call("POST", f"{ALL}/pods", pod(name, dice.choice(("0", "250m", "1")), **spec))
+                spec = {"activeDeadlineSeconds": 9} if rng.random() < 0.4 else {}
+                await api.call("POST", f"{ALL}/pods", pod(name, rng.choice(("0", "250m", "1")), **spec))
             case "map":
-                await api.call(dice.choice(("POST", "DELETE")), f"{ALL}/configmaps" if dice.random() < 0.5 else
+                await api.call(rng.choice(("POST", "DELETE")), f"{ALL}/configmaps" if rng.random() < 0.5 else
                                f"{ALL}/configmaps/{name}", {"metadata": {"name": name}})  # fmt: skip
             case "delete":
                 await api.call("DELETE", f"{ALL}/pods/{name}", gracePeriodSeconds="0")
             case "end":
-                await api.call("PATCH", f"{ALL}/pods/{name}/status", {"status": {"phase": dice.choice(("Failed", "Running"))}},
+                await api.call("PATCH", f"{ALL}/pods/{name}/status", {"status": {"phase": rng.choice(("Failed", "Running"))}},
                                "application/merge-patch+json")  # fmt: skip
             case "both":
-                await api.call("PATCH", f"{ALL}/resourcequotas/all", {"spec": {"hard": {"cpu": str(dice.randrange(1, 5))}}},
+                await api.call("PATCH", f"{ALL}/resourcequotas/all", {"spec": {"hard": {"cpu": str(rng.randrange(1, 5))}}},
                                "application/merge-patch+json")  # fmt: skip
     for each in quotas:
         found = (await api.call("GET", f"{ALL}/resourcequotas/{each['metadata']['name']}")).json()

@@ -62,14 +62,14 @@ def with_controllers(tmp_path: Path) -> Callable[[Callable[[Cluster], Coroutine[
             cluster = Cluster(await memory_cluster(clock), clock)
             stop, ready = asyncio.Event(), asyncio.Event()
             tasks = [asyncio.create_task(shell.run(shell.ControllersSettings(), cluster=cluster.kube, clock=clock,
-                                                   dice=random.Random(1), stop=stop, ready=ready))]
+                                                   rng=random.Random(1), stop=stop, ready=ready))]
             await ready.wait()
             for number in (1, 2):
                 up = asyncio.Event()
                 settings = KubeletSettings(f"n{number}", tmp_path / f"n{number}", tmp_path, address=f"127.64.0.{number + 1}",
                                            hollow=True)
                 tasks.append(asyncio.create_task(run_kubelet(settings, cluster=cluster.kube, clock=clock,
-                                                          dice=random.Random(number), stop=stop, ready=up,
+                                                          rng=random.Random(number), stop=stop, ready=up,
                                                           runtime=cluster.runtime)))
                 await up.wait()
             try:

@@ -210,7 +210,7 @@ def test_a_watch_that_ends_for_good_ends_the_controllers_too() -> None:
             return await stream(path, *more, **options)
 
         kube.stream = refuse_secrets  # type: ignore[method-assign]
-        running = shell.run(shell.ControllersSettings(), cluster=kube, clock=clock, dice=random.Random(1),
+        running = shell.run(shell.ControllersSettings(), cluster=kube, clock=clock, rng=random.Random(1),
                             stop=asyncio.Event(), ready=ready)  # fmt: skip
         with pytest.raises(Refused):
             await asyncio.wait_for(running, 3600)
@@ -243,7 +243,7 @@ def test_the_clusters_certificate_in_a_namespace_is_as_it_was_whoever_changes_it
         clock, stop, ready = VirtualClock(), asyncio.Event(), asyncio.Event()
         kube, ca = await memory_cluster(clock), tmp_path / "ca.crt"
         ca.write_text("PEM")
-        running = asyncio.create_task(shell.run(shell.ControllersSettings(ca), cluster=kube, clock=clock, dice=random.Random(1),
+        running = asyncio.create_task(shell.run(shell.ControllersSettings(ca), cluster=kube, clock=clock, rng=random.Random(1),
                                                 stop=stop, ready=ready))  # fmt: skip
         await ready.wait()
         await clock.sleep(1)

@@ -214,25 +214,25 @@ def test_a_budget_of_pods_that_nobody_scales_allows_none(with_controllers: With)
 def test_random_selectors_keep_whom_they_take() -> None:
     seed = chosen_seed()
     print(f"PUMICE_SEED={seed}")
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     pods: dict[str, Json] = {}
     selectors: dict[str, Json] = {}
     selecting = Selecting(lambda name: [p for p in pods.values() if p["metadata"]["namespace"] == name])
     for _ in range(2000):
-        word = dice.choice("abcdef")
-        if dice.random() < 0.7:
-            labels = {key: dice.choice("12") for key in "xy" if dice.random() < 0.7}
-            space = pods[word]["metadata"]["namespace"] if word in pods else dice.choice("mn")
+        word = rng.choice("abcdef")
+        if rng.random() < 0.7:
+            labels = {key: rng.choice("12") for key in "xy" if rng.random() < 0.7}
+            space = pods[word]["metadata"]["namespace"] if word in pods else rng.choice("mn")
             before = {name for name in selectors if word in selecting.members((SERVICES, name))}
-            made = {"metadata": {"uid": word, "namespace": space, "labels": labels}} if dice.random() < 0.8 else None
+            made = {"metadata": {"uid": word, "namespace": space, "labels": labels}} if rng.random() < 0.8 else None
             pods.pop(word, None) if made is None else pods.update({word: made})
             touched = {key[1] for key in selecting.see(word, space, made)}
             after = {name for name in selectors if word in selecting.members((SERVICES, name))}
             assert before | after <= touched
         else:
-            chosen = dice.choice((None, {}, {"matchLabels": {"x": "1"}}, {"matchLabels": {"y": "2", "x": "2"}},
+            chosen = rng.choice((None, {}, {"matchLabels": {"x": "1"}}, {"matchLabels": {"y": "2", "x": "2"}},
                                   {"matchExpressions": [{"key": "y", "operator": "DoesNotExist"}]}))
-            space = selectors[word]["namespace"] if word in selectors else dice.choice("mn")
+            space = selectors[word]["namespace"] if word in selectors else rng.choice("mn")
             selectors[word] = {"namespace": space, "selector": chosen}
             selecting.put((SERVICES, word), space, chosen)
         for name, each in selectors.items():

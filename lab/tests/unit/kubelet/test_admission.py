@@ -85,8 +85,8 @@ def test_allocate_comes_before_the_fit_check(on_node: OnNode) -> None:
         await here.settle()
         await here.pod("holder", limits={NUMBER: 4})
         await here.settle()
-        here.twin.devices.books.pods.clear()
-        here.twin.devices.in_use.clear()
+        here.simulator.devices.books.pods.clear()
+        here.simulator.devices.in_use.clear()
         plugin = here.plug(FakePlugin(), devices(*"abcd"))
         await here.pod("p", limits={NUMBER: 4})
         await here.settle()
@@ -165,11 +165,11 @@ def test_pods_that_were_admitted_in_the_moment_of_a_kill_keep_their_devices(on_n
         await here.shut()
         await here.boot(checkpoint=True)
         here.plug(FakePlugin(), devices(*"abcd"))
-        here.twin.writer.write = lambda *_: None  # type: ignore[method-assign]
+        here.simulator.writer.write = lambda *_: None  # type: ignore[method-assign]
         for name in "pqr":
             await here.pod(name, limits={NUMBER: 1})
         await here.settle()
-        before = here.twin.devices.books.devices()
+        before = here.simulator.devices.books.devices()
         assert len(before[NUMBER]) == 3
         await here.shut()
         await here.boot(checkpoint=True)
@@ -177,7 +177,7 @@ def test_pods_that_were_admitted_in_the_moment_of_a_kill_keep_their_devices(on_n
         await here.settle(10)
         assert {(await here.status(name))["phase"] for name in "pqr"} == {"Running"}
         assert plugin.allocations() == []
-        assert here.twin.devices.books.devices() == before
+        assert here.simulator.devices.books.devices() == before
 
     on_node(work)
 
@@ -239,7 +239,7 @@ def test_a_container_restart_calls_pre_start_but_not_allocate(on_node: OnNode) -
         plugin = here.plug(FakePlugin(), devices("a"), pre_start=True)
         await here.pod("p", "sleep", "1", limits={NUMBER: 1})
         await here.settle(15)
-        here.twin.devices.listed(NUMBER, devices("a", health="Unhealthy"))
+        here.simulator.devices.listed(NUMBER, devices("a", health="Unhealthy"))
         await here.settle(45)
         assert [call[0] for call in plugin.calls].count("allocate") == 1
         assert [call[0] for call in plugin.calls].count("pre_start") == len(here.runtime.started) >= 3
@@ -283,7 +283,7 @@ def test_each_containers_devices_show_their_health_in_the_status(on_node: OnNode
         await here.settle()
         shown = [{"name": NUMBER, "resources": [{"resourceID": "a", "health": "Healthy"}]}]
         assert (await here.state("p"))["allocatedResourcesStatus"] == shown
-        here.twin.devices.listed(NUMBER, devices("a", health="Unhealthy"))
+        here.simulator.devices.listed(NUMBER, devices("a", health="Unhealthy"))
         await here.settle(3)
         assert (await here.state("p"))["allocatedResourcesStatus"][0]["resources"][0]["health"] == "Unhealthy"
         assert (await here.status("p"))["phase"] == "Running"

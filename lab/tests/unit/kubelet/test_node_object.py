@@ -5,7 +5,7 @@ from __future__ import annotations
 from lab.tests.unit.kubelet.world import OnNode, World
 
 from pumice.wire.kinds import LEASES, NODES
-from pumice_lab.kubelet.twin import KubeletTwin
+from pumice_lab.kubelet.simulator import KubeletSimulator
 
 
 def test_the_node_registers_with_its_size_and_keeps_its_lease(on_node: OnNode) -> None:
@@ -40,8 +40,8 @@ def test_a_capacity_that_a_plugin_wrote_is_copied_to_allocatable_and_kept(on_nod
 
 def test_a_twin_can_be_made_for_every_node_of_a_large_cluster_without_sockets(on_node: OnNode) -> None:
     async def work(here: World) -> None:
-        assert isinstance(here.twin, KubeletTwin)
-        assert here.twin.port == 0
+        assert isinstance(here.simulator, KubeletSimulator)
+        assert here.simulator.port == 0
         assert not here.settings.plugin_dir.exists()
 
     on_node(work)

@@ -71,7 +71,7 @@ def test_a_forced_deletion_kills_at_once(on_node: OnNode) -> None:
         await here.kube.delete(PODS, "p", "default", grace=0)
         await here.settle(0.2)
         assert not here.runtime.running()
-        assert not here.twin.workers
+        assert not here.simulator.workers
 
     on_node(work)
 

@@ -16,7 +16,7 @@ from pumice.ports.cluster import ApiError, Json
 from pumice.wire.kinds import EVENTS, PODS
 from pumice_lab.kubelet.devices.plugin import Allocation, Device, Options, PluginError
 from pumice_lab.kubelet.settings import KubeletSettings
-from pumice_lab.kubelet.twin import KubeletTwin
+from pumice_lab.kubelet.simulator import KubeletSimulator
 from pumice_lab.runtime.hollow import HollowRuntime
 
 NUMBER = "volcano.sh/vgpu-number"
@@ -66,7 +66,7 @@ class World:
         self.kube, self.clock, self.directory = kube, clock, directory
         self.runtime = HollowRuntime(clock)
         self.settings = KubeletSettings("n1", directory / "n1", directory, address="127.64.0.2", hollow=True)
-        self.twin: KubeletTwin
+        self.simulator: KubeletSimulator
         self._task: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
 
@@ -74,10 +74,10 @@ class World:
         """Start a kubelet twin (again); with a checkpoint it knows what its predecessor handed out."""
         self._stop = asyncio.Event()
         ready = asyncio.Event()
-        self.twin = KubeletTwin(self.settings, self.kube, self.clock, random.Random(seed), self.runtime)
+        self.simulator = KubeletSimulator(self.settings, self.kube, self.clock, random.Random(seed), self.runtime)
         if checkpoint:
-            self.twin.take_over()
-        self._task = asyncio.create_task(self.twin.run(self._stop, ready))
+            self.simulator.take_over()
+        self._task = asyncio.create_task(self.simulator.run(self._stop, ready))
         told = asyncio.create_task(ready.wait())
         await asyncio.wait({self._task, told}, return_when=asyncio.FIRST_COMPLETED)
         if self._task.done():
@@ -90,8 +90,8 @@ class World:
 
     def plug(self, plugin: FakePlugin, ids: Sequence[Device], resource: str = NUMBER, *, preferred: bool = False,
              pre_start: bool = False) -> FakePlugin:
-        self.twin.devices.connected(resource, plugin, Options(pre_start, preferred))
-        self.twin.devices.listed(resource, list(ids))
+        self.simulator.devices.connected(resource, plugin, Options(pre_start, preferred))
+        self.simulator.devices.listed(resource, list(ids))
         return plugin
 
     async def pod(self, name: str, *command: str, limits: dict[str, Any] | None = None, container: dict[str, Any] | None = None,

@@ -40,11 +40,11 @@ class KubeClient(Verbs):
     that the server names; everything else is the caller's decision.
     """
 
-    def __init__(self, access: Access, *, clock: Clock | None = None, dice: random.Random | None = None,
+    def __init__(self, access: Access, *, clock: Clock | None = None, rng: random.Random | None = None,
                  connections: int = 32, timeout: float = 30.0, user_agent: str = "pumice") -> None:
         self.access = access
         self.clock: Clock = clock or SystemClock()
-        self.dice = dice or random.Random()
+        self.rng = rng or random.Random()
         self.timeout = timeout
         self._connections, self._agent = connections, user_agent
         self._session: aiohttp.ClientSession | None = None
@@ -119,7 +119,7 @@ class KubeClient(Verbs):
             refusal = _refusal(answer.status, answer.field("Retry-After"), content)
             if refusal.code != 429 or attempt == TOO_MANY_RETRIES:
                 raise refusal
-            await self.clock.sleep(refusal.retry_after * (1 + 0.2 * self.dice.random()))
+            await self.clock.sleep(refusal.retry_after * (1 + 0.2 * self.rng.random()))
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _target(self, path: str, params: Mapping[str, str] | None) -> str:

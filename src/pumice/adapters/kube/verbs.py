@@ -1,6 +1,6 @@
 """The verbs of the API in terms of one request: what every client of ours has in common.
 
-Whoever inherits brings ``request`` and ``stream`` (HTTP, or a test's direct call) and its clock and dice.
+Whoever inherits brings ``request`` and ``stream`` (HTTP, or a test's direct call) and its clock and random generator.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Verbs(ABC):
     """Implements ports.cluster.Cluster over ``request`` and ``stream``."""
 
     clock: Clock
-    dice: random.Random
+    rng: random.Random
     watch_limits = WatchLimits()
 
     @abstractmethod
@@ -106,5 +106,5 @@ class Verbs(ABC):
         selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
         path = resource.path(namespace)
         wanted = {k: v for k, v in selectors.items() if v}
-        return list_and_watch(self, path, wanted, clock=self.clock, dice=self.dice, kind=kind,
+        return list_and_watch(self, path, wanted, clock=self.clock, rng=self.rng, kind=kind,
                               limits=self.watch_limits)

@@ -55,7 +55,7 @@ class _Expired(Exception):
     """The server forgot our resource version: list again."""
 
 
-async def list_and_watch(client: Transport, path: str, selectors: Mapping[str, str], *, clock: Clock, dice: random.Random,
+async def list_and_watch(client: Transport, path: str, selectors: Mapping[str, str], *, clock: Clock, rng: random.Random,
                          kind: type[Any] | None = None, limits: WatchLimits | None = None) -> AsyncIterator[WatchEvent]:
     """Events of one kind, for ever. Ends only by cancellation, by 404 (the kind is not installed, or not any more: what was
     told comes as DELETED first), or by 401, 403 and 405 before the first list was complete; later these are waited out, for
@@ -87,19 +87,19 @@ async def list_and_watch(client: Transport, path: str, selectors: Mapping[str, s
                 version, synced = listed, True  # only now: a list that broke off is begun again
                 yield WatchEvent("SYNCED", b"")
             began = clock.monotonic()
-            async for line in _watch(client, path, selectors, version, dice, form, limits):
+            async for line in _watch(client, path, selectors, version, rng, form, limits):
                 failures = 0
                 version = line[1].resource_version or version
                 for event in told.watched(*line):
                     yield event
             if clock.monotonic() - began < SHORT_WATCH_SECONDS:  # do not flood a server that ends watches at once
-                await clock.sleep(BACKOFF.first * (1 + dice.random()))
+                await clock.sleep(BACKOFF.first * (1 + rng.random()))
         except _Expired:
             log.info("relisting path=%s", path)
             version = ""
             failures += 1
             if failures > 1:  # a server that forgets every version at once must not be listed in a circle
-                await clock.sleep(BACKOFF.pause(failures, dice))
+                await clock.sleep(BACKOFF.pause(failures, rng))
         except ApiError as error:
             if error.code == 404:
                 for event in told.all_gone():
@@ -107,7 +107,7 @@ async def list_and_watch(client: Transport, path: str, selectors: Mapping[str, s
             if error.code == 404 or (error.code in (401, 403, 405) and not synced):
                 raise
             failures += 1
-            wait = BACKOFF.pause(failures, dice, least=error.retry_after)
+            wait = BACKOFF.pause(failures, rng, least=error.retry_after)
             rarely = logging.DEBUG if failures & (failures - 1) else logging.WARNING  # an hour's outage is 11 lines, not 1,000
             log.log(rarely, "watch interrupted path=%s times=%d cause=%s retry_in=%.2fs", path, failures, error, wait)
             await clock.sleep(wait)
@@ -212,11 +212,11 @@ async def _pages(client: Transport, path: str, selectors: Mapping[str, str], for
             fetching.exception()  # nobody waits for this page any more
 
 
-async def _watch(client: Transport, path: str, selectors: Mapping[str, str], version: str, dice: random.Random,
+async def _watch(client: Transport, path: str, selectors: Mapping[str, str], version: str, rng: random.Random,
                  form: Form, limits: WatchLimits) -> AsyncIterator[tuple[str, Any, bytes, Any]]:
     """(type, metadata, raw bytes, object) of the lines of one watch request until the server ends it."""
     params = {**selectors, "watch": "1", "allowWatchBookmarks": "true", "resourceVersion": version,
-              "timeoutSeconds": str(WATCH_SECONDS + dice.randrange(WATCH_SECONDS))}
+              "timeoutSeconds": str(WATCH_SECONDS + rng.randrange(WATCH_SECONDS))}
     try:
         answer = await client.stream(path, params, idle=limits.idle)
     except ApiError as error:

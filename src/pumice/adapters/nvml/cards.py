@@ -1,6 +1,6 @@
 """``ports.cards.Cards`` and ``WatchedCards`` over NVML.
 
-One sick card never takes the others with it: a call that fails for one card leaves that card out (defects D11, D16).
+One unhealthy card never takes the others with it: a call that fails for one card leaves that card out (defects D11, D16).
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from pumice.adapters.owners import ProcOwners
 from pumice.apps.monitor.accounts import books_of
 from pumice.apps.monitor.daemon import Settings as MonitorSettings
 from pumice.apps.monitor.driver import DriverWatch
-from pumice.apps.monitor.reader import NodeReader, Seat
+from pumice.apps.monitor.reader import ContainerUsage, NodeReader
 from pumice.apps.node.files import digests
 from pumice.apps.service.device_config import spaces
 from pumice.apps.service.own_node import OwnNode
@@ -123,7 +123,7 @@ async def _with_cluster(facts: NodeFacts, places: Places, cluster: Cluster, cloc
     device = await _in_time(lambda: _device_config(places, cluster))
     facts = replace(facts, device_config=device, node_config=await _node_config(places, cluster))
     facts = replace(facts, plugins=await _in_time(lambda: _plugins(places.name, cluster)))
-    own = OwnNode(cluster, places.name, clock=clock, dice=random.Random(), component="pumice-doctor")
+    own = OwnNode(cluster, places.name, clock=clock, rng=random.Random(), component="pumice-doctor")
     watches = [asyncio.create_task(task) for task in own.tasks()]
     try:
         for synced in (own.pods_synced, own.node_synced):
@@ -157,13 +157,13 @@ async def _with_holdings(facts: NodeFacts, places: Places, own: OwnNode, clock: 
     return replace(
         facts,
         handed=dict(line.split(" ", 1) for line in published.splitlines() if " " in line),
-        holdings=tuple(_holding(seat) for seat in snapshot.seats.values()),
+        holdings=tuple(_holding(usage) for usage in snapshot.usages.values()),
         unaccounted=tuple(books.unaccounted()),
     )
 
 
-def _holding(seat: Seat) -> Holding:
-    return Holding(seat.pod, seat.container.name, seat.devices, seat.claims, seat.trouble, seat.ended)
+def _holding(usage: ContainerUsage) -> Holding:
+    return Holding(usage.pod, usage.container.name, usage.devices, usage.claims, usage.trouble, usage.ended)
 
 
 async def _device_config(places: Places, cluster: Cluster) -> ConfigText:

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from pumice.adapters.region.writer import write_host_pid
 from pumice.apps.monitor.driver import DriverWatch, Look
-from pumice.apps.monitor.reader import NodeReader, Seat, Snapshot
+from pumice.apps.monitor.reader import ContainerUsage, NodeReader, Snapshot
 from pumice.apps.service.own_node import OwnNode
 from pumice.effects.vocabulary import Event
 from pumice.model.amount import MIB
@@ -61,7 +61,7 @@ class AccountRounds:
         the driver's list writes that itself, and it counts."""
         lacking = {(key, slot, pid): host for key, slot, pid, host in books.host_pids()}
         for (key, slot, pid), host in lacking.items():
-            path = snapshot.seats[key].path
+            path = snapshot.usages[key].path
             if self._unlike.get((key, slot, pid)) == host and path is not None:
                 with suppress(BadRegion, Unavailable):
                     write_host_pid(path, slot, pid, host)
@@ -100,27 +100,27 @@ class AccountRounds:
 async def books_of(snapshot: Snapshot, look: Look, owners: Owners, pods: Mapping[str, NodePod]) -> Books:
     """``pods``: those that have not ended, by UID."""
     whose = await asyncio.to_thread(owners.owners, [process.pid for process in look.processes])
-    tenants = {key: _tenant(seat, snapshot.unit) for key, seat in snapshot.seats.items() if not seat.ended}
+    tenants = {key: _tenant(usage, snapshot.unit) for key, usage in snapshot.usages.items() if not usage.ended}
     return Books(look.processes, whose, tenants, pods, _containers(pods))
 
 
 def suspects(snapshot: Snapshot) -> list[tuple[Key, Sign]]:
     """The doubts about regions, of containers that have not ended."""
     found: list[tuple[Key, Sign]] = []
-    for key, seat in snapshot.seats.items():
-        if seat.ended:
+    for key, usage in snapshot.usages.items():
+        if usage.ended:
             continue
-        if seat.trouble:
+        if usage.trouble:
             found.append((key, Sign.UNREADABLE))
-        elif seat.lost and seat.pod.running(seat.container.name):  # one that begins anew gets a new region
+        elif usage.lost and usage.pod.running(usage.container.name):  # one that begins anew gets a new region
             found.append((key, Sign.GONE))
-        found += [(key, sign) for sign in signs(_tenant(seat, snapshot.unit))]
+        found += [(key, sign) for sign in signs(_tenant(usage, snapshot.unit))]
     return found
 
 
-def _tenant(seat: Seat, unit: int) -> Tenant:
-    granted = [Granted(device.uuid, device.memory * unit, device.cores) for device in seat.devices if device.slot < 0]
-    return Tenant(granted, seat.claims, seat.mps)
+def _tenant(usage: ContainerUsage, unit: int) -> Tenant:
+    granted = [Granted(device.uuid, device.memory * unit, device.cores) for device in usage.devices if device.slot < 0]
+    return Tenant(granted, usage.claims, usage.mps)
 
 
 def _containers(pods: Mapping[str, NodePod]) -> dict[str, Key]:

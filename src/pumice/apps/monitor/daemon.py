@@ -22,11 +22,11 @@ from pumice.adapters.region.reader import header_of
 from pumice.adapters.region.writer import write_feedback, write_pulse
 from pumice.apps.monitor.accounts import AccountRounds, suspects
 from pumice.apps.monitor.driver import PATIENCE, DriverWatch, Look
-from pumice.apps.monitor.reader import NodeReader, Seat, Snapshot
+from pumice.apps.monitor.reader import ContainerUsage, NodeReader, Snapshot
 from pumice.apps.service.device_config import follow_device_config, load_device_config
 from pumice.apps.service.http import served
 from pumice.apps.service.own_node import OwnNode
-from pumice.devices.nvidia_vgpu.node.grants import goes_first
+from pumice.devices.nvidia_vgpu.node.allocations import goes_first
 from pumice.devices.nvidia_vgpu.node.inventory import type_of
 from pumice.devices.nvidia_vgpu.node.slots import place_of
 from pumice.effects.tasks import run_until
@@ -84,7 +84,7 @@ async def run(
     *,
     cluster: Cluster,
     clock: Clock,
-    dice: random.Random,
+    rng: random.Random,
     stop: asyncio.Event,
     ready: asyncio.Event | None = None,
     cards: WatchedCards | None = None,
@@ -95,7 +95,7 @@ async def run(
     Without a driver the page has no cards, and tells of the containers all the same.
     """
     config = await load_device_config(settings.config_namespace, cluster, clock)
-    own = OwnNode(cluster, settings.node_name, clock=clock, dice=dice, component="pumice-monitor")
+    own = OwnNode(cluster, settings.node_name, clock=clock, rng=rng, component="pumice-monitor")
     reader = NodeReader(lambda: settings.folders, own, config)
     driver = DriverWatch(lambda: NvmlCards(settings.nvml), cards, clock, settings.driver_patience)
     accounts = AccountRounds(reader, driver, ProcOwners(), own, settings.feedback_every)
@@ -162,7 +162,7 @@ def view(snapshot: Snapshot, look: Look, found: Iterable[Unaccounted], pods: Map
     containers that have no region."""
     names = {reading.uuid: reading.name for reading in look.readings}
     slots = {Place(one.card, one.profile, one.start): one for one in look.instances}
-    containers = [_container(seat, snapshot, look.order, names, slots, measured) for seat in snapshot.seats.values()]
+    containers = [_container(usage, snapshot, look.order, names, slots, measured) for usage in snapshot.usages.values()]
     unaccounted = []
     for one in found:
         if one.owner is None:
@@ -171,27 +171,27 @@ def view(snapshot: Snapshot, look: Look, found: Iterable[Unaccounted], pods: Map
             unaccounted.append(UnaccountedView(one.card, one.memory, pod.metadata.namespace, pod.metadata.name, one.owner[1]))
     troubles = []
     for key, sign in suspects(snapshot):
-        meta = snapshot.seats[key].pod.metadata
+        meta = snapshot.usages[key].pod.metadata
         troubles.append(Trouble(meta.namespace, meta.name, key[1], sign.value))
     return MonitorView(
         look.readings, containers, look.instances, [process.card for process in look.processes], unaccounted, troubles,
-        sum(bool(seat.trouble) for seat in snapshot.seats.values()), snapshot.strangers, look.silent,
+        sum(bool(usage.trouble) for usage in snapshot.usages.values()), snapshot.strangers, look.silent,
     )  # fmt: skip
 
 
-def _container(seat: Seat, snapshot: Snapshot, order: Mapping[str, int], names: Mapping[str, str], slots: Slots,
+def _container(usage: ContainerUsage, snapshot: Snapshot, order: Mapping[str, int], names: Mapping[str, str], slots: Slots,
                measured: Mapping[tuple[Key, str], int]) -> ContainerView:  # fmt: skip
-    meta, claims = seat.pod.metadata, seat.claims
-    devices = seat.devices
+    meta, claims = usage.pod.metadata, usage.claims
+    devices = usage.devices
     if len(devices) > 1:  # the order in which the container sees its cards
         devices = tuple(sorted(devices, key=lambda device: order.get(device.uuid, 99)))
-    cards = [_card(seat, device, snapshot, names, slots, measured) for device in devices]
+    cards = [_card(usage, device, snapshot, names, slots, measured) for device in devices]
     touched = claims is not None or any(card.slice_ is not None for card in cards)
     last = claims.last_kernel if claims is not None else 0
-    return ContainerView(meta.namespace, meta.name, seat.container.name, cards, touched, last)
+    return ContainerView(meta.namespace, meta.name, usage.container.name, cards, touched, last)
 
 
-def _card(seat: Seat, device: PodDevice, snapshot: Snapshot, names: Mapping[str, str], slots: Slots,
+def _card(usage: ContainerUsage, device: PodDevice, snapshot: Snapshot, names: Mapping[str, str], slots: Slots,
           measured: Mapping[tuple[Key, str], int]) -> CardView:  # fmt: skip
     limit = device.memory * snapshot.unit
     if device.slot >= 0:
@@ -199,10 +199,10 @@ def _card(seat: Seat, device: PodDevice, snapshot: Snapshot, names: Mapping[str,
         slice_ = slots.get(place) if isinstance(place, Place) else None
         use = DeviceUse(total=slice_.memory_used) if slice_ is not None else DeviceUse()
         return CardView(device.uuid, limit, device.cores, use, slice_)
-    if seat.mps:
-        told = measured.get(((seat.pod.uid, seat.container.name), device.uuid))
+    if usage.mps:
+        told = measured.get(((usage.pod.uid, usage.container.name), device.uuid))
         return CardView(device.uuid, limit, device.cores, DeviceUse(total=told) if told is not None else None)
-    claim = seat.claims.cards.get(device.uuid) if seat.claims is not None else None
+    claim = usage.claims.cards.get(device.uuid) if usage.claims is not None else None
     return CardView(device.uuid, limit, device.cores, claim.use if claim is not None else DeviceUse())
 
 
@@ -217,9 +217,9 @@ FLOOR = 5
 """Percent of its cards' time that a container without a core limit keeps while it is held back."""
 
 
-def _floor(seat: Seat) -> int:
+def _floor(usage: ContainerUsage) -> int:
     """Return the percent of its cards' time that a held-back container keeps: its core limit, else ``FLOOR``."""
-    return min((device.cores for device in seat.devices if device.cores > 0), default=FLOOR)
+    return min((device.cores for device in usage.devices if device.cores > 0), default=FLOOR)
 
 
 class FeedbackRounds:
@@ -265,7 +265,7 @@ class FeedbackRounds:
         told |= {key: word.recent for key, word in words.items() if word.recent is not None}
         waiting = frozenset(key for key, recent in told.items() if recent < 0)
         for key in waiting:
-            self._beat(paths[key], self._every, _floor(snapshot.seats[key]))
+            self._beat(paths[key], self._every, _floor(snapshot.usages[key]))
         for key in (self.waiting & told.keys()) - waiting:
             self._beat(paths[key], None)
         for uid, container in sorted(waiting ^ self.waiting):
@@ -278,14 +278,14 @@ class FeedbackRounds:
     def _tenants(self, snapshot: Snapshot) -> tuple[Mapping[Key, Tenant], dict[Key, Path]]:
         tenants: dict[Key, Tenant] = {}
         paths: dict[Key, Path] = {}
-        for key, seat in snapshot.seats.items():
-            if seat.claims is not None and seat.path is not None and not seat.ended:
-                recent, limited = seat.claims.recent_kernel, core_limits_on(seat.path)
-                limited = seat.claims.utilization_switch != 0 if limited is None else limited
-                uuids = tuple(device.uuid for device in seat.devices)
-                first = goes_first(seat.pod, seat.container)
-                tenants[key] = Tenant(uuids, -seat.pod.priority, recent, limited, self._waited.get(key, 0), first)
-                paths[key] = seat.path
+        for key, usage in snapshot.usages.items():
+            if usage.claims is not None and usage.path is not None and not usage.ended:
+                recent, limited = usage.claims.recent_kernel, core_limits_on(usage.path)
+                limited = usage.claims.utilization_switch != 0 if limited is None else limited
+                uuids = tuple(device.uuid for device in usage.devices)
+                first = goes_first(usage.pod, usage.container)
+                tenants[key] = Tenant(uuids, -usage.pod.priority, recent, limited, self._waited.get(key, 0), first)
+                paths[key] = usage.path
         return tenants, paths
 
     def _write(self, path: Path, recent: int | None, limited: bool | None) -> None:
@@ -305,10 +305,10 @@ class FeedbackRounds:
 
     def _release(self, snapshot: Snapshot) -> None:
         """Everybody who may have been told to wait, by this round or the one under way when the end came."""
-        for seat in snapshot.seats.values():
-            if seat.path is None or seat.ended:
+        for usage in snapshot.usages.values():
+            if usage.path is None or usage.ended:
                 continue
             with contextlib.suppress(BadRegion):
-                if header_of(seat.path).recent_kernel < 0:
-                    self._write(seat.path, 0, None)
-                    self._beat(seat.path, None)
+                if header_of(usage.path).recent_kernel < 0:
+                    self._write(usage.path, 0, None)
+                    self._beat(usage.path, None)

@@ -14,7 +14,7 @@ from pumice.adapters.region.claims import ClaimsReader
 from pumice.adapters.region.pages import held_by_mps, region_named
 from pumice.apps.service.own_node import OwnNode
 from pumice.apps.service.worker import Worker
-from pumice.devices.nvidia_vgpu.node.grants import granted
+from pumice.devices.nvidia_vgpu.node.allocations import granted
 from pumice.model.amount import MIB
 from pumice.node.accounts import Key
 from pumice.node.pods import Container, NodePod
@@ -28,7 +28,7 @@ log = logging.getLogger("pumice.monitor")
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class ContainerUsage:
     """A container that was given cards, and its region. What it was given comes from the plugin and its spec, never from the
     region. ``trouble``: why its region cannot be read; ``lost``: an earlier reading found one; ``mps``: it has none, for
     an MPS server holds its limits."""
@@ -48,7 +48,7 @@ class Seat:
 class Snapshot:
     """The result of one reading. ``strangers``: regions of containers that, as far as is known, were given no cards."""
 
-    seats: Mapping[Key, Seat] = field(default_factory=dict)
+    usages: Mapping[Key, ContainerUsage] = field(default_factory=dict)
     strangers: int = 0
     unit: int = MIB
     """Bytes in which grants count memory."""
@@ -70,7 +70,7 @@ class NodeReader:
     def __init__(self, folders: Callable[[], Path], own: OwnNode, config: NvidiaConfig) -> None:
         self._folders, self._own, self._config = folders, own, config
         self._worker, self._claims, self._turn = Worker("regions"), ClaimsReader(), asyncio.Lock()
-        self._grants: dict[str, _Known] = {}
+        self._allocations: dict[str, _Known] = {}
         self._seen: frozenset[Key] = frozenset()
         self._basis: tuple[list[NodePod], NvidiaConfig, str] | None = None
         self._at = 0.0
@@ -104,7 +104,7 @@ class NodeReader:
         root = self._folders()
         folders = ContainerFolders(root)
         there = folders.containers()
-        seats: dict[Key, Seat] = {}
+        usages: dict[Key, ContainerUsage] = {}
         published, held = self._published(), dict[str, _Known]()
         for pod in pods:
             held[pod.uid] = self._held(pod, published)
@@ -115,32 +115,32 @@ class NodeReader:
             for container in pod.containers:
                 if devices := given.get(container.name):
                     key = pod.uid, container.name
-                    seat = Seat(pod, container, devices, container.name in ended)
+                    usage = ContainerUsage(pod, container, devices, container.name in ended)
                     if held_by_mps(root, "_".join(key)):
-                        seats[key] = replace(seat, mps=True)
+                        usages[key] = replace(usage, mps=True)
                     else:
-                        seats[key] = self._seat(seat, folders, there.get(key))
-        self._grants = held
-        self._seen = frozenset(key for key, seat in seats.items() if seat.claims is not None or seat.trouble or seat.lost)
-        return Snapshot(seats, len(there.keys() - seats.keys()), MIB * max(1, self._config.gpu_memory_factor), self._config)
+                        usages[key] = self._usage(usage, folders, there.get(key))
+        self._allocations = held
+        self._seen = frozenset(key for key, usage in usages.items() if usage.claims is not None or usage.trouble or usage.lost)
+        return Snapshot(usages, len(there.keys() - usages.keys()), MIB * max(1, self._config.gpu_memory_factor), self._config)
 
-    def _seat(self, seat: Seat, folders: ContainerFolders, folder: Path | None) -> Seat:
+    def _usage(self, usage: ContainerUsage, folders: ContainerFolders, folder: Path | None) -> ContainerUsage:
         path, claims, trouble = None, None, ""
         if folder is not None:
             try:
                 path = region_named(folder) or folders.region(folder)
-                claims = self._claims.read(path, {device.uuid for device in seat.devices}) if path is not None else None
+                claims = self._claims.read(path, {device.uuid for device in usage.devices}) if path is not None else None
             except BadRegion as error:
                 log.debug("%s", error)
                 trouble = "" if error.early else str(error)
-        key = seat.pod.uid, seat.container.name
+        key = usage.pod.uid, usage.container.name
         lost = claims is None and not trouble and key in self._seen
-        return Seat(seat.pod, seat.container, seat.devices, seat.ended, path, claims, trouble, lost)
+        return ContainerUsage(usage.pod, usage.container, usage.devices, usage.ended, path, claims, trouble, lost)
 
     def _held(self, pod: NodePod, published: str) -> _Known:
         """Return the devices of its containers; cached while the pod does not change."""
         config = self._config
-        known = self._grants.get(pod.uid)
+        known = self._allocations.get(pod.uid)
         handed = handed_to(published, pod.uid)
         if known is None or known.pod is not pod or known.handed != handed or known.config is not config:
             devices = granted(pod, self._own.name, config.resource_count_name, config.resource_memory_name, handed)

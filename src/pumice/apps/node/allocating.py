@@ -153,10 +153,10 @@ class AllocateHandler:
 
     def _given_up(self, decision: Serve, reason: str) -> Refuse:
         """Refuse the call. While others wait for as many it may be for one of them, and the one guessed waits on behind them."""
-        pod, count = decision.pod, decision.container.asks(self._allocator.resource)
+        pod, count = decision.pod, decision.container.requested(self._allocator.resource)
         others = (other for other in self._own.pods if other.uid != pod.uid and not (other.mirror or other.turned_away)
                   and other.awaits(self._allocator.resource))  # fmt: skip
-        if any(one.asks(self._allocator.resource) == count for other in others for one in other.containers):
+        if any(one.requested(self._allocator.resource) == count for other in others for one in other.containers):
             self._own.passed_over(pod.uid)
             return Refuse(f"pod {pod.key}: {reason}")
         return self._allocator.refuse(pod, reason)

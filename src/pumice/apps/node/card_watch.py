@@ -1,6 +1,6 @@
 """Keeps the list of cards, their health, and who else holds them: looks for events every second, at all every half minute.
 
-NVML calls block and a sick card may hang one, so they run one after the other in a thread of their own.
+NVML calls block and a unhealthy card may hang one, so they run one after the other in a thread of their own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class CardWatch:
-    """``facts`` and ``sick`` of this machine. ``changed`` fires when either did."""
+    """``facts`` and ``unhealthy`` of this machine. ``changed`` fires when either did."""
 
     def __init__(
         self, cards: Cards, clock: Clock, rule: XidRule, *, every: float = 1.0, full_every: float = 30.0,
@@ -46,19 +46,19 @@ class CardWatch:
 
     @property
     def stuck(self) -> float:
-        """Seconds since the driver last answered; a sick card may hang it."""
+        """Seconds since the driver last answered; a unhealthy card may hang it."""
         return self._clock.monotonic() - self._answered
 
     @property
     def facts(self) -> tuple[CardFacts, ...]:
-        """Every card ever seen, in NVML order; one that fell off the bus stays, and is sick."""
+        """Every card ever seen, in NVML order; one that fell off the bus stays, and is unhealthy."""
         return tuple(sorted(self._known.values(), key=lambda card: card.index))
 
     @property
-    def sick(self) -> dict[str, str]:
+    def unhealthy(self) -> dict[str, str]:
         """Why a card takes no pods, by UUID: it is ill, programs outside of the cluster hold it, it cannot be cut, or its daemon
         is not there."""
-        return {**self.unserved(), **self._uncut, **self._held, **self._health.sick}
+        return {**self.unserved(), **self._uncut, **self._held, **self._health.unhealthy}
 
     def soon(self) -> None:
         """Look at everything with the next look: a card did not do what it should."""
@@ -93,7 +93,7 @@ class CardWatch:
         next_full = self._clock.monotonic() + self._full_every
         while True:
             await self._clock.sleep(self._every)
-            before = self._known, self.sick
+            before = self._known, self.unhealthy
             self._held = await self._call(self._foreign.look)
             if not self._rule.off:
                 for event in await self._call(self._cards.events):
@@ -102,7 +102,7 @@ class CardWatch:
                 self._look_soon = False
                 next_full = self._clock.monotonic() + self._full_every
                 await self._look_again()
-            if (self._known, self.sick) != before:
+            if (self._known, self.unhealthy) != before:
                 self._log(before[1])
                 self.changed.fire()
 
@@ -118,7 +118,7 @@ class CardWatch:
             log.warning("%s", error)
             self._health.watch(())
         await self.look_at_slices()
-        for uuid in self._health.sick:
+        for uuid in self._health.unhealthy:
             self._health.check(uuid, await self._call(lambda uuid=uuid: self._cards.answers(uuid)))  # type: ignore[misc]
 
     def _take(self, facts: tuple[CardFacts, ...]) -> None:
@@ -126,10 +126,10 @@ class CardWatch:
         self._health.watch(card.uuid for card in facts)
 
     def _log(self, before: dict[str, str]) -> None:
-        for uuid, reason in self.sick.items():
+        for uuid, reason in self.unhealthy.items():
             if uuid not in before:
                 log.warning("card takes no pods uuid=%s reason=%s", uuid, reason)
-        for uuid in before.keys() - self.sick.keys():
+        for uuid in before.keys() - self.unhealthy.keys():
             log.info("card takes pods again uuid=%s", uuid)
 
     async def _call(self, work: Callable[[], T]) -> T:

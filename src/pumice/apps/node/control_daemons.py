@@ -61,12 +61,12 @@ class ControlDaemons:
             await self._clock.sleep(EVERY)
             await self.look()
 
-    async def grant(self, card: str, bounds: Bounds) -> None:
+    async def allocation(self, card: str, bounds: Bounds) -> None:
         """Return when the card's server will hold its clients to that, or to what others there have. Raises Unavailable."""
         supervisor = self._supervisor(card)
         deadline = self._clock.monotonic() + self._patience
         while True:
-            supervisor.grant(bounds, self._clock.monotonic())
+            supervisor.allocation(bounds, self._clock.monotonic())
             await self._steps(card)
             if not supervisor.closed:
                 return
@@ -77,7 +77,7 @@ class ControlDaemons:
     async def prepare(self, answer: Answer) -> None:
         """Have the cards bounded as the answer says, before it is given. Raises Unavailable."""
         for card, bounds in answer.bounds.items():
-            await self.grant(card, bounds)
+            await self.allocation(card, bounds)
 
     async def leave(self) -> None:
         """End those that serve nobody: who is served goes on without us, and is found again by the next process."""
@@ -106,7 +106,7 @@ class ControlDaemons:
 
     async def _step(self, card: str) -> Step:
         supervisor, worker, now = self._cards[card], self._workers[card], self._clock.monotonic()
-        ask = supervisor.asks(now) or now >= self._asked.get(card, 0.0) + ASK_EVERY
+        ask = supervisor.requested(now) or now >= self._asked.get(card, 0.0) + ASK_EVERY
         seen = await worker.call(partial(self._control.look, card, ask=ask))
         if ask:
             self._asked[card] = now

@@ -24,7 +24,7 @@ from pumice.adapters.kubelet.endpoint import PluginError
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
 from pumice.apps.node.allocating import PATIENCE, AllocateHandler
 from pumice.apps.node.answer_links import AnswerLinks, Meant, unlike
-from pumice.apps.node.brand import PluginSettings
+from pumice.apps.node.device_type import PluginSettings
 from pumice.apps.node.performing import Performer
 from pumice.apps.node.share_files import ShareFiles, elsewhere_than_root
 from pumice.effects.tasks import Signal, first
@@ -193,7 +193,7 @@ class NamingHandler:
         """Of the time and by chance: new, whatever a runtime remembers and whatever the clock was set to."""
         taken = {*map(_number, record), *self._files.numbers(), *self._links.numbers(), *self._asked}
         while True:
-            time, chance = int(self._own.clock.now() * 1e9), self._own.dice.getrandbits(64)
+            time, chance = int(self._own.clock.now() * 1e9), self._own.rng.getrandbits(64)
             if (number := f"{self._files.first}{time:016x}{chance:016x}") not in taken:
                 return number
 
@@ -225,7 +225,7 @@ class NamingHandler:
             if pod.finished or pod.mirror or pod.turned_away:
                 continue
             for container in pod.containers:
-                if container.asks(self._allocator.resource) == count and (pod.uid, container.name) not in served:
+                if container.requested(self._allocator.resource) == count and (pod.uid, container.name) not in served:
                     yield pod, container
                     break
 

@@ -10,7 +10,7 @@ from pumice.adapters.region.npu_share import read_npu_share
 from pumice.apps.service.own_node import OwnNode
 from pumice.apps.service.worker import once
 from pumice.metrics.npu import Holder, SliceView, SoftView, npu_families
-from pumice.metrics.text import Family
+from pumice.metrics.text import MetricFamily
 from pumice.node.pods import NodePod
 from pumice.ports.cards import CardReading, Cards
 from pumice.ports.vnpus import NpuRefused, Vnpus
@@ -20,11 +20,11 @@ SHORT_ID = 12
 """Hexadecimal digits of a container's id that the driver knows it by (Huawei's npu-smi reference)."""
 
 
-async def npu_page(cards: Cards, vnpus: Vnpus, hook: Path, word: str, own: OwnNode) -> list[Family]:
+async def npu_page(cards: Cards, vnpus: Vnpus, hook: Path, word: str, own: OwnNode) -> list[MetricFamily]:
     """``hook``: the folder with one for each container that has a soft share."""
     pods = own.pods
 
-    def collect() -> list[Family]:
+    def collect() -> list[MetricFamily]:
         readings = cards.readings()
         return npu_families(readings, _slices(readings, vnpus, holders(pods)), _softs(readings, hook, word, pods))
 

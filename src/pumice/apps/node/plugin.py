@@ -16,8 +16,8 @@ from pumice.adapters.kubelet.checkpoint import devices_held, recorded
 from pumice.adapters.kubelet.endpoint import Endpoint, Options, device_list
 from pumice.apps.node.allocating import AllocateHandler, CountedHandler, GivingHandler
 from pumice.apps.node.answer_links import AnswerLinks
-from pumice.apps.node.brand import Brand, PluginSettings
 from pumice.apps.node.card_watch import CardWatch
+from pumice.apps.node.device_type import PluginSettings, ServedDevices
 from pumice.apps.node.files import make_directory
 from pumice.apps.node.naming import NamingHandler, unnamed
 from pumice.apps.node.performing import Performer
@@ -39,18 +39,25 @@ LAST_WORDS = 2.0
 class Plugin:
     """Everything of one brand's plugin that outlives a registration."""
 
-    def __init__(self, allocator: Allocator, own: WrittenNode, watch: CardWatch, settings: PluginSettings, brand: Brand) -> None:
+    def __init__(
+        self,
+        allocator: Allocator,
+        own: WrittenNode,
+        watch: CardWatch,
+        settings: PluginSettings,
+        device_type: ServedDevices,
+    ) -> None:
         self._allocator, self._own, self._watch, self._settings = allocator, own, watch, settings
         self._folder = settings.device_plugin_dir
         self._clock = own.clock
         self._held = partial(devices_held, self._folder, allocator.resource)
-        self._slicer = brand.slicer(own, self._held) if brand.slicer else None
+        self._slicer = device_type.slicer(own, self._held) if device_type.slicer else None
         watch.uncut = self._slicer.closed if self._slicer else None
-        self._prepare, self._daemons, self._by_name = brand.prepare, brand.daemons, brand.by_name
-        self._performer = Performer(allocator, own, self._slicer, watch.soon, brand.learn, brand.prepare)
+        self._prepare, self._daemons, self._by_name = device_type.prepare, device_type.daemons, device_type.by_name
+        self._performer = Performer(allocator, own, self._slicer, watch.soon, device_type.learn, device_type.prepare)
         self._handler: NamingHandler | None = None
         self._resumed = False
-        self._sick: dict[str, str] = {}
+        self._unhealthy: dict[str, str] = {}
         self._registrations: dict[str, Registration] = {}
 
     async def run(self, ready: asyncio.Event) -> None:
@@ -80,9 +87,9 @@ class Plugin:
                 tasks.create_task(registration.keep(self._clock))
             tasks.create_task(handler.keep())
             await self._listening()
-            shown = self._watch.sick
+            shown = self._watch.unhealthy
             await self._watch.settle()
-            if self._watch.sick != shown:
+            if self._watch.unhealthy != shown:
                 self._show()
                 await self._announce()
             await self._tell_health()
@@ -135,7 +142,7 @@ class Plugin:
                 log.error("%s", error)
 
     def _show(self) -> None:
-        self._allocator.show(self._watch.facts, self._watch.sick)
+        self._allocator.show(self._watch.facts, self._watch.unhealthy)
 
     async def _resume(self) -> None:
         """Go on with the books of the process before."""
@@ -206,12 +213,12 @@ class Plugin:
 
     async def _tell_health(self) -> None:
         """Events on the node for what has changed since the last time."""
-        name, sick = self._own.name, dict(self._allocator.closed())
-        for uuid in sick.keys() - self._sick.keys():
-            await self._own.perform(Event.on_node(name, "Warning", "CardUnhealthy", f"card {uuid}: {sick[uuid]}"))
-        for uuid in self._sick.keys() - sick.keys():
+        name, unhealthy = self._own.name, dict(self._allocator.closed())
+        for uuid in unhealthy.keys() - self._unhealthy.keys():
+            await self._own.perform(Event.on_node(name, "Warning", "CardUnhealthy", f"card {uuid}: {unhealthy[uuid]}"))
+        for uuid in self._unhealthy.keys() - unhealthy.keys():
             await self._own.perform(Event.on_node(name, "Normal", "CardRecovered", f"card {uuid}"))
-        self._sick = sick
+        self._unhealthy = unhealthy
 
     async def _keep_advertised(self) -> None:
         """Keep the node object saying what it should."""

@@ -12,13 +12,13 @@ from functools import partial
 from aiohttp import web
 
 from pumice.adapters.bookings.foreign import ForeignPrograms
-from pumice.apps.node.brand import Brand, PluginSettings
 from pumice.apps.node.card_watch import CardWatch, open_cards
+from pumice.apps.node.device_type import PluginSettings, ServedDevices
 from pumice.apps.node.plugin import Plugin
 from pumice.apps.node.written_node import WrittenNode
 from pumice.apps.service.http import served
 from pumice.effects.tasks import first, run_until
-from pumice.metrics.text import CONTENT_TYPE, Family, render
+from pumice.metrics.text import CONTENT_TYPE, MetricFamily, render
 from pumice.node.health import XidRule
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster
@@ -34,7 +34,7 @@ class PluginHealth:
     watch: CardWatch | None = None
     missing: Callable[[], list[str]] = lambda: ["the driver"]
     """Return what is not known yet to those who have to know it."""
-    metrics: Callable[[], Awaitable[list[Family]]] | None = None
+    metrics: Callable[[], Awaitable[list[MetricFamily]]] | None = None
 
     @property
     def silent(self) -> float:
@@ -42,23 +42,23 @@ class PluginHealth:
 
 
 @asynccontextmanager
-async def plugin_pages(address: str, port: int, *brands: PluginHealth) -> AsyncIterator[None]:
+async def plugin_pages(address: str, port: int, *device_types: PluginHealth) -> AsyncIterator[None]:
     """Serve them while the block runs; an empty ``address`` serves nothing."""
 
     async def healthz(request: web.Request) -> web.StreamResponse:
-        if (silent := max(brand.silent for brand in brands)) < STUCK:
+        if (silent := max(device_type.silent for device_type in device_types)) < STUCK:
             return web.Response(text="ok\n")
         return web.Response(status=503, text=f"the driver has not answered for {silent:.0f} s\n")
 
     async def readyz(request: web.Request) -> web.StreamResponse:
-        if missing := [name for brand in brands for name in brand.missing()]:
+        if missing := [name for device_type in device_types for name in device_type.missing()]:
             return web.Response(status=503, text=f"waiting for: {', '.join(missing)}\n")
         return web.Response(text="ok\n")
 
     async def metrics(request: web.Request) -> web.StreamResponse:
-        found: dict[str, Family] = {}
-        for brand in brands:
-            for family in await brand.metrics() if brand.metrics else ():
+        found: dict[str, MetricFamily] = {}
+        for device_type in device_types:
+            for family in await device_type.metrics() if device_type.metrics else ():
                 found.setdefault(family.name, replace(family, samples=[])).samples.extend(family.samples)
         return web.Response(body=render(found.values()).encode(), headers={"Content-Type": CONTENT_TYPE})
 
@@ -71,10 +71,10 @@ async def plugin_pages(address: str, port: int, *brands: PluginHealth) -> AsyncI
 
 async def run_plugins(
     settings: PluginSettings,
-    *brands: Brand,
+    *device_types: ServedDevices,
     cluster: Cluster,
     clock: Clock,
-    dice: random.Random,
+    rng: random.Random,
     stop: asyncio.Event,
     ready: asyncio.Event | None = None,
 ) -> None:
@@ -82,8 +82,10 @@ async def run_plugins(
 
     Raises PumiceError on what a person has to mend.
     """
-    served = [Served(brand, settings, WrittenNode(cluster, settings.node_name, clock=clock, dice=dice, component=brand.name))
-              for brand in brands]  # fmt: skip
+    def written(name: str) -> WrittenNode:
+        return WrittenNode(cluster, settings.node_name, clock=clock, rng=rng, component=name)
+
+    served = [Served(device_type, settings, written(device_type.name)) for device_type in device_types]
 
     async def tell_ready() -> None:
         for one in served:
@@ -99,7 +101,7 @@ async def run_plugins(
 class Served:
     """One brand, and what outlives its plugins."""
 
-    brand: Brand
+    device_type: ServedDevices
     settings: PluginSettings
     own: WrittenNode
     page: PluginHealth = field(default_factory=PluginHealth)
@@ -107,8 +109,8 @@ class Served:
     """Set once the kubelet and the node object know its devices."""
 
     async def run(self, stop: asyncio.Event) -> None:
-        brand, settings, clock = self.brand, self.settings, self.own.clock
-        cards = brand.cards or await open_cards(brand.open, settings.wait_for_driver, clock, stop)
+        device_type, settings, clock = self.device_type, self.settings, self.own.clock
+        cards = device_type.cards or await open_cards(device_type.open, settings.wait_for_driver, clock, stop)
         if cards is None:
             return
         rule = XidRule.parse(settings.disable_health_checks, settings.enable_health_checks)
@@ -116,27 +118,27 @@ class Served:
                           patience=settings.driver_patience)  # fmt: skip
         try:
             await watch.start()
-            if brand.metrics is not None:
-                self.page.metrics = partial(brand.metrics, cards, self.own)
+            if device_type.metrics is not None:
+                self.page.metrics = partial(device_type.metrics, cards, self.own)
             await run_until(stop, *self.own.tasks(), self._keep(watch))
             if settings.cleanup:
                 await self._leave()
         finally:
-            if brand.daemons is not None:
-                await brand.daemons.leave()
-            watch.close(cards.close if brand.cards is None else None)
+            if device_type.daemons is not None:
+                await device_type.daemons.leave()
+            watch.close(cards.close if device_type.cards is None else None)
 
     async def _keep(self, watch: CardWatch) -> None:
         """One plugin after the other, each by the configuration of its time: what follows is what a new process would do."""
-        brand = self.brand
+        device_type = self.device_type
         while True:
-            plugin = Plugin(await brand.allocator(), self.own, watch, self.settings, brand)
+            plugin = Plugin(await device_type.allocator(), self.own, watch, self.settings, device_type)
             self.page.watch, self.page.missing = watch, plugin.missing
             try:
-                if brand.outdated is None:
+                if device_type.outdated is None:
                     await plugin.run(self.known)
                 else:
-                    await first(plugin.run(self.known), brand.outdated())
+                    await first(plugin.run(self.known), device_type.outdated())
             finally:
                 try:
                     await plugin.last_words()
@@ -144,6 +146,6 @@ class Served:
                     plugin.close()
 
     async def _leave(self) -> None:
-        allocator = await self.brand.allocator()
+        allocator = await self.device_type.allocator()
         for effect in allocator.leaving(self.own.node) if self.own.node is not None else ():
             await self.own.perform_soon(effect, f"taking back what the node says of {allocator.resource}")

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pumice.apps.scheduler.binder import COUNTED_SILENCE, GANG_PATIENCE, Outcome
 from pumice.apps.scheduler.status_writer import StatusWriter
 from pumice.effects.vocabulary import Bind, Event, Evict, OpenGate, PodCondition, Severity
-from pumice.engine.engine import Engine
-from pumice.engine.state.jobs import Job, Status, Task
 from pumice.metrics.scheduler import SchedulerMetrics
 from pumice.ports.clock import Clock
+from pumice.scheduler.engine import Engine
+from pumice.scheduler.state.jobs import Job, Status, Task
 from pumice.wire import volcano
 
 log = logging.getLogger("pumice.scheduler")
@@ -131,14 +131,14 @@ class BindResults:
             return False
         log.warning("evicting pod=%s reason=%s", task.key, BROKEN_GANG)
         self.metrics.evicted("gang")
-        self.engine.state.departures.evicting(task.uid)
+        self.engine.state.terminating.evicting(task.uid)
         self.writer.put(Evict(task.uid, task.namespace, task.name, BROKEN_GANG))
         return True
 
     def eviction_refused(self, effect: Evict, error: str) -> None:
         """The API server will not delete the pod (``StatusWriter.refused``): it stays, and is counted as what it was."""
         log.warning("eviction refused pod=%s/%s cause=%s", effect.namespace, effect.name, error)
-        self.engine.state.departures.refused(effect.uid, self.clock.monotonic())
+        self.engine.state.terminating.refused(effect.uid, self.clock.monotonic())
         text = f"it was to be evicted, because of {effect.reason}, which was refused: {error}"
         self.writer.put(Event("Pod", "v1", effect.namespace, effect.name, effect.uid, "Warning", "EvictionRefused", text))
         self.metrics.moves += 1

@@ -69,7 +69,7 @@ class Binder:
 
     cluster: Cluster
     clock: Clock
-    dice: Random
+    rng: Random
     done: Callable[[Bind, Outcome, str], None]
     volumes: VolumeWait
     concurrency: int = 32
@@ -163,7 +163,7 @@ class Binder:
             spent += answer.spent + BIND_AGAIN.pause(tries)
             if answer.final or not effect.gang or spent > GANG_PATIENCE:
                 return answer.outcome, answer.error
-            await self.clock.sleep(BIND_AGAIN.pause(tries, self.dice))
+            await self.clock.sleep(BIND_AGAIN.pause(tries, self.rng))
             tries += 1
 
     async def _once(self, effect: Bind) -> Answer:
@@ -213,7 +213,7 @@ class Binder:
             except ApiError as error:
                 if error.code == 404:
                     return None
-                await self.clock.sleep(LOOK_AGAIN.pause(tries, self.dice))
+                await self.clock.sleep(LOOK_AGAIN.pause(tries, self.rng))
                 tries += 1
 
 

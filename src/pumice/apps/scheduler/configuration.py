@@ -21,10 +21,10 @@ from pumice.devices.protocol import ReportSource
 from pumice.devices.registry import remarks_on
 from pumice.effects.tasks import run_until
 from pumice.effects.vocabulary import Event, SchedulerEffect, Severity
-from pumice.engine.engine import Engine
 from pumice.model.errors import BadInput
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
+from pumice.scheduler.engine import Engine
 from pumice.wire import kinds
 from pumice.wire.device_config import DeviceConfig
 from pumice.wire.device_config_text import parse_device_config
@@ -253,7 +253,7 @@ class Configuration:
                 await self._others.wait()
 
     def _follow_reports(self) -> None:
-        wanted = tuple(dict.fromkeys(source for family in self.engine.families for source in family.reports))
+        wanted = tuple(dict.fromkeys(source for device_type in self.engine.device_types for source in device_type.reports))
         if wanted == self._reports:
             return
         self._reports = wanted

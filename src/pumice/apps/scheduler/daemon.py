@@ -46,13 +46,13 @@ from pumice.effects.vocabulary import (
     QueueAllocated,
     SchedulerEffect,
 )
-from pumice.engine.engine import Engine
-from pumice.engine.explaining.explain import as_json, explain_known
-from pumice.engine.state.state import State
 from pumice.metrics.scheduler import SchedulerMetrics
 from pumice.model.errors import Unavailable
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster
+from pumice.scheduler.engine import Engine
+from pumice.scheduler.explaining.explain import as_json, explain_known
+from pumice.scheduler.state.state import State
 from pumice.wire import volcano
 from pumice.wire.names import SCHEDULER_CONFIGMAP, SCHEDULER_NAME, SYSTEM_NAMESPACE
 from pumice.wire.scheduler_conf import DEFAULT_CONF, parse_scheduler_conf
@@ -110,10 +110,10 @@ class Settings(LedSettings):
     volumes: bool = True
 
 
-async def run(settings: Settings, *, cluster: Cluster, clock: Clock, dice: random.Random, stop: asyncio.Event,
+async def run(settings: Settings, *, cluster: Cluster, clock: Clock, rng: random.Random, stop: asyncio.Event,
               ready: asyncio.Event | None = None) -> None:  # fmt: skip
     """Run until ``stop``. Raises BadInput when the first configuration cannot be used."""
-    await Scheduler(settings, cluster, clock, dice, stop, ready).run()
+    await Scheduler(settings, cluster, clock, rng, stop, ready).run()
 
 
 @dataclass(slots=True)
@@ -123,7 +123,7 @@ class Scheduler:
     settings: Settings
     cluster: Cluster
     clock: Clock
-    dice: random.Random
+    rng: random.Random
     stop: asyncio.Event
     ready: asyncio.Event | None = None
     engine: Engine = field(init=False)
@@ -148,7 +148,7 @@ class Scheduler:
     """The last reported fault of each object."""
 
     def __post_init__(self) -> None:
-        settings, cluster, clock, dice = self.settings, self.cluster, self.clock, self.dice
+        settings, cluster, clock, rng = self.settings, self.cluster, self.clock, self.rng
         state = State(
             scheduler_names=frozenset(settings.scheduler_names),
             default_queue=settings.default_queue,
@@ -165,15 +165,15 @@ class Scheduler:
         self.metrics = SchedulerMetrics(self.engine)
         self.page = MetricsPage(self.metrics, lambda: (self.informers.changes, id(self.engine.framework)))
         self.informers.seen = lambda task: self.metrics.reached("Watched", task, clock.now())
-        self.writer = StatusWriter(cluster, clock, dice, settings.scheduler_names[0], events=settings.events,
+        self.writer = StatusWriter(cluster, clock, rng, settings.scheduler_names[0], events=settings.events,
                                    busy=lambda: self.binder.in_flight >= BUSY_BINDINGS,
                                    allowed=self._leads)
         self.informers.group_gone = self.writer.forget_group
         self.results = results = BindResults(self.engine, self.metrics, self.writer, clock, self._wake, settings.evict_bare_pods)
         self.writer.refused, self.writer.shut = results.eviction_refused, results.gate_stays
-        locks = NodeLocks(cluster, clock, dice)
+        locks = NodeLocks(cluster, clock, rng)
         self.binder = Binder(
-            cluster, clock, dice, results.take,
+            cluster, clock, rng, results.take,
             VolumeWait(cluster, clock, state, lambda: self.engine.volume_patience), settings.bind_concurrency,
             lambda: locks if self.engine.settings.node_lock else None, results.sent, self.metrics.took,
             allowed=self._leads, given_up=results.given_up,
@@ -312,7 +312,7 @@ class Scheduler:
         self._tell_notes()
         if not self.engine.has_work(now):
             return
-        plan = self.engine.cycle(now, self.dice, wall=self.clock.now(), budget=self.settings.budget)
+        plan = self.engine.cycle(now, self.rng, wall=self.clock.now(), budget=self.settings.budget)
         self.metrics.observe(plan)
         self._tell_problems()
         for effect in plan.effects:
@@ -354,7 +354,7 @@ class Scheduler:
     async def _lead(self) -> None:
         names = self.settings.scheduler_names
         election = Election(
-            self.cluster, self.clock, self.dice,
+            self.cluster, self.clock, self.rng,
             name=self.settings.lease_name or (names[0] if len(names) == 1 else SCHEDULER_NAME),
             namespace=self.settings.lease_namespace, identity=self.settings.identity,
             duration=self.settings.lease_duration, renew_deadline=self.settings.renew_deadline,

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import msgspec
 
 from pumice.effects.backoff import Backoff
-from pumice.engine.state.groups import Groups
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
+from pumice.scheduler.state.groups import Groups
 from pumice.wire import volcano
 from pumice.wire.names import ROOT_QUEUE
 from pumice.wire.volcano import Queue, default_queue

@@ -15,10 +15,10 @@ import msgspec
 
 from pumice.apps.service.watches import Handler, Watcher, object_of
 from pumice.devices.protocol import ReportSource
-from pumice.engine.engine import Engine
-from pumice.engine.state.jobs import Task
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster, Json, Resource, WatchEvent
+from pumice.scheduler.engine import Engine
+from pumice.scheduler.state.jobs import Task
 from pumice.wire import kinds, volcano
 from pumice.wire.objects import ConfigMap, Node, Pod, Workload, decode
 from pumice.wire.resource_quota import ResourceQuota

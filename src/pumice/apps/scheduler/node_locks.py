@@ -42,7 +42,7 @@ class NodeLocks:
 
     cluster: Cluster
     clock: Clock
-    dice: Random
+    rng: Random
     seen: dict[tuple[str, str], LockView] = field(default_factory=dict)
     _turns: dict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
@@ -65,7 +65,7 @@ class NodeLocks:
                 if self.clock.monotonic() + AGAIN.pause(tries) > deadline:
                     who = f"{effect.namespace}/{effect.name}"
                     return None, f"node {effect.node} locked for {who} {key} lockname {refusal(effect.node)}"
-                await self.clock.sleep(AGAIN.pause(tries, self.dice))
+                await self.clock.sleep(AGAIN.pause(tries, self.rng))
                 tries += 1
 
     async def release(self, lock: Lock) -> None:

@@ -72,7 +72,7 @@ class StatusWriter:
 
     cluster: Cluster
     clock: Clock
-    dice: Random
+    rng: Random
     component: str = "volcano"
     workers: int = 8
     events: bool = True
@@ -278,7 +278,7 @@ class StatusWriter:
                     return
                 if self._waits(key):
                     return  # a newer value is waiting
-                await self.clock.sleep(AGAIN.pause(attempt, self.dice, least=error.retry_after))
+                await self.clock.sleep(AGAIN.pause(attempt, self.rng, least=error.retry_after))
                 attempt += 1
         if self._writing[key]:
             log.warning("given up after %d attempts: %s", ATTEMPTS, effect)

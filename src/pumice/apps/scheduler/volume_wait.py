@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 
 from pumice.effects.backoff import Backoff
 from pumice.effects.vocabulary import Bind
-from pumice.engine.state.state import State
-from pumice.engine.state.volumes import BY_CONTROLLER, SELECTED_NODE
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
+from pumice.scheduler.state.state import State
+from pumice.scheduler.state.volumes import BY_CONTROLLER, SELECTED_NODE
 from pumice.wire.kinds import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 
 log = logging.getLogger("pumice.scheduler.bind")

@@ -29,7 +29,7 @@ class Election:
 
     cluster: Cluster
     clock: Clock
-    dice: Random
+    rng: Random
     name: str
     namespace: str
     identity: str = ""
@@ -65,12 +65,12 @@ class Election:
 
     def __post_init__(self) -> None:
         if not self.identity:
-            self.identity = f"{socket.gethostname()}_{self.dice.getrandbits(128):032x}"
+            self.identity = f"{socket.gethostname()}_{self.rng.getrandbits(128):032x}"
 
     async def acquire(self) -> None:
         """Return once the lease is ours."""
         while not await self._try_in_time():
-            await self.clock.sleep(self.retry * (1 + 0.2 * self.dice.random()))
+            await self.clock.sleep(self.retry * (1 + 0.2 * self.rng.random()))
         log.info("leading lease=%s/%s identity=%s", self.namespace, self.name, self.identity)
 
     async def keep(self) -> None:

@@ -33,9 +33,9 @@ OF_A_LIST = 1 << 20
 class OwnNode:
     """A node's view of itself. ``tasks`` keep it; reading is by ``pods``, ``node`` and the two signals."""
 
-    def __init__(self, cluster: Cluster, name: str, *, clock: Clock, dice: random.Random, component: str) -> None:
+    def __init__(self, cluster: Cluster, name: str, *, clock: Clock, rng: random.Random, component: str) -> None:
         self.name, self.clock = name, clock
-        self._cluster, self.dice = cluster, dice
+        self._cluster, self.rng = cluster, rng
         self.recorder = EventRecorder(cluster, clock, component, log, host=name)
         self._pods: dict[str, NodePod] = {}
         self._gone: set[str] | None = None

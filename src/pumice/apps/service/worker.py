@@ -1,4 +1,5 @@
-"""A thread for calls that block and may never return: a driver whose card is sick. Who is asked to end does not wait for it."""
+"""A thread for calls that block and may never return: a driver whose card is unhealthy. Who is asked to end does not wait for
+it."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from pumice.wire.device_config import DeviceConfig
 from pumice.wire.objects import Node, Pod
 
 if TYPE_CHECKING:
-    from pumice.devices.protocol import Family
+    from pumice.devices.protocol import DeviceSharing
 
 def card_rows(node: Node, pods: Sequence[Pod]) -> Iterator[CardRow]:
     for key, text in node.metadata.annotations.items():
@@ -39,8 +39,8 @@ def _by_memory(node: str, word: str, register: str, pods: Sequence[Pod]) -> list
 SWITCH = "deviceshare.AscendHAMiVNPUEnable"
 
 
-def families(config: DeviceConfig | None, settings: Settings) -> list[Family]:
-    from pumice.devices.ascend_hami.family import AscendHami
+def device_types(config: DeviceConfig | None, settings: Settings) -> list[DeviceSharing]:
+    from pumice.devices.ascend_hami.scheduling import AscendHami
 
     return AscendHami.of_config(config, settings)
 
@@ -54,7 +54,7 @@ def remarks(settings: Settings, config: DeviceConfig | None) -> Iterator[str]:
 ASCEND_HAMI = DeviceType(
     (
         Switch(
-            SWITCH, f"{names.HUAWEI}Ascend*", families,
+            SWITCH, f"{names.HUAWEI}Ascend*", device_types,
             ("deviceshare.SchedulePolicy", "deviceshare.ScheduleWeight", "deviceshare.KnownGeometriesCMName",
              "deviceshare.KnowGeometriesCMName"),
             complete=False,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from pumice.devices.ascend_hami.ask import ContainerAsk, NpuAsk
+from pumice.devices.ascend_hami.device_request import ContainerRequest, NpuRequest
 from pumice.devices.ascend_hami.inventory import ALL_CORES, Facts
 from pumice.devices.card_policies import POLICIES, TIE
 from pumice.devices.protocol import NodeCards
-from pumice.model.cards import Card, Piece, Slot, Usage
-from pumice.model.refusal import CardMisfit, Misfit, Short
+from pumice.model.cards import Card, ContainerDevice, Slot, Usage
+from pumice.model.refusal import CardFitError, FitError, Short
 from pumice.wire.ascend_hami import SOFT
 
 REFUSED = "no ascend device available"
@@ -19,7 +19,7 @@ Chosen = tuple[tuple[int, ...], ...]
 """Per slot the places of its cards."""
 
 
-def choose(want: NpuAsk, cards: NodeCards, pairs: bool) -> Chosen | int:
+def choose(want: NpuRequest, cards: NodeCards, pairs: bool) -> Chosen | int:
     """Cards for every slot, none twice in a pod; or the slot that finds too few. Slots choose in order; where that fails the
     largest choose first, so that a small one takes no card that only a large one needs."""
     found = _walk(want, cards, pairs, range(len(want.slots)))
@@ -30,14 +30,18 @@ def choose(want: NpuAsk, cards: NodeCards, pairs: bool) -> Chosen | int:
     return found
 
 
-def _walk(want: NpuAsk, cards: NodeCards, pairs: bool, order: Iterable[int]) -> Chosen | int:
+def _walk(want: NpuRequest, cards: NodeCards, pairs: bool, order: Iterable[int]) -> Chosen | int:
     chosen: list[tuple[int, ...]] = [()] * len(want.slots)
     taken: set[int] = set()
     for at in order:
         slot = want.slots[at]
         if slot is None:
             continue
-        fitting = [card for card in cards.inventory.cards if card.index not in taken and misfit(want, slot, card, cards) is None]
+        fitting = [
+            card
+            for card in cards.inventory.cards
+            if card.index not in taken and fit_error(want, slot, card, cards) is None
+        ]
         fitting.sort(key=lambda card: (-card_worth(want.policy, card, cards), card.index))
         picked = _pick(slot.count, [card.index for card in fitting], cards.inventory.config, pairs)
         if picked is None:
@@ -76,42 +80,47 @@ def _by_ring(count: int, fitting: Sequence[int], rings: Sequence[int]) -> list[i
     return [place for ring in order for place in members[ring]]
 
 
-def misfit(want: NpuAsk, slot: ContainerAsk, card: Card, cards: NodeCards) -> CardMisfit | None:
+def fit_error(want: NpuRequest, slot: ContainerRequest, card: Card, cards: NodeCards) -> CardFitError | None:
     """The first rule that the card breaks; None for a card that would do (section 9)."""
     usage, facts = cards.usages[card.index], cards.inventory.config
     if reason := cards.quarantined.get(card.index, card.blocked):
-        return CardMisfit(card.uuid, Short.CORDON if reason == "cordoned" else Short.QUARANTINE, detail=reason)
+        return CardFitError(card.uuid, Short.CORDON if reason == "cordoned" else Short.QUARANTINE, detail=reason)
     if not card.healthy:
-        return CardMisfit(card.uuid, Short.HEALTH, detail="its node's plugin says that it is not healthy")
+        return CardFitError(card.uuid, Short.HEALTH, detail="its node's plugin says that it is not healthy")
     if (want.use_uuids and card.uuid not in want.use_uuids) or card.uuid in want.nouse_uuids:
-        return CardMisfit(card.uuid, Short.UUID, detail="excluded by the pod's annotations")
+        return CardFitError(card.uuid, Short.UUID, detail="excluded by the pod's annotations")
     if want.soft and not facts.soft:
-        return CardMisfit(card.uuid, Short.MODE, detail="the node cuts by templates, the pod wants hami-core")
+        return CardFitError(card.uuid, Short.MODE, detail="the node cuts by templates, the pod wants hami-core")
     if not want.soft and not slot.whole and (facts.soft or _soft_shares(cards, card.index)):
-        return CardMisfit(card.uuid, Short.MODE, detail="the card is shared by hami-core, where no template can be cut")
+        return CardFitError(card.uuid, Short.MODE, detail="the card is shared by hami-core, where no template can be cut")
     if usage.shares >= card.shares:
-        return CardMisfit(card.uuid, Short.SHARES, usage.shares + 1, card.shares, f"all {card.shares} vNPUs are taken")
+        return CardFitError(card.uuid, Short.SHARES, usage.shares + 1, card.shares, f"all {card.shares} vNPUs are taken")
     need, idle = slot.memory or card.total, max(0, card.total - usage.memory)
     if idle < need or (slot.whole and usage.shares):
-        return CardMisfit(card.uuid, Short.MEMORY, need, idle, unit="MiB")
+        return CardFitError(card.uuid, Short.MEMORY, need, idle, unit="MiB")
     if want.soft:
         return _short_of_cores(slot, card, usage.cores, usage.shares)
     missing = facts.units.missing(slot.template, slices_on(usage)) if slot.template else None
-    return None if missing is None else CardMisfit(card.uuid, Short.CORES, missing.wanted, missing.left, missing.text)
+    return None if missing is None else CardFitError(card.uuid, Short.CORES, missing.wanted, missing.left, missing.text)
 
 
-def _short_of_cores(slot: ContainerAsk, card: Card, cores: int, shares: int) -> CardMisfit | None:
+def _short_of_cores(slot: ContainerRequest, card: Card, cores: int, shares: int) -> CardFitError | None:
     """Rules 5 to 7: 100 means all to itself, and nobody joins a card whose cores are all given."""
     if slot.cores > ALL_CORES - cores or (slot.cores == ALL_CORES and shares):
-        return CardMisfit(card.uuid, Short.CORES, slot.cores, max(0, ALL_CORES - cores), unit="%")
+        return CardFitError(card.uuid, Short.CORES, slot.cores, max(0, ALL_CORES - cores), unit="%")
     if not slot.cores and cores >= ALL_CORES:
-        return CardMisfit(card.uuid, Short.CORES, detail="all cores are taken, and a pod without cores may not join")
+        return CardFitError(card.uuid, Short.CORES, detail="all cores are taken, and a pod without cores may not join")
     return None
 
 
 def slices_on(usage: Usage) -> list[str]:
     """The templates of the slices there; of soft shares the mode."""
-    return [piece.slot.profile for pieces in usage.holders.values() for piece in pieces if piece.slot is not None]
+    return [
+        container_device.slot.profile
+        for container_devices in usage.holders.values()
+        for container_device in container_devices
+        if container_device.slot is not None
+    ]
 
 
 def _soft_shares(cards: NodeCards, place: int) -> bool:
@@ -119,11 +128,11 @@ def _soft_shares(cards: NodeCards, place: int) -> bool:
     return SOFT in slices_on(cards.usages[place])
 
 
-def pieces_of(want: NpuAsk, chosen: Chosen, cards: Sequence[Card]) -> tuple[tuple[Piece, ...], ...]:
+def container_devices_of(want: NpuRequest, chosen: Chosen, cards: Sequence[Card]) -> tuple[tuple[ContainerDevice, ...], ...]:
     """Return what each slot holds. ``slot.profile`` names the template, or says that the share is soft; None: the whole card."""
     return tuple(
         tuple(
-            piece_of(cards[place], slot.memory or cards[place].total, slot.cores, SOFT if want.soft else slot.template)
+            container_device_of(cards[place], slot.memory or cards[place].total, slot.cores, SOFT if want.soft else slot.template)
             for place in places
         )
         if slot is not None
@@ -132,8 +141,8 @@ def pieces_of(want: NpuAsk, chosen: Chosen, cards: Sequence[Card]) -> tuple[tupl
     )
 
 
-def piece_of(card: Card, memory: int, cores: int, kind: str) -> Piece:
-    return Piece(card.index, card.uuid, memory, cores, memory, Slot("", 0, kind, memory) if kind else None)
+def container_device_of(card: Card, memory: int, cores: int, kind: str) -> ContainerDevice:
+    return ContainerDevice(card.index, card.uuid, memory, cores, memory, Slot("", 0, kind, memory) if kind else None)
 
 
 def card_worth(policy: str, card: Card, cards: NodeCards) -> float:
@@ -142,7 +151,7 @@ def card_worth(policy: str, card: Card, cards: NodeCards) -> float:
     return 0.0 if known is None or not card.total else float(known.worth(usage.memory, card.total, usage.shares))
 
 
-def node_score(want: NpuAsk, chosen: Chosen, cards: NodeCards) -> float:
+def node_score(want: NpuRequest, chosen: Chosen, cards: NodeCards) -> float:
     """Per requesting container the score of its first card, and ten times the part of its cards that share a ring."""
     facts: Facts = cards.inventory.config
     total = 0.0
@@ -165,29 +174,31 @@ def node_tie(policy: str, cards: NodeCards) -> float:
     return TIE * float(known.tie(memory, total, shares, limit))
 
 
-def explain(want: NpuAsk, at: int, cards: NodeCards) -> Misfit:
+def explain(want: NpuRequest, at: int, cards: NodeCards) -> FitError:
     """Why the node is refused, by the slot that found too few cards."""
     slot = want.slots[at]
     assert slot is not None
     all_cards = cards.inventory.cards
-    found = {card.index: misfit(want, slot, card, cards) for card in all_cards}
-    misfits = tuple(found[card.index] for card in all_cards if found[card.index] is not None)
-    counts = Counter(misfit.short for misfit in misfits if misfit is not None)
+    found = {card.index: fit_error(want, slot, card, cards) for card in all_cards}
+    fit_errors = tuple(found[card.index] for card in all_cards if found[card.index] is not None)
+    counts = Counter(fit_error.short for fit_error in fit_errors if fit_error is not None)
     short = counts.most_common(1)[0][0] if counts else Short.COUNT
-    of_short = [misfit for misfit in misfits if misfit is not None and misfit.short is short]
-    wanted = max((misfit.wanted for misfit in of_short), default=slot.count)
-    best = max((misfit.best for misfit in of_short), default=len(all_cards) - len(misfits))
+    of_short = [fit_error for fit_error in fit_errors if fit_error is not None and fit_error.short is short]
+    wanted = max((fit_error.wanted for fit_error in of_short), default=slot.count)
+    best = max((fit_error.best for fit_error in of_short), default=len(all_cards) - len(fit_errors))
     parts = ", ".join(f"{reason.value} {number}" for reason, number in counts.most_common())
-    fitting = len(all_cards) - len(misfits)
+    fitting = len(all_cards) - len(fit_errors)
     tail = f"; {slot.count} wanted, {fitting} fit" if slot.count > 1 or not counts or fitting else ""
     text = f"{REFUSED}: {parts or 'cards'} of {len(all_cards)} cards{tail}"
-    return Misfit(cards.node, short, text, wanted, best, _never(want, slot, cards), tuple(m for m in misfits if m is not None))
+    return FitError(
+        cards.node, short, text, wanted, best, _never(want, slot, cards), tuple(m for m in fit_errors if m is not None)
+    )
 
 
-def _never(want: NpuAsk, slot: ContainerAsk, cards: NodeCards) -> bool:
+def _never(want: NpuRequest, slot: ContainerRequest, cards: NodeCards) -> bool:
     """Return whether the node could not take it even if it were empty."""
     could = 0
     for card in cards.inventory.cards:
-        found = misfit(want, slot, card, cards)
+        found = fit_error(want, slot, card, cards)
         could += found is None or (found.short in (Short.SHARES, Short.MEMORY, Short.CORES) and card.total >= (slot.memory or 1))
     return could < slot.count

@@ -12,7 +12,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from pumice.model.cards import Card, Grant, Piece, Slot, Usage
+from pumice.model.cards import Allocation, Card, ContainerDevice, Slot, Usage
 from pumice.model.hardware.npu_slices import GROUPS, Dvpp, SliceKind, SliceTemplate, groups_wanted
 
 SHUT = "it is not in the list of free chips that its node's plugin writes"
@@ -25,23 +25,31 @@ from there on one bit for each template in the making."""
 FREE_DVPP = {Dvpp.YES: 0, Dvpp.SHARE: 1, Dvpp.NO: 2}
 
 
-def piece_of(card: Card, template: SliceTemplate | None, cpus: int, group: int = IN_THE_MAKING) -> Piece:
+def container_device_of(card: Card, template: SliceTemplate | None, cpus: int, group: int = IN_THE_MAKING) -> ContainerDevice:
     """A slice, or without a template all of the chip, which has so many AI CPUs."""
     if template is None:
-        return Piece(card.index, card.uuid, card.total, cpus, card.total)
+        return ContainerDevice(card.index, card.uuid, card.total, cpus, card.total)
     slot = Slot("", group, template.name, template.cores)
-    return Piece(card.index, card.uuid, template.cores, template.cpus, template.cores, slot)
+    return ContainerDevice(card.index, card.uuid, template.cores, template.cpus, template.cores, slot)
 
 
-def in_the_making(grant: Grant) -> bool:
-    return any(piece.slot is not None and piece.slot.number == IN_THE_MAKING for piece in grant.pieces)
+def in_the_making(allocation: Allocation) -> bool:
+    return any(
+        container_device.slot is not None and container_device.slot.number == IN_THE_MAKING
+        for container_device in allocation.container_devices
+    )
 
 
 def chip_state(usage: Usage, kind: SliceKind, *, listed: bool) -> int:
     """``listed``: whether it may be used although no pod of ours is on it."""
     if not usage.holders:
         return 0 if listed else _SHUT
-    slots = [piece.slot for pieces in usage.holders.values() for piece in pieces if piece.slot is not None]
+    slots = [
+        container_device.slot
+        for container_devices in usage.holders.values()
+        for container_device in container_devices
+        if container_device.slot is not None
+    ]
     taken = {kind.templates[slot.profile].dvpp for slot in slots}
     dvpp = Dvpp.NO if Dvpp.YES in taken else Dvpp.SHARE if Dvpp.SHARE in taken else Dvpp.YES
     groups = min(GROUPS, len({slot.number for slot in slots if slot.number >= 0}))

@@ -16,7 +16,7 @@ from pumice.wire.mindcluster import BASE_DEVICES, KIND, NPU_CORE, chip_name, par
 from pumice.wire.objects import Node, Pod
 
 if TYPE_CHECKING:
-    from pumice.devices.protocol import Family
+    from pumice.devices.protocol import DeviceSharing
 
 def card_rows(node: Node, pods: Sequence[Pod]) -> list[CardRow]:
     """Return the chips; ``cores`` is the part of their AI cores that is taken, in per cent."""
@@ -39,8 +39,8 @@ def card_rows(node: Node, pods: Sequence[Pod]) -> list[CardRow]:
 _SWITCH, _OTHER = "deviceshare.AscendMindClusterVNPUEnable", "deviceshare.AscendHAMiVNPUEnable"
 
 
-def families(config: DeviceConfig | None, settings: Settings) -> list[Family]:
-    from pumice.devices.ascend_mindcluster.family import AscendMindCluster
+def device_types(config: DeviceConfig | None, settings: Settings) -> list[DeviceSharing]:
+    from pumice.devices.ascend_mindcluster.scheduling import AscendMindCluster
 
     return [AscendMindCluster(settings)]
 
@@ -48,7 +48,7 @@ def families(config: DeviceConfig | None, settings: Settings) -> list[Family]:
 ASCEND_MINDCLUSTER = DeviceType(
     (
         Switch(
-            _SWITCH, f"{names.HUAWEI}npu-core", families,
+            _SWITCH, f"{names.HUAWEI}npu-core", device_types,
             ("deviceshare.ScheduleWeight", "pumice.NpuPolicy", "pumice.AvoidUnhealthyHosts"),
             complete=False,
             excludes={_OTHER: f"{_OTHER} and {_SWITCH} cannot both be true: they cut the same chips for two node plugins "

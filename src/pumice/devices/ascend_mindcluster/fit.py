@@ -6,29 +6,29 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from pumice.devices.ascend_mindcluster.ask import CoreAsk
 from pumice.devices.ascend_mindcluster.chips import (
     IN_THE_MAKING,
     SHUT,
     chip_state,
+    container_device_of,
     in_the_making,
     others_made,
-    piece_of,
     takes,
     untouched,
     why_not,
 )
+from pumice.devices.ascend_mindcluster.device_request import CoreRequest
 from pumice.devices.ascend_mindcluster.inventory import EARLY, Facts
 from pumice.devices.ascend_mindcluster.policy import loss
 from pumice.devices.protocol import Fit, NodeCards
-from pumice.model.cards import Card, Grant
+from pumice.model.cards import Allocation, Card
 from pumice.model.hardware.npu_slices import SliceKind, SliceTemplate
-from pumice.model.refusal import CardMisfit, Misfit, Short
+from pumice.model.refusal import CardFitError, FitError, Short
 from pumice.wire.mindcluster import CHIPS, NPU_CORE
 
 MOST_IDLE = CHIPS * 10
 """More AI cores than a node has idle."""
-AS_ASKED = 2 * MOST_IDLE
+AS_REQUESTED = 2 * MOST_IDLE
 """The advantage of a node where the pod gets the template that is tried first: no fuller node outweighs it."""
 TIE_ALONE = 1e-15
 """Without a weight the order of nodes only decides between those that every plugin holds equal."""
@@ -70,7 +70,7 @@ def chips_of(cards: NodeCards, kind: SliceKind) -> list[Chip]:
     return found
 
 
-def choose(want: CoreAsk, cards: NodeCards, kind: SliceKind, policy: str) -> Chosen | None:
+def choose(want: CoreRequest, cards: NodeCards, kind: SliceKind, policy: str) -> Chosen | None:
     """The first template that some chip takes, on the fullest such chip or, by the policy, on the one that loses least by it;
     whole chips by their numbers."""
     every = chips_of(cards, kind)
@@ -84,7 +84,7 @@ def choose(want: CoreAsk, cards: NodeCards, kind: SliceKind, policy: str) -> Cho
             if any(chip.state & others_made(kind, template) for chip in every):
                 return None
             best = _best(fitting, template, kind, policy)
-            return Chosen((best.card,), template, node_score(idle, as_asked=template is want.templates[0]))
+            return Chosen((best.card,), template, node_score(idle, as_requested=template is want.templates[0]))
     return None
 
 
@@ -95,15 +95,15 @@ def _best(fitting: list[Chip], template: SliceTemplate, kind: SliceKind, policy:
     return min(fitting, key=lambda chip: (loss(kind, template, chip.cores, chip.cpus, chip.state, idle=idle), *chip.order))
 
 
-def _whole(want: CoreAsk, cards: NodeCards, chips: list[Chip], idle: int) -> Chosen | None:
+def _whole(want: CoreRequest, cards: NodeCards, chips: list[Chip], idle: int) -> Chosen | None:
     free = [chip.card for chip in chips if untouched(cards.usages[chip.card.index].shares, chip.state)]
     if not free or want.cores % free[0].total or len(free) * free[0].total < want.cores:
         return None
-    return Chosen(tuple(free[: want.cores // free[0].total]), None, node_score(idle, as_asked=True))
+    return Chosen(tuple(free[: want.cores // free[0].total]), None, node_score(idle, as_requested=True))
 
 
 def as_planned(
-    want: CoreAsk, cards: NodeCards, kind: SliceKind, template: SliceTemplate | None, left: tuple[int, int, int]
+    want: CoreRequest, cards: NodeCards, kind: SliceKind, template: SliceTemplate | None, left: tuple[int, int, int]
 ) -> Chosen | None:
     """That slice of a chip of which so much is left, without a template whole chips, by the rules of ``choose``."""
     every = chips_of(cards, kind)
@@ -115,74 +115,82 @@ def as_planned(
         return None
     for chip in chips:
         if (chip.cores, chip.cpus, chip.state) == left:
-            return Chosen((chip.card,), template, node_score(idle, as_asked=template is want.templates[0]))
+            return Chosen((chip.card,), template, node_score(idle, as_requested=template is want.templates[0]))
     return None
 
 
-def node_score(idle: int, *, as_asked: bool) -> float:
+def node_score(idle: int, *, as_requested: bool) -> float:
     """Nodes where the pod gets what it asks for first, the fullest of them first (section 37)."""
-    return AS_ASKED * as_asked + max(0, MOST_IDLE - idle)
+    return AS_REQUESTED * as_requested + max(0, MOST_IDLE - idle)
 
 
-def fit_of(family: str, found: Chosen, cards: NodeCards, scale: float) -> Fit:
+def fit_of(device_type: str, found: Chosen, cards: NodeCards, scale: float) -> Fit:
     """Return the choice as a grant; ``scale``: by what the score of the node is multiplied."""
     facts: Facts = cards.inventory.config
-    grant = Grant(family, cards.node, (tuple(piece_of(card, found.template, facts.cpus) for card in found.chips),))
-    return Fit(replace(grant, pending=in_the_making(grant)), found.score * scale)
+    allocation = Allocation(
+        device_type, cards.node, (tuple(container_device_of(card, found.template, facts.cpus) for card in found.chips),)
+    )
+    return Fit(replace(allocation, pending=in_the_making(allocation)), found.score * scale)
 
 
 # -- why not --------------------------------------------------------------------------------------------------------------
 
 
-def explain(want: CoreAsk, cards: NodeCards, kind: SliceKind) -> Misfit:
+def explain(want: CoreRequest, cards: NodeCards, kind: SliceKind) -> FitError:
     """Why the node is refused, in the order in which its rules are asked."""
     facts: Facts = cards.inventory.config
     node, all_cards = cards.node, cards.inventory.cards
     if facts.refusal:
-        return Misfit(node, Short.NO_DEVICES, facts.refusal, final=True)
+        return FitError(node, Short.NO_DEVICES, facts.refusal, final=True)
     if not all_cards:
-        return Misfit(node, Short.NO_DEVICES, f"{EARLY}: no chip is known", final=True)
+        return FitError(node, Short.NO_DEVICES, f"{EARLY}: no chip is known", final=True)
     chips = chips_of(cards, kind)
     total = all_cards[0].total
     idle = sum(chip.cores for chip in chips if not chip.closed)
     largest = total * sum(card.healthy and not card.blocked for card in all_cards)
-    misfits = tuple(found for chip in chips if (found := _misfit(want, chip, cards)) is not None)
+    fit_errors = tuple(found for chip in chips if (found := _fit_error(want, chip, cards)) is not None)
     final = largest < want.cores
     if idle < want.cores:
         text = f"{EARLY}: node not meet task request {NPU_CORE}:{want.cores}"
-        return Misfit(node, Short.CORES, text, want.cores, idle, final, misfits)
+        return FitError(node, Short.CORES, text, want.cores, idle, final, fit_errors)
     if want.whole:
         if want.cores % total:
             text = f"task req npu should be a multiple of {total} here"
-            return Misfit(node, Short.REQUEST, text, want.cores, total, final=True)
+            return FitError(node, Short.REQUEST, text, want.cores, total, final=True)
         free = sum(not chip.closed and bool(untouched(cards.usages[chip.card.index].shares, chip.state)) for chip in chips)
         text = f"resource not enough: selectChipFromNodeWhole free whole chip {free} not enough for req {want.cores // total}"
-        return Misfit(node, Short.COUNT, text, want.cores // total, free, final, misfits)
+        return FitError(node, Short.COUNT, text, want.cores // total, free, final, fit_errors)
     template = want.templates[-1]
     fits = any(not chip.closed and takes(template, chip.cores, chip.cpus, chip.state) for chip in chips)
     if fits:
         text = "another template is in the making: a pod is using the node, and not rewrite"
-        return Misfit(node, Short.LOCK, text, detail=_made(cards))
+        return FitError(node, Short.LOCK, text, detail=_made(cards))
     text = f"resource not enough: selectChipFromNodeSegment available chip not found for req {want.cores}"
     best = max((chip.cores for chip in chips if not chip.closed), default=0)
-    return Misfit(node, Short.CORES, text, want.cores, best, final, misfits)
+    return FitError(node, Short.CORES, text, want.cores, best, final, fit_errors)
 
 
-def _misfit(want: CoreAsk, chip: Chip, cards: NodeCards) -> CardMisfit | None:
+def _fit_error(want: CoreRequest, chip: Chip, cards: NodeCards) -> CardFitError | None:
     card, usage = chip.card, cards.usages[chip.card.index]
     if chip.closed:
         short = Short.HEALTH if not card.healthy else Short.CORDON if chip.closed == "cordoned" else Short.QUARANTINE
-        return CardMisfit(card.uuid, short, detail=chip.closed)
+        return CardFitError(card.uuid, short, detail=chip.closed)
     if want.whole:
         if untouched(usage.shares, chip.state):
             return None
-        return CardMisfit(card.uuid, Short.CORES, card.total, chip.cores, "" if usage.shares else SHUT)
+        return CardFitError(card.uuid, Short.CORES, card.total, chip.cores, "" if usage.shares else SHUT)
     template, left = want.templates[-1], (chip.cores, chip.cpus, chip.state)
     if takes(template, *left):
         return None
-    return CardMisfit(card.uuid, Short.CORES, template.cores, chip.cores, why_not(template, *left))
+    return CardFitError(card.uuid, Short.CORES, template.cores, chip.cores, why_not(template, *left))
 
 
 def _made(cards: NodeCards) -> str:
-    slots = [piece.slot for usage in cards.usages for held in usage.holders.values() for piece in held if piece.slot is not None]
+    slots = [
+        container_device.slot
+        for usage in cards.usages
+        for held in usage.holders.values()
+        for container_device in held
+        if container_device.slot is not None
+    ]
     return f"in the making: {', '.join(sorted({slot.profile for slot in slots if slot.number == IN_THE_MAKING}))}"

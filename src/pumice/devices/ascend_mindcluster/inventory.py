@@ -56,17 +56,17 @@ def chip_inventory(node: Node, kind: SliceKind, *, self_maintained: bool, avoid_
         cause = cause or f"node {name} {NOT_ENABLED}" + (f" ({doubt})" if doubt else "")
     elif doubt:
         problems.append(f"what was said before counts: {doubt}")
-    free, sick = _chips(lists or ChipLists(), problems)
+    free, unhealthy = _chips(lists or ChipLists(), problems)
     if self_maintained:
         if not base:
             cause = cause or f"annotation {BASE_DEVICES} names no chip"
-        free = set(base) - sick
+        free = set(base) - unhealthy
     refusal = f"{INVALID}: {cause}" if cause else _host(node.reports.get(HOST, ""), avoid_unhealthy=avoid_unhealthy)
     cordoned = parse_list(node.metadata.annotations.get(names.CORDONED_CARDS))
     cards = tuple(
-        Card(place, chip_name(chip), kind.name, per_chip, per_chip, chip not in sick,
+        Card(place, chip_name(chip), kind.name, per_chip, per_chip, chip not in unhealthy,
              blocked=refusal or ("cordoned" if chip_name(chip) in cordoned else ""))
-        for place, chip in enumerate(sorted({*base, *free, *sick}))
+        for place, chip in enumerate(sorted({*base, *free, *unhealthy}))
     )  # fmt: skip
     numbers = [chip_number(card.uuid) for card in cards]
     facts = Facts(
@@ -103,12 +103,12 @@ def _per_chip(node: Node, kind: SliceKind) -> tuple[int, str]:
 
 
 def _chips(lists: ChipLists, problems: list[str]) -> tuple[set[int], set[int]]:
-    """The free ones and those that are sick; a chip in both lists is sick."""
+    """The free ones and those that are unhealthy; a chip in both lists is unhealthy."""
     listed = (*lists.unhealthy, *lists.recovering)
-    free, sick = set(_numbers(lists.free, problems)), set(_numbers(listed, problems))
-    for chip in sorted(free & sick):
+    free, unhealthy = set(_numbers(lists.free, problems)), set(_numbers(listed, problems))
+    for chip in sorted(free & unhealthy):
         problems.append(f"chip {chip_name(chip)} is listed both as free and as unhealthy; it counts as unhealthy")
-    return free - sick, sick
+    return free - unhealthy, unhealthy
 
 
 def _numbers(listed: tuple[str, ...], problems: list[str]) -> Iterator[int]:

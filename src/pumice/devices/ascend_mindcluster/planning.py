@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from pumice.devices.ascend_mindcluster.ask import CoreAsk
 from pumice.devices.ascend_mindcluster.chips import after, others_made, settled, shut, takes, untouched, with_one_made
+from pumice.devices.ascend_mindcluster.device_request import CoreRequest
 from pumice.devices.ascend_mindcluster.fit import as_planned, chips_of, fit_of
 from pumice.devices.ascend_mindcluster.policy import loss, value
 from pumice.devices.layout import STEPS_IN_A_CYCLE, Board, Want, few_of_a_sort, lay_out
-from pumice.devices.protocol import Ask, Fit, NodeCards, Planned, Planner
+from pumice.devices.protocol import DeviceRequest, Fit, NodeCards, Planned, Planner
 from pumice.model.hardware.npu_slices import SliceKind, SliceTemplate
 
 Left = tuple[int, int, int]
@@ -59,7 +59,7 @@ class NodeBoard:
     cores: int
     policy: str
 
-    def ways(self, state: Chips, need: CoreAsk) -> Iterable[tuple[Chips, Cut, float]]:
+    def ways(self, state: Chips, need: CoreRequest) -> Iterable[tuple[Chips, Cut, float]]:
         """A smaller template than the first one is a greater waste than a chip: whoever can have what he asks for has it."""
         if need.whole:
             yield from self._whole(state, need.cores)
@@ -135,12 +135,12 @@ class _Node(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CorePlanner(Planner):
-    family: str
+    device_type: str
     kind: SliceKind
     policy: str
     scale: float
 
-    def plannable(self, ask: Ask) -> bool:
+    def plannable(self, device_request: DeviceRequest) -> bool:
         return True
 
     def lay_out(self, pods: Sequence[Planned], nodes: Sequence[NodeCards]) -> list[tuple[int, Cut] | None]:
@@ -149,7 +149,7 @@ class CorePlanner(Planner):
         chosen = few_of_a_sort(chosen, MOST_NODES, lambda node: node.may, _Node.in_use)
         wants = []
         for number, pod in enumerate(pods):
-            want: CoreAsk = pod.ask.detail
+            want: CoreRequest = pod.device_request.detail
             wants.append(Want(want, want.cores, frozenset(at for at, node in enumerate(chosen) if number in node.may), pod.must))
         boards: list[tuple[Board, Hashable]] = [(node.board, node.state) for node in chosen]
         return [None if spot is None else (chosen[spot[0]].number, spot[1]) for spot in lay_out(wants, boards, STEPS_IN_A_CYCLE)]
@@ -160,6 +160,6 @@ class CorePlanner(Planner):
         may = frozenset(at for at, pod in enumerate(pods) if number in pod.nodes)
         return _Node(number, NodeBoard(self.kind, node.inventory.cards[0].total, self.policy), tuple(state), may)
 
-    def fit(self, ask: Ask, cards: NodeCards, where: Cut) -> Fit | None:
-        found = as_planned(ask.detail, cards, self.kind, where.template, where.chip)
-        return None if found is None else fit_of(self.family, found, cards, self.scale)
+    def fit(self, device_request: DeviceRequest, cards: NodeCards, where: Cut) -> Fit | None:
+        found = as_planned(device_request.detail, cards, self.kind, where.template, where.chip)
+        return None if found is None else fit_of(self.device_type, found, cards, self.scale)

@@ -103,7 +103,7 @@ def _why(after: str, before: str) -> str:
 
 
 def _pod(draft: Draft, spec: yaml.MappingNode, way: Way, *, sure: bool, in_job: bool) -> None:
-    asks = False
+    device_requests = False
     for key in ("initContainers", "containers"):
         for container in items(child(spec, key)):
             if way.to is not To.HAMI and isinstance(container, yaml.MappingNode):
@@ -112,16 +112,24 @@ def _pod(draft: Draft, spec: yaml.MappingNode, way: Way, *, sure: bool, in_job: 
             named = {key.value for key, _ in (*entries(limits), *merged(limits))}
             shares = {way.renamed.get(name, name) for name in named} & _shares(way)
             chips = any(name.startswith(elsewhere.CHIPS) for name in named)
-            asks |= chips or any(sure or name != names.WHOLE_GPU for name in named if way.renamed.get(name, name) in shares)
+            device_requests |= chips or any(
+                sure or name != names.WHOLE_GPU for name in named if way.renamed.get(name, name) in shares
+            )
             if shares and way.count not in shares and way.to is not To.HAMI and isinstance(limits, yaml.MappingNode):
                 first = next(key for key, _ in limits.value if key.value != elsewhere.PRIORITY)
                 draft.add(limits, first, way.count, "1", ONE_CARD)
     named_one = child(spec, "schedulerName")
     why = "nobody else chooses its cards" if way.to is not To.HAMI else "HAMi's webhook would write it"
-    if asks and not in_job and named_one is None:
+    if device_requests and not in_job and named_one is None:
         first = next((key for key, _ in entries(spec) if key.value in ("containers", "initContainers")), spec.value[0][0])
         draft.add(spec, first, "schedulerName", way.scheduler[1], why)
-    elif asks and not in_job and way.to is not To.HAMI and isinstance(named_one, yaml.ScalarNode) and _is_default(named_one):
+    elif (
+        device_requests
+        and not in_job
+        and way.to is not To.HAMI
+        and isinstance(named_one, yaml.ScalarNode)
+        and _is_default(named_one)
+    ):
         draft.rename(named_one, way.scheduler[1], why)
 
 

@@ -12,8 +12,8 @@ from pumice.devices.lint.devices import EMPTY_DEVICES, is_empty, lint_devices
 from pumice.devices.lint.finding import Finding
 from pumice.devices.lint.pods import lint_pods
 from pumice.devices.lint.scheduler import lint_scheduler
-from pumice.devices.protocol import Family
-from pumice.devices.registry import every_family
+from pumice.devices.protocol import DeviceSharing
+from pumice.devices.registry import every_device_type
 from pumice.model.errors import BadInput
 from pumice.wire import names
 from pumice.wire.device_config import DeviceConfig
@@ -24,8 +24,8 @@ from pumice.wire.yaml_text import has_key
 __all__ = ["EMPTY_DEVICES", "Finding", "is_empty", "lint_files"]
 
 
-def lint_files(texts: dict[str, str], families: Sequence[Family] = ()) -> list[Finding]:
-    """All findings, file by file, by line. A device ConfigMap among the files gives pods their resource names. ``families``:
+def lint_files(texts: dict[str, str], device_types: Sequence[DeviceSharing] = ()) -> list[Finding]:
+    """All findings, file by file, by line. A device ConfigMap among the files gives pods their resource names. ``device_types``:
     those whose pods these are, where not all that there are."""
     findings: list[Finding] = []
     documents: list[tuple[str, str, Document]] = []
@@ -47,12 +47,12 @@ def lint_files(texts: dict[str, str], families: Sequence[Family] = ()) -> list[F
             said, parsed = lint_devices(file, text, line)
             findings += said
             config = parsed or config
-    families = families or every_family(config)
+    device_types = device_types or every_device_type(config)
     for kind, file, text, line, lined in parts:
         if kind == "scheduler":
             findings += lint_scheduler(file, text, line)
         elif kind == "pods":
-            findings += lint_pods(file, lined, families)
+            findings += lint_pods(file, lined, device_types)
     order = {file: number for number, file in enumerate(texts)}
     return sorted(dict.fromkeys(findings), key=lambda finding: (order[finding.file], finding.line, finding.text))
 

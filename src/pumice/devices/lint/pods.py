@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from pumice.devices.lint.finding import Finding
-from pumice.devices.protocol import Family, Tunables
+from pumice.devices.protocol import DeviceSharing, Tunables
 from pumice.model.refusal import Refusal
 from pumice.wire import elsewhere, names
 from pumice.wire.amounts import meant_mib, percent_of
@@ -24,21 +24,21 @@ Path = tuple[str | int, ...]
 
 
 GROUP_KEYS = (names.GROUP_NAME, names.GROUP_NAME_VOLCANO, names.GROUP_MIN_MEMBER, names.QUEUE_NAME)
-Families = Sequence[Family]
+DeviceSharings = Sequence[DeviceSharing]
 
 
-def lint_pods(file: str, lined: Document, families: Families) -> list[Finding]:
+def lint_pods(file: str, lined: Document, device_types: DeviceSharings) -> list[Finding]:
     """Every pod and pod template of one document."""
-    return [Finding(file, lined.line(*path), text) for path, text in _document(lined, families)]
+    return [Finding(file, lined.line(*path), text) for path, text in _document(lined, device_types)]
 
 
-def _document(lined: Document, families: Families) -> Iterator[tuple[Path, str]]:
+def _document(lined: Document, device_types: DeviceSharings) -> Iterator[tuple[Path, str]]:
     if isinstance(lined.value, dict):
         yield from unserved(lined.value)
     for path, pod, scheduled in _pods(lined.value, ()):
         if not path and "kind" not in pod:
             yield (), "this looks like a Pod, but kubectl takes it only with apiVersion: v1 and kind: Pod"
-        yield from _pod(path, pod, scheduled, families)
+        yield from _pod(path, pod, scheduled, device_types)
 
 
 def _pods(value: Any, path: Path) -> Iterator[tuple[Path, dict[str, Any], str | None]]:
@@ -64,39 +64,39 @@ def _pods(value: Any, path: Path) -> Iterator[tuple[Path, dict[str, Any], str | 
         yield from _pods({"kind": "Job", **inner}, (*path, "spec", "jobTemplate"))
 
 
-def _pod(path: Path, pod: dict[str, Any], scheduled: str | None, families: Families) -> Iterator[tuple[Path, str]]:
+def _pod(path: Path, pod: dict[str, Any], scheduled: str | None, device_types: DeviceSharings) -> Iterator[tuple[Path, str]]:
     yield from (((*path, *below), text) for below, text in asked(pod, "Pod"))
-    yield from _annotations((*path, "metadata", "annotations"), (pod.get("metadata") or {}).get("annotations"), families)
+    yield from _annotations((*path, "metadata", "annotations"), (pod.get("metadata") or {}).get("annotations"), device_types)
     spec = pod.get("spec")
     if not isinstance(spec, dict):
         return
-    asks = amiss = False
+    device_requests = amiss = False
     for key in ("initContainers", "containers"):
         listed = spec.get(key)
         for number, container in enumerate(listed if isinstance(listed, list) else ()):
             resources = container.get("resources") if isinstance(container, dict) else None
             if isinstance(resources, dict):
                 here = (*path, "spec", key, number, "resources")
-                found = list(_container(here, resources, families))
-                asks, amiss = asks or _wants(resources, families), amiss or bool(found)
+                found = list(_container(here, resources, device_types))
+                device_requests, amiss = device_requests or _wants(resources, device_types), amiss or bool(found)
                 yield from found
-    if asks and (spec.get("schedulerName") or scheduled) in (None, names.KUBE_SCHEDULER):
+    if device_requests and (spec.get("schedulerName") or scheduled) in (None, names.KUBE_SCHEDULER):
         yield (*path, "spec"), "the pod asks for shares of cards, but its schedulerName is not volcano: nobody chooses its cards"
-    yield from _as_a_whole((*path, "spec"), pod, families, amiss=amiss)
+    yield from _as_a_whole((*path, "spec"), pod, device_types, amiss=amiss)
 
 
-def _wants(resources: dict[str, Any], families: Families) -> bool:
+def _wants(resources: dict[str, Any], device_types: DeviceSharings) -> bool:
     limits = resources.get("limits")
-    ours = {name for family in families for name in (family.tunables.count, family.tunables.memory) if name}
+    ours = {name for device_type in device_types for name in (device_type.tunables.count, device_type.tunables.memory) if name}
     return isinstance(limits, dict) and not ours.isdisjoint(limits)
 
 
-def _annotations(path: Path, notes: Any, families: Families) -> Iterator[tuple[Path, str]]:
+def _annotations(path: Path, notes: Any, device_types: DeviceSharings) -> Iterator[tuple[Path, str]]:
     if not isinstance(notes, dict):
         return
-    read = {key: values for family in families for key, values in family.steering.items()}
-    written = {key for family in families for key in family.allocation_keys}
-    modes = {family.tunables.mode for family in families}
+    read = {key: values for device_type in device_types for key, values in device_type.steering.items()}
+    written = {key for device_type in device_types for key in device_type.allocation_keys}
+    modes = {device_type.tunables.mode for device_type in device_types}
     for key, value in notes.items():
         here = (*path, key)
         if read.get(key) and value not in read[key]:
@@ -111,13 +111,13 @@ def _annotations(path: Path, notes: Any, families: Families) -> Iterator[tuple[P
             for close in difflib.get_close_matches(str(key), (*read, *GROUP_KEYS), n=1, cutoff=cutoff):
                 if close != key:
                     yield here, f"nobody reads the annotation {key}; did you mean {close!r}?"
-    for family in families:
-        for key, text in family.remarks({}, notes):
+    for device_type in device_types:
+        for key, text in device_type.remarks({}, notes):
             yield (*path, key), text
 
 
-def _container(path: Path, resources: dict[str, Any], families: Families) -> Iterator[tuple[Path, str]]:
-    known = {name: family.tunables for family in families for name in family.tunables.resources}
+def _container(path: Path, resources: dict[str, Any], device_types: DeviceSharings) -> Iterator[tuple[Path, str]]:
+    known = {name: device_type.tunables for device_type in device_types for name in device_type.tunables.resources}
     for section in ("limits", "requests"):
         values = resources.get(section)
         for key, value in values.items() if isinstance(values, dict) else ():
@@ -137,9 +137,9 @@ def _container(path: Path, resources: dict[str, Any], families: Families) -> Ite
     limits = resources.get("limits")
     if not isinstance(limits, dict):
         return
-    for family in families:
-        yield from (((*path, "limits", key), text) for key, text in _together(limits, family.tunables))
-        yield from (((*path, "limits", *((key,) if key else ())), text) for key, text in family.remarks(limits, {}))
+    for device_type in device_types:
+        yield from (((*path, "limits", key), text) for key, text in _together(limits, device_type.tunables))
+        yield from (((*path, "limits", *((key,) if key else ())), text) for key, text in device_type.remarks(limits, {}))
 
 
 def _value(key: str, value: Any, own: Tunables) -> Iterator[str]:
@@ -206,7 +206,7 @@ def _together(limits: dict[str, Any], own: Tunables) -> Iterator[tuple[str, str]
         yield own.memory, f"the percentage wins; {own.memory} is not looked at"
 
 
-def _as_a_whole(path: Path, pod: dict[str, Any], families: Families, *, amiss: bool) -> Iterator[tuple[Path, str]]:
+def _as_a_whole(path: Path, pod: dict[str, Any], device_types: DeviceSharings, *, amiss: bool) -> Iterator[tuple[Path, str]]:
     """Yield what only the scheduler's own reading of the pod tells. ``amiss``: something of an amount was told already."""
     try:
         spec = {key: value for key, value in pod["spec"].items() if key in ("containers", "initContainers")}
@@ -215,12 +215,15 @@ def _as_a_whole(path: Path, pod: dict[str, Any], families: Families, *, amiss: b
     except msgspec.ValidationError as error:
         yield path, f"no pod that the API server would take: {error}"
         return
-    for family in families:
-        ask = family.ask(read)
-        if isinstance(ask, Refusal) and "init container" in ask.field and "asks for" in ask.text:
-            yield path, f"{ask.field} {ask.text}"
-        elif isinstance(ask, Refusal) and (ask.field.startswith("label ") or (ask.field == family.tunables.count and not amiss)):
-            yield path, f"{ask.field}: {ask.text}"
+    for device_type in device_types:
+        device_request = device_type.device_request(read)
+        if isinstance(device_request, Refusal) and "init container" in device_request.field and "asks for" in device_request.text:
+            yield path, f"{device_request.field} {device_request.text}"
+        elif isinstance(device_request, Refusal) and (
+            device_request.field.startswith("label ")
+            or (device_request.field == device_type.tunables.count and not amiss)
+        ):
+            yield path, f"{device_request.field}: {device_request.text}"
 
 
 # -- Findings in objects of Kubernetes and Volcano --------------------------------------------------------------------

@@ -10,20 +10,20 @@ from pumice.wire import names
 from pumice.wire.device_config import DeviceConfig
 
 if TYPE_CHECKING:
-    from pumice.devices.protocol import Family
+    from pumice.devices.protocol import DeviceSharing
 
 SHARING, NUMBER = "deviceshare.GPUSharingEnable", "deviceshare.GPUNumberEnable"
 _REPLACED = {"deviceshare.VGPUEnable": "{key} and deviceshare.VGPUEnable cannot both be true; vGPU replaces the legacy sharing"}
 
 
-def by_memory(config: DeviceConfig | None, settings: Settings) -> list[Family]:
-    from pumice.devices.nvidia_gpushare.family import NvidiaGpushare
+def by_memory(config: DeviceConfig | None, settings: Settings) -> list[DeviceSharing]:
+    from pumice.devices.nvidia_gpushare.scheduling import NvidiaGpushare
 
     return [NvidiaGpushare()]
 
 
-def whole_cards(config: DeviceConfig | None, settings: Settings) -> list[Family]:
-    from pumice.devices.nvidia_gpushare.family import NvidiaGpushare
+def whole_cards(config: DeviceConfig | None, settings: Settings) -> list[DeviceSharing]:
+    from pumice.devices.nvidia_gpushare.scheduling import NvidiaGpushare
 
     return [NvidiaGpushare(number=True)]
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from pumice.devices.nvidia_vgpu.ask import UNSET, Asking, ContainerAsk, container_ask
+from pumice.devices.nvidia_vgpu.device_request import UNSET, Asking, ContainerRequest, container_request
 from pumice.model.refusal import Refusal
 from pumice.wire import names
 from pumice.wire.device_config import NvidiaConfig
@@ -81,35 +81,39 @@ def contradiction(said: Statement, decoded: PodDevices, known: Callable[[str], b
     return ""
 
 
-def excess(ask: ContainerAsk, devices: Sequence[PodDevice], total: Callable[[str], int]) -> str:
+def excess(device_request: ContainerRequest, devices: Sequence[PodDevice], total: Callable[[str], int]) -> str:
     """Return what these devices give beyond the request; empty when nothing. ``total``: memory units of a whole card.
 
     A slice of a card in MIG mode is as large as its place, whatever is written beside it.
     """
-    if len(devices) > ask.count:
-        return f"{len(devices)} cards where it asks for {ask.count}"
+    if len(devices) > device_request.count:
+        return f"{len(devices)} cards where it asks for {device_request.count}"
     whole = [device for device in devices if device.slot < 0]
     if len({device.uuid for device in whole}) < len(whole):
         return f"card {whole[0].uuid} more than once"
     for device in whole:
-        if device.memory > ask.need(total(device.uuid)):
-            return f"memory {device.memory} of card {device.uuid} where it asks for {ask.need(total(device.uuid))}"
-        if ask.cores and not 0 < device.cores <= ask.cores:
-            return f"cores {device.cores} of card {device.uuid} where it asks for {ask.cores}"
+        if device.memory > device_request.need(total(device.uuid)):
+            return f"memory {device.memory} of card {device.uuid} where it asks for {device_request.need(total(device.uuid))}"
+        if device_request.cores and not 0 < device.cores <= device_request.cores:
+            return f"cores {device.cores} of card {device.uuid} where it asks for {device_request.cores}"
     return ""
 
 
 def _asking(containers: Sequence[Asking], config: NvidiaConfig) -> tuple[Stated, ...]:
-    found = ((c, container_ask("", c, config, partial=False)) for c in containers)
-    return tuple(_stated(c, ask, config) for c, ask in found if ask is not None and not isinstance(ask, Refusal))
+    found = ((c, container_request("", c, config, partial=False)) for c in containers)
+    return tuple(
+        _stated(c, device_request, config)
+        for c, device_request in found
+        if device_request is not None and not isinstance(device_request, Refusal)
+    )
 
 
-def _stated(container: Asking, ask: ContainerAsk, config: NvidiaConfig) -> Stated:
+def _stated(container: Asking, device_request: ContainerRequest, config: NvidiaConfig) -> Stated:
     limits = container.resources.limits
     return Stated(
-        ask.count if config.resource_count_name in limits else None,
-        ask.memory if config.resource_memory_name in limits and ask.percent == UNSET else None,
-        ask.cores if config.resource_core_name in limits else None,
+        device_request.count if config.resource_count_name in limits else None,
+        device_request.memory if config.resource_memory_name in limits and device_request.percent == UNSET else None,
+        device_request.cores if config.resource_core_name in limits else None,
     )
 
 

@@ -9,7 +9,7 @@ from pumice.devices.card_rows import CardRow, Holder
 from pumice.devices.device_type import DeviceType, PluginCommand, Switch
 from pumice.devices.nvidia_vgpu.arguments import VgpuArguments
 from pumice.devices.settings import Settings
-from pumice.model.cards import Grant
+from pumice.model.cards import Allocation
 from pumice.wire import names
 from pumice.wire.device_config import DeviceConfig
 from pumice.wire.nvidia_gpushare import parse_index
@@ -18,7 +18,7 @@ from pumice.wire.objects import Node, Pod
 from pumice.wire.quantity import round_up
 
 if TYPE_CHECKING:
-    from pumice.devices.protocol import Family
+    from pumice.devices.protocol import DeviceSharing
 
 def card_rows(node: Node, pods: Sequence[Pod]) -> list[CardRow]:
     """The node's cards with what live pods hold of them by their annotations."""
@@ -42,14 +42,18 @@ def _slices(node: Node, pod: Pod) -> dict[str, int]:
     if "[" not in pod.metadata.annotations.get(names.VGPU_IDS, ""):
         return {}
     from pumice.devices.nvidia_vgpu.arguments import VgpuArguments
-    from pumice.devices.nvidia_vgpu.family import NvidiaVgpu  # only here: most clusters have no slices
+    from pumice.devices.nvidia_vgpu.scheduling import NvidiaVgpu  # only here: most clusters have no slices
     from pumice.devices.settings import Settings
 
-    family = NvidiaVgpu(None, Settings(sections=(VgpuArguments(mig_off_group=True),)))
-    known = family.inventory(node)
-    grant = family.replay(pod, node.metadata.name, known) if known is not None else None
-    pieces = grant.pieces if isinstance(grant, Grant) else ()
-    return {device_of(piece).id: piece.memory for piece in pieces if piece.slot is not None}
+    device_type = NvidiaVgpu(None, Settings(sections=(VgpuArguments(mig_off_group=True),)))
+    known = device_type.inventory(node)
+    allocation = device_type.replay(pod, node.metadata.name, known) if known is not None else None
+    container_devices = allocation.container_devices if isinstance(allocation, Allocation) else ()
+    return {
+        device_of(container_device).id: container_device.memory
+        for container_device in container_devices
+        if container_device.slot is not None
+    }
 
 
 def _charge_vgpu(pod: Pod, cards: dict[str, CardRow], slices: Mapping[str, int]) -> None:
@@ -71,8 +75,8 @@ def _charge_legacy(pod: Pod, cards: dict[int, CardRow]) -> None:
             cards[index].holders.append(Holder(pod.key, asked))
 
 
-def families(config: DeviceConfig | None, settings: Settings) -> list[Family]:
-    from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
+def device_types(config: DeviceConfig | None, settings: Settings) -> list[DeviceSharing]:
+    from pumice.devices.nvidia_vgpu.scheduling import NvidiaVgpu
 
     return [NvidiaVgpu(config, settings)]
 
@@ -80,7 +84,7 @@ def families(config: DeviceConfig | None, settings: Settings) -> list[Family]:
 NVIDIA_VGPU = DeviceType(
     (
         Switch(
-            "deviceshare.VGPUEnable", names.VGPU_NUMBER, families,
+            "deviceshare.VGPUEnable", names.VGPU_NUMBER, device_types,
             ("deviceshare.SchedulePolicy", "deviceshare.ScheduleWeight", "deviceshare.GPUExclusiveRules", "pumice.MigPolicy",
              "deviceshare.KnownGeometriesCMName", "deviceshare.KnowGeometriesCMName"),
             aliases=("predicate.VGPUEnable",),

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pumice.devices.card_policies import POLICIES
-from pumice.devices.nvidia_vgpu.ask import ContainerAsk
+from pumice.devices.nvidia_vgpu.device_request import ContainerRequest
 from pumice.devices.nvidia_vgpu.inventory import Facts
 from pumice.devices.nvidia_vgpu.rows import Row
-from pumice.model.cards import Mode, Piece, Usage
+from pumice.model.cards import ContainerDevice, Mode, Usage
 
 Chosen = tuple[Row, int, int]
 """A card, and of a MIG card the group and the slot (else -1)."""
@@ -63,7 +63,7 @@ def ordered(rows: Sequence[Row], policy: str, draft: Draft) -> list[Row]:
     return sorted(rows, key=lambda row: (-rank(draft.memory[row.card], draft.shares[row.card]), row.card))
 
 
-def charge(draft: Draft, row: Row, ask: ContainerAsk, uuid: str, group: int, slot: int) -> Piece:
+def charge(draft: Draft, row: Row, device_request: ContainerRequest, uuid: str, group: int, slot: int) -> ContainerDevice:
     index = row.card
     memory, place = row.need, None
     if row.geometry is not None:
@@ -72,5 +72,5 @@ def charge(draft: Draft, row: Row, ask: ContainerAsk, uuid: str, group: int, slo
         draft.group[index], draft.used[index] = row.geometry.taken(draft.group[index], draft.used[index], group, slot)
     draft.shares[index] += 1
     draft.memory[index] += memory
-    draft.cores[index] += ask.cores
-    return Piece(index, uuid, memory, ask.cores, row.need, place)
+    draft.cores[index] += device_request.cores
+    return ContainerDevice(index, uuid, memory, device_request.cores, row.need, place)

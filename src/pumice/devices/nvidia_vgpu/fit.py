@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pumice.devices.card_policies import FOR_SLOTS, POLICIES, TIE
-from pumice.devices.nvidia_vgpu.ask import ContainerAsk, VgpuAsk
+from pumice.devices.nvidia_vgpu.device_request import ContainerRequest, VgpuRequest
 from pumice.devices.nvidia_vgpu.draft import Chosen, Draft, charge, copied, draft_of, ordered, passes
 from pumice.devices.nvidia_vgpu.inventory import Facts
 from pumice.devices.nvidia_vgpu.mig import TANGLED, Geometry
@@ -14,13 +14,19 @@ from pumice.devices.nvidia_vgpu.rows import Row, Rows, rows_of
 from pumice.devices.nvidia_vgpu.search import STEPS, OutOfSteps, Search, largest_first
 from pumice.devices.protocol import Fit, NodeCards
 from pumice.devices.settings import LAST_RESORT
-from pumice.model.cards import Card, Grant, Mode, Piece, Usage
+from pumice.model.cards import Allocation, Card, ContainerDevice, Mode, Usage
 
-Picks = list[tuple[Piece, ...]]
+Picks = list[tuple[ContainerDevice, ...]]
 
 
 def fit_node(
-    family: str, ask: VgpuAsk, node: NodeCards, choose: MigChooser | None, *, explain: bool = True, steps: int = STEPS
+    device_type: str,
+    device_request: VgpuRequest,
+    node: NodeCards,
+    choose: MigChooser | None,
+    *,
+    explain: bool = True,
+    steps: int = STEPS,
 ) -> Fit | Draft | None:
     """The choice; else the draft of the failed walk (of the last mode tried), or None when no card can serve, or when nobody
     will ``explain``.
@@ -30,71 +36,71 @@ def fit_node(
     """
     facts: Facts = node.inventory.config
     cards, usages = node.inventory.cards, node.usages
-    rows = rows_of(ask, cards, facts)
-    closed = closed_cards(ask, node)
+    rows = rows_of(device_request, cards, facts)
+    closed = closed_cards(device_request, node)
     failure: Draft | None = None
     complete = True
     for mode, containers in rows.modes:
-        if mode is Mode.HAMI_CORE and ask.is_one_share:
-            share = _one_share(ask, containers[0], cards, usages, closed, facts)
+        if mode is Mode.HAMI_CORE and device_request.is_one_share:
+            share = _one_share(device_request, containers[0], cards, usages, closed, facts)
             if share is not None:
-                return Fit(Grant(family, node.node, share[1]), share[0])
+                return Fit(Allocation(device_type, node.node, share[1]), share[0])
             if explain:
                 failure = draft_of(usages, facts, mode, failed=0)
             continue
-        outcome = _place(ask, mode, containers, cards, usages, closed, facts, choose, steps)
+        outcome = _place(device_request, mode, containers, cards, usages, closed, facts, choose, steps)
         if not isinstance(outcome, Draft):
             score, picks = outcome
-            if mode is Mode.MIG and ask.mode is None:
+            if mode is Mode.MIG and device_request.mode is None:
                 score -= LAST_RESORT
-            return Fit(Grant(family, node.node, tuple(picks)), score)
+            return Fit(Allocation(device_type, node.node, tuple(picks)), score)
         complete = complete and outcome.complete
         failure = outcome
         failure.complete = complete
     return failure
 
 
-def hopeless(ask: VgpuAsk, node: NodeCards, choose: MigChooser | None, steps: int = STEPS) -> bool:
+def hopeless(device_request: VgpuRequest, node: NodeCards, choose: MigChooser | None, steps: int = STEPS) -> bool:
     """Return whether the pod would not fit even if every other pod left the node (D-34): known, not only not found."""
     facts: Facts = node.inventory.config
-    rows: Rows = rows_of(ask, node.inventory.cards, facts)
+    rows: Rows = rows_of(device_request, node.inventory.cards, facts)
     if rows.hopeless is None:
         empty = [Usage()] * len(node.inventory.cards)
         alone = NodeCards(node.node, node.inventory, empty)
-        outcome = fit_node("", ask, alone, choose, steps=steps)
+        outcome = fit_node("", device_request, alone, choose, steps=steps)
         rows.hopeless = outcome is None or (isinstance(outcome, Draft) and outcome.complete)
     return rows.hopeless
 
 
-def closed_cards(ask: VgpuAsk, node: NodeCards) -> Collection[int]:
+def closed_cards(device_request: VgpuRequest, node: NodeCards) -> Collection[int]:
     """Cards that neighbours or doubts keep from this pod: quarantine, PodGroup spread, exclusivity rules."""
     closed: set[int] = set(node.quarantined) if node.quarantined else set()
-    if node.marks and ask.group:
-        closed.update(card.index for card in node.inventory.cards if ask.group in node.groups(card.index))
-    if node.marks and ask.rules:
+    if node.marks and device_request.group:
+        closed.update(card.index for card in node.inventory.cards if device_request.group in node.groups(card.index))
+    if node.marks and device_request.rules:
         cards = [card.index for card in node.inventory.cards if card.mode is not Mode.MIG]
-        closed.update(card for card in cards if node.rules(card) & ask.rules)
+        closed.update(card for card in cards if node.rules(card) & device_request.rules)
     return closed
 
 
-def _place(ask: VgpuAsk, mode: Mode, containers: Sequence[Sequence[Row]], cards: Sequence[Card], usages: Sequence[Usage],
-           closed: Collection[int], facts: Facts, choose: MigChooser | None,
+def _place(device_request: VgpuRequest, mode: Mode, containers: Sequence[Sequence[Row]], cards: Sequence[Card],
+           usages: Sequence[Usage], closed: Collection[int], facts: Facts, choose: MigChooser | None,
            steps: int) -> tuple[float, Picks] | Draft:  # fmt: skip
-    walk = _Walk(ask, mode, containers, cards, usages, closed, facts, choose if mode is Mode.MIG else None)
-    upstreams = range(len(ask.containers))
+    walk = _Walk(device_request, mode, containers, cards, usages, closed, facts, choose if mode is Mode.MIG else None)
+    upstreams = range(len(device_request.containers))
     failure = walk.go(upstreams)
     if failure is None:
         return walk.score(), walk.picks()
-    parts = sum(container.count for container in ask.containers)
-    if len(ask.containers) > 1:
-        order = largest_first(ask, containers)
+    parts = sum(container.count for container in device_request.containers)
+    if len(device_request.containers) > 1:
+        order = largest_first(device_request, containers)
         if order != [*upstreams] and walk.go(order) is None:
             return walk.score(), walk.picks()
     elif mode is Mode.HAMI_CORE or parts == 1:
         return failure  # one container looks at all cards anyway
-    order, draft = largest_first(ask, containers), draft_of(usages, facts, mode)
+    order, draft = largest_first(device_request, containers), draft_of(usages, facts, mode)
     try:
-        found = Search(ask, containers, order, draft, closed, mode is Mode.MIG, steps).run()
+        found = Search(device_request, containers, order, draft, closed, mode is Mode.MIG, steps).run()
     except OutOfSteps:
         failure.complete = False
         return failure
@@ -108,7 +114,7 @@ def _place(ask: VgpuAsk, mode: Mode, containers: Sequence[Sequence[Row]], cards:
 class _Walk:
     """One walk over the containers: the cards that each finds on what the ones before it leave."""
 
-    ask: VgpuAsk
+    device_request: VgpuRequest
     mode: Mode
     containers: Sequence[Sequence[Row]]
     cards: Sequence[Card]
@@ -116,7 +122,7 @@ class _Walk:
     closed: Collection[int]
     facts: Facts
     choose: MigChooser | None
-    found: dict[int, tuple[Piece, ...]] = field(default_factory=dict)
+    found: dict[int, tuple[ContainerDevice, ...]] = field(default_factory=dict)
     worth: float = 0.0
 
     def go(self, order: Sequence[int]) -> Draft | None:
@@ -124,7 +130,7 @@ class _Walk:
         draft = self._begin()
         for number in order:
             chosen = self._chosen(number, draft)
-            count = self.ask.containers[number].count
+            count = self.device_request.containers[number].count
             if len(chosen) < count:
                 draft.failed, draft.found = number, len(chosen)
                 return draft
@@ -141,9 +147,9 @@ class _Walk:
         return [self.found[number] for number in range(len(self.containers))]
 
     def score(self) -> float:
-        policy = self.ask.node_policy or (FOR_SLOTS if self.choose is not None else "")
-        pieces = sum(len(parts) for parts in self.found.values())
-        return self.worth / max(1, pieces) + node_tie(policy, self.usages, self.facts)
+        policy = self.device_request.node_policy or (FOR_SLOTS if self.choose is not None else "")
+        container_devices = sum(len(parts) for parts in self.found.values())
+        return self.worth / max(1, container_devices) + node_tie(policy, self.usages, self.facts)
 
     def _begin(self) -> Draft:
         self.found.clear()
@@ -151,17 +157,17 @@ class _Walk:
         return draft_of(self.usages, self.facts, self.mode)
 
     def _chosen(self, number: int, draft: Draft) -> list[Chosen]:
-        ask, container, rows = self.ask, self.ask.containers[number], self.containers[number]
+        device_request, container, rows = self.device_request, self.device_request.containers[number], self.containers[number]
         if self.mode is Mode.MIG:
-            return slots_for(rows, container, ask.card_policy, draft, self.closed, self.choose)
-        chosen = _shares(rows, container, ask.card_policy, draft, self.closed)
-        if self.facts.links and len(ask.containers) == 1 and 1 < container.count < len(chosen):
-            return together(chosen, container.count, self.cards, _tier(ask, draft))
+            return slots_for(rows, container, device_request.card_policy, draft, self.closed, self.choose)
+        chosen = _shares(rows, container, device_request.card_policy, draft, self.closed)
+        if self.facts.links and len(device_request.containers) == 1 and 1 < container.count < len(chosen):
+            return together(chosen, container.count, self.cards, _tier(device_request, draft))
         return chosen
 
     def _charge(self, draft: Draft, number: int, chosen: Sequence[Chosen]) -> None:
-        container, parts = self.ask.containers[number], []
-        policy = POLICIES.get(self.ask.node_policy)
+        container, parts = self.device_request.containers[number], []
+        policy = POLICIES.get(self.device_request.node_policy)
         for row, group, slot in chosen:
             cost = cost_of(draft, row, group, slot, self.choose)
             parts.append(charge(draft, row, container, self.cards[row.card].uuid, group, slot))
@@ -191,18 +197,23 @@ def node_tie(name: str, usages: Sequence[Usage], facts: Facts) -> float:
 
 
 def _one_share(
-    ask: VgpuAsk, rows: Sequence[Row], cards: Sequence[Card], usages: Sequence[Usage], closed: Collection[int], facts: Facts
-) -> tuple[float, tuple[tuple[Piece]]] | None:
+    device_request: VgpuRequest,
+    rows: Sequence[Row],
+    cards: Sequence[Card],
+    usages: Sequence[Usage],
+    closed: Collection[int],
+    facts: Facts,
+) -> tuple[float, tuple[tuple[ContainerDevice]]] | None:
     """The common case, hence without a draft."""
-    cores = ask.containers[0].cores
-    row = _first_open(rows, cores, ask.card_policy, usages, closed)
+    cores = device_request.containers[0].cores
+    row = _first_open(rows, cores, device_request.card_policy, usages, closed)
     if row is None:
         return None
     usage, need = usages[row.card], row.need
-    policy = POLICIES.get(ask.node_policy)
+    policy = POLICIES.get(device_request.node_policy)
     score = 0.0 if policy is None else policy.worth(usage.memory + need, row.total or 1, usage.shares)
-    piece = Piece(row.card, cards[row.card].uuid, need, cores, need)
-    return score + node_tie(ask.node_policy, usages, facts), ((piece,),)
+    container_device = ContainerDevice(row.card, cards[row.card].uuid, need, cores, need)
+    return score + node_tie(device_request.node_policy, usages, facts), ((container_device,),)
 
 
 def _first_open(rows: Sequence[Row], cores: int, policy: str, usages: Sequence[Usage],
@@ -227,9 +238,9 @@ def _first_open(rows: Sequence[Row], cores: int, policy: str, usages: Sequence[U
     return best
 
 
-def _tier(ask: VgpuAsk, draft: Draft) -> Callable[[Row], tuple[float, ...]]:
+def _tier(device_request: VgpuRequest, draft: Draft) -> Callable[[Row], tuple[float, ...]]:
     """Cards of one tier are equal for the card policy and for the node's score, so that topology may choose among them."""
-    on_card, on_node = POLICIES.get(ask.card_policy), POLICIES.get(ask.node_policy)
+    on_card, on_node = POLICIES.get(device_request.card_policy), POLICIES.get(device_request.node_policy)
 
     def tier(row: Row) -> tuple[float, ...]:
         memory, shares = draft.memory[row.card], draft.shares[row.card]
@@ -239,12 +250,12 @@ def _tier(ask: VgpuAsk, draft: Draft) -> Callable[[Row], tuple[float, ...]]:
     return tier
 
 
-def _shares(rows: Sequence[Row], ask: ContainerAsk, policy: str, draft: Draft,
+def _shares(rows: Sequence[Row], device_request: ContainerRequest, policy: str, draft: Draft,
             closed: Collection[int]) -> list[Chosen]:  # fmt: skip
     """All cards that pass, in order: the caller takes the first ``count`` of them, each card at most once."""
-    cores = ask.cores
+    cores = device_request.cores
     passing = [row for row in rows if passes(row, cores, draft) and row.card not in closed]
-    if len(passing) >= ask.count:
+    if len(passing) >= device_request.count:
         passing = ordered(passing, policy, draft)
     return [(row, -1, -1) for row in passing]
 
@@ -296,15 +307,15 @@ MigChooser = Callable[[Geometry, int, int, int], tuple[float, int, int] | None]
 """(geometry, active group, used mask, need MiB) -> (cost, group, slot), or None; least cost first, then card order."""
 
 
-def slots_for(rows: Sequence[Row], ask: ContainerAsk, policy: str, draft: Draft, closed: Collection[int],
+def slots_for(rows: Sequence[Row], device_request: ContainerRequest, policy: str, draft: Draft, closed: Collection[int],
               choose: MigChooser | None) -> list[Chosen]:  # fmt: skip
     """Different cards as far as they reach, then further slots of the same cards (E-36b)."""
     in_order = [row for row in ordered(rows, policy, draft) if row.card not in closed]
-    found = _rounds(in_order, ask, draft, choose)
-    if len(found) < ask.count and ask.count > 1:
-        grouped = _grouped(in_order, ask, draft)
+    found = _rounds(in_order, device_request, draft, choose)
+    if len(found) < device_request.count and device_request.count > 1:
+        grouped = _grouped(in_order, device_request, draft)
         found = max(found, grouped, key=len)
-    return found[: ask.count]
+    return found[: device_request.count]
 
 
 def cost_of(draft: Draft, row: Row, group: int, slot: int, choose: MigChooser | None) -> float | None:
@@ -317,18 +328,18 @@ def cost_of(draft: Draft, row: Row, group: int, slot: int, choose: MigChooser | 
     return float(row.geometry.memory(group, slot) - row.need_mib)  # a further slot of the same container
 
 
-def _rounds(ordered: Sequence[Row], ask: ContainerAsk, draft: Draft,
+def _rounds(ordered: Sequence[Row], device_request: ContainerRequest, draft: Draft,
             choose: MigChooser | None) -> list[Chosen]:  # fmt: skip
     mine = copied(draft)
     found: list[Chosen] = []
-    while len(found) < ask.count:
+    while len(found) < device_request.count:
         taken: set[int] = set()
-        while len(found) < ask.count:
-            pick = _next_slot(ordered, ask.cores, mine, taken, choose)
+        while len(found) < device_request.count:
+            pick = _next_slot(ordered, device_request.cores, mine, taken, choose)
             if pick is None:
                 break
             row, group, slot = pick
-            charge(mine, row, ask, "", group, slot)
+            charge(mine, row, device_request, "", group, slot)
             taken.add(row.card)
             found.append(pick)
         if not taken:
@@ -358,7 +369,7 @@ def _next_slot(ordered: Sequence[Row], cores: int, draft: Draft, taken: Collecti
     return best
 
 
-def _grouped(ordered: Sequence[Row], ask: ContainerAsk, draft: Draft) -> list[Chosen]:
+def _grouped(ordered: Sequence[Row], device_request: ContainerRequest, draft: Draft) -> list[Chosen]:
     """The other way to several slots: empty cards open the first group that holds as many as possible of them."""
     found: list[Chosen] = []
     mine = copied(draft)
@@ -366,17 +377,17 @@ def _grouped(ordered: Sequence[Row], ask: ContainerAsk, draft: Draft) -> list[Ch
         geometry = row.geometry
         if geometry is None or geometry.anywhere:  # there, first fit leaves as much room as any order
             continue
-        index, missing = row.card, ask.count - len(found)
+        index, missing = row.card, device_request.count - len(found)
         if not mine.used[index]:
             most = min(missing, max(group.room(row.need_mib, 0) for group in geometry.groups))
             mine.group[index] = geometry.first_with_room(row.need_mib, most)
         group = mine.group[index]
         if group < 0:
             continue
-        while len(found) < ask.count and passes(row, ask.cores, mine):
+        while len(found) < device_request.count and passes(row, device_request.cores, mine):
             slot = geometry.groups[group].first(row.need_mib, mine.used[index])
             if slot < 0:
                 break
-            charge(mine, row, ask, "", group, slot)
+            charge(mine, row, device_request, "", group, slot)
             found.append((row, group, slot))
     return found

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from pumice.devices.nvidia_vgpu.mig import Geometry
 from pumice.devices.nvidia_vgpu.mig_catalogue import Catalogue
 from pumice.devices.protocol import Inventory
-from pumice.model.cards import Card, Grant, Mode
+from pumice.model.cards import Allocation, Card, Mode
 from pumice.wire import names
 from pumice.wire.device_config import NvidiaConfig
 from pumice.wire.nvidia_vgpu import parse_list, parse_register, parse_topology
@@ -44,7 +44,7 @@ class Facts:
     shape: Shape = field(compare=False)
     unit: str = "MiB"
     """The unit of a card's memory."""
-    read: dict[str, tuple[Any, Grant]] = field(default_factory=dict, compare=False)
+    read: dict[str, tuple[Any, Allocation]] = field(default_factory=dict, compare=False)
     """Assignments by their text: what a pod's containers said when it was compared, and what it holds (replay.py). The shares of
     one card are most often written alike."""
 

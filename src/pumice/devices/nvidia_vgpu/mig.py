@@ -125,7 +125,12 @@ class Geometry:
         """The state of a card by the pods on it; (TANGLED, not 0) where they claim what cannot be true together."""
         if not usage.holders:
             return -1, 0
-        slots = [piece.slot for pieces in usage.holders.values() for piece in pieces if piece.slot is not None]
+        slots = [
+            container_device.slot
+            for container_devices in usage.holders.values()
+            for container_device in container_devices
+            if container_device.slot is not None
+        ]
         used = mask_of(slot.number for slot in slots if slot.number < MOST_SLOTS)
         active = self.index.get(usage.group, TANGLED) if slots else -1
         if used.bit_count() != len(slots) or any(slot.group != usage.group for slot in slots):

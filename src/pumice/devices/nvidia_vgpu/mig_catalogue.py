@@ -14,7 +14,7 @@ from pumice.wire.device_config import MigGroup, MigInstances, ModelGeometries, N
 class Catalogue:
     """Finds the geometry of a card type: the ConfigMap's entries first, then NVIDIA's own table (docs/adr).
 
-    ``anywhere`` gives each of NVIDIA's models a twin whose slices may lie outside the groups (``Geometry.free``)."""
+    ``anywhere`` gives each of NVIDIA's models a simulator whose slices may lie outside the groups (``Geometry.free``)."""
 
     def __init__(self, config: NvidiaConfig, *, builtin: bool = True, anywhere: bool = False) -> None:
         self._entries = config.known_mig_geometries

@@ -93,11 +93,11 @@ class Places(Geometry):
     def held(self, usage: Usage) -> tuple[int, int]:
         used = 0
         named = set()
-        for pieces in usage.holders.values():
-            for piece in pieces:
-                if piece.slot is None:
+        for container_devices in usage.holders.values():
+            for container_device in container_devices:
+                if container_device.slot is None:
                     continue
-                found = self._find(piece.slot)
+                found = self._find(container_device.slot)
                 if found is None or used & self.place(*found).cover:
                     return TANGLED, 1
                 used |= self.place(*found).cover

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pumice.devices.layout import STEPS_IN_A_CYCLE, Board, Want, few_of_a_sort, lay_out
-from pumice.devices.nvidia_vgpu.ask import VgpuAsk
+from pumice.devices.nvidia_vgpu.device_request import VgpuRequest
 from pumice.devices.nvidia_vgpu.draft import Draft, draft_of, passes
 from pumice.devices.nvidia_vgpu.fit import closed_cards, fit_node
 from pumice.devices.nvidia_vgpu.inventory import Facts
@@ -19,7 +19,7 @@ from pumice.devices.nvidia_vgpu.mig_catalogue import Catalogue
 from pumice.devices.nvidia_vgpu.mig_places import Places
 from pumice.devices.nvidia_vgpu.mig_policy import Offer, remaining_value
 from pumice.devices.nvidia_vgpu.rows import rows_of
-from pumice.devices.protocol import Ask, Fit, NodeCards, Planned, Planner
+from pumice.devices.protocol import DeviceRequest, Fit, NodeCards, Planned, Planner
 from pumice.model.cards import Mode
 
 
@@ -60,23 +60,23 @@ class _Card:
 
 @dataclass(frozen=True, slots=True)
 class VgpuPlanner(Planner):
-    family: str
+    device_type: str
     catalogue: Catalogue
 
-    def plannable(self, ask: Ask) -> bool:
+    def plannable(self, device_request: DeviceRequest) -> bool:
         """Nobody is where no card in MIG mode was ever seen."""
-        want: VgpuAsk = ask.detail
+        want: VgpuRequest = device_request.detail
         if not self.catalogue.known() or want.mode not in (None, Mode.MIG.value):
             return False
         return want.is_one_share and not (want.containers[0].cores or want.group or want.rules)
 
     def lay_out(self, pods: Sequence[Planned], nodes: Sequence[NodeCards]) -> list[tuple[int, Any] | None]:
-        asks = list(dict.fromkeys((pod.ask, pod.nodes) for pod in pods))
-        every = (card for number, node in enumerate(nodes) for card in _cards(asks, number, node))
+        device_requests = list(dict.fromkeys((pod.device_request, pod.nodes) for pod in pods))
+        every = (card for number, node in enumerate(nodes) for card in _cards(device_requests, number, node))
         cards = few_of_a_sort(every, len(pods), _Card.sort, lambda card: bool(card.state[1]))
-        wants, numbers = [], {ask: number for number, ask in enumerate(asks)}
+        wants, numbers = [], {device_request: number for number, device_request in enumerate(device_requests)}
         for pod in pods:
-            number = numbers[pod.ask, pod.nodes]
+            number = numbers[pod.device_request, pod.nodes]
             need = next((card.needs[number] for card in cards if number in card.needs), 0)
             may = frozenset(at for at, card in enumerate(cards) if card.needs.get(number) == need)
             wants.append(Want(need, need, may, pod.must))
@@ -90,8 +90,8 @@ class VgpuPlanner(Planner):
             found.append((card.node, Where(card.uuid, _name(card.geometry, *spot[1]))))
         return found
 
-    def fit(self, ask: Ask, cards: NodeCards, where: Where) -> Fit | None:
-        want: VgpuAsk = ask.detail
+    def fit(self, device_request: DeviceRequest, cards: NodeCards, where: Where) -> Fit | None:
+        want: VgpuRequest = device_request.detail
 
         def planned(geometry: Geometry, active: int, used: int, need: int) -> Offer | None:
             for group, slot in geometry.choices(active, used, need):
@@ -102,7 +102,7 @@ class VgpuPlanner(Planner):
         named = replace(want, use_uuids=(where.uuid,))
         if want.use_uuids and where.uuid not in want.use_uuids:
             return None
-        found = fit_node(self.family, named, cards, planned, explain=False)
+        found = fit_node(self.device_type, named, cards, planned, explain=False)
         return found if isinstance(found, Fit) else None
 
 
@@ -113,16 +113,16 @@ def _name(geometry: Geometry, group: int, slot: int) -> Hashable:
     return group, geometry.groups[group].profiles[slot]
 
 
-def _cards(asks: Sequence[tuple[Ask, frozenset[int]]], number: int, node: NodeCards) -> list[_Card]:
+def _cards(device_requests: Sequence[tuple[DeviceRequest, frozenset[int]]], number: int, node: NodeCards) -> list[_Card]:
     """Those of a node on which some of the asks may have a slice. An ask that could have a share of another card there is not
     planned: it takes the share first."""
     facts: Facts = node.inventory.config
     draft: Draft | None = None
     found: dict[int, _Card] = {}
-    for at, (ask, nodes) in enumerate(asks):
+    for at, (device_request, nodes) in enumerate(device_requests):
         if number not in nodes:
             continue
-        want: VgpuAsk = ask.detail
+        want: VgpuRequest = device_request.detail
         modes = rows_of(want, node.inventory.cards, facts).modes
         if [mode for mode, _ in modes] != [Mode.MIG]:
             continue

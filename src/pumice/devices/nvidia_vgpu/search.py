@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from pumice.devices.nvidia_vgpu.ask import ContainerAsk, VgpuAsk
+from pumice.devices.nvidia_vgpu.device_request import ContainerRequest, VgpuRequest
 from pumice.devices.nvidia_vgpu.draft import Chosen, Draft, charge, ordered, passes
 from pumice.devices.nvidia_vgpu.mig import TANGLED
 from pumice.devices.nvidia_vgpu.rows import Row
@@ -25,23 +25,23 @@ class OutOfSteps(Exception):
     """The search was not complete."""
 
 
-def largest_first(ask: VgpuAsk, containers: Sequence[Sequence[Row]]) -> list[int]:
+def largest_first(device_request: VgpuRequest, containers: Sequence[Sequence[Row]]) -> list[int]:
     """Numbers of the containers. Those without cores come first of all: beside cards whose cores are all taken they find no
     place, while the others do not mind them."""
 
     def size(number: int) -> tuple[bool, int, int, int]:
-        container = ask.containers[number]
+        container = device_request.containers[number]
         need = max((row.need for row in containers[number]), default=0)
         return (container.cores != 0, -need, -container.cores, -container.count)
 
-    return sorted(range(len(ask.containers)), key=size)
+    return sorted(range(len(device_request.containers)), key=size)
 
 
 @dataclass(slots=True)
 class Search:
     """Depth first over the cards and slots of every container. ``draft`` is as it was found once ``run`` returns."""
 
-    ask: VgpuAsk
+    device_request: VgpuRequest
     containers: Sequence[Sequence[Row]]
     order: Sequence[int]
     draft: Draft
@@ -55,7 +55,7 @@ class Search:
 
     def run(self) -> dict[int, list[Chosen]] | None:
         """Per container its cards; None when there is no way. Raises OutOfSteps when that cannot be told."""
-        if sum(container.count for container in self.ask.containers) > MOST_PARTS:
+        if sum(container.count for container in self.device_request.containers) > MOST_PARTS:
             raise OutOfSteps
         by_card = [{row.card: row for row in rows} for rows in self.containers]
         numbers: dict[Hashable, int] = {}
@@ -74,7 +74,11 @@ class Search:
         number = self.order[at]
         rest = self.order[at:]
         if all(self._possible(later, rest) for later in rest):
-            rows = [row for row in ordered(self.containers[number], self.ask.card_policy, self.draft) if row.card in self.kinds]
+            rows = [
+                row
+                for row in ordered(self.containers[number], self.device_request.card_policy, self.draft)
+                if row.card in self.kinds
+            ]
             self.taken[number] = []
             if self._part(at, rows, 0):
                 return True
@@ -84,7 +88,7 @@ class Search:
     def _part(self, at: int, rows: Sequence[Row], first: int) -> bool:
         """One more card for the container; its parts are equal, so they are taken in the order of the cards."""
         number = self.order[at]
-        container, mine = self.ask.containers[number], self.taken[self.order[at]]
+        container, mine = self.device_request.containers[number], self.taken[self.order[at]]
         if len(mine) == container.count:
             return self._container(at + 1)
         tried: set[Hashable] = set()
@@ -122,9 +126,9 @@ class Search:
     def _possible(self, number: int, rest: Sequence[int]) -> bool:
         """Return whether the cards have room for as many parts of this size as the container and the larger ones of the ``rest``
         want: what others take never makes it more."""
-        asks, container = self.ask.containers, self.ask.containers[number]
-        larger = [other for other in rest if asks[other].at_least(container)]
-        wanted = sum(asks[other].count for other in larger)
+        device_requests, container = self.device_request.containers, self.device_request.containers[number]
+        larger = [other for other in rest if device_requests[other].at_least(container)]
+        wanted = sum(device_requests[other].count for other in larger)
         room = 0
         for row in self.containers[number]:
             if row.card in self.kinds and passes(row, container.cores, self.draft):
@@ -133,7 +137,7 @@ class Search:
                     return True
         return False
 
-    def _room(self, row: Row, container: ContainerAsk, containers: int) -> int:
+    def _room(self, row: Row, container: ContainerRequest, containers: int) -> int:
         """At most how many parts of this size the card takes, of so many containers."""
         draft, card = self.draft, row.card
         if row.geometry is not None:

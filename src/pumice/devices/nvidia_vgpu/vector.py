@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.devices.card_policies import FOR_SLOTS, POLICIES, TIE
-from pumice.devices.nvidia_vgpu.ask import UNSET, ContainerAsk, VgpuAsk
+from pumice.devices.nvidia_vgpu.device_request import UNSET, ContainerRequest, VgpuRequest
 from pumice.devices.nvidia_vgpu.mig import STATES, Geometry
 from pumice.devices.nvidia_vgpu.mig_catalogue import Catalogue
 from pumice.devices.nvidia_vgpu.mig_policy import Chooser
@@ -68,34 +68,34 @@ Bools = NDArray[np.bool_]
 Ranked = tuple[Bools, NDArray[np.float64]]
 
 
-def rank_nodes(ask: VgpuAsk, columns: Columns, catalogue: Catalogue, choose: Chooser | None) -> Ranked | None:
+def rank_nodes(device_request: VgpuRequest, columns: Columns, catalogue: Catalogue, choose: Chooser | None) -> Ranked | None:
     """(may fit, score) per node; None when the columns do not hold all that the ask looks at: UUIDs, neighbours, or
     MIG cards whose state nobody keeps. A node with cards of both modes tries HAMi-core first, as the walk does."""
-    if ask.group or ask.rules or ask.use_uuids or ask.nouse_uuids:
+    if device_request.group or device_request.rules or device_request.use_uuids or device_request.nouse_uuids:
         return None
     slots = None
-    if ask.mode in (None, Mode.MIG) and columns.mig.any():
-        slots = _rank_slots(ask, columns, catalogue, choose)
-        if slots is None or ask.mode == Mode.MIG or columns.mig[columns.flags].all():
+    if device_request.mode in (None, Mode.MIG) and columns.mig.any():
+        slots = _rank_slots(device_request, columns, catalogue, choose)
+        if slots is None or device_request.mode == Mode.MIG or columns.mig[columns.flags].all():
             return slots
-    shares = _rank_shares(ask, columns)
+    shares = _rank_shares(device_request, columns)
     if slots is None:
         return shares
     return shares[0] | slots[0], np.where(shares[0], shares[1], slots[1])
 
 
-def _larger(ask: VgpuAsk, container: ContainerAsk) -> tuple[int, int]:
+def _larger(device_request: VgpuRequest, container: ContainerRequest) -> tuple[int, int]:
     """(containers that ask for at least as much of a card as this one, how many parts they ask for)."""
-    found = [other.count for other in ask.containers if other.at_least(container)]
+    found = [other.count for other in device_request.containers if other.at_least(container)]
     return len(found), sum(found)
 
 
-def _room_for_shares(ask: VgpuAsk, columns: Columns, usable: Bools) -> Bools:
+def _room_for_shares(device_request: VgpuRequest, columns: Columns, usable: Bools) -> Bools:
     """Nodes whose cards have room for as many parts of each size as are wanted of it and of larger ones. Where the walk fails
     all the same, fit may yet find a way (search.py)."""
     enough = np.ones(len(usable), bool)
-    for container in ask.containers:
-        containers, parts = _larger(ask, container)
+    for container in device_request.containers:
+        containers, parts = _larger(device_request, container)
         need = container.memory if container.percent == UNSET else columns.total * container.percent // 100
         room = np.minimum(columns.share_limit - columns.shares, containers)
         room = np.minimum(room, (columns.total - columns.memory) // np.maximum(need, 1))
@@ -107,34 +107,36 @@ def _room_for_shares(ask: VgpuAsk, columns: Columns, usable: Bools) -> Bools:
     return enough
 
 
-def _usable(ask: VgpuAsk, columns: Columns) -> Bools:
-    allowed = np.array([type_allowed(ask, t, t.lower()) for t in columns.types] + [False])  # -1 picks the last: absent
+def _usable(device_request: VgpuRequest, columns: Columns) -> Bools:
+    allowed = np.array([type_allowed(device_request, t, t.lower()) for t in columns.types] + [False])  # -1 picks the last: absent
     return np.asarray(columns.flags & allowed.take(columns.type_id))
 
 
-def _rank_shares(ask: VgpuAsk, columns: Columns) -> Ranked:
+def _rank_shares(device_request: VgpuRequest, columns: Columns) -> Ranked:
     """HAMi-core cards, any number of containers and cards."""
     nodes, width = columns.total.shape
     nowhere = np.zeros(nodes, bool), np.zeros(nodes)
-    if ask.mode not in (None, Mode.HAMI_CORE) or any(c.cores > 100 or c.count > width for c in ask.containers):
+    if device_request.mode not in (None, Mode.HAMI_CORE) or any(
+        c.cores > 100 or c.count > width for c in device_request.containers
+    ):
         return nowhere
-    usable = _usable(ask, columns) & ~columns.mig
+    usable = _usable(device_request, columns) & ~columns.mig
     total, memory, shares, cores = columns.total, columns.memory, columns.shares, columns.cores
-    node_policy, before = POLICIES.get(ask.node_policy), shares
+    node_policy, before = POLICIES.get(device_request.node_policy), shares
     reverse = np.arange(width - 1, -1, -1)  # of equal cards the lowest index has the highest key
     row = np.arange(nodes)
     may, summed = np.ones(nodes, bool), np.zeros(nodes)
-    picks, done = sum(c.count for c in ask.containers), 0
-    for container in ask.containers:
+    picks, done = sum(c.count for c in device_request.containers), 0
+    for container in device_request.containers:
         need = container.memory if container.percent == UNSET else total * container.percent // 100
         open_cards = usable & (shares < columns.share_limit) & (memory <= total - need)
         open_cards &= _cores_allow(container.cores, cores, shares)
-        key = _order(ask.card_policy, memory, shares, reverse)
+        key = _order(device_request.card_policy, memory, shares, reverse)
         np.putmask(key, ~open_cards, -1)
         for _ in range(container.count):
             best = np.ascontiguousarray(key.T).max(axis=0)  # a reduction over the short axis itself is much slower
             may &= best >= 0
-            card = width - 1 - best % width if ask.card_policy else np.maximum(best, 0)
+            card = width - 1 - best % width if device_request.card_policy else np.maximum(best, 0)
             done += 1
             charged = memory[row, card] + (need if isinstance(need, int) else need[row, card])
             if done < picks:
@@ -148,30 +150,30 @@ def _rank_shares(ask: VgpuAsk, columns: Columns) -> Ranked:
                 summed += node_policy.worth(charged, np.maximum(total[row, card], 1), before[row, card])
         if not may.any():
             break
-    score = summed / max(1, picks) + _tie(ask.node_policy, columns)
-    if len(ask.containers) > 1 and not may.all():
-        unsure = ~may & _room_for_shares(ask, columns, usable)
+    score = summed / max(1, picks) + _tie(device_request.node_policy, columns)
+    if len(device_request.containers) > 1 and not may.all():
+        unsure = ~may & _room_for_shares(device_request, columns, usable)
         score[unsure] = np.nan
         may |= unsure
     return may, score
 
 
-def _rank_slots(ask: VgpuAsk, columns: Columns, catalogue: Catalogue, choose: Chooser | None) -> Ranked | None:
+def _rank_slots(device_request: VgpuRequest, columns: Columns, catalogue: Catalogue, choose: Chooser | None) -> Ranked | None:
     """MIG cards: per geometry every card state that occurs is answered once, then looked up, slot by slot."""
     nodes, width = columns.total.shape
     if columns.state is None:
         return None
-    if any(c.cores > 100 for c in ask.containers):
+    if any(c.cores > 100 for c in device_request.containers):
         return np.zeros(nodes, bool), np.zeros(nodes)
-    usable = _usable(ask, columns) & columns.mig & (columns.state >= 0)
+    usable = _usable(device_request, columns) & columns.mig & (columns.state >= 0)
     geometries = [(g, here) for g in catalogue.known() if (here := usable & (columns.state // STATES == g.number)).any()]
-    policy = ask.node_policy or (FOR_SLOTS if choose is not None else "")
+    policy = device_request.node_policy or (FOR_SLOTS if choose is not None else "")
     node_policy = POLICIES.get(policy)
     row, reverse = np.arange(nodes), np.arange(width - 1, -1, -1)
     now = _Cards(columns.memory, columns.cores, columns.shares, columns.state)
     may, enough, summed = np.ones(nodes, bool), np.ones(nodes, bool), np.zeros(nodes)
-    picks, done = sum(c.count for c in ask.containers), 0
-    for container in ask.containers:
+    picks, done = sum(c.count for c in device_request.containers), 0
+    for container in device_request.containers:
         tables = []
         for geometry, here in geometries:
             need = _slot_need(container, columns.total[here], geometry)
@@ -179,8 +181,8 @@ def _rank_slots(ask: VgpuAsk, columns: Columns, catalogue: Catalogue, choose: Ch
                 return None
             tables.append((here, need, answers_of(geometry, need * geometry.factor, choose)))
         if picks > 1:  # where the walk fails all the same, fit may yet find a way (search.py)
-            enough &= _room_for_slots(tables, columns.state) >= _larger(ask, container)[1]
-        order = _order(ask.card_policy, now.memory, now.shares, reverse)
+            enough &= _room_for_slots(tables, columns.state) >= _larger(device_request, container)[1]
+        order = _order(device_request.card_policy, now.memory, now.shares, reverse)
         taken = np.zeros((nodes, width), bool)
         for _ in range(container.count):
             offer = _offers(tables, columns, now, container.cores)
@@ -193,7 +195,7 @@ def _rank_slots(ask: VgpuAsk, columns: Columns, catalogue: Catalogue, choose: Ch
                 masked = np.where(open_cards, offer.cost, np.inf)
                 open_cards &= masked == masked.min(axis=1)[:, None]
             best = np.ascontiguousarray(np.where(open_cards, order, -1).T).max(axis=0)
-            card = width - 1 - best % width if ask.card_policy else np.maximum(best, 0)
+            card = width - 1 - best % width if device_request.card_policy else np.maximum(best, 0)
             may &= best >= 0
             done += 1
             charged = now.memory[row, card] + offer.charge[row, card]
@@ -209,7 +211,7 @@ def _rank_slots(ask: VgpuAsk, columns: Columns, catalogue: Catalogue, choose: Ch
         if not (may.any() or (picks > 1 and enough.any())):
             return np.zeros(nodes, bool), np.zeros(nodes)
     score = summed / max(1, picks) + _tie(policy, columns)
-    if ask.mode is None:
+    if device_request.mode is None:
         score -= LAST_RESORT
     if picks > 1 and not may.all():
         unsure = ~may & enough
@@ -280,7 +282,7 @@ def _offers(tables: Tables, columns: Columns, now: _Cards, cores: int) -> _Offer
     return offer
 
 
-def _slot_need(container: ContainerAsk, totals: Ints, geometry: Geometry) -> int | None:
+def _slot_need(container: ContainerRequest, totals: Ints, geometry: Geometry) -> int | None:
     """Memory units that a slot must have; None where cards of one model registered unlike memory and it depends on that."""
     if container.percent == UNSET:
         return container.memory

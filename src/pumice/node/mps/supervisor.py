@@ -68,7 +68,7 @@ class Supervisor:
         """These, or no daemon at all."""
         self._wanted = bounds
 
-    def grant(self, bounds: Bounds, now: float) -> None:
+    def allocation(self, bounds: Bounds, now: float) -> None:
         """A container is about to be told of these: there must be a daemon, whatever was wanted before."""
         self._wanted = self._wanted or bounds
         self._granted = {granted: until for granted, until in self._granted.items() if now < until} | {bounds: now + SETTLING}
@@ -76,7 +76,7 @@ class Supervisor:
     def bounds(self, now: float) -> Bounds:
         return (self._wanted or Bounds()) | self._lately(now)
 
-    def asks(self, now: float) -> bool:
+    def requested(self, now: float) -> bool:
         """Return whether the next step needs more than whether the daemon lives."""
         return self._wanted is None or self._misses > 0 or self._stand != self.bounds(now)
 

@@ -73,10 +73,10 @@ class Watch:
     labels: str = ""
 
 
-async def run(settings: Settings, *, cluster: Cluster, clock: Clock, dice: random.Random, stop: asyncio.Event,
+async def run(settings: Settings, *, cluster: Cluster, clock: Clock, rng: random.Random, stop: asyncio.Event,
               ready: asyncio.Event | None = None) -> None:  # fmt: skip
     """Run until ``stop``."""
-    await Controller(settings, cluster, clock, dice, stop, ready).run()
+    await Controller(settings, cluster, clock, rng, stop, ready).run()
 
 
 @dataclass(slots=True)
@@ -86,7 +86,7 @@ class Controller:
     settings: Settings
     cluster: Cluster
     clock: Clock
-    dice: random.Random
+    rng: random.Random
     stop: asyncio.Event
     ready: asyncio.Event | None = None
     work: WorkQueue = field(init=False)
@@ -106,7 +106,7 @@ class Controller:
     def __post_init__(self) -> None:
         settings = self.settings
         self._moves = Moves(self.clock)
-        self.work = WorkQueue(self.clock, self.dice, self._reconcile, self._moves.are_many)
+        self.work = WorkQueue(self.clock, self.rng, self._reconcile, self._moves.are_many)
         recorder = EventRecorder(self.cluster, self.clock, CONTROLLER_NAME, log)
         performer = Performer(self.cluster, recorder)
         self.queues = Queues(self.cluster, performer, self.work, settings.default_queue)
@@ -140,7 +140,7 @@ class Controller:
             gc.enable()
         async with asyncio.TaskGroup() as beside:
             if self.settings.leader_elect:
-                election = Election(self.cluster, self.clock, self.dice, CONTROLLER_NAME, self.settings.lease_namespace)
+                election = Election(self.cluster, self.clock, self.rng, CONTROLLER_NAME, self.settings.lease_namespace)
                 await election.acquire()
                 self._election = election
                 beside.create_task(self._keep(election))

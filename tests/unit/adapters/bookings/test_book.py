@@ -32,12 +32,12 @@ CARDS = tuple(CardFacts(index, UUID.format(index), "Tesla T4", 15360 * MIB, mino
 
 def booking(number: str = "r1", pid: int = 0, start: int = 0, request: Request | None = None, region: str = "") -> Booking:
     allocator = Allocator(CARDS, ())
-    grant = allocator.place(request or Request(memory=3000, cores=50), number)
+    allocation = allocator.place(request or Request(memory=3000, cores=50), number)
     pid = pid or os.getpid()
     return Booking(
         id=number, pid=pid, start=start or start_time(pid), user=0, command=["train"],
-        cards=[BookedCard(fact.index, fact.name, fact.memory // MIB) for fact in allocator.facts(grant)],
-        region=region or f"/nowhere/{number}/vgpu.cache", annotations=allocator.annotations(grant, 10**18), created=0.0,
+        cards=[BookedCard(fact.index, fact.name, fact.memory // MIB) for fact in allocator.facts(allocation)],
+        region=region or f"/nowhere/{number}/vgpu.cache", annotations=allocator.annotations(allocation, 10**18), created=0.0,
     )  # fmt: skip
 
 
@@ -214,7 +214,7 @@ def test_looking_makes_nothing(tmp_path: Path) -> None:
 
 def test_the_desk_decides_as_the_scheduler_does() -> None:
     allocator = Allocator(CARDS, [booking("r1", request=Request(memory=10000, cores=70))])
-    assert allocator.place(Request(memory=5360, cores=30), "r2").pieces[0].uuid == CARDS[0].uuid
+    assert allocator.place(Request(memory=5360, cores=30), "r2").container_devices[0].uuid == CARDS[0].uuid
     with pytest.raises(Refused) as told:
         allocator.place(Request(memory=5361, cores=30), "r2")
     assert str(told.value).splitlines() == [
@@ -243,8 +243,8 @@ def test_to_hold_less_needs_nobodys_leave() -> None:
     card = (first.devices[0].uuid,)
     with pytest.raises(Refused):
         allocator.place(Request(memory=4000, cards=card), "r1", without="r1")  # a newcomer without a core limit may not join now
-    assert allocator.resize(Request(memory=4000, cards=card), first).pieces[0].memory == 4000
-    assert allocator.resize(Request(percent=10, cores=30, cards=card), first).pieces[0].cores == 30
+    assert allocator.resize(Request(memory=4000, cards=card), first).container_devices[0].memory == 4000
+    assert allocator.resize(Request(percent=10, cores=30, cards=card), first).container_devices[0].cores == 30
     with pytest.raises(Refused):
         allocator.resize(Request(memory=5001, cards=card), first)
 
@@ -253,12 +253,12 @@ def test_a_card_in_mig_mode_takes_nobody() -> None:
     allocator = Allocator([replace(CARDS[0], mig=True), CARDS[1]], ())
     with pytest.raises(Refused, match="in MIG mode"):
         allocator.place(Request(memory=100), "r1")
-    assert allocator.place(Request(memory=100, cards=()), "r1").pieces[0].uuid == CARDS[1].uuid
+    assert allocator.place(Request(memory=100, cards=()), "r1").container_devices[0].uuid == CARDS[1].uuid
 
 
 def test_auto_prefers_the_emptier_card() -> None:
     allocator = Allocator(CARDS, [booking("r1")])
-    assert allocator.place(Request(memory=100, cards=()), "r2").pieces[0].uuid == CARDS[1].uuid
+    assert allocator.place(Request(memory=100, cards=()), "r2").container_devices[0].uuid == CARDS[1].uuid
 
 
 @pytest.mark.parametrize("card", ["2", "GPU-ffff", "GPU-0a0a"])

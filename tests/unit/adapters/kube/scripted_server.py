@@ -51,7 +51,7 @@ async def serving(handler: Handler, timeout: float = 30.0) -> AsyncIterator[Kube
     await site.start()
     port = runner.addresses[0][1]
     access = Access(f"http://127.0.0.1:{port}", None, lambda: "t")
-    async with KubeClient(access, clock=SystemClock(), dice=random.Random(1), timeout=timeout) as kube:
+    async with KubeClient(access, clock=SystemClock(), rng=random.Random(1), timeout=timeout) as kube:
         try:
             yield kube
         finally:

@@ -62,7 +62,7 @@ async def client_of(talk: Talk, prefix: str = "", timeout: float = 5.0) -> Async
     listener = await asyncio.start_server(server.serve, "127.0.0.1", 0)
     port = listener.sockets[0].getsockname()[1]
     access = Access(f"http://127.0.0.1:{port}{prefix}", None, lambda: "secret")
-    async with KubeClient(access, dice=random.Random(1), timeout=timeout, user_agent="tester") as kube:
+    async with KubeClient(access, rng=random.Random(1), timeout=timeout, user_agent="tester") as kube:
         yield kube, server
     listener.close()
 

@@ -16,19 +16,19 @@ from pumice.ports.region import BadRegion
 CARDS = [GPU.format(i) for i in range(3)]
 
 
-def some_processes(dice: random.Random, most: int) -> tuple[Proc, ...]:
+def some_processes(rng: random.Random, most: int) -> tuple[Proc, ...]:
     return tuple(
-        Proc(dice.randrange(1, 99), {d: tuple(dice.randrange(1 << 40) for _ in range(4)) for d in range(3)},
-             {0: dice.randrange(100)}, status=dice.choice((0, 1, 2)), sequence=dice.choice((0, 2, 3)))  # type: ignore[misc]
-        for _ in range(dice.randrange(most))
+        Proc(rng.randrange(1, 99), {d: tuple(rng.randrange(1 << 40) for _ in range(4)) for d in range(3)},
+             {0: rng.randrange(100)}, status=rng.choice((0, 1, 2)), sequence=rng.choice((0, 2, 3)))  # type: ignore[misc]
+        for _ in range(rng.randrange(most))
     )  # fmt: skip
 
 
 @pytest.mark.parametrize("version", ["0", "1.1", "1.2"])
 def test_it_says_what_the_reading_slot_by_slot_says(tmp_path, version):
-    dice, reader = random.Random(7), ClaimsReader()
+    rng, reader = random.Random(7), ClaimsReader()
     for most in (2, 20, 200):
-        path = write(tmp_path / "x.cache", region_bytes(version, 3, some_processes(dice, most), last=dice.randrange(1 << 31)))
+        path = write(tmp_path / "x.cache", region_bytes(version, 3, some_processes(rng, most), last=rng.randrange(1 << 31)))
         slow, fast = read_region(path), reader.read(path, CARDS[1:])
         assert fast.cards.keys() == set(CARDS[1:])
         for device in slow.devices[1:]:

@@ -112,7 +112,7 @@ class World:
         stop, ready, port = asyncio.Event(), asyncio.Event(), free_port()
         settings = monitor.Settings(NODE, hook_path=self.hook, address="127.0.0.1", port=port)
         beside = asyncio.create_task(
-            monitor.run(settings, cluster=self.cluster, clock=SystemClock(), dice=random.Random(1), stop=stop, ready=ready))
+            monitor.run(settings, cluster=self.cluster, clock=SystemClock(), rng=random.Random(1), stop=stop, ready=ready))
         try:
             await asyncio.wait_for(ready.wait(), 60)
             fault(self)

@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pumice.adapters.region import read_region
 from pumice.apps.monitor import daemon as monitor
 from pumice.devices.nvidia_vgpu.node.answer import ResponseOptions
-from pumice.metrics.text import Family, render
+from pumice.metrics.text import MetricFamily, render
 from pumice.model.errors import BadInput
 from pumice.ports.clock import SystemClock
 from pumice.wire import limits_page
@@ -44,7 +44,7 @@ async def serve(tmp_path, test, cards, *pods, notes=None, **settings):
     given = replace(monitor.Settings(NODE, hook_path=tmp_path, address="127.0.0.1", port=0), **settings)
     port = asyncio.get_running_loop().create_future()
     task = asyncio.create_task(
-        monitor.run(given, cluster=cluster, clock=FixedClock(), dice=random.Random(1), stop=stop, ready=ready,
+        monitor.run(given, cluster=cluster, clock=FixedClock(), rng=random.Random(1), stop=stop, ready=ready,
                     cards=cards, bound=port)
     )  # fmt: skip
     try:
@@ -355,7 +355,7 @@ def test_a_container_that_begins_anew_with_an_empty_region_is_no_suspect(tmp_pat
     play(tmp_path, look, pod_object("p", gives(A), uid="u1", phase="Running"), feedback_every=0.02)
 
 
-class SickCards:
+class UnhealthyCards:
     """A driver whose calls never return."""
 
     def __init__(self) -> None:
@@ -370,7 +370,7 @@ class SickCards:
 
 def test_a_driver_that_hangs_keeps_neither_page_nor_feedback_nor_end_waiting(tmp_path):
     path = write(tmp_path / "vgpu/containers/u1_train/r.cache", region_bytes(devices=1, uuids={0: A.encode()}, recent=9))
-    cards = SickCards()
+    cards = UnhealthyCards()
 
     async def look(page, cluster):
         seen = samples(await page())
@@ -385,13 +385,13 @@ def test_a_driver_that_hangs_keeps_neither_page_nor_feedback_nor_end_waiting(tmp
 
 def test_an_address_that_is_not_ours_is_one_line(tmp_path):
     settings = monitor.Settings(NODE, hook_path=tmp_path, address="192.0.2.1", port=0)
-    running = monitor.run(settings, cluster=node_cluster(), clock=FixedClock(), dice=random.Random(1),
+    running = monitor.run(settings, cluster=node_cluster(), clock=FixedClock(), rng=random.Random(1),
                           stop=asyncio.Event())
     with pytest.raises(BadInput, match=r"monitor: cannot listen on 192\.0\.2\.1"):
         asyncio.run(running)
 
 
 def test_label_values_are_escaped():
-    family = Family("m", "gauge", "help\nof it")
+    family = MetricFamily("m", "gauge", "help\nof it")
     family.add(1.5, {"b": 'a"\\\n', "a": "x"})
     assert render([family]) == '# HELP m help\\nof it\n# TYPE m gauge\nm{a="x",b="a\\"\\\\\\n"} 1.5\n'

@@ -30,11 +30,11 @@ def book(directory: Path, facts: tuple[CardFacts, ...], pid: int, *cards: str) -
     directory.mkdir(exist_ok=True)
     with opened(directory) as bookings:
         allocator, number = Allocator(facts, bookings.all), bookings.new_id()
-        grant = allocator.place(Request(memory=3000, cores=40, cards=cards, count=len(cards)), number)
-        held = [BookedCard(card.index, card.name, card.memory // MIB) for card in allocator.facts(grant)]
+        allocation = allocator.place(Request(memory=3000, cores=40, cards=cards, count=len(cards)), number)
+        held = [BookedCard(card.index, card.name, card.memory // MIB) for card in allocator.facts(allocation)]
         bookings.add(Booking(id=number, pid=pid, start=start_time(pid), user=0, command=["train"], cards=held,
                              region=str(directory / "regions" / number / "vgpu.cache"),
-                             annotations=allocator.annotations(grant, 10**18), created=0.0))  # fmt: skip
+                             annotations=allocator.annotations(allocation, 10**18), created=0.0))  # fmt: skip
         bookings.save()
 
 

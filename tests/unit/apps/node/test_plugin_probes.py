@@ -63,7 +63,7 @@ async def running(plugin: Settings, root: Path, cards: Any, **more: Any) -> Asyn
     await kubelet.start()
     run, settings = plugin(root, health_address="127.0.0.1", health_port=port, **more)
     task = asyncio.create_task(
-        run(settings, cluster=cluster, clock=VirtualClock(), dice=random.Random(7), stop=stop, cards=cards)
+        run(settings, cluster=cluster, clock=VirtualClock(), rng=random.Random(7), stop=stop, cards=cards)
     )
     try:
         yield port, kubelet

@@ -22,7 +22,7 @@ from kit.virtual_time import VirtualClock, run_virtually
 from tests.scenarios.toy_brand.node import SLICE, ToyCards, toy
 from tests.scenarios.toy_brand.words import ASSIGNED, RESOURCE, render
 
-from pumice.apps.node.brand import PluginSettings
+from pumice.apps.node.device_type import PluginSettings
 from pumice.apps.node.naming import unnamed
 from pumice.node.answer import Answer
 from pumice.ports.cluster import ApiError
@@ -174,7 +174,7 @@ async def test_an_init_container_and_the_container_that_takes_over_its_ids_each_
 async def test_a_number_is_used_once_although_chance_repeats_itself_and_the_kubelet_uses_its_ids_again(world, kubelet):
     numbers = []
     for name in ("p", "q", "r"):
-        async with served(world):  # each process throws the same dice
+        async with served(world):  # each process throws the same random generator
             await ready(kubelet)
             pod = put(world, name, gives(A, 1000))
             await kubelet.admit(pod, NUMBER)
@@ -312,12 +312,12 @@ def test_a_share_that_takes_longer_than_the_kubelet_waits_is_made_all_the_same_a
         async def prepare(answer: Answer) -> None:
             await asyncio.sleep(slow.pop() if slow else 0)
 
-        brand = replace(toy(ToyCards({"X": 4 * SLICE})), prepare=prepare)
+        device_type = replace(toy(ToyCards({"X": 4 * SLICE})), prepare=prepare)
         settings = PluginSettings(NODE, kubelet.directory, booking_dirs=(), named_shares="on", cdi_folder=folder / "cdi")
         asking = {"name": "c", "resources": {"limits": {RESOURCE: "2"}}}
         pod = pod_object("p", None, asking, annotations={ASSIGNED: render({"X": 2})})
         cluster.put(pod)
-        async with plugin_served(settings, brand, cluster, clock):
+        async with plugin_served(settings, device_type, cluster, clock):
             await kubelet.until(RESOURCE, lambda units: len(units) == 4)
             await kubelet.admit(pod, RESOURCE)
             with pytest.raises(Refused, match="its share is still being made"):

@@ -15,8 +15,8 @@ from kit.objects import node, pod
 
 from pumice.apps.scheduler.explain_page import MOST_WAITING, ExplainPage
 from pumice.apps.service.reviewed import Reviewed
-from pumice.engine.explaining.explain import as_json, explain_known
 from pumice.ports.cluster import ApiError, Resource
+from pumice.scheduler.explaining.explain import as_json, explain_known
 
 
 def page_of(answer: bytes = b'{"pod": "a/known"}', patience: float = 60.0) -> ExplainPage:

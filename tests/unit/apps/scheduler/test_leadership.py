@@ -14,9 +14,9 @@ from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.scheduler.daemon import Settings
 from pumice.effects.vocabulary import Evict
-from pumice.engine.cycle.cycle import Plan
 from pumice.model.errors import Unavailable
 from pumice.ports.cluster import ApiError
+from pumice.scheduler.cycle.cycle import Plan
 from pumice.wire import kinds
 
 PREEMPTING = room_conf("enqueue, allocate, preempt, backfill", spares_gangs="false")

@@ -13,10 +13,10 @@ from kit.virtual_time import VirtualClock, run_virtually
 from pumice.apps.scheduler.binder import Binder, Outcome
 from pumice.apps.scheduler.node_locks import NodeLocks
 from pumice.apps.scheduler.volume_wait import VolumeWait
-from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
+from pumice.devices.nvidia_vgpu.scheduling import NvidiaVgpu
 from pumice.effects.vocabulary import Bind
-from pumice.engine.state.state import State
-from pumice.model.cards import Grant
+from pumice.model.cards import Allocation
+from pumice.scheduler.state.state import State
 from pumice.wire import names
 from pumice.wire.kinds import NODES, PODS
 from pumice.wire.node_lock import render_lock
@@ -25,7 +25,7 @@ KEY = names.NODE_LOCK_VGPU
 
 
 def bind(name: str, gang: str = "") -> Bind:
-    return Bind(f"uid-{name}", "default", name, "n1", {}, (Grant("nvidia-vgpu", "n1", ()),), gang, lock=NvidiaVgpu.lock)
+    return Bind(f"uid-{name}", "default", name, "n1", {}, (Allocation("nvidia-vgpu", "n1", ()),), gang, lock=NvidiaVgpu.lock)
 
 
 class World:
@@ -65,7 +65,7 @@ class World:
 
     async def send(self, name: str) -> None:
         effect = bind(name)
-        self.binder.send(Bind(await self.uid(name), "default", name, "n1", {}, effect.grants, lock=effect.lock))
+        self.binder.send(Bind(await self.uid(name), "default", name, "n1", {}, effect.allocations, lock=effect.lock))
 
 
 def play(story: Coroutine[Any, Any, None]) -> None:

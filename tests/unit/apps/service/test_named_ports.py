@@ -43,7 +43,7 @@ def test_a_daemon_whose_port_is_taken_ends_with_the_reason(daemon: object) -> No
         settings = daemon.Settings(listen=f"127.0.0.1:{port}")
         cluster, stop = await faulty_cluster(clock), asyncio.Event()
         with pytest.raises(BadInput, match="the port is in use"):
-            await daemon.run(settings, cluster=cluster, clock=clock, dice=random.Random(1), stop=stop)
+            await daemon.run(settings, cluster=cluster, clock=clock, rng=random.Random(1), stop=stop)
 
     with taken_port() as port:
         run_virtually(story(port))

@@ -33,7 +33,7 @@ class SlowLists(FakeCluster):
 
 @contextlib.asynccontextmanager
 async def own_node(cluster: FakeCluster) -> AsyncIterator[OwnNode]:
-    own = OwnNode(cluster, NODE, clock=SystemClock(), dice=random.Random(7), component="test")
+    own = OwnNode(cluster, NODE, clock=SystemClock(), rng=random.Random(7), component="test")
     tasks = [asyncio.create_task(task) for task in own.tasks()]
     try:
         await own.pods_synced.wait()

@@ -95,8 +95,8 @@ def found(text: str) -> list[tuple[int, str]]:
     return [(finding.line, finding.text) for finding in lint_files({"f.yaml": text})]
 
 
-def has(findings: list[tuple[int, str]], line: int, *pieces: str) -> bool:
-    return any(at == line and all(piece in text for piece in pieces) for at, text in findings)
+def has(findings: list[tuple[int, str]], line: int, *container_devices: str) -> bool:
+    return any(at == line and all(container_device in text for container_device in container_devices) for at, text in findings)
 
 
 def test_a_scheduler_configuration_is_read_inside_its_configmap_with_the_files_own_lines() -> None:

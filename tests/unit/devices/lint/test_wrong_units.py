@@ -8,7 +8,7 @@ from kit.objects import node, pod
 from kit.scheduler_confs import conf, sharing
 
 from pumice.devices.lint import lint_files
-from pumice.engine.explaining.explain import explain
+from pumice.scheduler.explaining.explain import explain
 from pumice.wire import names
 from pumice.wire.objects import Pod, convert
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kit.device_settings import device_settings
 from kit.device_world import TinyLedger, limits, pod_of, vgpu_node
 
-from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
+from pumice.devices.nvidia_vgpu.scheduling import NvidiaVgpu
 from pumice.devices.protocol import Fit
 from pumice.wire.device_config_text import parse_device_config
 

@@ -6,11 +6,11 @@ import pytest
 from kit.device_settings import device_settings
 from kit.device_world import TinyLedger, card, limits, pod_of, vgpu_node
 
-from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
+from pumice.devices.nvidia_vgpu.scheduling import NvidiaVgpu
 from pumice.devices.protocol import Fit
-from pumice.devices.registry import families_from, settings_from
+from pumice.devices.registry import device_types_from, settings_from
 from pumice.devices.settings import Settings
-from pumice.model.refusal import Misfit, Refusal, Short
+from pumice.model.refusal import FitError, Refusal, Short
 from pumice.wire import names
 
 
@@ -39,7 +39,7 @@ def test_a_pod_overrides_the_cluster_policy_for_cards_and_for_nodes() -> None:
     assert 25 <= fit.score < 25.01  # still scored as binpack
     fit = ledger.try_pod(pod_of("x", limits(1, 100), annotations={names.NODE_POLICY: "spread"}), "n1")
     assert isinstance(fit, Fit)
-    assert fit.grant.pieces[0].uuid == "GPU-aaa"
+    assert fit.allocation.container_devices[0].uuid == "GPU-aaa"
     assert fit.score < 1  # a shared card: no points for spreading
 
 
@@ -48,18 +48,18 @@ def test_a_refusal_counts_cards_by_reason() -> None:
     ledger = world("binpack", *cards)
     ledger.place(pod_of("a", limits(1, 0, 0, 0), annotations={names.USE_GPU_UUID: "GPU-6"}), "n1")
     pod = pod_of("big", limits(1, 9000), annotations={names.USE_GPU_TYPE: "V100"})
-    misfit = ledger.try_pod(pod, "n1")
-    assert isinstance(misfit, Misfit)
-    assert misfit.text == "hami-vgpuDeviceSharing: memory 7, shares 1 of 8 cards"
-    assert (misfit.short, misfit.wanted, misfit.best, misfit.final) == (Short.MEMORY, 9000, 8000, True)
+    fit_error = ledger.try_pod(pod, "n1")
+    assert isinstance(fit_error, FitError)
+    assert fit_error.text == "hami-vgpuDeviceSharing: memory 7, shares 1 of 8 cards"
+    assert (fit_error.short, fit_error.wanted, fit_error.best, fit_error.final) == (Short.MEMORY, 9000, 8000, True)
 
 
 def test_a_shortage_that_eviction_can_end_is_not_final() -> None:
     ledger = world("binpack", card("GPU-a"))
     ledger.place(pod_of("a", limits(1, 10000)), "n1")
-    misfit = ledger.try_pod(pod_of("b", limits(1, 10000)), "n1")
-    assert isinstance(misfit, Misfit)
-    assert (misfit.final, misfit.best) == (False, 6384)
+    fit_error = ledger.try_pod(pod_of("b", limits(1, 10000)), "n1")
+    assert isinstance(fit_error, FitError)
+    assert (fit_error.final, fit_error.best) == (False, 6384)
 
 
 def test_final_refusals_are_those_that_no_eviction_ends() -> None:
@@ -71,9 +71,9 @@ def test_final_refusals_are_those_that_no_eviction_ends() -> None:
         pod_of("together", limits(1), limits(1), limits(1)),
         pod_of("cores", limits(1, 100, 101)),
     ):
-        misfit = world().try_pod(pod, "n1")
-        assert isinstance(misfit, Misfit)
-        assert misfit.final, pod.metadata.name
+        fit_error = world().try_pod(pod, "n1")
+        assert isinstance(fit_error, FitError)
+        assert fit_error.final, pod.metadata.name
 
 
 def test_two_containers_of_a_pod_may_share_a_card_and_both_are_charged() -> None:
@@ -110,7 +110,7 @@ def test_close_cards_are_preferred_among_equal_ones_when_the_node_says_how_they_
         ledger.add_node(vgpu_node("n1", *cards, annotations=notes))
         fit = ledger.try_pod(pod_of("p", limits(2, 1000)), "n1")
         assert isinstance(fit, Fit)
-        assert " ".join(piece.uuid for piece in fit.grant.pieces) == expected
+        assert " ".join(container_device.uuid for container_device in fit.allocation.container_devices) == expected
 
 
 def test_a_cordoned_card_takes_no_new_pods() -> None:
@@ -119,10 +119,10 @@ def test_a_cordoned_card_takes_no_new_pods() -> None:
     ledger.add_node(node)
     fit = ledger.try_pod(pod_of("p", limits(1, 1000)), "n1")
     assert isinstance(fit, Fit)
-    assert fit.grant.pieces[0].uuid == "GPU-b"
-    misfit = ledger.try_pod(pod_of("p", limits(2, 1000)), "n1")
-    assert isinstance(misfit, Misfit)
-    assert misfit.text == "hami-vgpuDeviceSharing: cordoned 1 of 2 cards; 2 wanted, 1 fit"
+    assert fit.allocation.container_devices[0].uuid == "GPU-b"
+    fit_error = ledger.try_pod(pod_of("p", limits(2, 1000)), "n1")
+    assert isinstance(fit_error, FitError)
+    assert fit_error.text == "hami-vgpuDeviceSharing: cordoned 1 of 2 cards; 2 wanted, 1 fit"
 
 
 RULES = {"deviceshare.VGPUEnable": True, "deviceshare.SchedulePolicy": "binpack"} | {
@@ -143,7 +143,7 @@ RULES = {"deviceshare.VGPUEnable": True, "deviceshare.SchedulePolicy": "binpack"
 def test_pods_of_one_exclusivity_rule_do_not_share_a_card(labels: dict[str, str], free: list[int]) -> None:
     settings = settings_from(RULES)
     assert not isinstance(settings, Refusal)
-    ledger = TinyLedger(families_from(settings)[0])
+    ledger = TinyLedger(device_types_from(settings)[0])
     ledger.add_node(vgpu_node("n1", *(card(f"GPU-{i}") for i in range(4))))
     for i, known in enumerate(({"app": "training", "team": "ml"}, {"workload": "inference"})):
         seated = pod_of(f"s{i}", limits(1, 1000), labels=known, annotations={names.USE_GPU_UUID: f"GPU-{i}"})

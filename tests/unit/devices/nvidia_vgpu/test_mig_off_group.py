@@ -11,9 +11,9 @@ from pumice.devices.nvidia_vgpu.mig_catalogue import Catalogue
 from pumice.devices.protocol import Fit
 from pumice.devices.registry import settings_from
 from pumice.devices.settings import Settings
-from pumice.model.cards import Grant
+from pumice.model.cards import Allocation
 from pumice.model.hardware.mig import mig_tables
-from pumice.model.refusal import Misfit
+from pumice.model.refusal import FitError
 from pumice.wire import names
 from pumice.wire.device_config import NvidiaConfig
 from pumice.wire.nvidia_vgpu import PodDevice, parse_pod_device, parse_register, render_register
@@ -58,7 +58,7 @@ def test_the_refusal_beside_upstreams_plugin_names_its_reason() -> None:
     ledger = world(UPSTREAMS)
     placed(ledger, 5000)
     refused = ledger.try_pod(pod_of("q", limits(1, 20000)), "n1")
-    assert isinstance(refused, Misfit)
+    assert isinstance(refused, FitError)
     assert not refused.final
     assert refused.cards[0].text.endswith(
         "wants a slot of 20000 MiB, largest free one has 5120 MiB; a place outside the groups is free, but the node's "
@@ -67,7 +67,7 @@ def test_the_refusal_beside_upstreams_plugin_names_its_reason() -> None:
     full = world(UPSTREAMS)
     placed(full, 40000)
     refused = full.try_pod(pod_of("q", limits(1, 20000)), "n1")
-    assert isinstance(refused, Misfit)
+    assert isinstance(refused, FitError)
     assert "outside the groups" not in str(refused.cards)
 
 
@@ -171,5 +171,5 @@ def test_several_slices_of_one_card_for_one_pod_may_lie_anywhere() -> None:
     pod = pod_of("p", limits(4, 8000))
     outcome = ledger.place(pod, "n1")
     assert isinstance(outcome, Fit)
-    assert isinstance(outcome.grant, Grant)
+    assert isinstance(outcome.allocation, Allocation)
     assert ledger.ids(pod).count("GPU-m1[") == 4

@@ -6,14 +6,14 @@ import pytest
 from kit.device_world import A100, TinyLedger, card, limits, pod_of, vgpu_node
 from tests.unit.devices.nvidia_vgpu.mig_cards import node_of, placed
 
-from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
 from pumice.devices.nvidia_vgpu.mig_catalogue import Catalogue, builtin_geometries
-from pumice.devices.protocol import Ask, Fit
+from pumice.devices.nvidia_vgpu.scheduling import NvidiaVgpu
+from pumice.devices.protocol import DeviceRequest, Fit
 from pumice.devices.settings import Settings
-from pumice.engine.state.cards import DeviceTable
-from pumice.model.cards import Grant
+from pumice.model.cards import Allocation
 from pumice.model.hardware.mig import mig_tables
-from pumice.model.refusal import Misfit
+from pumice.model.refusal import FitError
+from pumice.scheduler.state.cards import DeviceTable
 from pumice.wire import names
 from pumice.wire.device_config import NvidiaConfig
 from pumice.wire.device_config_text import parse_device_config
@@ -95,7 +95,7 @@ def test_several_slots_of_one_card_for_one_pod() -> None:
     ledger.place(pod, "n1")
     assert ledger.ids(pod).count("GPU-m1[group1-") == 3
     four = world().try_pod(pod_of("q", limits(4, 8000)), "n1")
-    assert isinstance(four, Misfit)
+    assert isinstance(four, FitError)
     assert four.final
 
 
@@ -115,7 +115,7 @@ def test_a_pod_without_a_mode_takes_the_mode_that_fits() -> None:
     ledger = world(card("GPU-h", 16384, 10, A100), card("GPU-m", 40960, 10, A100, mode="mig"))
     assert placed(ledger, 20000) == ["GPU-m[group3-0]"]
     two = ledger.try_pod(pod_of("two", limits(2, 10000)), "n1")
-    assert isinstance(two, Misfit)
+    assert isinstance(two, FitError)
     assert two.text.endswith("no enough gpu cards of one mode, 2 wanted, 1 hami-core and 1 mig would do")
 
 
@@ -128,9 +128,9 @@ def test_a_geometry_edited_under_its_pods_quarantines_until_they_are_gone() -> N
     ledger = world(config=config)
     old = pod_of("old", annotations={names.VGPU_IDS: "GPU-m1[group1-0],NVIDIA,5000,0:"}, node="n1")
     ledger.replay(old, "n1")
-    misfit = ledger.try_pod(pod_of("p", limits(1, 3000)), "n1")
-    assert isinstance(misfit, Misfit)
-    assert "more than the slot's 4000 today" in misfit.cards[0].detail
+    fit_error = ledger.try_pod(pod_of("p", limits(1, 3000)), "n1")
+    assert isinstance(fit_error, FitError)
+    assert "more than the slot's 4000 today" in fit_error.cards[0].detail
     ledger.leave(old)
     ledger.doubts.clear()
     assert placed(ledger, 3000) == ["GPU-m1[group1-0]"]
@@ -139,38 +139,38 @@ def test_a_geometry_edited_under_its_pods_quarantines_until_they_are_gone() -> N
 def test_a_card_switched_from_mig_to_hami_core_under_its_pods_is_quarantined() -> None:
     ledger = world(card("GPU-m1", 40960, 10, A100))
     ledger.replay(pod_of("old", annotations={names.VGPU_IDS: "GPU-m1[group1-0],NVIDIA,5000,0:"}, node="n1"), "n1")
-    misfit = ledger.try_pod(pod_of("p", limits(1, 3000)), "n1")
-    assert isinstance(misfit, Misfit)
-    assert "has no MIG geometry" in misfit.cards[0].detail
+    fit_error = ledger.try_pod(pod_of("p", limits(1, 3000)), "n1")
+    assert isinstance(fit_error, FitError)
+    assert "has no MIG geometry" in fit_error.cards[0].detail
     assert ledger.used("n1") == [(1, 5000, 0)]
 
 
 @pytest.mark.parametrize("claims", [("group1-0", "group1-0"), ("group1-0", "group2-1")])
 def test_pods_that_claim_contradicting_slots_close_the_card_until_one_leaves(claims: tuple[str, str]) -> None:
-    family = NvidiaVgpu(None, Settings(policy="binpack"))
-    book = DeviceTable(family)
-    inventory = family.inventory(vgpu_node("n1", card("GPU-m1", 40960, 10, A100, mode="mig")))
+    device_type = NvidiaVgpu(None, Settings(policy="binpack"))
+    book = DeviceTable(device_type)
+    inventory = device_type.inventory(vgpu_node("n1", card("GPU-m1", 40960, 10, A100, mode="mig")))
     assert inventory is not None
     book.put("n1", 0, inventory, 1)
-    grants = []
+    allocations = []
     for name, claim in zip("ab", claims, strict=True):
         pod = pod_of(name, annotations={names.VGPU_IDS: f"GPU-m1[{claim}],NVIDIA,3000,0:"}, node="n1")
-        grant = family.replay(pod, "n1", inventory)
-        assert isinstance(grant, Grant)
-        book.charge(name, grant)
-        grants.append(grant)
-    ask = family.ask(pod_of("p", limits(1, 3000)))
-    assert isinstance(ask, Ask)
-    misfit = family.fit(ask, book.view("n1"))
-    assert isinstance(misfit, Misfit)
-    assert misfit.text.endswith("quarantined 1 of 1 cards")
-    ranked = book.rank(ask, None, 1)
+        allocation = device_type.replay(pod, "n1", inventory)
+        assert isinstance(allocation, Allocation)
+        book.charge(name, allocation)
+        allocations.append(allocation)
+    device_request = device_type.device_request(pod_of("p", limits(1, 3000)))
+    assert isinstance(device_request, DeviceRequest)
+    fit_error = device_type.fit(device_request, book.view("n1"))
+    assert isinstance(fit_error, FitError)
+    assert fit_error.text.endswith("quarantined 1 of 1 cards")
+    ranked = book.rank(device_request, None, 1)
     assert ranked is not None
     assert not ranked[0].any()
-    book.discharge("b", grants[1])
-    fit = family.fit(ask, book.view("n1"))
+    book.discharge("b", allocations[1])
+    fit = device_type.fit(device_request, book.view("n1"))
     assert isinstance(fit, Fit)
-    assert family.annotations(fit.grant, 0)[names.VGPU_IDS] == "GPU-m1[group1-1],NVIDIA,3000,0:"
+    assert device_type.annotations(fit.allocation, 0)[names.VGPU_IDS] == "GPU-m1[group1-1],NVIDIA,3000,0:"
 
 
 def test_a_pod_without_a_mode_takes_a_share_before_a_slot_on_a_node_that_has_both() -> None:
@@ -186,7 +186,11 @@ def test_a_percentage_in_mig_mode_is_one_of_the_largest_slot(kind: str, total: i
     def profile(percent: int) -> str:
         ledger = world(card("GPU-m1", total, 10, kind, mode="mig"))
         fit = ledger.try_pod(pod_of("p", limits(1, percent=percent)), "n1")
-        return fit.grant.pieces[0].slot.profile if isinstance(fit, Fit) and fit.grant.pieces[0].slot else "-"
+        return (
+            fit.allocation.container_devices[0].slot.profile
+            if isinstance(fit, Fit) and fit.allocation.container_devices[0].slot
+            else "-"
+        )
 
     names_of = [profile(percent) for percent in range(1, 101)]
     whole = names_of[-1]
@@ -199,5 +203,5 @@ def test_a_percentage_in_mig_mode_is_one_of_the_largest_slot(kind: str, total: i
 
 def test_the_refusal_names_the_model_whose_geometry_nobody_knows() -> None:
     refused = world(card("GPU-m1", 49152, 10, "NVIDIA-NVIDIA L40S", mode="mig")).try_pod(pod_of("p", limits(1, 3000)), "n1")
-    assert isinstance(refused, Misfit)
+    assert isinstance(refused, FitError)
     assert refused.text.endswith("quarantined 1 of 1 cards; no MIG geometry for model 'NVIDIA-NVIDIA L40S'")

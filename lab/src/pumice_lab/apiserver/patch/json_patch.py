@@ -30,12 +30,12 @@ def apply_json_patch(document: Any, operations: Any) -> Any:
             source = _get(result, _pointer(operation.get("from")))
             copied, nodes = copied + len(encode(source)), nodes + nodes_of(source)
             if copied > COPIED_LIMIT:
-                raise _misfit(f"the patch copies more than {COPIED_LIMIT} bytes")
+                raise _fit_error(f"the patch copies more than {COPIED_LIMIT} bytes")
             if nodes > NODES_LIMIT:
-                raise _misfit(f"the patch copies more than {NODES_LIMIT} values")
+                raise _fit_error(f"the patch copies more than {NODES_LIMIT} values")
         shifted += _longest_list(result, operation)
         if shifted > SHIFTED_LIMIT:
-            raise _misfit("the patch inserts into or removes from long lists too often")
+            raise _fit_error("the patch inserts into or removes from long lists too often")
         result = _apply(result, operation)
     return result
 
@@ -69,7 +69,7 @@ def _apply(document: Any, operation: dict[str, Any]) -> Any:
                 return _value(operation)
             parent = _get(document, path[:-1])
             if not isinstance(parent, (dict, list)):
-                raise _misfit(f"/{'/'.join(path[:-1])} is neither an object nor a list")
+                raise _fit_error(f"/{'/'.join(path[:-1])} is neither an object nor a list")
             # A missing key is set, as by kube-apiserver; RFC 6902 would refuse it.
             if isinstance(parent, list):
                 parent[_index(parent, path[-1])] = _value(operation)
@@ -85,9 +85,9 @@ def _apply(document: Any, operation: dict[str, Any]) -> Any:
             return _add(document, path, copy.deepcopy(_get(document, _pointer(operation.get("from")))))
         case "test":
             if _get(document, path) != operation.get("value"):
-                raise _misfit(f"testing value {operation['path']} failed: test failed")
+                raise _fit_error(f"testing value {operation['path']} failed: test failed")
             return document
-    raise _misfit(f"unexpected JSON patch operation {op!r}")
+    raise _fit_error(f"unexpected JSON patch operation {op!r}")
 
 
 def _value(operation: dict[str, Any]) -> Any:
@@ -111,7 +111,7 @@ def _get(document: Any, path: list[str]) -> Any:
         elif isinstance(document, dict) and part in document:
             document = document[part]
         else:
-            raise _misfit(f"doc is missing path: /{'/'.join(path)}: missing value")
+            raise _fit_error(f"doc is missing path: /{'/'.join(path)}: missing value")
     return document
 
 
@@ -124,27 +124,27 @@ def _add(document: Any, path: list[str], value: Any) -> Any:
     elif isinstance(parent, dict):
         parent[path[-1]] = value
     else:
-        raise _misfit(f"/{'/'.join(path[:-1])} is neither an object nor a list")
+        raise _fit_error(f"/{'/'.join(path[:-1])} is neither an object nor a list")
     return document
 
 
 def _remove(document: Any, path: list[str]) -> None:
     if not path:
-        raise _misfit("the whole document cannot be removed")
+        raise _fit_error("the whole document cannot be removed")
     parent = _get(document, path[:-1])
     if isinstance(parent, list):
         del parent[_index(parent, path[-1])]
     elif isinstance(parent, dict) and path[-1] in parent:
         del parent[path[-1]]
     else:
-        raise _misfit(f"unable to remove nonexistent key: {path[-1]}: missing value")
+        raise _fit_error(f"unable to remove nonexistent key: {path[-1]}: missing value")
 
 
 def _index(items: list[Any], text: str, last: int | None = None) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10) or int(text) > (len(items) - 1 if last is None else last):
-        raise _misfit(f"{text} is no index of a list of {len(items)}")
+        raise _fit_error(f"{text} is no index of a list of {len(items)}")
     return int(text)
 
 
-def _misfit(message: str) -> ApiFailure:
+def _fit_error(message: str) -> ApiFailure:
     return ApiFailure(422, "Invalid", f"the server rejected our request due to an error in our request: {message}")

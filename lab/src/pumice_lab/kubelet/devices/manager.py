@@ -1,7 +1,7 @@
 """The device manager: what the kubelet does with device plugins, step by step as ADR 120 observed it.
 
 Nothing here knows gRPC or a clock: plugins are given by the port ``Plugin``, the time is an argument, and the
-order that the kubelet leaves to Go's maps is left to the dice.
+order that the kubelet leaves to Go's maps is left to the random generator.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Endpoint:
 
 @dataclass(slots=True)
 class DeviceManager:
-    dice: random.Random
+    rng: random.Random
     save: Callable[[Books, dict[str, list[str]]], None] = lambda books, registered: None
     changed: Callable[[], None] = lambda: None
     books: Books = field(default_factory=Books)
@@ -124,7 +124,7 @@ class DeviceManager:
         inits = spec.get("initContainers") or []
         for container in [*inits, *spec["containers"]]:
             resources = sorted(device_limits(container).items())
-            self.dice.shuffle(resources)
+            self.rng.shuffle(resources)
             for resource, count in resources:
                 if not self._managed(resource):
                     continue  # never heard of: the pod runs, without devices
@@ -237,7 +237,7 @@ class DeviceManager:
     def answers(self, uid: str, container: str) -> list[Allocation]:
         """The cached answers for a container, in the order in which they are applied (random, as in the kubelet)."""
         held = sorted(self.books.of_container(uid, container).items())
-        self.dice.shuffle(held)
+        self.rng.shuffle(held)
         return [entry.answer for _, entry in held]
 
     def health(self, uid: str, container: str) -> list[tuple[str, list[tuple[str, str]]]]:
@@ -260,7 +260,7 @@ class DeviceManager:
 
     def _shuffled(self, ids: Iterable[str]) -> list[str]:
         out = sorted(ids)
-        self.dice.shuffle(out)
+        self.rng.shuffle(out)
         return out
 
     def _write(self) -> None:

@@ -8,10 +8,10 @@ from pumice.apps.doctor.cluster.facts import ClusterFacts, unread
 from pumice.devices.lint import EMPTY_DEVICES, is_empty, lint_files
 from pumice.devices.registry import SWITCHES, settings_from
 from pumice.devices.settings import Settings
-from pumice.engine.plugins.deviceshare import device_arguments
 from pumice.model.errors import BadInput
 from pumice.model.refusal import Refusal
 from pumice.node.findings import ConfigText, Finding, State
+from pumice.scheduler.plugins.deviceshare import device_arguments
 from pumice.wire import names
 from pumice.wire.node_config import parse_node_config
 from pumice.wire.npu_node_config import parse_npu_node_config

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
-from pumice.devices.ascend_hami.ask import ContainerAsk, container_ask
+from pumice.devices.ascend_hami.device_request import ContainerRequest, container_request
 from pumice.devices.ascend_hami.node.answer import SoftPlaces, hard, soft
 from pumice.devices.ascend_hami.node.inventory import Handshake, NpuSharing, missing, units
 from pumice.devices.ascend_hami.node.matching import (
@@ -78,11 +78,11 @@ class NpuAllocator(Allocator):
 
     # -- what the node has -------------------------------------------------------------------------------------------------
 
-    def show(self, cards: Sequence[CardFacts], sick: Mapping[str, str] = MappingProxyType({})) -> None:
-        self._cards, self._sick = {card.uuid: card for card in cards}, sick
+    def show(self, cards: Sequence[CardFacts], unhealthy: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._cards, self._unhealthy = {card.uuid: card for card in cards}, unhealthy
 
     def units(self, resource: str) -> list[Unit]:
-        return units(list(self._cards.values()), self._sick, self._sharing)
+        return units(list(self._cards.values()), self._unhealthy, self._sharing)
 
     def socket(self, resource: str) -> str:
         return f"{self._word}.sock"
@@ -91,11 +91,11 @@ class NpuAllocator(Allocator):
         return f"set vDeviceCount to at most {MESSAGE_LIMIT * self._sharing.count // worst_size(units)} in the node configuration"
 
     def closed(self) -> Mapping[str, str]:
-        return {uuid: why for uuid, why in self._sick.items() if uuid in self._cards}
+        return {uuid: why for uuid, why in self._unhealthy.items() if uuid in self._cards}
 
     def missing(self, node: Node) -> list[NodeEffect]:
         self._owner = lock_owner(node.metadata.annotations.get(self.lock, ""))
-        return missing(node, list(self._cards.values()), self._sick, self._sharing)
+        return missing(node, list(self._cards.values()), self._unhealthy, self._sharing)
 
     def leaving(self, node: Node) -> list[NodeEffect]:
         keys = (register_key(self._word), handshake_key(self._word), names.NODE_NPU_SOFT)
@@ -110,7 +110,7 @@ class NpuAllocator(Allocator):
     def allocate(
         self, pods: Sequence[NodePod], ids: Sequence[str], held: Held | None = None, number: str = ""
     ) -> Decision | None:
-        mine = (pod for pod in pods if waits(pod, self._node) and any(c.asks(self.resource) for c in pod.containers))
+        mine = (pod for pod in pods if waits(pod, self._node) and any(c.requested(self.resource) for c in pod.containers))
         found = (waiting(pod, len(ids), self._word, self.resource, self._served.keys, held) for pod in mine)
         line = first_in_line([work for work in found if work is not None], placed, self._owner)
         return self._answer(line[0], pods) if line else None
@@ -175,7 +175,7 @@ class NpuAllocator(Allocator):
     def _unusable(self, uuid: str, known: Mapping[str, RuntimeNpu]) -> str:
         if uuid not in self._cards or uuid not in known:
             return f"unknown uuid: {uuid[:100]}"
-        return f"card {uuid} takes no pods: {self._sick[uuid]}" if uuid in self._sick else ""
+        return f"card {uuid} takes no pods: {self._unhealthy[uuid]}" if uuid in self._unhealthy else ""
 
     def settled(self, served: Serve) -> None:
         self._served.add(served.pod, served.container)
@@ -229,10 +229,10 @@ class Holding:
 
 def holdings(container: Container, uuids: Iterable[str], chip: NpuChip, *, soft: bool) -> tuple[Holding, ...] | Refusal:
     """Return what the container asks for, on these cards."""
-    want = container_ask(container, chip, soft)
+    want = container_request(container, chip, soft)
     if isinstance(want, Refusal):
         return want
-    want = want or ContainerAsk(0)
+    want = want or ContainerRequest(0)
     kind = SOFT if soft else want.template
     return tuple(Holding(uuid, kind, want.memory or chip.memory, want.cores) for uuid in uuids)
 
@@ -280,7 +280,7 @@ def _by_annotation(pod: NodePod, chip: NpuChip) -> list[Holding]:
     found: list[Holding] = []
     for container in pod.containers:
         devices = slots[places[container.name]] if container.name in places else ()
-        held = holdings(container, [device.uuid for device in devices[: container.asks(chip.resource)]], chip, soft=soft)
+        held = holdings(container, [device.uuid for device in devices[: container.requested(chip.resource)]], chip, soft=soft)
         found += [] if isinstance(held, Refusal) else held
     return found
 

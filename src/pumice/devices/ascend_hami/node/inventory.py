@@ -39,13 +39,13 @@ class NpuSharing:
         return self.shares or self.chip.shares
 
 
-def registered(cards: Sequence[CardFacts], sick: Mapping[str, str], sharing: NpuSharing) -> list[RegisteredNpu]:
+def registered(cards: Sequence[CardFacts], unhealthy: Mapping[str, str], sharing: NpuSharing) -> list[RegisteredNpu]:
     """The shared cards, numbered without gaps. The ring follows from the physical id, whatever cards are left out."""
     chip = sharing.chip
     return [
         RegisteredNpu(
             card.uuid, position, sharing.count, chip.memory, 100 if sharing.soft else chip.cores, chip.word,
-            card.uuid not in sick, ring=ring(card.minor, chip.word),
+            card.uuid not in unhealthy, ring=ring(card.minor, chip.word),
         )
         for position, card in enumerate(card for card in cards if sharing.takes(card))
     ]  # fmt: skip
@@ -57,16 +57,16 @@ def ring(physical: int, word: str) -> int | None:
     return 0 if word == "Ascend910C" else max(0, physical) // RING
 
 
-def units(cards: Sequence[CardFacts], sick: Mapping[str, str], sharing: NpuSharing) -> list[Unit]:
+def units(cards: Sequence[CardFacts], unhealthy: Mapping[str, str], sharing: NpuSharing) -> list[Unit]:
     """``<UUID>-<i>``, each as well as its card."""
     shared = [card for card in cards if sharing.takes(card)]
-    return [Unit(f"{card.uuid}-{i}", card.uuid not in sick) for card in shared for i in range(sharing.count)]
+    return [Unit(f"{card.uuid}-{i}", card.uuid not in unhealthy) for card in shared for i in range(sharing.count)]
 
 
-def missing(node: Node, cards: Sequence[CardFacts], sick: Mapping[str, str], sharing: NpuSharing) -> list[NodeEffect]:
+def missing(node: Node, cards: Sequence[CardFacts], unhealthy: Mapping[str, str], sharing: NpuSharing) -> list[NodeEffect]:
     """The writes that make the node say what it has."""
     wanted = {
-        register_key(sharing.chip.word): render_npu_register(registered(cards, sick, sharing)),
+        register_key(sharing.chip.word): render_npu_register(registered(cards, unhealthy, sharing)),
         names.NODE_NPU_SOFT: str(sharing.soft).lower(),
     }
     lacking = {key: text for key, text in wanted.items() if node.metadata.annotations.get(key) != text}

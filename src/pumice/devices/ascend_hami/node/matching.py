@@ -44,7 +44,7 @@ def waiting(
     if phase == FAILED:
         return None
     every = pod.containers
-    asked = count in {container.asks(resource) for container in every}
+    asked = count in {container.requested(resource) for container in every}
     if allocated_key(word) not in notes or notes.get(NODE) != pod.spec.node_name or not pod.bound:
         return Broken(pod, _stranger(pod, word, resource)) if asked else None
     given = parse_npu_devices(notes[allocated_key(word)]).slots
@@ -62,7 +62,7 @@ def waiting(
         if again and (held is None or pod.admitted):
             continue  # it has been served, and nothing says that the kubelet lost the answer
         devices = devices or given[place]
-        if container.asks(resource) != count:
+        if container.requested(resource) != count:
             return None  # its turn, and another number of devices
         if len(devices) != count:
             return Broken(pod, f"device number not matched: annotation has {len(devices)}, request has {count}", begun=begun)
@@ -85,7 +85,7 @@ def work_of(pod: NodePod, name: str, word: str, resource: str, served: Set[Key])
     container = next((one for one in pod.containers if one.name == name), None)
     if container is None or name not in places:
         return Broken(pod, f"container {name} was given no card by a scheduler")
-    devices, count = given[places[name]], container.asks(resource)
+    devices, count = given[places[name]], container.requested(resource)
     if len(devices) != count:
         return Broken(pod, f"device number not matched: annotation has {len(devices)}, request has {count}", begun=True)
     done = {place for other, place in places.items() if (pod.uid, other) in served}  # the watch may be behind
@@ -100,9 +100,9 @@ def slots_of(containers: Iterable[Container], count: int, resource: str) -> Mapp
     """Which slot belongs to which container that asks: HAMi writes one for every container, Volcano for those that ask, and none
     for an init container. None where the number fits neither: one that asks in an init container and was placed by Volcano."""
     every = list(containers)
-    asking = [container.name for container in every if container.asks(resource)]
+    asking = [container.name for container in every if container.requested(resource)]
     if count == len(every):
-        return {container.name: at for at, container in enumerate(every) if container.asks(resource)}
+        return {container.name: at for at, container in enumerate(every) if container.requested(resource)}
     if count == len(asking):
         return {name: at for at, name in enumerate(asking)}
     return None

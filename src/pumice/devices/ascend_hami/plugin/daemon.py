@@ -14,8 +14,8 @@ from pathlib import Path
 from pumice.adapters.dcmi import DcmiCards, DcmiVnpus
 from pumice.adapters.journal import FileJournal
 from pumice.apps.node.allocating import PATIENCE
-from pumice.apps.node.brand import Brand, PluginSettings
 from pumice.apps.node.card_watch import open_cards
+from pumice.apps.node.device_type import PluginSettings, ServedDevices
 from pumice.apps.node.npu_metrics import npu_page, short_id
 from pumice.apps.node.serving import run_plugins
 from pumice.apps.node.slicing import Slicer
@@ -28,7 +28,7 @@ from pumice.devices.ascend_hami.node.keeper import Keeper, Swept
 from pumice.devices.ascend_hami.plugin.soft_npus import ASSETS, install_library, open_shared
 from pumice.effects.tasks import first
 from pumice.effects.vocabulary import Event
-from pumice.metrics.text import Family
+from pumice.metrics.text import MetricFamily
 from pumice.model.errors import BadInput, Unavailable
 from pumice.model.hardware.npu import NpuChip
 from pumice.node.pods import Held, NodePod
@@ -65,7 +65,7 @@ class Settings(PluginSettings):
 
 
 async def run(
-    settings: Settings, *, cluster: Cluster, clock: Clock, dice: random.Random, stop: asyncio.Event,
+    settings: Settings, *, cluster: Cluster, clock: Clock, rng: random.Random, stop: asyncio.Event,
     ready: asyncio.Event | None = None,
 ) -> None:  # fmt: skip
     """Serve until ``stop``. Raises PumiceError on what a person has to mend."""
@@ -76,7 +76,7 @@ async def run(
         return
     there = dict.fromkeys(card.name for card in await asyncio.to_thread(cards.facts))
 
-    def brand(chip: NpuChip) -> Brand:
+    def device_type(chip: NpuChip) -> ServedDevices:
         async def again() -> NpuSharing | None:
             there = await load_vnpus(settings.config_file, cluster, clock, tell=False)
             own = read_node_entry(settings.node_config, settings.node_name)
@@ -84,8 +84,8 @@ async def run(
 
         return ascend(settings, sharing_of(chip, config, entry), latest=Latest(partial(reread, again), clock))
 
-    brands = [brand(chip) for chip in known(list(there), config.chips)]
-    await run_plugins(settings, *brands, cluster=cluster, clock=clock, dice=dice, stop=stop, ready=ready)
+    device_types = [device_type(chip) for chip in known(list(there), config.chips)]
+    await run_plugins(settings, *device_types, cluster=cluster, clock=clock, rng=rng, stop=stop, ready=ready)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class Latest:
 def ascend(
     settings: Settings, sharing: NpuSharing, cards: Cards | None = None, vnpus: Vnpus | None = None, *,
     latest: Latest | None = None,
-) -> Brand:  # fmt: skip
+) -> ServedDevices:  # fmt: skip
     """The chips of one type as the plugin server takes them. ``cards`` and ``vnpus`` are the driver's unless given. ``sharing``
     is the configuration to begin with; ``latest``: how it is had later."""
     current = sharing
@@ -131,15 +131,16 @@ def ascend(
                 current = found
                 return
 
-    async def metrics(opened: Cards, own: OwnNode) -> list[Family]:
+    async def metrics(opened: Cards, own: OwnNode) -> list[MetricFamily]:
         return await npu_page(opened, driver, settings.hook_path, sharing.chip.word, own)
 
     driver = vnpus or DcmiVnpus(settings.dcmi)
     journal = FileJournal(settings.hook_path / f"{sharing.chip.word}.json")
     keeper = Keeper(driver, journal, settings.sweep, dry=settings.dry_run)
     opened = partial(open_shared if sharing.soft else DcmiCards, settings.dcmi, sharing.chip.name)
-    return Brand("pumice-ascend-plugin", allocator, opened, cards, slicer=partial(NpuSlices, keeper, settings.sweep_every),
-                 learn=learn, metrics=metrics, outdated=partial(outdated, latest.clock) if latest else None)  # fmt: skip
+    return ServedDevices("pumice-ascend-plugin", allocator, opened, cards,
+                         slicer=partial(NpuSlices, keeper, settings.sweep_every), learn=learn, metrics=metrics,
+                         outdated=partial(outdated, latest.clock) if latest else None)  # fmt: skip
 
 
 async def reread(again: Callable[[], Awaitable[NpuSharing | None]]) -> NpuSharing | None:

@@ -55,8 +55,8 @@ class Turn:
 
 def waiting(pod: NodePod, count: int, per_chip: int, served: Set[Key], held: Held | None) -> Turn | Broken | None:
     """Return what the pod waits for, if a call for so many cores may be for it."""
-    asking = [container for container in pod.containers if container.asks(NPU_CORE)]
-    if count not in {container.asks(NPU_CORE) for container in asking}:
+    asking = [container for container in pod.containers if container.requested(NPU_CORE)]
+    if count not in {container.requested(NPU_CORE) for container in asking}:
         return None
     key = (pod.uid, asking[0].name)
     if key in served or (held is not None and key in held):
@@ -68,7 +68,7 @@ def waiting(pod: NodePod, count: int, per_chip: int, served: Set[Key], held: Hel
 
 def turn_of(pod: NodePod, container: str, per_chip: int) -> Turn | Broken:
     """The turn of a pod whose container has cores by the kubelet's record."""
-    asking = [one for one in pod.containers if one.asks(NPU_CORE)]
+    asking = [one for one in pod.containers if one.requested(NPU_CORE)]
     if container not in {one.name for one in asking}:
         return Broken(pod, f"container {container} asks for no {NPU_CORE}")
     return _assigned(pod, asking, per_chip)
@@ -79,7 +79,7 @@ def _assigned(pod: NodePod, asking: Sequence[Container], per_chip: int) -> Turn 
         return Broken(pod, f"{len(asking)} of its containers ask for {NPU_CORE}; one may")
     if NPU_CORE not in pod.annotations or not pod.bound:
         return Broken(pod, STRANGER)
-    count, text = asking[0].asks(NPU_CORE), pod.annotations[NPU_CORE]
+    count, text = asking[0].requested(NPU_CORE), pod.annotations[NPU_CORE]
     assignment = parse_assignment(text)
     if assignment is None or _cores(assignment, per_chip) != count:
         return Broken(pod, f"annotation {NPU_CORE} {text[:80]!r} does not name what gives it {count} AI cores")
@@ -106,17 +106,17 @@ class ChipAllocator(Allocator):
 
     # -- what the node has -------------------------------------------------------------------------------------------------
 
-    def show(self, cards: Sequence[CardFacts], sick: Mapping[str, str] = MappingProxyType({})) -> None:
+    def show(self, cards: Sequence[CardFacts], unhealthy: Mapping[str, str] = MappingProxyType({})) -> None:
         self.chips = {card.minor: card.uuid for card in sorted(cards, key=lambda card: card.minor)}
         """Their UUIDs, by physical id."""
-        self.sick = {uuid: why for uuid, why in sick.items() if uuid in self.chips.values()}
+        self.unhealthy = {uuid: why for uuid, why in unhealthy.items() if uuid in self.chips.values()}
 
     def units(self, resource: str) -> list[Unit]:
         """Chips that are ill make the list shorter (MindCluster ascend-device-plugin)."""
-        return [Unit(f"npu-core-{at}", True) for at in range(self._per_chip * (len(self.chips) - len(self.sick)))]
+        return [Unit(f"npu-core-{at}", True) for at in range(self._per_chip * (len(self.chips) - len(self.unhealthy)))]
 
     def closed(self) -> Mapping[str, str]:
-        return self.sick
+        return self.unhealthy
 
     def missing(self, node: Node) -> list[NodeEffect]:
         """Somebody may have said how many cores a chip has; the rest the driver knows."""
@@ -163,7 +163,7 @@ class ChipAllocator(Allocator):
     def _unusable(self, chip: int) -> str:
         if chip not in self.chips:
             return "is not on this node"
-        why = self.sick.get(self.chips[chip])
+        why = self.unhealthy.get(self.chips[chip])
         return f"takes no pods: {why}" if why else ""
 
     def _serve(self, turn: Turn, given: Mapping[Place, Slice]) -> Serve:

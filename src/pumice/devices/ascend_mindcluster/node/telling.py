@@ -53,9 +53,9 @@ def _real(given: Sequence[Entry], state: State, number: Mapping[str, int], kind:
     return render_real_slice(RealSlice(kind.templates[place.profile].word, place.start, number[place.card], made.group))
 
 
-def report(chips: Mapping[int, str], sick: Mapping[str, str], state: State, now: int) -> dict[str, Any]:
+def report(chips: Mapping[int, str], unhealthy: Mapping[str, str], state: State, now: int) -> dict[str, Any]:
     """The ``DeviceInfo``: free are chips that are healthy, given to nobody, and carry no vNPU, whoever made it."""
     given = {entry.place.card for entry in state.entries} | {card for card, slices in state.seen.items() if slices}
-    free = [chip_name(chip) for chip, uuid in chips.items() if uuid not in sick and uuid not in given]
-    ill = {chip_name(chip): _CODE.findall(sick[uuid]) for chip, uuid in chips.items() if uuid in sick}
+    free = [chip_name(chip) for chip, uuid in chips.items() if uuid not in unhealthy and uuid not in given]
+    ill = {chip_name(chip): _CODE.findall(unhealthy[uuid]) for chip, uuid in chips.items() if uuid in unhealthy}
     return device_info(free, list(ill), now, faults=ill)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from pumice.adapters.dcmi import DcmiCards, DcmiVnpus
 from pumice.adapters.journal import FileJournal
-from pumice.apps.node.brand import Brand, PluginSettings
 from pumice.apps.node.card_watch import open_cards
+from pumice.apps.node.device_type import PluginSettings, ServedDevices
 from pumice.apps.node.npu_metrics import npu_page
 from pumice.apps.node.serving import run_plugins
 from pumice.apps.node.written_node import WrittenNode
@@ -20,7 +20,7 @@ from pumice.apps.service.own_node import OwnNode
 from pumice.devices.ascend_mindcluster.node.allocator import ChipAllocator
 from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper
 from pumice.devices.ascend_mindcluster.plugin.slicing import ChipSlices
-from pumice.metrics.text import Family
+from pumice.metrics.text import MetricFamily
 from pumice.model.errors import BadInput
 from pumice.model.hardware.npu_driver import driver_chips
 from pumice.model.hardware.npu_slices import slice_kinds
@@ -45,7 +45,7 @@ class Settings(PluginSettings):
 
 
 async def run(
-    settings: Settings, *, cluster: Cluster, clock: Clock, dice: random.Random, stop: asyncio.Event,
+    settings: Settings, *, cluster: Cluster, clock: Clock, rng: random.Random, stop: asyncio.Event,
     ready: asyncio.Event | None = None,
 ) -> None:  # fmt: skip
     """Serve until ``stop``. Raises PumiceError on what a person has to mend."""
@@ -54,8 +54,8 @@ async def run(
         return
     found = {card.name for card in await asyncio.to_thread(cards.facts)}
     need_chips(found, (await asyncio.to_thread(cards.products)).values() if isinstance(cards, DcmiCards) else ())
-    brand = mindcluster(settings, cluster)
-    await run_plugins(settings, brand, cluster=cluster, clock=clock, dice=dice, stop=stop, ready=ready)
+    device_type = mindcluster(settings, cluster)
+    await run_plugins(settings, device_type, cluster=cluster, clock=clock, rng=rng, stop=stop, ready=ready)
 
 
 def need_chips(found: Collection[str], products: Iterable[str] = ()) -> None:
@@ -67,7 +67,7 @@ def need_chips(found: Collection[str], products: Iterable[str] = ()) -> None:
         raise BadInput(f"chips of type {listed} are not cut on demand, only {DRIVER_NAME}; --mode hami shares others")
 
 
-def mindcluster(settings: Settings, cluster: Cluster, cards: Cards | None = None, vnpus: Vnpus | None = None) -> Brand:
+def mindcluster(settings: Settings, cluster: Cluster, cards: Cards | None = None, vnpus: Vnpus | None = None) -> ServedDevices:
     """The chips as the plugin server takes them. ``cards`` and ``vnpus`` are the driver's unless given."""
     driver = vnpus or DcmiVnpus(settings.dcmi)
     keeper = ChipKeeper(driver, FileJournal(settings.journal / f"{KIND}.cut.json"), settings.sweep, dry=settings.dry_run)
@@ -76,11 +76,11 @@ def mindcluster(settings: Settings, cluster: Cluster, cards: Cards | None = None
     async def allocator() -> ChipAllocator:
         return chips
 
-    async def metrics(opened: Cards, own: OwnNode) -> list[Family]:
+    async def metrics(opened: Cards, own: OwnNode) -> list[MetricFamily]:
         return await npu_page(opened, driver, settings.journal, KIND, own)
 
     def slicer(own: WrittenNode, held: object) -> ChipSlices:
         return ChipSlices(keeper, chips, cluster, settings.device_plugin_dir, settings.look_every, own)
 
-    return Brand("pumice-mindcluster-plugin", allocator, partial(DcmiCards, settings.dcmi, DRIVER_NAME), cards,
+    return ServedDevices("pumice-mindcluster-plugin", allocator, partial(DcmiCards, settings.dcmi, DRIVER_NAME), cards,
                  slicer=slicer, metrics=metrics)  # fmt: skip

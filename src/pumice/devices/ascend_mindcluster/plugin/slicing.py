@@ -43,10 +43,10 @@ class ChipReports:
         self._said: Any = None
         self._since = float("-inf")
 
-    async def tell(self, chips: Mapping[int, str], sick: Mapping[str, str], state: State) -> None:
-        """``chips``: UUIDs by physical id; ``sick``: why some take no pods, by UUID."""
+    async def tell(self, chips: Mapping[int, str], unhealthy: Mapping[str, str], state: State) -> None:
+        """``chips``: UUIDs by physical id; ``unhealthy``: why some take no pods, by UUID."""
         clock = self._own.clock
-        info = report(chips, sick, state, int(clock.now()))
+        info = report(chips, unhealthy, state, int(clock.now()))
         if info["DeviceList"] == self._said and clock.monotonic() < self._since + ANEW:
             return
         try:
@@ -96,7 +96,7 @@ class ChipSlices(Slicer):
                 looked, record = clock.monotonic(), await self._record()
                 await self._sweep(record)
                 await self._tell_pods(record)
-            await self._reports.tell(self._chips.chips, self._chips.sick, self._state)
+            await self._reports.tell(self._chips.chips, self._chips.unhealthy, self._state)
             await clock.sleep(AT_MOST_EVERY)
             await first(changed, clock.sleep(max(0.0, looked + self._every - clock.monotonic())))
 

@@ -49,11 +49,11 @@ class ShareAllocator(Allocator):
         self.resource = legacy.resource
         self.show(cards)
 
-    def show(self, cards: Sequence[CardFacts], sick: Mapping[str, str] = MappingProxyType({})) -> None:
-        self._cards, self._sick = tuple(cards), sick
+    def show(self, cards: Sequence[CardFacts], unhealthy: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._cards, self._unhealthy = tuple(cards), unhealthy
 
     def units(self, resource: str) -> list[Unit]:
-        return self._legacy.units(self._cards, self._sick)
+        return self._legacy.units(self._cards, self._unhealthy)
 
     def socket(self, resource: str) -> str:
         return "volcano.sock"
@@ -62,7 +62,7 @@ class ShareAllocator(Allocator):
         return f"set --gpu-memory-factor to at least {-(-self._legacy.factor * worst_size(units) // MESSAGE_LIMIT)}"
 
     def missing(self, node: Node) -> list[NodeEffect]:
-        patch = self._legacy.status(self._cards, self._sick, node)
+        patch = self._legacy.status(self._cards, self._unhealthy, node)
         return [patch] if patch else []
 
     def allocate(
@@ -79,12 +79,12 @@ class ShareAllocator(Allocator):
         if found is None or names.GPU_INDEX not in pod.annotations:
             return self.refuse(pod, f"container {container} was given no card by a scheduler")
         last = not _assigned(pod) and all((pod.uid, one.name) in held for one in asking)
-        return self._answer(pod, found, found.asks(self.resource), last=last)
+        return self._answer(pod, found, found.requested(self.resource), last=last)
 
     def _next(self, pod: NodePod, count: int, held: Held | None) -> Waiting | None:
         """Return what the pod waits for next, if a call for so many units may be for it."""
         waiting = self._waiting(pod, held)
-        if not waiting or waiting[0].asks(self.resource) != count:
+        if not waiting or waiting[0].requested(self.resource) != count:
             return None
         begun = any((pod.uid, one.name) in self._served.keys for one in pod.containers)
         return Waiting(pod, waiting[0], last=len(waiting) == 1 and not _assigned(pod), begun=begun)
@@ -112,7 +112,7 @@ class ShareAllocator(Allocator):
         return []
 
     def _asking(self, pod: NodePod) -> list[Container]:
-        return [container for container in pod.containers if container.asks(self.resource)]
+        return [container for container in pod.containers if container.requested(self.resource)]
 
     def _answer(self, pod: NodePod, container: Container, count: int, last: bool) -> Serve | Refuse:
         text = pod.annotations[names.GPU_INDEX]

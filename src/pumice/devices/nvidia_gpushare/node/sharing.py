@@ -1,5 +1,5 @@
 """How a node shares its cards without limits, and what it says of them: ``volcano.sh/gpu-memory`` and ``volcano.sh/gpu-number``
-(volcano-sh/devices pkg/plugin/nvidia). Unlike upstream's, it knows each card's own memory and marks sick memory."""
+(volcano-sh/devices pkg/plugin/nvidia). Unlike upstream's, it knows each card's own memory and marks unhealthy memory."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ class Legacy:
     def resource(self) -> str:
         return names.GPU_MEMORY if self.strategy == "share" else names.GPU_NUMBER
 
-    def units(self, cards: Sequence[CardFacts], sick: Mapping[str, str]) -> list[Unit]:
+    def units(self, cards: Sequence[CardFacts], unhealthy: Mapping[str, str]) -> list[Unit]:
         """The device list: ``<index>-<j>`` per memory unit, or the UUIDs."""
         if self.strategy == "number":
-            return [Unit(card.uuid, card.uuid not in sick) for card in cards]
+            return [Unit(card.uuid, card.uuid not in unhealthy) for card in cards]
         return [
-            Unit(f"{card.index}-{j}", card.uuid not in sick)
+            Unit(f"{card.index}-{j}", card.uuid not in unhealthy)
             for card in cards
             for j in range(card.memory // MIB // self.factor)
         ]
 
-    def status(self, cards: Sequence[CardFacts], sick: Mapping[str, str], node: Node) -> PatchStatus | None:
-        """The write that keeps the card count and the sick cards in the node's status; None when it stands.
+    def status(self, cards: Sequence[CardFacts], unhealthy: Mapping[str, str], node: Node) -> PatchStatus | None:
+        """The write that keeps the card count and the unhealthy cards in the node's status; None when it stands.
 
         What a vGPU plugin left there goes with it: installing one replaces the other.
         """
-        unhealthy = ",".join(str(card.index) for card in cards if card.uuid in sick)
+        indices = ",".join(str(card.index) for card in cards if card.uuid in unhealthy)
         noted = node.metadata.annotations.get(names.NODE_GPU_UNHEALTHY_IDS)
         wanted = {names.GPU_NUMBER: len(cards)} if self.strategy == "share" and cards else {}
         old_resources, old_notes = OF_VGPU.of(node)
         stands = not old_resources and not old_notes and all(holds(node, name, count) for name, count in wanted.items())
-        if stands and (noted or "") == unhealthy:
+        if stands and (noted or "") == indices:
             return None
-        changed = {names.NODE_GPU_UNHEALTHY_IDS: unhealthy or None} if (noted or "") != unhealthy else {}
+        changed = {names.NODE_GPU_UNHEALTHY_IDS: indices or None} if (noted or "") != indices else {}
         kept = {name: str(count) for name, count in wanted.items()}
         return PatchStatus({**kept, **old_resources}, {**changed, **old_notes})

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from pumice.adapters.nvml import NvmlCards
-from pumice.apps.node.brand import Brand, PluginSettings
+from pumice.apps.node.device_type import PluginSettings, ServedDevices
 from pumice.apps.node.serving import run_plugins
 from pumice.devices.nvidia_gpushare.node.allocator import ShareAllocator
 from pumice.devices.nvidia_gpushare.node.sharing import Legacy
@@ -29,20 +29,20 @@ async def run(
     *,
     cluster: Cluster,
     clock: Clock,
-    dice: random.Random,
+    rng: random.Random,
     stop: asyncio.Event,
     ready: asyncio.Event | None = None,
     cards: Cards | None = None,
 ) -> None:
     """Serve until ``stop``. ``ready`` is set once the kubelet and the node's status know the cards."""
-    brand = gpushare(settings, cards)
-    await run_plugins(settings, brand, cluster=cluster, clock=clock, dice=dice, stop=stop, ready=ready)
+    device_type = gpushare(settings, cards)
+    await run_plugins(settings, device_type, cluster=cluster, clock=clock, rng=rng, stop=stop, ready=ready)
 
 
-def gpushare(settings: Settings, cards: Cards | None = None) -> Brand:
+def gpushare(settings: Settings, cards: Cards | None = None) -> ServedDevices:
     """Legacy shares as the plugin server takes them."""
 
     async def allocator() -> ShareAllocator:
         return ShareAllocator(settings.node_name, settings.legacy)
 
-    return Brand("pumice-gpushare-plugin", allocator, partial(NvmlCards, settings.nvml), cards)
+    return ServedDevices("pumice-gpushare-plugin", allocator, partial(NvmlCards, settings.nvml), cards)

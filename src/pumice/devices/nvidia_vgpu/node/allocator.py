@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
-from pumice.devices.nvidia_vgpu.ask import container_ask
 from pumice.devices.nvidia_vgpu.assignment import contradiction, excess, statement
+from pumice.devices.nvidia_vgpu.device_request import container_request
 from pumice.devices.nvidia_vgpu.node import mps
+from pumice.devices.nvidia_vgpu.node.allocations import turns
 from pumice.devices.nvidia_vgpu.node.annotations import register_annotation, topology_annotation
 from pumice.devices.nvidia_vgpu.node.answer import ResponseOptions, build, opened, places, refusal
-from pumice.devices.nvidia_vgpu.node.grants import turns
 from pumice.devices.nvidia_vgpu.node.inventory import SharedCard, capacity, core_list, memory_list, share, share_list
 from pumice.devices.nvidia_vgpu.node.matching import FAILED, INIT, Matcher, Unclear, Work, done, leftovers
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing, needed_factor
@@ -55,7 +55,7 @@ class VgpuAllocator(Allocator):
         node: str,
         sharing: Sharing,
         response_options: ResponseOptions,
-        dice: random.Random,
+        rng: random.Random,
         cards: Sequence[CardFacts] = (),
         *,
         advertise: str = "status",
@@ -63,7 +63,7 @@ class VgpuAllocator(Allocator):
         handshake: str = "auto",
         static: StaticSlices | None = None,
     ) -> None:
-        self._node, self._sharing, self._response_options, self._dice = node, sharing, response_options, dice
+        self._node, self._sharing, self._response_options, self._rng = node, sharing, response_options, rng
         self._advertise, self._in_status, self._handshake = advertise, advertise == "status", Handshake(handshake)
         self._percentage = percentage
         self.prefers = sharing.prefers
@@ -80,10 +80,10 @@ class VgpuAllocator(Allocator):
         self.links = response_options.links
         self.show(cards)
 
-    def show(self, cards: Sequence[CardFacts], sick: Mapping[str, str] = MappingProxyType({})) -> None:
-        self._cards = {card.uuid: card for card in share(cards, self._sharing, sick)}
+    def show(self, cards: Sequence[CardFacts], unhealthy: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._cards = {card.uuid: card for card in share(cards, self._sharing, unhealthy)}
         self._minors = {card.uuid: card.minor for card in cards}
-        self._static.show(sick)
+        self._static.show(unhealthy)
         if self._advertise == "auto" and self._cards:
             fits = all(worst_size(self.units(name)) <= MESSAGE_LIMIT for name in self.counted)
             self._advertise = "devices" if fits else "status"
@@ -145,7 +145,7 @@ class VgpuAllocator(Allocator):
             for pod in pods
             if not pod.finished and pod.annotations.get(names.VGPU_NODE) == self._node
             for container in pod.containers
-            if container.asks(self.resource)
+            if container.requested(self.resource)
         ]
 
     def prefer(
@@ -167,13 +167,13 @@ class VgpuAllocator(Allocator):
         if isinstance(found, Unclear):
             who = " or ".join(sorted(pod.key for pod in found.pods))
             return Refuse(f"the call may be for pod {who}, which were given different shares; nobody is served by chance")
-        return self._decided(found, key, pods, random.Random(number) if number else self._dice)
+        return self._decided(found, key, pods, random.Random(number) if number else self._rng)
 
     def owned(self, pods: Sequence[NodePod], pod: NodePod, container: str, held: Held, number: str) -> Decision:
         work = self._matcher.of(pod, container)
         return self._decided(work, held.get((pod.uid, container), frozenset()), pods, random.Random(number))
 
-    def _decided(self, found: Work | Broken, key: frozenset[str], pods: Sequence[NodePod], dice: random.Random) -> Decision:
+    def _decided(self, found: Work | Broken, key: frozenset[str], pods: Sequence[NodePod], rng: random.Random) -> Decision:
         if isinstance(found, Broken):
             return self.refuse(found.pod, found.reason, mark=found.placed)
         unfit = mps.refusal(found) if self._sharing.mps else ""
@@ -186,13 +186,13 @@ class VgpuAllocator(Allocator):
         if isinstance(wanted, str):
             return Outdated(found.pod, wanted)
         if wanted:
-            return Cut(found.pod, wanted, lambda made: self._serve(found, key, pods, dice, [made[place] for place in wanted]))
-        return self._serve(found, key, pods, dice)
+            return Cut(found.pod, wanted, lambda made: self._serve(found, key, pods, rng, [made[place] for place in wanted]))
+        return self._serve(found, key, pods, rng)
 
     def _serve(
-        self, work: Work, ids: frozenset[str], pods: Sequence[NodePod], dice: random.Random, slices: Sequence[Slice] = ()
+        self, work: Work, ids: frozenset[str], pods: Sequence[NodePod], rng: random.Random, slices: Sequence[Slice] = ()
     ) -> Serve:
-        answer = build(work, self._cards, self._sharing, self._response_options, dice, slices)
+        answer = build(work, self._cards, self._sharing, self._response_options, rng, slices)
         return Serve(
             work.pod,
             work.container,
@@ -210,7 +210,7 @@ class VgpuAllocator(Allocator):
         if isinstance(found, str):
             return found
         minors = [self._minors.get(slice_.place.card, -1) for slice_ in found]
-        return opened((), found, minors, self._sharing, self._response_options, self._dice)
+        return opened((), found, minors, self._sharing, self._response_options, self._rng)
 
     def daemons(self, pods: Sequence[NodePod]) -> Mapping[str, Bounds]:
         """Those of every card that is shared by MPS."""
@@ -444,10 +444,14 @@ class Record:
         """Return what the work would give beyond its container's request; empty when nothing."""
         if work.segment == INIT:
             return ""
-        ask = container_ask(work.container.name, work.container, self._sharing.config, partial=False)
-        if ask is None or isinstance(ask, Refusal):
-            return f"container {work.container.name} asks for nothing that can be given" if ask is None else ask.text
-        more = excess(ask, work.devices, lambda uuid: cards[uuid].memory)
+        device_request = container_request(work.container.name, work.container, self._sharing.config, partial=False)
+        if device_request is None or isinstance(device_request, Refusal):
+            return (
+                f"container {work.container.name} asks for nothing that can be given"
+                if device_request is None
+                else device_request.text
+            )
+        more = excess(device_request, work.devices, lambda uuid: cards[uuid].memory)
         return f"its assignment gives container {work.container.name} {more}" if more else ""
 
     def conflict(self, work: Work, pods: Iterable[NodePod], cards: Mapping[str, SharedCard]) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pumice.devices.nvidia_vgpu.node import mps
-from pumice.devices.nvidia_vgpu.node.grants import goes_first
+from pumice.devices.nvidia_vgpu.node.allocations import goes_first
 from pumice.devices.nvidia_vgpu.node.inventory import SharedCard
 from pumice.devices.nvidia_vgpu.node.matching import Work
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing
@@ -109,7 +109,7 @@ def build(
     cards: Mapping[str, SharedCard],
     sharing: Sharing,
     response_options: ResponseOptions,
-    dice: random.Random,
+    rng: random.Random,
     slices: Sequence[Slice] = (),
 ) -> Answer:
     """The answer for one container whose devices were checked by ``refusal``; ``slices`` are those of them that were cut.
@@ -121,8 +121,8 @@ def build(
     devices = sorted((device for device in work.devices if device.slot < 0), key=lambda device: cards[device.uuid].index)
     chosen = list(dict.fromkeys(cards[device.uuid] for device in devices))
     minors = [card.minor for card in chosen] + [cards[slice_.place.card].minor for slice_ in slices]
-    region = f"{_uuid4(dice)}.cache"
-    bare = opened(chosen, slices, minors, sharing, response_options, dice)
+    region = f"{_uuid4(rng)}.cache"
+    bare = opened(chosen, slices, minors, sharing, response_options, rng)
     if not devices:
         return bare
     if sharing.mps:
@@ -197,12 +197,12 @@ def _limits(
 
 def opened(
     cards: Sequence[SharedCard], slices: Sequence[Slice], minors: Sequence[int], sharing: Sharing,
-    response_options: ResponseOptions, dice: random.Random,
+    response_options: ResponseOptions, rng: random.Random,
 ) -> Answer:  # fmt: skip
     """Return what opens cards and slices, and bounds nobody: the answer for a container that gets slices and nothing else.
     ``minors`` are the cards'."""
     env, mounts = _visible(cards, slices, response_options)
-    asked, annotations = _cdi(cards, slices, response_options, dice)
+    asked, annotations = _cdi(cards, slices, response_options, rng)
     nodes = _nodes(minors, slices, sharing, response_options)
     return Answer(env=env, mounts=tuple(mounts), nodes=nodes, cdi=asked, annotations=annotations)
 
@@ -232,7 +232,7 @@ def _visible(
 
 
 def _cdi(
-    cards: Sequence[SharedCard], slices: Sequence[Slice], response_options: ResponseOptions, dice: random.Random
+    cards: Sequence[SharedCard], slices: Sequence[Slice], response_options: ResponseOptions, rng: random.Random
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     """The CDI devices, by the answer's field and by an annotation (Volcano pkg/scheduler/api/devices/nvidia/vgpu/metrics.go)."""
     if not response_options.cdi:
@@ -242,7 +242,7 @@ def _cdi(
         *(cdi.qualified(slice_.uuid) for slice_ in slices),
         *(cdi.qualified(cdi.ALL, of) for of in response_options.extras),
     )
-    key = f"{response_options.annotation_prefix}nvidia-device-plugin_{_uuid4(dice)}"
+    key = f"{response_options.annotation_prefix}nvidia-device-plugin_{_uuid4(rng)}"
     annotations = {key: ",".join(devices)} if CDI_ANNOTATIONS in response_options.strategies else {}
     return devices if CDI_FIELD in response_options.strategies else (), annotations
 
@@ -264,5 +264,5 @@ def _disabled(work: Work, response_options: ResponseOptions) -> bool:
     return wanted and response_options.allow_disable
 
 
-def _uuid4(dice: random.Random) -> uuid.UUID:
-    return uuid.UUID(int=dice.getrandbits(128), version=4)
+def _uuid4(rng: random.Random) -> uuid.UUID:
+    return uuid.UUID(int=rng.getrandbits(128), version=4)

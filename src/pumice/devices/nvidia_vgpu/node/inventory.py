@@ -40,14 +40,14 @@ class SharedCard(Struct, frozen=True):
 
 
 def share(facts: Sequence[CardFacts], sharing: Sharing,
-          sick: Mapping[str, str] = MappingProxyType({})) -> tuple[SharedCard, ...]:  # fmt: skip
+          unhealthy: Mapping[str, str] = MappingProxyType({})) -> tuple[SharedCard, ...]:  # fmt: skip
     """The cards that this node offers, in NVML order; what the administrator left out appears nowhere.
 
     A card whose MIG mode is on says ``mig`` whatever the node's operating mode is: it cannot be shared otherwise. One that cannot
     be cut takes no pods: what is advertised is what an Allocate call will be answered with.
     """
     left = (card for card in facts if not sharing.leaves_out(card.index, card.uuid) and not (sharing.static_mig and card.mig))
-    return tuple(_shared(card, sharing, sick) for card in left)
+    return tuple(_shared(card, sharing, unhealthy) for card in left)
 
 
 def type_of(name: str) -> str:
@@ -55,11 +55,11 @@ def type_of(name: str) -> str:
     return "NVIDIA-" + name.replace(",", " ").replace(":", " ")
 
 
-def _shared(card: CardFacts, sharing: Sharing, sick: Mapping[str, str]) -> SharedCard:
+def _shared(card: CardFacts, sharing: Sharing, unhealthy: Mapping[str, str]) -> SharedCard:
     mode = "mig" if card.mig else sharing.mode
     type_ = type_of(card.name)
     unshared = unfit(card) if sharing.mps and not card.mig else ""
-    closed = unshared or sick.get(card.uuid) or (uncut(sharing.config, type_, card.mig) if mode == "mig" else "")
+    closed = unshared or unhealthy.get(card.uuid) or (uncut(sharing.config, type_, card.mig) if mode == "mig" else "")
     return SharedCard(
         index=card.index,
         uuid=card.uuid,

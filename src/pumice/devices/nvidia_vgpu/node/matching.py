@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from pumice.devices.nvidia_vgpu.node.grants import Turn, turns
+from pumice.devices.nvidia_vgpu.node.allocations import Turn, turns
 from pumice.node.matching import Broken, first_in_line, time_in, waits
 from pumice.node.pods import Container, Held, NodePod
 from pumice.wire import names
@@ -135,7 +135,7 @@ class Matcher:
             return Broken(pod, f"container {name} asks for no {self._number}", counts)
         if turn.part is None:
             return self._borrow(pod, turn.container, given.containers, begun=True)
-        devices, asked = given.containers[turn.part], turn.container.asks(self._number)
+        devices, asked = given.containers[turn.part], turn.container.requested(self._number)
         if len(devices) != asked:
             return Broken(pod, f"container {name} asks for {asked} cards and was assigned {len(devices)}", counts)
         served = self._served.get(pod.uid, Served()).segments  # the watch may be behind
@@ -151,7 +151,7 @@ class Matcher:
     ) -> Work:  # fmt: skip
         """With this part of the assignment the service of no other container begins or ends."""
         others = [t for t in order if t is not turn and t.part is not None and parts[t.part]]
-        last = not any(other.container.asks(self._number) for other in others)
+        last = not any(other.container.requested(self._number) for other in others)
         passed = ", ".join(other.container.name for other in others) if last else ""
         warning = f"no GPU for {passed}: it asks for {self._memory} without {self._number}" if passed else ""
         text = render_pod_devices([() if last or at == turn.part else part for at, part in enumerate(parts)])
@@ -245,7 +245,7 @@ class Matcher:
             begun = True  # before this process; whoever only wrote so on a pod does not come first
         borrowing = 0
         for position, turn in enumerate(order):
-            if not turn.container.asks(self._number):
+            if not turn.container.requested(self._number):
                 continue  # memory alone: it has a part, but the kubelet never calls for it
             recorded = turn.container.name in written
             if turn.part is None:
@@ -253,7 +253,7 @@ class Matcher:
                 past = held is None and any(t.part is not None and not parts[t.part] for t in order[position:])
                 if borrowing > served.inits and not recorded and not past:
                     return self._borrow(pod, turn.container, given, served.inits > 0)
-            elif given[turn.part] and len(given[turn.part]) != (count := turn.container.asks(self._number)):
+            elif given[turn.part] and len(given[turn.part]) != (count := turn.container.requested(self._number)):
                 reason = f"container {turn.container.name} asks for {count} cards and was assigned {len(given[turn.part])}"
                 return Broken(pod, reason, frozenset({count}))
             elif parts[turn.part]:
@@ -272,12 +272,12 @@ class Matcher:
 
     def _counts(self, pod: NodePod) -> frozenset[int]:
         every = (*pod.spec.containers, *pod.spec.init_containers)
-        return frozenset(container.asks(self._number) for container in every) - {0}
+        return frozenset(container.requested(self._number) for container in every) - {0}
 
     def _borrow(
         self, pod: NodePod, container: Container, parts: Sequence[tuple[PodDevice, ...]], begun: bool
     ) -> Work | Broken:
-        count = container.asks(self._number)
+        count = container.requested(self._number)
         devices = next((part[:count] for part in parts if len(part) >= count), None)
         if devices is None:
             reason = f"init container {container.name} asks for {count} cards, more than any container was given"
@@ -293,11 +293,11 @@ class Matcher:
         segment = turn.part
         assert segment is not None
         open_ = [t for t in order if t.part is not None and parts[t.part]]
-        last = not any(t.container.asks(self._number) for t in open_ if t is not turn)
+        last = not any(t.container.requested(self._number) for t in open_ if t is not turn)
         passed = [
             t.container.name
             for t in open_
-            if not t.container.asks(self._number) and (last or (t.part or 0) < segment)
+            if not t.container.requested(self._number) and (last or (t.part or 0) < segment)
         ]
         rest = [() if last or i <= segment else part for i, part in enumerate(parts)]
         warning = f"no GPU for {', '.join(passed)}: it asks for {self._memory} without {self._number}" if passed else ""

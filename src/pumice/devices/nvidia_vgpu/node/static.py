@@ -22,18 +22,18 @@ class StaticSlices:
         for slice_ in slices:
             if slice_.uuid:
                 self._slices.setdefault(resource_of(slice_.place.profile), {})[slice_.uuid] = slice_
-        self._sick: Mapping[str, str] = MappingProxyType({})
+        self._unhealthy: Mapping[str, str] = MappingProxyType({})
 
     @property
     def resources(self) -> tuple[str, ...]:
         return tuple(sorted(self._slices))
 
-    def show(self, sick: Mapping[str, str]) -> None:
+    def show(self, unhealthy: Mapping[str, str]) -> None:
         """Which cards take no pods."""
-        self._sick = sick
+        self._unhealthy = unhealthy
 
     def units(self, resource: str) -> list[Unit]:
-        return [Unit(uuid, slice_.place.card not in self._sick) for uuid, slice_ in self._slices[resource].items()]
+        return [Unit(uuid, slice_.place.card not in self._unhealthy) for uuid, slice_ in self._slices[resource].items()]
 
     def of(self, resource: str, ids: Sequence[str]) -> tuple[Slice, ...] | str:
         """The slices of these ids in the order of their places; or which of them is none."""

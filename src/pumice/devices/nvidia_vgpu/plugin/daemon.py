@@ -20,8 +20,8 @@ from pumice.adapters.mps import MpsPrograms
 from pumice.adapters.nvml import NvmlCards
 from pumice.adapters.nvml.slices import NvmlSlices
 from pumice.apps.node.allocating import PATIENCE
-from pumice.apps.node.brand import Brand, PluginSettings
 from pumice.apps.node.control_daemons import ControlDaemons
+from pumice.apps.node.device_type import PluginSettings, ServedDevices
 from pumice.apps.node.files import digests, install_files
 from pumice.apps.node.performing import in_turn
 from pumice.apps.node.serving import run_plugins
@@ -87,7 +87,7 @@ async def run(
     *,
     cluster: Cluster,
     clock: Clock,
-    dice: random.Random,
+    rng: random.Random,
     stop: asyncio.Event,
     ready: asyncio.Event | None = None,
     cards: Cards | None = None,
@@ -96,25 +96,25 @@ async def run(
 
     ``cards`` are this machine's (NVML unless given). Raises PumiceError on what a person has to mend.
     """
-    brand = vgpu(settings, cluster=cluster, clock=clock, dice=dice, cards=cards)
-    await run_plugins(settings, brand, cluster=cluster, clock=clock, dice=dice, stop=stop, ready=ready)
+    device_type = vgpu(settings, cluster=cluster, clock=clock, rng=rng, cards=cards)
+    await run_plugins(settings, device_type, cluster=cluster, clock=clock, rng=rng, stop=stop, ready=ready)
 
 
 def vgpu(
-    settings: Settings, *, cluster: Cluster, clock: Clock, dice: random.Random, cards: Cards | None = None
-) -> Brand:
+    settings: Settings, *, cluster: Cluster, clock: Clock, rng: random.Random, cards: Cards | None = None
+) -> ServedDevices:
     """vGPUs as the plugin server takes them."""
     devices = _cdi(settings, cards)
-    kept = Configured(settings, cluster, clock, dice, devices)
+    kept = Configured(settings, cluster, clock, rng, devices)
     daemons = ControlDaemons(MpsPrograms(settings.mps_root, settings.mps_program), clock) if settings.mps_root else None
     prepare = in_turn(*(part.prepare for part in (devices, daemons) if part is not None))
-    brand = Brand("pumice-device-plugin", kept.allocator, partial(NvmlCards, settings.nvml), cards, outdated=kept.outdated,
-                  prepare=prepare, daemons=daemons,
-                  by_name=not settings.response_options.cdi)  # fmt: skip
+    device_type = ServedDevices("pumice-device-plugin", kept.allocator, partial(NvmlCards, settings.nvml), cards,
+                                outdated=kept.outdated, prepare=prepare, daemons=daemons,
+                                by_name=not settings.response_options.cdi)  # fmt: skip
     if settings.mig_strategy == "mixed":
-        return brand
+        return device_type
     cutter = Cutter(NvmlSlices(), FileJournal(settings.hook_path / "vgpu" / "mig.json"))
-    return replace(brand, slicer=partial(Slicing, cutter), learn=kept.learn)
+    return replace(device_type, slicer=partial(Slicing, cutter), learn=kept.learn)
 
 
 @dataclass(slots=True)
@@ -124,7 +124,7 @@ class Configured:
     settings: Settings
     cluster: Cluster
     clock: Clock
-    dice: random.Random
+    rng: random.Random
     devices: KeptFiles | None
     read: tuple[Sharing, str] | None = None
 
@@ -143,7 +143,7 @@ class Configured:
         if settings.mig_strategy == "mixed":
             sharing = replace(sharing, static_mig=True)
             static = StaticSlices(await once("nvml", partial(_cut_already, settings.nvml)))
-        return VgpuAllocator(settings.node_name, sharing, options, self.dice,
+        return VgpuAllocator(settings.node_name, sharing, options, self.rng,
                              advertise=settings.advertise, percentage=settings.advertise_percentage,
                              handshake=settings.handshake, static=static)  # fmt: skip
 

@@ -37,12 +37,12 @@ def allocator(**more: Any) -> NpuAllocator:
     return made
 
 
-def npu_pod(name: str, *slots: tuple[NpuDevice, ...], asks: tuple[int, ...] | None = None, time: int = 1, bound: bool = True,
-            arrival: int = 1, **notes: str) -> NodePod:  # fmt: skip
+def npu_pod(name: str, *slots: tuple[NpuDevice, ...], device_requests: tuple[int, ...] | None = None, time: int = 1,
+            bound: bool = True, arrival: int = 1, **notes: str) -> NodePod:  # fmt: skip
     """A pod with a container for each slot, as the scheduler leaves it."""
     runtime = [RuntimeNpu(d.uuid, TEMPLATES.get(d.memory, "")) for slot in slots for d in slot]
     written = render_npu_binding(WORD, NODE, slots, runtime, time * 10**9) if slots else {}
-    counts = asks or tuple(len(slot) for slot in slots)
+    counts = device_requests or tuple(len(slot) for slot in slots)
     filled = iter(slots)
     limits = [_limits(count, next(filled, ())) if count else {} for count in counts]
     pod = convert(NodePod, {
@@ -106,7 +106,7 @@ def test_a_call_for_another_number_of_devices_is_not_answered_from_this_pod():
 
 
 def test_a_slot_that_does_not_fit_its_container_is_refused():
-    decision = allocator().allocate([npu_pod("p", (WHOLE,), asks=(2,))], ["a", "b"])
+    decision = allocator().allocate([npu_pod("p", (WHOLE,), device_requests=(2,))], ["a", "b"])
     assert isinstance(decision, Refuse)
     assert "device number not matched: annotation has 1, request has 2" in decision.reason
 
@@ -132,7 +132,7 @@ def test_an_answer_that_the_kubelet_lost_is_given_again():
 
 
 def test_volcanos_form_without_slots_for_idle_containers_is_read():
-    pod = npu_pod("p", (SLICE,), asks=(0, 1))
+    pod = npu_pod("p", (SLICE,), device_requests=(0, 1))
     assert served(allocator().allocate([pod], ["x"])).container.name == "c1"
 
 
@@ -144,7 +144,7 @@ def test_the_pod_that_the_lock_names_comes_first():
 
 
 def test_a_pod_whose_slots_cannot_be_read_takes_no_call_of_another_size():
-    broken = npu_pod("broken", (SLICE,), (BIG,), (SLICE,), asks=(1, 1))
+    broken = npu_pod("broken", (SLICE,), (BIG,), (SLICE,), device_requests=(1, 1))
     good = npu_pod("good", (WHOLE, NpuDevice("U1", WORD, 21527, 0)), arrival=2)
     assert served(allocator().allocate([broken, good], ["a", "b"])).pod is good
     refused = allocator().allocate([broken, good], ["a"])
@@ -158,7 +158,7 @@ def test_a_pod_whose_slots_cannot_be_read_takes_no_call_of_another_size():
         (npu_pod("p", (NpuDevice("U9", WORD, 3072, 0),)), "unknown uuid: U9"),
         (npu_pod("p", (SLICE,), **{"huawei.com/Ascend310P": "{"}), "annotation huawei.com/Ascend310P value { invalid"),
         (npu_pod("p", (SLICE,), bound=False), "no scheduler bound it here"),
-        (npu_pod("p", asks=(1,)), "was not placed by the scheduler"),
+        (npu_pod("p", device_requests=(1,)), "was not placed by the scheduler"),
         (npu_pod("p", (SLICE,), **{"hami.io/vgpu-node": "other"}), "chosen on node other"),
         (npu_pod("p", (SLICE,), **{"huawei.com/vnpu-mode": "hami-core"}), "does not share its NPUs so"),
         (npu_pod("p", (SLICE,), **{"huawei.com/scheduler.softShareDev.aicoreQuota": "50"}), "is not served"),

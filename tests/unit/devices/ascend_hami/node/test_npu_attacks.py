@@ -38,12 +38,12 @@ def allocator(kind: NpuChip = P310, **more: Any) -> NpuAllocator:
     return made
 
 
-def pod(name: str, asks: int, *given: Kept, kind: NpuChip = P310, admitted: bool = False, cores: int = 0,
+def pod(name: str, device_requests: int, *given: Kept, kind: NpuChip = P310, admitted: bool = False, cores: int = 0,
         **notes: str) -> NodePod:  # fmt: skip
     """It asks for so many MB of one card (0: all of it) and says that it was given these: UUID, MB, template."""
     devices = [NpuDevice(uuid, kind.word, memory, 0) for uuid, memory, _ in given]
     written = render_npu_binding(kind.word, NODE, [devices], [RuntimeNpu(uuid, template) for uuid, _, template in given], 10**9)
-    limits = {kind.resource: max(1, len(given))} | ({kind.memory_resource: asks} if asks else {})
+    limits = {kind.resource: max(1, len(given))} | ({kind.memory_resource: device_requests} if device_requests else {})
     limits |= {kind.core_resource: cores} if cores else {}
     status: dict[str, Any] = {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}]}
     return convert(NodePod, {
@@ -79,7 +79,7 @@ FORGED = [
 
 @pytest.mark.parametrize(("forged", "told"), [row[1:] for row in FORGED], ids=[row[0] for row in FORGED])
 def test_what_differs_from_what_the_pod_asks_for_is_not_handed_out(forged: NodePod, told: str) -> None:
-    decision = allocator().allocate([forged], ["x"] * forged.spec.containers[0].asks(P310.resource))
+    decision = allocator().allocate([forged], ["x"] * forged.spec.containers[0].requested(P310.resource))
     assert not isinstance(decision, Serve | Cut | Conflict | None)
     assert told in decision.reason
 
@@ -158,22 +158,22 @@ def test_a_pod_whose_cards_are_rewritten_after_it_was_served_is_held_to_what_it_
 def test_whatever_is_forged_no_card_is_given_away_twice() -> None:
     """Random pods, of which half say something else than the scheduler did."""
     for seed in range(400):
-        dice = random.Random(seed)
+        rng = random.Random(seed)
         plugin, there = allocator(), []
         given: dict[str, list[str]] = {}
         for number in range(12):
-            asks = dice.choice((0, 3072, 6144, 12288))
-            size = P310.cut(asks) if asks else P310.whole
+            device_requests = rng.choice((0, 3072, 6144, 12288))
+            size = P310.cut(device_requests) if device_requests else P310.whole
             assert size is not None
-            late = pod(f"p{number}", asks, (f"U{dice.randint(1, 3)}", size.memory, size.name))
-            if dice.random() < 0.5:
-                wrong = NpuDevice(f"U{dice.randint(1, 4)}", P310.word, dice.choice((0, 1, 3072, 21527, 10**9)), 0)
+            late = pod(f"p{number}", device_requests, (f"U{rng.randint(1, 3)}", size.memory, size.name))
+            if rng.random() < 0.5:
+                wrong = NpuDevice(f"U{rng.randint(1, 4)}", P310.word, rng.choice((0, 1, 3072, 21527, 10**9)), 0)
                 text = render_npu_devices([[wrong]])
                 forged = {
                     allocated_key(P310.word): text, to_allocate_key(P310.word): text,
-                    runtime_key(P310.word): render_runtime([RuntimeNpu(wrong.uuid, dice.choice(("", "vir01", "vir04")))]),
+                    runtime_key(P310.word): render_runtime([RuntimeNpu(wrong.uuid, rng.choice(("", "vir01", "vir04")))]),
                 }  # fmt: skip
-                late.metadata.annotations.update({key: forged[key] for key in dice.sample(sorted(forged), dice.randint(1, 3))})
+                late.metadata.annotations.update({key: forged[key] for key in rng.sample(sorted(forged), rng.randint(1, 3))})
             there.append(late)
             decision = plugin.allocate(there, ["x"])
             done = decision.then({}) if isinstance(decision, Cut) else decision

@@ -1,4 +1,4 @@
-"""The books of NPU slices are kept off the loop, by a driver that may be sick."""
+"""The books of NPU slices are kept off the loop, by a driver that may be unhealthy."""
 
 from __future__ import annotations
 

@@ -35,9 +35,9 @@ def waiting(
     return found
 
 
-def allocator(sick: dict[str, str] | None = None) -> ChipAllocator:
+def allocator(unhealthy: dict[str, str] | None = None) -> ChipAllocator:
     found = ChipAllocator("n1", slice_kinds()["Ascend310P"], 8)
-    found.show(CHIPS, sick or {})
+    found.show(CHIPS, unhealthy or {})
     return found
 
 

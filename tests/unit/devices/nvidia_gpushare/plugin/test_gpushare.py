@@ -35,7 +35,7 @@ TWO = (card(0, "GPU-a", mib=16384), card(1, "GPU-b", mib=16384))
 UNLIKE = (card(0, "GPU-a", mib=3), card(1, "GPU-b", mib=2))
 
 
-def asks(name: str, amount: int, resource: str = names.GPU_MEMORY) -> dict:
+def device_requests(name: str, amount: int, resource: str = names.GPU_MEMORY) -> dict:
     return {"name": name, "resources": {"limits": {resource: amount}}}
 
 
@@ -44,7 +44,7 @@ def notes(index: str, time: int = 1) -> dict[str, str]:
 
 
 def share_pod(name: str, index: str, *containers: dict, time: int = 1, **more):
-    return pod(name, None, *(containers or (asks("c", 1024),)), annotations=notes(index, time), **more)
+    return pod(name, None, *(containers or (device_requests("c", 1024),)), annotations=notes(index, time), **more)
 
 
 def test_a_pod_sees_its_card_and_its_share():
@@ -60,20 +60,22 @@ def test_a_pod_sees_its_card_and_its_share():
 
 
 def test_the_factor_turns_units_into_mib():
-    served = ShareAllocator(NODE, Legacy(factor=10), TWO).allocate([share_pod("p", "0", asks("c", 102))], units_of(102))
+    served = ShareAllocator(NODE, Legacy(factor=10), TWO).allocate(
+        [share_pod("p", "0", device_requests("c", 102))], units_of(102)
+    )
     assert isinstance(served, Serve)
     assert served.answer.env["VOLCANO_GPU_ALLOCATED"] == "1020"
 
 
 def test_whole_cards_are_named_by_index():
     allocator = ShareAllocator(NODE, Legacy("number"), TWO)
-    served = allocator.allocate([share_pod("p", "0,1", asks("c", 2, names.GPU_NUMBER))], units_of(2))
+    served = allocator.allocate([share_pod("p", "0,1", device_requests("c", 2, names.GPU_NUMBER))], units_of(2))
     assert isinstance(served, Serve)
     assert served.answer.env == {"NVIDIA_VISIBLE_DEVICES": "0,1", "VOLCANO_GPU_ALLOCATED": "2"}
 
 
 def test_a_pod_with_two_containers_is_marked_after_the_second():
-    both = share_pod("p", "0", asks("a", 1000), {"name": "plain"}, asks("b", 24))
+    both = share_pod("p", "0", device_requests("a", 1000), {"name": "plain"}, device_requests("b", 24))
     allocator = ShareAllocator(NODE, Legacy(), TWO)
     assert allocator.allocate([both], units_of(24)) is None
     first = allocator.allocate([both], units_of(1000))
@@ -95,12 +97,12 @@ def test_the_pod_that_was_placed_first_is_served_first():
 @pytest.mark.parametrize(
     "other",
     [
-        pod("assigned", None, asks("c", 1024), annotations={**notes("0"), ASSIGNED: "true"}),
+        pod("assigned", None, device_requests("c", 1024), annotations={**notes("0"), ASSIGNED: "true"}),
         share_pod("running", "0", phase="Running"),
         share_pod("elsewhere", "0", node="node-b"),
         share_pod("going", "0", deletionTimestamp="2026-08-20T10:00:00Z"),
-        pod("unplaced", None, asks("c", 1024)),
-        share_pod("other size", "0", asks("c", 1000)),
+        pod("unplaced", None, device_requests("c", 1024)),
+        share_pod("other size", "0", device_requests("c", 1000)),
     ],
     ids=lambda p: p.metadata.name,
 )
@@ -109,7 +111,7 @@ def test_pods_that_do_not_wait_for_this_are_left_alone(other):
 
 
 def test_a_pod_that_a_killed_kubelet_forgot_is_served_again():
-    forgotten = pod("p", None, asks("c", 1024), annotations={**notes("1"), ASSIGNED: "true"})
+    forgotten = pod("p", None, device_requests("c", 1024), annotations={**notes("1"), ASSIGNED: "true"})
     allocator = ShareAllocator(NODE, Legacy(), TWO)
     assert allocator.allocate([forgotten], units_of(1024)) is None, "the kubelet's record cannot be read"
     assert allocator.allocate([forgotten], units_of(1024), {("uid-p", "c")}) is None, "the kubelet has it"
@@ -145,10 +147,10 @@ def test_the_card_count_and_the_sick_cards_are_kept_in_the_status():
         status = {"capacity": resources, "allocatable": resources}
         return convert(Node, {"metadata": {"name": "n", "annotations": annotations}, "status": status})
 
-    legacy, sick = Legacy(), {"GPU-b": "Xid 79"}
+    legacy, unhealthy = Legacy(), {"GPU-b": "Xid 79"}
     assert legacy.status(TWO, {}, node("2")) is None
     assert legacy.status(TWO, {}, node()) == PatchStatus({names.GPU_NUMBER: "2"})
-    assert legacy.status(TWO, sick, node("2")) == PatchStatus(
+    assert legacy.status(TWO, unhealthy, node("2")) == PatchStatus(
         {names.GPU_NUMBER: "2"}, {names.NODE_GPU_UNHEALTHY_IDS: "1"}
     )
     assert legacy.status(TWO, {}, node("2", "1")) == PatchStatus(
@@ -189,7 +191,7 @@ async def legacy_world(model, **changes):
         stop, ready = asyncio.Event(), asyncio.Event()
         settings = replace(gpushare_plugin.Settings(NODE, device_plugin_dir=root), **changes)
         task = asyncio.create_task(
-            gpushare_plugin.run(settings, cluster=cluster, clock=VirtualClock(), dice=random.Random(1), stop=stop,
+            gpushare_plugin.run(settings, cluster=cluster, clock=VirtualClock(), rng=random.Random(1), stop=stop,
                                 ready=ready, cards=cards)
         )  # fmt: skip
         waiter = asyncio.create_task(ready.wait())
@@ -212,7 +214,7 @@ def test_two_pods_share_a_card_as_the_guide_shows():
             assert all(devices.values())
             assert cluster.found("nodes", NODE)["status"]["capacity"] == {names.GPU_NUMBER: "2"}
             for name in ("gpu-pod1", "gpu-pod2"):
-                cluster.put(pod_object(name, None, asks("cuda-container", 1024), annotations=notes("0")))
+                cluster.put(pod_object(name, None, device_requests("cuda-container", 1024), annotations=notes("0")))
                 answer = await kubelet.allocate(names.GPU_MEMORY, 1024, [f"0-{i}" for i in range(1024)])
                 assert dict(answer.envs) == {
                     "VOLCANO_GPU_MEMORY_TOTAL": "11178",
@@ -223,7 +225,7 @@ def test_two_pods_share_a_card_as_the_guide_shows():
             await cluster.until(lambda: "gpu" not in cluster.notes("nodes", NODE))
             with pytest.raises(grpc.aio.AioRpcError, match="no pod of this node waits for 1024"):
                 await kubelet.allocate(names.GPU_MEMORY, 1024, [f"1-{i}" for i in range(1024)])
-            machine.set_fault(FaultModel("nvmlDeviceGetHandleByUUID", code=15, count=0))  # so it stays sick
+            machine.set_fault(FaultModel("nvmlDeviceGetHandleByUUID", code=15, count=0))  # so it stays unhealthy
             machine.raise_xid(1, 79)
             await cluster.until(lambda: cluster.notes("nodes", NODE).get(names.NODE_GPU_UNHEALTHY_IDS) == "1")
             await kubelet.until(names.GPU_MEMORY, lambda d: sum(d.values()) == 11178)
@@ -235,7 +237,7 @@ def test_a_pod_that_cannot_be_marked_is_refused_and_told_of():
     async def play():
         async with legacy_world("2xGeForce-GTX-1080-Ti", legacy=Legacy("number")) as (cluster, kubelet, _):
             await kubelet.until(names.GPU_NUMBER, lambda d: len(d) == 2)
-            cluster.put(pod_object("p", None, asks("c", 1, names.GPU_NUMBER), annotations=notes("0")))
+            cluster.put(pod_object("p", None, device_requests("c", 1, names.GPU_NUMBER), annotations=notes("0")))
             cluster.gate = refusing(ApiError(403, "Forbidden", "pods is forbidden"), times=1)
             with pytest.raises(grpc.aio.AioRpcError, match="pod ns1/p: its annotations could not be written"):
                 await kubelet.allocate(names.GPU_NUMBER, 1, ["any"])

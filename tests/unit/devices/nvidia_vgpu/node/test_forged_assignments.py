@@ -39,9 +39,9 @@ def serve(at: VgpuAllocator, pods: list[NodePod], *ids: str) -> Serve:
         (container("c", 1, 3000, 50), gives("GPU-of-another-node"), "is not on this node"),
     ],
 )  # fmt: skip
-def test_nothing_is_given_beyond_what_the_container_asks_for(asks, written, reason):
-    count = int(asks["resources"]["limits"][names.VGPU_NUMBER])
-    decision = allocator().allocate([pod("p", written, asks)], [f"i{n}" for n in range(count)])
+def test_nothing_is_given_beyond_what_the_container_asks_for(device_requests, written, reason):
+    count = int(device_requests["resources"]["limits"][names.VGPU_NUMBER])
+    decision = allocator().allocate([pod("p", written, device_requests)], [f"i{n}" for n in range(count)])
     assert isinstance(decision, Refuse)
     assert reason in decision.reason
 

@@ -53,8 +53,8 @@ def record(uuid: str, memory: int = 32768, health: str = "true", mode: str = "ha
         (replace(PLAIN, without_indices=frozenset({0, 1})), (), ""),
     ],
 )
-def test_the_register_annotation_says_what_is_shared(sharing, sick, expected):
-    assert register_annotation(share(CARDS, sharing, dict.fromkeys(sick, "ill"))) == expected
+def test_the_register_annotation_says_what_is_shared(sharing, unhealthy, expected):
+    assert register_annotation(share(CARDS, sharing, dict.fromkeys(unhealthy, "ill"))) == expected
 
 
 def test_a_mig_card_announces_places_where_the_device_configmap_asks_for_it():

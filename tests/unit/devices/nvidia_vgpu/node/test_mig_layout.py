@@ -78,18 +78,18 @@ def test_what_cannot_be_is_said(driver, counts, reason):
 
 @pytest.mark.parametrize("model", ["A100-SXM4-40GB", "A30", "H200"])
 def test_a_layout_leads_to_what_was_wanted_and_the_driver_takes_every_step(model: str) -> None:
-    dice = random.Random(model)
+    rng = random.Random(model)
     done = 0
     for _ in range(300):
         driver = RuledSlices({CARD: model})
         profiles = [profile for profile in driver.profiles(CARD) if "+me" not in profile.name]
-        for _ in range(dice.randint(0, 5)):
-            profile = dice.choice(profiles)
+        for _ in range(rng.randint(0, 5)):
+            profile = rng.choice(profiles)
             try:
-                cut(driver, (profile.name, dice.choice(profile.starts)))
+                cut(driver, (profile.name, rng.choice(profile.starts)))
             except Exception:
                 continue
-        counts = Counter(dice.choice(profiles).name for _ in range(dice.randint(0, 4)))
+        counts = Counter(rng.choice(profiles).name for _ in range(rng.randint(0, 4)))
         layout = arranged(driver, dict(counts))
         if isinstance(layout, Layout):
             for step in layout.steps:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kit.node_objects import NODE, A, B, container, pod
 
-from pumice.devices.nvidia_vgpu.family import NvidiaVgpu
 from pumice.devices.nvidia_vgpu.node.matching import Matcher, Work
+from pumice.devices.nvidia_vgpu.scheduling import NvidiaVgpu
 from pumice.devices.settings import Settings
 from pumice.wire.objects import Pod, convert
 
@@ -47,6 +47,6 @@ def test_scheduler_and_node_count_the_same_parts() -> None:
     sidecar = container("side", 1, 1000, restartPolicy="Always")
     both = pod("p", "", container("a", 1, 2000), container("b"), inits=(container("init", 1, 500), sidecar))
     spec = {"containers": [container("a", 1, 2000), container("b")], "initContainers": [container("init", 1, 500), sidecar]}
-    ask = NvidiaVgpu(None, Settings()).ask(convert(Pod, {"metadata": {}, "spec": spec}))
-    assert [c.memory for c in ask.detail.containers] == [1000, 2000]  # type: ignore[union-attr]
+    device_request = NvidiaVgpu(None, Settings()).device_request(convert(Pod, {"metadata": {}, "spec": spec}))
+    assert [c.memory for c in device_request.detail.containers] == [1000, 2000]  # type: ignore[union-attr]
     assert len(both.spec.init_containers) == 2

@@ -1,0 +1,79 @@
+"""From a pod's labels and AI cores to the templates that serve it (Volcano pkg/scheduler/api/devices/ascend/mindcluster)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pumice.model.hardware.npu_slices import Dvpp, SliceKind, SliceTemplate
+from pumice.model.refusal import Refusal
+from pumice.model.units import INT32_MAX
+from pumice.wire.amounts import out_of_range
+from pumice.wire.mindcluster import CUT_ON_DEMAND, DVPP, LEVEL, LEVELS, NPU_CORE, RING_CONTROLLER
+from pumice.wire.objects import Container, Pod
+from pumice.wire.quantity import parse_quantity
+
+STATIC_ONLY = "volcano configuration presetVirtualDevice true, only support static vnpu"
+
+
+@dataclass(frozen=True, slots=True)
+class CoreRequest:
+    """``templates``: the one that is tried first, and the one that it may fall back to; empty: whole chips."""
+
+    cores: int
+    templates: tuple[SliceTemplate, ...] = ()
+
+    @property
+    def whole(self) -> bool:
+        return not self.templates
+
+
+def core_request(pod: Pod, kind: SliceKind) -> CoreRequest | Refusal | None:
+    """None when no container asks for AI cores."""
+    asking = [c for c in (*pod.spec.init_containers, *pod.spec.containers) if _amount(c) != 0]
+    if not asking:
+        return None
+    container, labels = asking[0], pod.metadata.labels
+    where, text, cores = f"container {container.name!r}: {NPU_CORE}", _text(container), _amount(container)
+    if not 0 <= cores <= INT32_MAX:
+        return Refusal(where, out_of_range(text, cores, memory=False))
+    if any(c in pod.spec.init_containers for c in asking):
+        return Refusal(where, "an init container cannot have AI cores: the node's plugin gives a pod one assignment")
+    if len(asking) > 1:
+        others = ", ".join(repr(c.name) for c in asking[1:])
+        return Refusal(where, f"and {others}: only one container can have AI cores, the node's plugin gives a pod one assignment")
+    if labels.get(RING_CONTROLLER) != CUT_ON_DEMAND:
+        found = f"it is {labels[RING_CONTROLLER]!r}" if RING_CONTROLLER in labels else "it is missing"
+        return Refusal(f"label {RING_CONTROLLER}", f"{found}; pods that ask for {NPU_CORE} need {CUT_ON_DEMAND!r}")
+    return _resolved(pod, kind, cores)
+
+
+def _resolved(pod: Pod, kind: SliceKind, cores: int) -> CoreRequest | Refusal:
+    """The selection table. Labels count for slices alone."""
+    labels = pod.metadata.labels
+    if any(cores % chip == 0 for chip in kind.cpus):
+        return CoreRequest(cores)
+    sizes = sorted({size for size, _ in kind.low})
+    if cores not in sizes:
+        known = ",".join(map(str, (*sizes, *kind.cpus)))
+        return Refusal(NPU_CORE, f"task req npu should be [{known}], or whole chips; {cores} is none of them")
+    word = labels.get(DVPP, Dvpp.SHARE.value)
+    if word not in tuple(Dvpp):
+        return Refusal(f"label {DVPP}", f"err dvpp value:{word}; it is one of {', '.join(Dvpp)}")
+    templates = kind.choices(cores, Dvpp(word), high=labels.get(LEVEL) == LEVELS[1])
+    if not templates:
+        return Refusal(f"label {DVPP}", f"{pod.metadata.name} req {cores} ai-core, but dvpp label is:{word}")
+    return CoreRequest(cores, templates)
+
+
+def _text(container: Container) -> str | int | float:
+    resources = container.resources
+    return resources.limits.get(NPU_CORE, resources.requests.get(NPU_CORE, 0))
+
+
+def _amount(container: Container) -> int:
+    """-1 for what is no whole number."""
+    try:
+        value = parse_quantity(_text(container))
+    except ValueError:
+        return -1
+    return int(value) if value.denominator == 1 else -1

@@ -1,0 +1,252 @@
+"""Ascend chips cut on demand as a family: each method is one step of the protocol, told elsewhere in this folder."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pumice.devices.ascend_mindcluster.arguments import CoreArguments
+from pumice.devices.ascend_mindcluster.chips import (
+    IN_THE_MAKING,
+    UNKNOWN_GROUP,
+    chip_state,
+    container_device_of,
+    in_the_making,
+    others_made,
+    takes,
+    untouched,
+)
+from pumice.devices.ascend_mindcluster.device_request import STATIC_ONLY, CoreRequest, core_request
+from pumice.devices.ascend_mindcluster.fit import AS_REQUESTED, MOST_IDLE, TIE_ALONE, choose, explain, fit_of
+from pumice.devices.ascend_mindcluster.inventory import EARLY, Facts, chip_inventory
+from pumice.devices.ascend_mindcluster.planning import CorePlanner
+from pumice.devices.protocol import (
+    Columns,
+    DeviceRequest,
+    DeviceSharing,
+    Fit,
+    Inventory,
+    NodeCards,
+    Ranking,
+    ReportSource,
+    Series,
+    Tunables,
+)
+from pumice.devices.settings import Settings
+from pumice.model.cards import Allocation, ContainerDevice, Usage
+from pumice.model.hardware.npu_slices import SliceKind, SliceTemplate, slice_kinds
+from pumice.model.refusal import FitError, Refusal, Short
+from pumice.wire.ascend_hami import PREDICATE_TIME
+from pumice.wire.device_reports import GATHERED_LABEL, GATHERED_NAMESPACE, OWN_LABEL, read_gathered, read_own
+from pumice.wire.mindcluster import (
+    KIND,
+    NPU_CORE,
+    REAL,
+    WHOLE_CHIPS,
+    Assignment,
+    chip_name,
+    chip_number,
+    parse_assignment,
+    parse_real_slice,
+    parse_whole_chips,
+    render_mindcluster_binding,
+)
+from pumice.wire.objects import Node, Pod, is_admitted, is_mirror
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class CoreRanking(Ranking):
+    """``scale``: what the score is multiplied with."""
+
+    def __init__(self, kind: SliceKind, scale: float) -> None:
+        self.kind, self.scale = kind, scale
+        (self.cpus,) = set(kind.cpus.values())
+
+    def vector(self, device_request: DeviceRequest, columns: Columns) -> tuple[NDArray[np.bool_], NDArray[np.float64]] | None:
+        want: CoreRequest = device_request.detail
+        if columns.state is None:
+            return None
+        present = columns.total > 0
+        state: Any = columns.state.clip(0)
+        cores: Any = (columns.total - columns.memory) * columns.flags
+        idle = (MOST_IDLE - cores.sum(axis=1)).clip(0)
+        if want.whole:
+            free = columns.flags & present & untouched(columns.shares, state)
+            size = columns.total.max(axis=1)
+            may = (free.sum(axis=1) * size >= want.cores) & (want.cores % size.clip(1) == 0)
+            return may, self.scale * (AS_REQUESTED + idle) * may
+        may, score = idle < 0, 0.0 * idle
+        for template in reversed(want.templates):  # the first that fits decides
+            fits = (columns.flags & takes(template, cores, self.cpus - columns.cores, state)).any(axis=1)
+            settled = ((state & others_made(self.kind, template)) == 0).all(axis=1)
+            may = may & (fits == 0) | fits & settled
+            score = score * (fits == 0) + fits * (AS_REQUESTED * (template is want.templates[0]) + idle)
+        return may, self.scale * score * may
+
+    def card_state(self, card: int, usage: Usage, inventory: Inventory) -> int:
+        facts: Facts = inventory.config
+        return chip_state(usage, self.kind, listed=facts.listed[card])
+
+
+GATHERED = ReportSource(GATHERED_NAMESPACE, GATHERED_LABEL, read_gathered)
+OWN = ReportSource("", OWN_LABEL, read_own)
+
+
+class AscendMindCluster(DeviceSharing):
+    """The one kind of chip that is cut by AI cores."""
+
+    name = "ascend310p-vNPU"
+    series = Series("pumice_npu_chip", "pumice_npu", "ai_cores", "ai_cpus")
+    allocation_keys = (NPU_CORE, PREDICATE_TIME)
+
+    def __init__(self, settings: Settings) -> None:
+        self.arguments, self.kind = settings.of(CoreArguments), slice_kinds()[KIND]
+        self._scale = TIE_ALONE if settings.weight is None else 1.0
+        self.ranking = CoreRanking(self.kind, self._scale)
+        self.planner = CorePlanner(self.name, self.kind, self.arguments.policy, self._scale)
+        self.reports = (GATHERED if self.arguments.gathered else OWN,)
+
+    @property
+    def tunables(self) -> Tunables:
+        return Tunables(NPU_CORE)
+
+    def resources(self) -> frozenset[str]:
+        return frozenset((NPU_CORE,))
+
+    def resources_only(self, pod: Pod) -> bool:
+        return True
+
+    def device_request(self, pod: Pod) -> DeviceRequest | Refusal | None:
+        want = core_request(pod, self.kind)
+        if isinstance(want, CoreRequest):
+            return Refusal(NPU_CORE, STATIC_ONLY) if self.arguments.preset else DeviceRequest(self.name, (self.name, want), want)
+        return want
+
+    def least_memory(self, device_request: DeviceRequest) -> int:
+        want: CoreRequest = device_request.detail
+        return want.cores
+
+    def inventory(self, node: Node) -> Inventory | None:
+        return chip_inventory(
+            node, self.kind, self_maintained=self.arguments.self_maintained, avoid_unhealthy=self.arguments.avoid_unhealthy
+        )
+
+    def fit(self, device_request: DeviceRequest, cards: NodeCards) -> Fit | FitError:
+        found = choose(device_request.detail, cards, self.kind, self.arguments.policy)
+        return explain(device_request.detail, cards, self.kind) if found is None else fit_of(self.name, found, cards, self._scale)
+
+    def quick(self, device_request: DeviceRequest, cards: NodeCards) -> Fit | None:
+        found = choose(device_request.detail, cards, self.kind, self.arguments.policy)
+        return None if found is None else fit_of(self.name, found, cards, self._scale)
+
+    def annotations(self, allocation: Allocation, now_ns: int) -> dict[str, str]:
+        chips = [chip_number(container_device.uuid) for container_device in allocation.container_devices]
+        slot = allocation.container_devices[0].slot
+        assignment = Assignment(tuple(chip for chip in chips if chip is not None), "" if slot is None else slot.profile)
+        return render_mindcluster_binding(assignment, now_ns)
+
+    def replay(self, pod: Pod, node: str, inventory: Inventory, handed: str = "") -> Allocation | Refusal | None:
+        want = core_request(pod, self.kind)
+        return replay_pod(self.name, pod, node, inventory, self.kind, want if isinstance(want, CoreRequest) else None)
+
+    def quota(self, device_request: DeviceRequest) -> dict[str, int]:
+        want: CoreRequest = device_request.detail
+        return {NPU_CORE: want.cores}
+
+    def no_devices(self, node: str) -> FitError:
+        return FitError(node, Short.NO_DEVICES, f"{EARLY}: not have {NPU_CORE}", final=True)
+
+
+# -- replay -----------------------------------------------------------------------------------------------------------
+
+# The allocation that a bound pod already holds, by the scheduler's annotation and by what the node's plugin made of it (spec
+# ascend 31, 34).
+
+def replay_pod(
+    device_type: str, pod: Pod, node: str, inventory: Inventory, kind: SliceKind, want: CoreRequest | None
+) -> Allocation | None:
+    """``want``: what the pod asks for; None for one of another scheme. The pieces on chips that are not there (any more) are left
+    out. A pod that the kubelet has admitted holds chips: where nothing says which, they may be any, and all are closed as long as
+    it is there."""
+    if pod.spec.node_name != node or is_mirror(pod):
+        return None
+    notes = pod.metadata.annotations
+    if NPU_CORE not in notes:
+        return _without(device_type, pod, node, inventory, want)
+    assignment = parse_assignment(notes[NPU_CORE])
+    real = notes.get(REAL, "")
+    template = kind.templates.get(assignment.template) if assignment else None
+    if assignment is None:
+        doubts = [_doubt(pod, "", f"annotation {NPU_CORE} {notes[NPU_CORE][:80]!r} names no chip")]
+    elif assignment.template and template is None:
+        named = chip_name(assignment.chips[0])
+        doubts = [_doubt(pod, named, f"annotation {NPU_CORE} names a template that {kind.name} does not have")]
+    else:
+        return _granted(device_type, pod, node, inventory, kind, want, assignment, template, real)
+    return Allocation(device_type, node, (), tuple(doubts))
+
+
+def _granted(
+    device_type: str, pod: Pod, node: str, inventory: Inventory, kind: SliceKind, want: CoreRequest | None,
+    assignment: Assignment, template: SliceTemplate | None, real: str,
+) -> Allocation:  # fmt: skip
+    facts: Facts = inventory.config
+    doubts, group = [], IN_THE_MAKING
+    if template is not None and real:
+        made = parse_real_slice(real)
+        group = made.group if made is not None else UNKNOWN_GROUP
+        if made is None or (made.chip, made.word) != (assignment.chips[0], template.word):
+            what = f"annotation {REAL} {real[:80]!r} is not what annotation {NPU_CORE} asked the plugin for"
+            where = {assignment.chips[0], *([made.chip] if made is not None else ())}
+            doubts += [_doubt(pod, chip_name(chip), what) for chip in sorted(where)]
+    if want is not None and (reason := _contradiction(want, assignment, template)):
+        doubts += [_doubt(pod, chip_name(chip), reason) for chip in assignment.chips]
+    container_devices = _container_devices(inventory, assignment.chips, template, facts.cpus, group)
+    return _settled(Allocation(device_type, node, (container_devices,) if container_devices else (), tuple(doubts)))
+
+
+def _container_devices(
+    inventory: Inventory, chips: tuple[int, ...], template: SliceTemplate | None, cpus: int, group: int
+) -> tuple[ContainerDevice, ...]:
+    places = inventory.config.by_uuid
+    named = [places[chip_name(chip)] for chip in dict.fromkeys(chips) if chip_name(chip) in places]
+    return tuple(container_device_of(inventory.cards[place], template, cpus, group) for place in named)
+
+
+def _settled(allocation: Allocation) -> Allocation:
+    """Read again with every change of the pod while its slice is in the making."""
+    if not in_the_making(allocation):
+        return allocation
+    return Allocation(allocation.device_type, allocation.node, allocation.containers, allocation.doubts, pending=True)
+
+
+def _contradiction(want: CoreRequest, assignment: Assignment, template: SliceTemplate | None) -> str:
+    if len(set(assignment.chips)) < len(assignment.chips):
+        return f"annotation {NPU_CORE} names a chip twice"
+    if template is not None and template.cores != want.cores:
+        return f"annotation {NPU_CORE} names {template.name} where {want.cores} AI cores were asked for"
+    if template is None and not want.whole:
+        return f"annotation {NPU_CORE} names whole chips where {want.cores} AI cores were asked for"
+    return ""
+
+
+def _without(device_type: str, pod: Pod, node: str, inventory: Inventory, want: CoreRequest | None) -> Allocation | None:
+    """A pod that this scheduler gave nothing: one with whole chips of the other scheme, or one of which nothing is known."""
+    chips = parse_whole_chips(pod.metadata.annotations.get(WHOLE_CHIPS, ""))
+    if want is None and chips:
+        container_devices = _container_devices(inventory, chips, None, inventory.config.cpus, IN_THE_MAKING)
+        return Allocation(device_type, node, (container_devices,)) if container_devices else None
+    if want is None or not is_admitted(pod):
+        return None
+    return Allocation(
+        device_type,
+        node,
+        (),
+        (_doubt(pod, "", f"it runs with {want.cores} AI cores and has no annotation {NPU_CORE}"),),
+    )
+
+
+def _doubt(pod: Pod, card: str, text: str) -> Refusal:
+    return Refusal(card, f"pod {pod.key}: {text}")

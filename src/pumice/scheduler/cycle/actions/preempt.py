@@ -1,0 +1,131 @@
+"""preempt, reclaim, gangpreempt, gangreclaim: room is made for jobs that starve; shuffle: pods that plugins name are evicted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from pumice.scheduler.cycle.concluding import evict
+from pumice.scheduler.cycle.cycle import Cycle
+from pumice.scheduler.cycle.preemption.nominating import carry_out, hold, tell_groups
+from pumice.scheduler.cycle.preemption.preemptor import Preemptor, Trial
+from pumice.scheduler.cycle.preemption.victims import between_jobs, between_queues, inside_a_job
+from pumice.scheduler.cycle.queueing import queues
+from pumice.scheduler.cycle.statement import Evict, Place
+from pumice.scheduler.state.domains import bound_together, policies_of
+from pumice.scheduler.state.jobs import Job, QueueState, Task
+from pumice.scheduler.state.tasks import Status
+
+# -- starving jobs, and what becomes of a trial ------------------------------------------------------------------------
+
+
+def starving(cycle: Cycle, action: str, admitted: Callable[[QueueState], bool] = lambda queue: True) -> Iterator[Job]:
+    """Queue by queue, the most urgent first, the jobs that were tried in this cycle and lack pods. Those for whom there was no
+    time stay active; one has its turn in every cycle. A search that was begun is gone on with by its action alone."""
+    framework, first = cycle.framework, True
+    for queue in sorted((queue for queue in queues(cycle) if queue.present and queue.open), key=framework.queue_order_key):
+        jobs = [job for job in queue.active if job in cycle.tried and _may_ask(cycle, job, action)]
+        if not jobs or not admitted(queue):
+            continue
+        for job in sorted(jobs, key=framework.job_order_key):
+            if not first and cycle.out_of_time():
+                cycle.postponed[job] = None
+                continue
+            if framework.job_starving(job):
+                first = False
+                yield job
+
+
+def claimants(cycle: Cycle, job: Job) -> list[Task]:
+    """Its pods that may be tried, in order."""
+    tasks = [task for task in job.pending.values() if not task.gated and task.backoff.until <= cycle.now]
+    return sorted(tasks, key=cycle.framework.task_order_key)
+
+
+def settle(cycle: Cycle, preemptor: Preemptor, job: Job, trial: Trial) -> bool:
+    """Carry the trial out where the job can go on by it, or hold it for the next cycle where it is not finished; else take it
+    back. True: somebody goes."""
+    statement, untold = trial.statement, cycle.state.terminating.untold
+    cycle.measures.room_tried += trial.attempts
+    if trial.unfinished:
+        found = hold(cycle, job, trial)
+        found.action, found.known = preemptor.scope.action, preemptor.orders
+        cycle.postponed[job] = None
+        return False
+    somebody = job in untold or any(isinstance(step, Evict) for step in statement.steps)
+    if somebody and cycle.framework.job_pipelined(job):
+        carry_out(cycle, job, trial, preemptor.scope.action)
+        return True
+    if job in untold:
+        cycle.state.terminating.withdraw(job)
+    if any(isinstance(step, Place) for step in statement.rollback()):
+        cycle.placer.reconsider(task.cls for task in job.pending.values())  # one of its pods held another's room
+    return False
+
+
+def _may_ask(cycle: Cycle, job: Job, action: str) -> bool:
+    """Not for jobs of which sub-groups are bound to parts of the network."""
+    begun = cycle.state.terminating.untold.get(job)
+    return (begun is None or begun.action == action) and bool(
+        job.pending and not job.is_pending() and job not in cycle.standing and job not in cycle.invalid
+        and job.backoff.until <= cycle.now and not policies_of(job)
+    )  # fmt: skip
+
+
+# -- shuffle -----------------------------------------------------------------------------------------------------------
+
+
+def shuffle(cycle: Cycle) -> None:
+    if not cycle.framework.names_victims:
+        return
+    running = [task for task in cycle.state.tasks.values() if task.status is Status.RUNNING and task.job and not task.spared]
+    named, statement = cycle.framework.victims(running), cycle.statement()
+    for task in running:
+        if task.uid in named:
+            statement.evict(task, "shuffle")
+    victims = [step for step in statement.steps if isinstance(step, Evict)]
+    for step in victims:
+        evict(cycle, step)
+    tell_groups(cycle, [step.task for step in victims], "shuffle")
+    if victims:
+        cycle.measures.evictions["shuffle"] = len(victims)
+
+
+# -- gangpreempt, gangreclaim: a gang may go too, then all of it; plugin gang is not asked -----------------------------
+
+
+def gangpreempt(cycle: Cycle) -> None:
+    preemptor = Preemptor(cycle, between_jobs(cycle.framework, "gangpreempt", gangs=True))
+    for job in starving(cycle, "gangpreempt"):
+        settle(cycle, preemptor, job, preemptor.for_job(job, claimants(cycle, job)))
+
+
+def gangreclaim(cycle: Cycle) -> None:
+    preemptor = Preemptor(cycle, between_queues(cycle.framework, "gangreclaim", gangs=True))
+    for job in starving(cycle, "gangreclaim", lambda queue: not cycle.framework.overused(queue)):
+        settle(cycle, preemptor, job, preemptor.for_job(job, claimants(cycle, job)))
+
+
+# -- reclaim: a queue gets back what others borrowed of its share ------------------------------------------------------
+
+
+def reclaim(cycle: Cycle) -> None:
+    preemptor = Preemptor(cycle, between_queues(cycle.framework))
+    for job in starving(cycle, "reclaim", lambda queue: not cycle.framework.overused(queue)):
+        settle(cycle, preemptor, job, preemptor.for_job(job, claimants(cycle, job)))
+
+
+# -- preempt: room within the queue ------------------------------------------------------------------------------------
+
+
+def preempt(cycle: Cycle) -> None:
+    """By pods of other jobs; of a job that starves still, by its own."""
+    among, inside = Preemptor(cycle, between_jobs(cycle.framework)), Preemptor(cycle, inside_a_job(cycle.framework))
+    for job in starving(cycle, "preempt"):
+        settle(cycle, among, job, among.for_job(job, claimants(cycle, job)))
+        if job in cycle.postponed or job.ready_count == 0 or bound_together(job) or not cycle.framework.job_starving(job):
+            continue
+        for task in claimants(cycle, job):
+            trial = Trial(cycle.statement(), attempts=1)
+            inside.for_pod(task, trial)
+            if not settle(cycle, inside, job, trial):
+                break

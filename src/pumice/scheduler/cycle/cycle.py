@@ -1,0 +1,142 @@
+"""The running cycle: what it works on, what it has found so far, and what shall be done in the world."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+from pumice.effects.vocabulary import SchedulerEffect
+from pumice.scheduler.cycle.statement import Statement
+from pumice.scheduler.framework import Framework
+from pumice.scheduler.placing.among import Among, among
+from pumice.scheduler.placing.placer import Placer
+from pumice.scheduler.state.jobs import Job, Task
+from pumice.scheduler.state.nodes import Rows
+from pumice.scheduler.state.state import State
+
+MAKING_ROOM = frozenset({"preempt", "reclaim", "gangpreempt", "gangreclaim"})
+RETRY = 60.0
+"""Seconds after which a job that waits for a release or a queue is tried again although nothing of the kind was seen. What it
+waits for activates it; this is for what nobody thought of."""
+
+LEAST_JOBS = 32
+"""Jobs tried in every cycle, within half of its time whatever came before, and one in any case: it always gets somewhere."""
+
+
+@dataclass(slots=True)
+class Measures:
+    """How long the parts took, in seconds, and what came out."""
+
+    actions: dict[str, float] = field(default_factory=dict)
+    plugins: dict[tuple[str, str], float] = field(default_factory=dict)
+    open: float = 0.0
+    total: float = 0.0
+    placed: int = 0
+    refused: int = 0
+    jobs: list[float] = field(default_factory=list)
+    """Seconds from creation to standing, of the jobs whose gang stood for the first time."""
+    assumed: list[float] = field(default_factory=list)
+    """Seconds from creation to decision, of the pods placed."""
+    stages: list[tuple[str, float]] = field(default_factory=list)
+    """Predicate and Scoring: seconds of each pass over many nodes."""
+    room_tried: int = 0
+    """Pods for which room was to be made."""
+    evictions: dict[str, int] = field(default_factory=dict)
+    """By action, how many pods were told to go."""
+    unready: list[str] = field(default_factory=list)
+    """Keys of jobs that were tried and do not stand."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """The decisions of a cycle."""
+
+    effects: list[SchedulerEffect]
+    measures: Measures
+    more: bool = False
+    """True where jobs are left that the cycle had no time for."""
+
+
+@dataclass(slots=True, eq=False)
+class Cycle:
+    """The running cycle. ``uuid`` marks the conditions that it writes; ``deadline`` ends it early (in perf_counter
+    seconds of ``tick``), so that a huge backlog does not keep the first Bindings waiting."""
+
+    state: State
+    framework: Framework
+    placer: Placer
+    now: float
+    uuid: str
+    budget: float = float("inf")
+    tick: Callable[[], float] = perf_counter
+    wall: float = 0.0
+    """The time of day, for what people and the API server date; ``now`` is never set back."""
+    at_least: int = LEAST_JOBS
+    """Jobs that are tried although the time is over."""
+    effects: list[SchedulerEffect] = field(default_factory=list)
+    measures: Measures = field(default_factory=Measures)
+    tried: dict[Job, None] = field(default_factory=dict)
+    blocked: dict[Job, None] = field(default_factory=dict)
+    """Jobs that their queue or the enqueue check refused."""
+    short_of_share: dict[Job, None] = field(default_factory=dict)
+    """Jobs for whose pods there is room, but not within the share of their queue."""
+    invalid: dict[Job, None] = field(default_factory=dict)
+    """Jobs that lack pods: only a change of the job itself can help."""
+    discarded: dict[Job, None] = field(default_factory=dict)
+    """Gangs that were tried and taken back: they wait for whatever is released."""
+    explained: dict[Job, None] = field(default_factory=dict)
+    """Jobs some of whose pods got their reason in this cycle."""
+    standing: dict[Job, Statement] = field(default_factory=dict)
+    """Gangs that stand in part on what is being released: what they took is kept from others until the cycle ends."""
+    postponed: dict[Job, None] = field(default_factory=dict)
+    """Jobs that may have room made for them, and there was no time."""
+    nominations: list[Statement] = field(default_factory=list)
+    """Promises to gangs that were committed; they end with the cycle."""
+    hints: dict[str, tuple[str, Any]] = field(default_factory=dict)
+    """By the uids of pods that were laid out together: the node, and what to take there (``planning``)."""
+    before: dict[str, str] = field(default_factory=dict)
+    """The nodes that pods of standing gangs had in the last cycle, by uid: they are looked at first."""
+    planned_jobs: dict[Job, None] = field(default_factory=dict)
+    """Jobs of one pod that were looked at for that."""
+    behind: dict[Job, Job] = field(default_factory=dict)
+    """Those that get no place by it, and after whom they come."""
+    gangs: dict[Job, int | None] = field(default_factory=dict)
+    """How many members each gang lacks; None: it stands."""
+    actions: frozenset[str] = frozenset()
+    """Those that run in it."""
+    started: float = 0.0
+
+    @property
+    def makes_room(self) -> bool:
+        """Return whether an action of it lets running pods go for waiting ones."""
+        return not self.actions.isdisjoint(MAKING_ROOM)
+
+    def out_of_time(self) -> bool:
+        """Return whether it has taken as long as it may."""
+        return self.tick() - self.started > self.budget
+
+    def among(self, task: Task, rows: Rows | None = None) -> Among | None:
+        """Among which nodes the pod may choose, beyond what its class says; ``rows``: nothing but these."""
+        return among(self.framework, self.state, task, rows)
+
+    def statement(self) -> Statement:
+        """Nothing done yet."""
+        return Statement(self.state, self.framework)
+
+    def postpone(self, job: Job) -> None:
+        """There was no time to try all of its pods: whatever was found so far, it goes on in the next cycle."""
+        self.tried.pop(job, None)
+        self.blocked.pop(job, None)
+
+    # -- what plugins may look at and say -----------------------------------------------------------------------
+
+    def looked_at(self) -> Iterable[Job]:
+        return {**self.state.scheduling_queue.dirty, **self.tried, **self.explained}
+
+    def stands(self, job: Job) -> None:
+        self.gangs[job] = None
+
+    def lacks(self, job: Job, members: int) -> None:
+        self.gangs[job] = members

@@ -1,0 +1,223 @@
+"""One scheduling cycle: open, the configured actions, close.
+
+A cycle works on the live state: every tentative step is part of a statement and can be taken back. It makes no call and reads no
+clock; what the world shall do comes out as effects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pumice.effects.vocabulary import Event
+from pumice.scheduler.cycle import reserving, status
+from pumice.scheduler.cycle.cycle import RETRY, Cycle, Plan
+from pumice.scheduler.cycle.over_cycles import ACTION as ALLOCATE
+from pumice.scheduler.cycle.preemption.nominating import redeem, withdraw_idle
+from pumice.scheduler.cycle.queueing import admit, queues
+from pumice.scheduler.cycle.statement import Place, Step
+from pumice.scheduler.cycle.trying import explain
+from pumice.scheduler.state.domains import bound_together
+from pumice.scheduler.state.jobs import Job
+from pumice.scheduler.state.scheduling_queue import NO_HINT, Hint, QueueEvent
+from pumice.scheduler.state.tasks import Gate, Status
+from pumice.scheduler.state.waiting import never
+from pumice.wire.volcano import SCHEDULING_API
+
+# -- open: which jobs take part again, and which wait for a place in vain ----------------------------------------------
+
+
+def activate(cycle: Cycle) -> None:
+    """Activate all jobs that have a reason to be tried."""
+    state = cycle.state
+    cycle.placer.fallen.clear()
+    _give_up(cycle)
+    reserving.give_back(cycle)
+    redeem(cycle)
+    state.terminating.ask_again(cycle.now)
+    state.scheduling_queue.open(cycle.now)
+    if state.classes.workloads.stale:
+        state.pods.sort_by_workloads()
+    if state.classes.images.fresh:
+        state.pods.sort_by_images()
+    state.scheduling_queue.take_reserved()
+    _offer_gains(cycle)
+    _hope(cycle)
+    admit(cycle)
+    state.scheduling_queue.explain_again(state.ledger.table.version, cycle.now)
+
+
+def _give_up(cycle: Cycle) -> None:
+    """Gangs stand on what is being released. A pod that does not go would starve all behind them: after a while its place
+    is promised to nobody until it is gone, which it and who stood on it are told."""
+    state = cycle.state
+    for uid in state.terminating.take_overdue(cycle.now):
+        if not state.ledger.give_up(uid):
+            continue
+        namespace, _, name = state.pods.name_of(uid).partition("/")
+        node = state.ledger.holdings[uid].node
+        text = f"pod {namespace}/{name} on {node} is Terminating for too long; nobody waits for its place any more"
+        cycle.effects.append(Event("Pod", "v1", namespace, name, uid, "Warning", "StuckTerminating", text))
+        state.nominations.stays(uid)
+        for job in state.scheduling_queue.reserved:
+            if any(task.trial == (Status.PIPELINED, node) for task in job.pending.values()):
+                about = ("PodGroup", SCHEDULING_API, job.namespace, job.name, job.uid)
+                cycle.effects.append(Event(*about, "Warning", "StuckTerminating", text))
+
+
+def _offer_gains(cycle: Cycle) -> None:
+    """Offer what was released to the unschedulable classes, as far as the time allows; the others come next cycle."""
+    scheduling_queue, placer, begin = cycle.state.scheduling_queue, cycle.placer, cycle.tick()
+    if placer.changed_elsewhere():
+        scheduling_queue.changed_elsewhere()
+    scheduling_queue.offer(placer.news, placer.is_unschedulable, lambda: cycle.tick() - begin > cycle.budget / 4)
+
+
+def _hope(cycle: Cycle) -> None:
+    """Count the pods again as asking for a share that nodes, which changed, may hold after all."""
+    changed = cycle.state.scheduling_queue.nodes_changed(cycle.state.ledger.table.version)
+    for queue in queues(cycle):
+        for job in queue.active if changed else queue.active.fresh:
+            if job.runnable < len(job.pending):
+                for task in job.pending.values():
+                    if task.hopeless and not cycle.placer.hopeless(task.cls):
+                        job.set_hopeless(task, False)
+
+
+# -- close: what was held on trial is let go, and each tried job goes to its state in the scheduling queue -------------
+
+
+ROOM_RETRY = 5.0
+"""Seconds after which a job is tried again for which no room could be made."""
+
+
+def rest(cycle: Cycle) -> None:
+    """Take back what did not reach the world, and move each tried job to where its verdict leads."""
+    taken_back = [step for statement in reversed(cycle.nominations) for step in statement.rollback()]
+    taken_back += _let_go(cycle)
+    for job in {step.task.job: None for step in taken_back if step.task is not None}:
+        if job is not None and job.known:
+            job.settle()  # when it was settled last, those places counted as taken
+    for job in cycle.tried:
+        _put_to_rest(cycle, job)
+    for found in cycle.state.terminating.untold.values():
+        if found.action == ALLOCATE:
+            found.meanwhile.update(cycle.tried)
+    if cycle.standing:  # others saw the held room as taken; who comes anew, and is more important, may have it
+        cycle.placer.reconsider(cycle.placer.fallen)
+    if not cycle.out_of_time():
+        for queue in queues(cycle):
+            for job in [job for job in queue.active if job not in cycle.tried and job not in cycle.postponed]:
+                # No action of this configuration looks at it.
+                cycle.state.scheduling_queue.rest(job, QueueEvent.UNPLACED, Hint(cycle.now + RETRY, released=True))
+
+
+def _let_go(cycle: Cycle) -> list[Step]:
+    """Take back what standing gangs hold, and return it. Nothing of it reached the world, and no Binding may rest on it. Rows of
+    gangs that stand no longer are offered to unschedulable jobs."""
+    table, before = cycle.state.ledger.table, cycle.state.scheduling_queue.reserved
+    back = {job: statement.rollback() for job, statement in reversed(cycle.standing.items())}
+    now = {job: frozenset(step.choice.row for step in steps if isinstance(step, Place)) for job, steps in back.items()}
+    for job, rows in before.items():
+        if job in now:
+            continue
+        if job.known and job not in cycle.tried and cycle.out_of_time():
+            now[job] = rows
+            continue
+        for row in rows:
+            table.touch(row, gain=True)
+    cycle.state.scheduling_queue.reserve(now)
+    return [step for steps in back.values() for step in steps]
+
+
+def _put_to_rest(cycle: Cycle, job: Job) -> None:
+    """Say what the cycle found of a job that was tried, and what may help it; one that it is not finished with stays active."""
+    found = _verdict(cycle, job) if job.known else None
+    if found is not None:
+        cycle.state.scheduling_queue.rest(job, *found)
+
+
+def _verdict(cycle: Cycle, job: Job) -> tuple[QueueEvent, Hint] | None:
+    if job.backoff.until > cycle.now:
+        return QueueEvent.WRITE_REFUSED, Hint(job.backoff.until)
+    pending = [t for t in job.pending.values() if not t.gated or t.gate is Gate.QUEUE]
+    if job in cycle.invalid:
+        return QueueEvent.INVALID, NO_HINT
+    if not pending and not job.is_pending():
+        return _nothing_to_try(job), NO_HINT
+    cycle.state.scheduling_queue.bound_inqueue(job, cycle.now)
+    hoping = [t for t in pending if not never(t)]
+    if pending and not hoping:
+        return QueueEvent.INVALID, NO_HINT
+    classes = tuple(cls for cls in dict.fromkeys(t.cls for t in hoping) if cycle.placer.is_unschedulable(cls))
+    nowhere = all(t.cls in classes and not t.awaits_queue for t in hoping)
+    if job in cycle.postponed:
+        return None
+    reserved = job in cycle.state.scheduling_queue.reserved
+    blocked = job in cycle.blocked and (job.is_pending() or not nowhere)  # where no node takes it, its queue is no matter yet
+    if blocked or reserved or job in cycle.discarded:
+        return QueueEvent.PART_PLACED if reserved else QueueEvent.UNPLACED, Hint(_again(cycle, job), released=True)
+    if any(t.backoff.until > cycle.now for t in pending):
+        return QueueEvent.WRITE_REFUSED, Hint(min(t.backoff.until for t in pending if t.backoff.until > cycle.now))
+    if not hoping:
+        return _nothing_to_try(job), NO_HINT
+    if nowhere:
+        if cycle.makes_room and not all(t.hopeless for t in hoping):  # who may go changes without anything being released
+            return QueueEvent.UNPLACED, Hint(cycle.now + ROOM_RETRY, released=True, classes=classes)
+        return QueueEvent.UNPLACED, Hint(classes=classes)
+    if cycle.out_of_time():
+        return None
+    return QueueEvent.UNPLACED, Hint(_again(cycle, job), released=True)
+
+
+def _nothing_to_try(job: Job) -> QueueEvent:
+    """Return what follows for a job all of whose pods are gated, nominated or placed."""
+    if job.pending:
+        return QueueEvent.INVALID
+    return QueueEvent.NOMINATED if job.counts[Status.PIPELINED] else QueueEvent.NOTHING_LEFT
+
+
+def _again(cycle: Cycle, job: Job) -> float:
+    """Return when to try a job again although nothing was released."""
+    device_requests = cycle.makes_room and (job not in cycle.blocked or bound_together(job))
+    return min(cycle.now + (ROOM_RETRY if device_requests else RETRY), cycle.framework.job_due(job, cycle.now))
+
+
+# -- the cycle ---------------------------------------------------------------------------------------------------------
+
+
+def run(cycle: Cycle, actions: list[tuple[str, Callable[[Cycle], None]]]) -> Plan:
+    cycle.actions = frozenset(name for name, _ in actions)
+    cycle.started = begin = cycle.tick()
+    cycle.placer.evaluation.tick, cycle.placer.evaluation.stages = cycle.tick, cycle.measures.stages
+    _open(cycle)
+    cycle.measures.open = cycle.tick() - begin
+    for name, action in actions:
+        before = cycle.tick()
+        action(cycle)
+        cycle.measures.actions[name] = cycle.measures.actions.get(name, 0.0) + cycle.tick() - before
+    _close(cycle)
+    cycle.measures.total = cycle.tick() - begin
+    return Plan(cycle.effects, cycle.measures, cycle.out_of_time())
+
+
+def _open(cycle: Cycle) -> None:
+    activate(cycle)
+    for job in cycle.state.scheduling_queue.dirty:
+        job.settle()
+    for plugin in cycle.framework.plugins:
+        before = cycle.tick()
+        plugin.open(cycle)
+        cycle.measures.plugins[plugin.name, "OnSessionOpen"] = cycle.tick() - before
+
+
+def _close(cycle: Cycle) -> None:
+    withdraw_idle(cycle)
+    reserving.reserve(cycle)
+    explain(cycle)
+    for plugin in cycle.framework.plugins:
+        before = cycle.tick()
+        plugin.close(cycle)
+        cycle.measures.plugins[plugin.name, "OnSessionClose"] = cycle.tick() - before
+    cycle.effects.extend(status.close(cycle))
+    rest(cycle)
+    cycle.state.scheduling_queue.close()

@@ -1,0 +1,235 @@
+"""The end of a cycle: phases, conditions, messages and events, from the values that decided (Volcano
+pkg/scheduler/framework/job_updater.go)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pumice.effects.vocabulary import (
+    Event,
+    Evict,
+    GroupStatus,
+    HyperNodeStatus,
+    PodCondition,
+    QueueAllocated,
+    SchedulerEffect,
+)
+from pumice.scheduler.cycle.cycle import Cycle
+from pumice.scheduler.state.jobs import DONE_STATUSES, SCHEDULED_STATUSES, Job, Status
+from pumice.scheduler.state.resources import render
+from pumice.scheduler.state.tasks import by_nodes
+from pumice.scheduler.state.waiting import Waiting, never, pod_word
+from pumice.wire.topology import TOPOLOGY_API
+from pumice.wire.volcano import (
+    COMPLETED,
+    INQUEUE,
+    PENDING,
+    RUNNING,
+    SCHEDULING_API,
+    UNKNOWN,
+    PodGroup,
+    PodGroupCondition,
+    stamp,
+)
+
+REFUSED_BY_NODE = "its node could not give it the devices that it was placed on"
+REWRITE_AFTER = 30.0
+"""Seconds between two writes of a pod's condition when only the numbers in its text have changed (docs/known-weaknesses.md)."""
+
+
+def close(cycle: Cycle) -> list[SchedulerEffect]:
+    """Effects for every job that changed or was tried in this cycle."""
+    effects: list[SchedulerEffect] = []
+    queues: set[str] = set(cycle.state.scheduling_queue.settled)
+    for job in cycle.looked_at():
+        if not job.known:
+            continue
+        job.settle()
+        queues.add(job.queue.name)
+        _never(cycle, job)
+        waiting = Waiting(job)
+        if job in cycle.gangs:
+            _gang(cycle, job, cycle.gangs[job], waiting)
+        effects.extend(_tasks(cycle, job, waiting))
+        effects.extend(_group(cycle, job, waiting))
+    effects.extend(_queues(cycle, queues))
+    effects.extend(_hyper_nodes(cycle))
+    effects.extend(_refused(cycle))
+    return effects
+
+
+def _refused(cycle: Cycle) -> Iterator[SchedulerEffect]:
+    """Pods that are in the way of their successors (MindCluster ascend-device-plugin): told to go once."""
+    if cycle.state.settings.delete_refused:
+        refused = cycle.state.pods.refused
+        for task in refused.values():
+            yield Evict(task.uid, task.namespace, task.name, REFUSED_BY_NODE)
+        refused.clear()
+
+
+def phase_of(job: Job, cycle_uuid: str) -> str:
+    """The PodGroup's phase (Volcano pkg/scheduler/framework/job_updater.go)."""
+    unschedulable = job.conditions.get("Unschedulable")
+    short_now = (
+        unschedulable is not None
+        and unschedulable.status == "True"
+        and unschedulable.transition_id == cycle_uuid
+    )
+    if job.counts[Status.RUNNING] and short_now:
+        return UNKNOWN
+    releasing = sum(1 for t in job.tasks.values() if t.status is Status.RELEASING and t.node) if (
+        job.counts[Status.RELEASING]
+    ) else 0
+    scheduled = job.count(*SCHEDULED_STATUSES) + releasing
+    if scheduled >= job.min_available:
+        return COMPLETED if scheduled == job.count(*DONE_STATUSES) else RUNNING
+    return INQUEUE if job.phase == INQUEUE else PENDING
+
+
+def _gang(cycle: Cycle, job: Job, lacks: int | None, waiting: Waiting) -> None:
+    """Write whether the gang stands as conditions of its PodGroup: one per type, replaced in place."""
+    if lacks is None:
+        said = ("Scheduled", "tasks in gang are ready to be scheduled", "")
+    elif is_told(cycle, job):
+        cycle.measures.unready.append(job.key)
+        text = f"{lacks}/{len(job.tasks)} tasks in gang unschedulable: {waiting.text}"
+        said = ("Unschedulable", "NotEnoughResources", text)
+    else:
+        return
+    type_, reason, message = said
+    found = PodGroupCondition(type_, "True", cycle.uuid, stamp(cycle.wall), reason, message)
+    job.conditions = {**job.conditions, type_: found}
+
+
+def _tasks(cycle: Cycle, job: Job, waiting: Waiting) -> list[SchedulerEffect]:
+    if not _learnt(cycle, job):
+        return []
+    found: list[SchedulerEffect] = []
+    for task in job.tasks.values():
+        if task.gated or task.puzzling or task.status not in (Status.PENDING, Status.PIPELINED, Status.ALLOCATED):
+            continue
+        if task.backoff.until > cycle.now and waiting.refusal is None:
+            continue  # its SchedulerError says more
+        reason, message = pod_word(task), waiting.of(task).text
+        if task.told == (reason, message):
+            continue
+        same_kind = task.told is not None and _words(task.told) == _words((reason, message))
+        if same_kind and cycle.now - task.told_at < REWRITE_AFTER:
+            continue
+        task.told, task.told_at = (reason, message), cycle.now
+        cycle.measures.refused += 1
+        found.append(PodCondition(task.uid, task.namespace, task.name, reason, message))
+    return found
+
+
+def _never(cycle: Cycle, job: Job) -> None:
+    """Whatever queue or gang say, a pod that can never run hears that first."""
+    for task in job.pending.values() if _learnt(cycle, job) else ():
+        if task.error is None and never(task):
+            task.error = by_nodes(cycle.placer.why(task.cls).text)
+
+
+_NO_DIGITS = str.maketrans("", "", "0123456789")
+
+
+def _words(told: tuple[str, str]) -> tuple[str, str]:
+    """A text without its numbers."""
+    return told[0], told[1].translate(_NO_DIGITS)
+
+
+def _group(cycle: Cycle, job: Job, waiting: Waiting) -> list[SchedulerEffect]:
+    group = job.group
+    if group is None or (not job.tasks and job.key in cycle.state.groups.elsewhere) or _goes_with_its_pod(job, group):
+        return []
+    if is_told(cycle, job) or job.is_ready() or not (job.counts[Status.RUNNING] and job.phase in (RUNNING, UNKNOWN)):
+        # Else it lost members, and why they cannot be replaced is still to be found.
+        before, job.phase = job.phase, phase_of(job, cycle.uuid)
+        if job.phase != before:
+            job.queue.active.renew(job)  # it may have to be started anew
+    job.whole = job.whole or job.phase in (RUNNING, COMPLETED)
+    counts = (job.counts[Status.RUNNING], job.counts[Status.SUCCEEDED], job.counts[Status.FAILED])
+    found: list[SchedulerEffect] = []
+    old = {c.type: c for c in group.status.conditions}
+    changed = (
+        job.phase != group.status.phase
+        or counts != (group.status.running, group.status.succeeded, group.status.failed)
+        or old.keys() != job.conditions.keys()
+        or any(not c.same(old[c.type]) for c in job.conditions.values())
+    )
+    about = ("PodGroup", SCHEDULING_API, job.namespace, job.name, job.uid)
+    if changed:
+        conditions = tuple(job.conditions.values())
+        told = (group.status.running, group.status.succeeded, group.status.failed)
+        minor = (
+            job.phase == group.status.phase and old.keys() == job.conditions.keys()
+            and list(map(bool, told)) == list(map(bool, counts))  # the first that runs, and the last, are news
+            and all(_wordy(c) == _wordy(old[c.type]) for c in conditions)
+        )  # fmt: skip
+        found.append(GroupStatus(job.namespace, job.name, job.phase, conditions, *counts, minor=minor))
+        group.status.phase, group.status.conditions = job.phase, list(conditions)
+        group.status.running, group.status.succeeded, group.status.failed = counts
+    if job.phase in (UNKNOWN, PENDING, INQUEUE):
+        if (job.pending or job.phase == UNKNOWN) and is_told(cycle, job):
+            text = f"{len(job.pending)}/{len(job.tasks)} tasks in gang unschedulable: {waiting.text}"
+            said, job.announced = job.announced, ("Unschedulable", text)
+            if said[0] != "Unschedulable" or _spoken(said[1]) != _spoken(text):
+                found.append(Event(*about, "Warning", "Unschedulable", text))
+    elif changed and job.announced[0] != "Scheduled":
+        job.announced = ("Scheduled", "")
+        found.append(Event(*about, "Normal", "Scheduled", "pod group is ready"))
+    return found
+
+
+def _goes_with_its_pod(job: Job, group: PodGroup) -> bool:
+    """Return whether the group belongs to a single pod that is gone or going: it is collected behind it, and read by nobody."""
+    owned = any(owner.kind == "Pod" for owner in group.metadata.owner_references)
+    return owned and all(task.status is Status.RELEASING for task in job.tasks.values())
+
+
+def _spoken(text: str) -> list[str]:
+    """The words of a text without its numbers, whichever of its counts comes first."""
+    return sorted(word.strip() for word in text.translate(_NO_DIGITS).replace(";", ",").split(","))
+
+
+def _wordy(condition: PodGroupCondition) -> tuple[str, str, list[str]]:
+    """Return what a condition says but for its numbers."""
+    return condition.status, condition.reason, _spoken(condition.message)
+
+
+def is_told(cycle: Cycle, job: Job) -> bool:
+    """Return whether this cycle learnt something about the job, and knows the reasons. Where no pod waits, the counts say it
+    all."""
+    return (_learnt(cycle, job) or not job.pending) and not any(task.puzzling for task in job.pending.values())
+
+
+def _learnt(cycle: Cycle, job: Job) -> bool:
+    return job in cycle.tried or job in cycle.blocked or job in cycle.explained
+
+
+def _hyper_nodes(cycle: Cycle) -> Iterator[SchedulerEffect]:
+    """Return what became of HyperNodes, where that is news."""
+    for known in cycle.state.hyper_nodes.news(stamp(cycle.wall)):
+        meta, status = known.metadata, known.status
+        yield HyperNodeStatus(meta.name, status.node_count, tuple(status.conditions))
+        if status.conditions[-1].status == "False":
+            refused = status.conditions[-1].message
+            yield Event("HyperNode", TOPOLOGY_API, "", meta.name, meta.uid, "Warning", "MembersRefused", refused)
+
+
+def _queues(cycle: Cycle, names: set[str]) -> list[SchedulerEffect]:
+    """status.allocated of the queues that changed and of their ancestors (Volcano pkg/scheduler/framework/job_updater.go)."""
+    state = cycle.state
+    tree = state.groups.tree
+    touched = {queue.name for queue in tree.take_touched()}
+    for name in names & state.queues.keys():
+        touched.update(queue.name for queue in (state.queues[name], *tree.above(state.queues[name])))
+    found: list[SchedulerEffect] = []
+    for name in sorted(touched & state.queues.keys()):
+        queue = state.queues[name]
+        if not queue.present:
+            continue
+        total = {name: value for name, value in tree.held(queue).items() if value}
+        if total != queue.written:
+            queue.written = total
+            found.append(QueueAllocated(name, render(total)))
+    return found

@@ -1,0 +1,401 @@
+"""Placing by class: filter and score all nodes once per class, then look at changed rows only.
+
+``Placer.choose`` answers for one pod of a class: the best node, with the cards. What it remembers (``kept``) stands under the
+class's base, which other pods do not matter to; what pods elsewhere mean for the class is worked out for each pod, from the few
+terms that select it. What is remembered is dropped when the class is unschedulable or no longer asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from pumice.model.cards import Allocation
+from pumice.model.refusal import FitError
+from pumice.scheduler.framework import Framework
+from pumice.scheduler.placing.among import Among
+from pumice.scheduler.placing.evaluation import Choice, Evaluation
+from pumice.scheduler.placing.kept import ClassState, KeptClasses
+from pumice.scheduler.placing.leaders import first
+from pumice.scheduler.placing.occupants import Occupants
+from pumice.scheduler.placing.reasons import Why, why_not
+from pumice.scheduler.plugins.contract import Part
+from pumice.scheduler.state.classes import PodClass
+from pumice.scheduler.state.ledger import LEAVING
+from pumice.scheduler.state.nodes import Rows
+from pumice.scheduler.state.state import State
+
+
+class Placer:
+    """Chooses nodes under one framework, and remembers per class what the last look found."""
+
+    def __init__(self, state: State, framework: Framework) -> None:
+        self.state = state
+        self.framework = framework
+        self.evaluation = Evaluation(state, framework)
+        self.occupants = Occupants(state)
+        self._kept = KeptClasses(state, self.evaluation)
+        self._unschedulable: dict[PodClass, tuple[int, int, int, int]] = {}
+        """Classes that fitted nowhere, with the gains, arrivals, changes of storage and departures that had been seen by then."""
+        self._told: tuple[tuple[PodClass, int, int, int, int], Why] | None = None
+        self._told_among: tuple[object, Why] | None = None
+        self._lost: dict[PodClass, int] = {}
+        """Classes that no node can hold, whatever leaves, by the version of the nodes of which that was found."""
+        self._hopeless: dict[PodClass, int] = {}
+        """Classes that no node can ever take, and the version of the table that said so."""
+        self._elsewhere = (0, 0, 0)
+        self._no_future: dict[PodClass, int] = {}
+        """Classes for which there was nothing on any row that is being released, and up to which change."""
+        self.fallen: list[PodClass] = []
+        """Classes that became unschedulable in the running cycle."""
+
+    # -- choosing -----------------------------------------------------------------------------------------------
+
+    def choose(
+        self, cls: PodClass, only: str = "", accept: Callable[[Choice], bool] | None = None, among: Among | None = None
+    ) -> Choice | None:
+        """The best node whose idle resources take a pod of this class; ``only`` restricts it to one node, ``accept`` to
+        choices of cards that somebody else agrees to (a queue that must pay for them), ``among`` to nodes that this one pod of
+        the class may have."""
+        if cls.refusals or cls.request.refused or self.is_unschedulable(cls):
+            return None
+        if only:
+            return self._on(cls, only, accept, among)
+        kept = self._kept.current(cls.base)
+        masked, scores = kept.masked, self._among_pods(cls, kept.masked)
+        elsewhere = False
+        """True if nodes that it may not have would take it: then the class is not unschedulable."""
+        if among is not None:
+            open_to_class = masked if scores is None else scores
+            scores = among.narrow(open_to_class)
+            elsewhere = bool(((open_to_class > -np.inf) & (scores == -np.inf)).any())
+        rank = self.state.ledger.table.rank()
+        declined = False
+        while True:
+            row = kept.leader(rank) if scores is None else first(scores, rank)
+            if (masked if scores is None else scores).item(row) == -np.inf:
+                if declined or elsewhere:
+                    return None  # it fits; nothing can help it but the one who declined
+                self._unschedulable[cls] = self._seen
+                self.fallen.append(cls)
+                if scores is None:
+                    self._kept.drop(cls.base)
+                return None
+            choice = self._settle(cls, kept, row)
+            if choice is None:
+                masked[row] = -np.inf
+                kept.changed([row])
+                if scores is not None:
+                    scores[row] = -np.inf
+                continue
+            agreed = choice if accept is None else self._agreed(cls, choice, accept)
+            if agreed is not None:
+                return agreed
+            if scores is None:
+                scores = masked.copy()
+            scores[self._like(cls, row)] = -np.inf
+            declined = True
+
+    def _on(
+        self, cls: PodClass, node: str, accept: Callable[[Choice], bool] | None, among: Among | None
+    ) -> Choice | None:
+        """The choice on that node, found without a look at any other one."""
+        table = self.state.ledger.table
+        row = table.row_of.get(node, -1)
+        if row < 0 or (among is not None and not among.open(table.capacity)[row]):
+            return None
+        found = self.evaluation.few(self.evaluation.recipe(cls), [row])
+        if not found:
+            return None
+        if cls.base is not cls:
+            verdicts = self.framework.verdicts(self.state, cls, np.array([row], np.intp), Part.PODS)
+            if any(verdict.failed.any() for verdict in verdicts):
+                return None
+        return found[0] if accept is None else self._agreed(cls, found[0], accept)
+
+    def as_wished(
+        self, cls: PodClass, node: str, where: Any, accept: Callable[[Choice], bool] | None, among: Among | None
+    ) -> Choice | None:
+        """The choice that was planned for a pod of this class, where it stands on the books as they are."""
+        row = self.state.ledger.table.row_of.get(node, -1)
+        (device_request,) = cls.device_requests
+        book = self.state.ledger.device_tables[device_request.device_type]
+        if row < 0 or book.device_type.planner is None or not self.open_to(cls, among)[row]:
+            return None
+        fit = book.device_type.planner.fit(device_request, book.view(node), where)
+        choice = None if fit is None else Choice(node, row, (fit.allocation,), fit.score)
+        return choice if choice is None or accept is None or accept(choice) else None
+
+    def open_to(self, cls: PodClass, among: Among | None) -> NDArray[np.bool_]:
+        """Per row whether the node would take a pod of this class now, as far as can be said of all of them at once."""
+        if cls.refusals or cls.request.refused or self.is_unschedulable(cls):
+            return np.zeros(self.state.ledger.table.capacity, bool)
+        masked = self._kept.current(cls.base).masked
+        scores = self._among_pods(cls, masked)
+        scores = masked if scores is None else scores
+        return np.asarray((scores if among is None else among.narrow(scores)) > -np.inf)
+
+    def _among_pods(self, cls: PodClass, masked: NDArray[np.float64]) -> NDArray[np.float64] | None:
+        """The scores with what pods that run elsewhere have to do with it, and with what depends on which nodes fit; None where
+        those of the base are all."""
+        refused = None if cls.base is cls else self.framework.refused_for_pods(self.state, cls)
+        if refused is not None:
+            masked = np.where(refused, -np.inf, masked)
+        if self.state.has_preferences(cls):
+            relative = self.framework.relative(self.state, cls, masked > -np.inf)
+            if relative is not None:
+                return masked + relative
+        return None if refused is None else masked
+
+    def _agreed(self, cls: PodClass, choice: Choice, accept: Callable[[Choice], bool]) -> Choice | None:
+        """The choice, or where it is declined the next cards of the same node that are not: the dearest are left out one by one.
+        Among alike cards there is nothing to look for."""
+        if accept(choice):
+            return choice
+        for device_request in cls.quota_known_late:
+            book = self.state.ledger.device_tables[device_request.device_type]
+            view, late = book.view(choice.node), book.device_type.late_quota
+            if late is None or len(late.card_kinds(view.inventory)) < 2:
+                continue
+            dear: dict[int, str] = {}
+            allocation = next(
+                allocation for allocation in choice.allocations if allocation.device_type == device_request.device_type
+            )
+            while len(dear) < len(view.inventory.cards):
+                costliest = max(allocation.container_devices, key=lambda container_device: container_device.memory)
+                dear[costliest.card] = "too dear for the queue"
+                fit = book.device_type.fit(device_request, replace(view, quarantined={**view.quarantined, **dear}))
+                if isinstance(fit, FitError):
+                    break
+                allocation = fit.allocation
+                allocations = tuple(
+                    allocation if mine.device_type == device_request.device_type else mine
+                    for mine in choice.allocations
+                )
+                if accept(replace(choice, allocations=allocations)):
+                    return replace(choice, allocations=allocations)
+        return None
+
+    def _like(self, cls: PodClass, row: int) -> NDArray[np.bool_]:
+        """Rows on which a pod of this class would get cards of the same amounts as there."""
+        size = self.state.ledger.table.capacity
+        like = np.zeros(size, bool)
+        like[row] = True
+        books = [self.state.ledger.device_tables[device_request.device_type] for device_request in cls.device_requests]
+        if all(book.by_counters(device_request) for book, device_request in zip(books, cls.device_requests, strict=True)):
+            like = np.ones(size, bool)
+            for book in books:
+                like &= book.states.ids[:size] == book.state_of(row)
+        return like
+
+    @property
+    def news(self) -> int:
+        """Grows whenever something happens that may help an unschedulable class."""
+        return self.state.ledger.table.gains.end + sum(self._lasting)
+
+    @property
+    def _seen(self) -> tuple[int, int, int, int]:
+        state, terms = self.state, self.state.ledger.terms
+        return state.ledger.table.gains.end, terms.arrivals, state.volumes.version, terms.terminating
+
+    @property
+    def _lasting(self) -> tuple[int, int, int]:
+        terms = self.state.ledger.terms
+        return terms.stays, self.state.volumes.version, terms.terminating
+
+    def changed_elsewhere(self) -> bool:
+        """Return whether pods came or went since the last call that others may wait for, or storage changed."""
+        before, self._elsewhere = self._elsewhere, self._lasting
+        return before != self._elsewhere
+
+    def is_unschedulable(self, cls: PodClass) -> bool:
+        """The queueing hint of a class. Return whether nothing that could help it has happened since it fitted nowhere: no row
+        gained room for it, no pod came that it wants to be near or may now spread out against, nobody went who kept it away from
+        other nodes, and nothing changed of the storage that it claims."""
+        seen = self._unschedulable.get(cls)
+        if seen is None:
+            return False
+        now, table = self._seen, self.state.ledger.table
+        came = cls.constraints.awaits_pods and seen[1] != now[1]
+        storage = bool(cls.constraints.claims) and seen[2] != now[2]
+        left = cls.base is not cls and seen[3] != now[3]
+        if seen[0] == now[0] and not (came or storage or left):
+            return True
+        if self._hopeless.get(cls) == table.version:
+            return True
+        self._hopeless.pop(cls, None)
+        changed = table.gains.since(seen[0])
+        if cls.base is not cls:  # a pod that went or came may matter far from its node
+            masked = self._kept.current(cls.base).masked
+            refused = self.framework.refused_for_pods(self.state, cls)
+            fits = masked > -np.inf if refused is None else (masked > -np.inf) & ~refused
+        elif changed is None or storage or self._kept.shares_claims(cls):
+            fits = self.evaluation.fits(cls, None)
+        else:
+            rows = np.array(changed, np.intp)
+            fits = self.evaluation.fits(cls, rows[table.live[rows]])
+        if not fits.any():
+            self._unschedulable[cls] = now
+            return True
+        del self._unschedulable[cls]
+        return False
+
+    def was_unschedulable(self, cls: PodClass) -> bool:
+        """Return whether it is unschedulable, and nothing has happened since that was found."""
+        return self._unschedulable.get(cls) == self._seen
+
+    def reconsider(self, classes: Iterable[PodClass]) -> None:
+        """Forget that classes were unschedulable while a gang, now taken back, held the room."""
+        for cls in classes:
+            self._unschedulable.pop(cls, None)
+
+    def forget(self) -> None:
+        """Drop everything that is remembered (the configuration changed)."""
+        self._kept.clear()
+        self._unschedulable.clear()
+        self._lost.clear()
+        self._hopeless.clear()
+        self._no_future.clear()
+        self._told = self._told_among = None
+
+    def choose_future(
+        self, cls: PodClass, only: str = "", among: Among | None = None, accept: Callable[[Choice], bool] | None = None
+    ) -> Choice | None:
+        """The best node, by the plugins' scores and then by name, that would take the pod once what terminates there is gone;
+        ``only`` restricts it to one node, ``among`` to those that this one pod may have, ``accept`` as in ``choose``."""
+        table = self.state.ledger.table
+        if not table.releasing_rows or cls.refusals or cls.request.refused:
+            return None
+        alone = not only and among is None and not cls.constraints.claims
+        alone = alone and not self.framework.constrains(self.state, cls, Part.PODS)  # nothing but the row itself decides
+        rows = self._future_rows(only, since=self._no_future.get(cls, -1) if alone else -1)
+        if among is not None:
+            rows = rows[among.open(table.capacity)[rows]]
+        rows = rows[self.evaluation.idle(cls, rows, future=True)]
+        declined = False
+        for choice in self._futures(cls, rows, among) if len(rows) else ():
+            if accept is None or accept(choice):
+                return choice
+            declined = True
+        if alone and not declined:
+            if len(self._no_future) > 10_000:
+                self._no_future.clear()
+            self._no_future[cls] = table.changes.end
+        return None
+
+    def _future_rows(self, only: str, since: int) -> Rows:
+        """Where something is being released, by name; of these only what has changed ``since`` then."""
+        table = self.state.ledger.table
+        if only:
+            row = table.row_of.get(only, -1)
+            return np.array([row] if row in table.releasing_rows else [], np.intp)
+        changed = table.changes.since(since) if since >= 0 else None
+        found: Iterable[int] = table.releasing_rows if changed is None else filter(table.releasing_rows.__contains__, changed)
+        rows = np.array(list(found), np.intp)
+        return rows[np.argsort(table.rank()[rows])]
+
+    def _futures(self, cls: PodClass, rows: Rows, among: Among | None) -> Iterator[Choice]:
+        """Those of the rows that would take it, the best first. They have what is asked for once what terminates there is
+        gone."""
+        table = self.state.ledger.table
+        if self.framework.constrains(self.state, cls):
+            rows = rows[~self.refused_in_future(cls, rows)]
+        scores = None if len(rows) == 1 else self.framework.scores(self.state, cls, rows)
+        if among is not None and among.leaning is not None:
+            scores = among.leaning[rows] + (0.0 if scores is None else scores)
+        for place in range(len(rows)) if scores is None else np.argsort(-scores, kind="stable"):
+            row = int(rows[place])
+            allocations = self._future_allocations(cls, table.name(row))
+            if allocations is not None:
+                yield Choice(table.name(row), row, allocations, 0.0)
+
+    def refused_in_future(self, cls: PodClass, rows: Rows) -> NDArray[np.bool_]:
+        """Which of the rows a filter refuses once what terminates there is gone, and whoever was promised a place is there."""
+        constraints, refused = cls.constraints, np.zeros(len(rows), bool)
+        minded = constraints.ports or constraints.claims or self.framework.constrains(self.state, cls, Part.PODS)
+        with self.state.ledger.as_nominated() if minded else nullcontext():
+            for verdict in self.framework.verdicts(self.state, cls, rows):
+                refused |= verdict.failed
+        return refused
+
+    def _future_allocations(self, cls: PodClass, node: str) -> tuple[Allocation, ...] | None:
+        ledger = self.state.ledger
+        gone = [uid for uid, held in ledger.by_node.get(node, {}).items() if held.state in LEAVING]
+        gone += ledger.kept_nominations(node)
+        nominated = ledger.nominated.get(node, {})
+        allocations = []
+        for device_request in cls.device_requests:
+            book = ledger.device_tables[device_request.device_type]
+            if node not in book.nodes:
+                return None
+            plus = {uid: g for uid, h in nominated.items() for g in h.allocations if g.device_type == device_request.device_type}
+            fit = book.device_type.fit(device_request, book.view(node, without=gone, plus=plus))
+            if isinstance(fit, FitError):
+                return None
+            allocations.append(fit.allocation)
+        return tuple(allocations)
+
+    def _settle(self, cls: PodClass, kept: ClassState, row: int) -> Choice | None:
+        """Choose the cards on that row; None when the exact look finds that they do not fit after all."""
+        found = kept.chosen.get(row)
+        if found is not None:
+            return found
+        table = self.state.ledger.table
+        allocations = []
+        for device_request in cls.device_requests:
+            fit = self.evaluation.exact(device_request, table.name(row))
+            if isinstance(fit, FitError):
+                return None
+            allocations.append(fit.allocation)
+        found = kept.chosen[row] = Choice(table.name(row), row, tuple(allocations), float(kept.masked[row]))
+        return found
+
+    # -- why not ------------------------------------------------------------------------------------------------
+
+    def why(self, cls: PodClass, *, per_node: bool = False, among: Among | None = None) -> Why:
+        """The reasons of all nodes, from the same filters that decided. Remembers classes for which no hope is left."""
+        if among is not None:
+            return self._why_among(cls, among, per_node=per_node)
+        if self._told is not None and self._told[0] == self._moment(cls) and (self._told[1].fit_errors or not per_node):
+            return self._told[1]
+        why = why_not(self.state, self.framework, self.evaluation.exact, cls, per_node=per_node)
+        self._lost.pop(cls, None)
+        if why.final and why.nodes and not (cls.constraints.topological or cls.constraints.claims):
+            self._lost[cls] = self.state.ledger.table.version
+            if len(self._lost) > 100_000:
+                self._lost.pop(next(iter(self._lost)))
+        if why.final and cls.base is cls and not cls.constraints.claims:
+            self._hopeless[cls] = self.state.ledger.table.version
+            if len(self._hopeless) > 100_000:
+                self._hopeless.pop(next(iter(self._hopeless)))
+        self.still_holds(cls, why)
+        return why
+
+    def _why_among(self, cls: PodClass, among: Among, *, per_node: bool) -> Why:
+        """The reasons of the nodes that one pod may have, and of those that it may not. Equal pods are told at once."""
+        table = self.state.ledger.table
+        key = self._moment(cls), among.rows is None, among.open(table.capacity).tobytes(), per_node
+        if self._told_among is None or self._told_among[0] != key:
+            exact = self.evaluation.exact
+            why = why_not(self.state, self.framework, exact, cls, per_node=per_node, rows=among.rows, bounds=among.verdicts)
+            self._told_among = key, why
+        return self._told_among[1]
+
+    def hopeless(self, cls: PodClass) -> bool:
+        """Return whether no node can hold such a pod, whatever leaves, as far as its reasons were worked out for these nodes."""
+        if cls.refusals or cls.request.refused:
+            return True
+        return self._lost.get(cls) == self.state.ledger.table.version
+
+    def still_holds(self, cls: PodClass, why: Why) -> None:
+        """The books are as they were when ``why`` was said: what an explanation tried since is taken back."""
+        self._told = self._moment(cls), why
+
+    def _moment(self, cls: PodClass) -> tuple[PodClass, int, int, int, int]:
+        state, table = self.state, self.state.ledger.table
+        return cls, table.changes.end, table.version, state.ledger.terms.version, state.volumes.version

@@ -1,0 +1,46 @@
+"""Always on: no queue takes more than its ``spec.capability``, nor more than its parents' leave to their children together.
+
+proportion holds a queue to its own, and capacity to all of them; without either, nobody would.
+"""
+
+from __future__ import annotations
+
+from pumice.scheduler.plugins.contract import Allocatable, Session
+from pumice.scheduler.state.groups import QueueTree
+from pumice.scheduler.state.jobs import QueueState
+from pumice.scheduler.state.resources import PODS, Vector, amount_text
+from pumice.wire.scheduler_conf import Arguments
+
+
+class Capability(Allocatable):
+    name = "capability"
+
+    def __init__(self) -> None:
+        super().__init__(Arguments())
+        self._tree: QueueTree | None = None
+
+    def open(self, session: Session) -> None:
+        self._tree = session.state.groups.tree
+
+    def allocatable(self, queue: QueueState, amounts: Vector) -> bool:
+        return not self.short_of(queue, amounts)
+
+    def short_of(self, queue: QueueState, amounts: Vector) -> str:
+        tree = self._tree
+        for each in (queue, *tree.above(queue)) if tree is not None else ():
+            if each.capability and tree is not None:
+                text = short_text(tree.taken(each), each.capability, amounts)
+                if text:
+                    return text if each is queue else f"capability of queue {each.name}, {text}"
+        return ""
+
+
+def short_text(held: Vector, limit: Vector, amounts: Vector) -> str:
+    """By what so much more would be over the limit, where it names a resource; empty where it is not."""
+    short = []
+    for name, amount in amounts.items():
+        most, used = limit.get(name), held.get(name, 0)
+        if most is not None and amount and name != PODS and used + amount > most:
+            wanted, has, all_ = (amount_text(name, value) for value in (amount, used, most))
+            short.append(f"{name}: {wanted} wanted, {has} of {all_} in use")
+    return ", ".join(short)

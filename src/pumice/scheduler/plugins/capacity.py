@@ -1,0 +1,243 @@
+"""capacity: queues deserve what they say, borrow what is idle, and keep what they are guaranteed (Volcano
+pkg/scheduler/plugins/capacity).
+
+With ``enableHierarchy`` the queues are a tree: whoever takes something takes it from every queue above it, too, and pods run in
+the leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pumice.scheduler.plugins.allotments import Allotment, Allotments, flat, nested
+from pumice.scheduler.plugins.capability import short_text
+from pumice.scheduler.plugins.contract import (
+    PERMIT,
+    REJECT,
+    Allocatable,
+    HierarchicalQueueOrder,
+    JobEnqueueable,
+    Preemptive,
+    QueueShares,
+    Reclaimable,
+    Session,
+    Spared,
+    Standing,
+)
+from pumice.scheduler.plugins.reclaiming import admitted, spared
+from pumice.scheduler.state.groups import QueueTree, together
+from pumice.scheduler.state.jobs import Job, QueueState, Task
+from pumice.scheduler.state.resources import PODS, Vector, add, amount_text, dimension_order
+from pumice.scheduler.state.tasks import by_queue
+from pumice.wire.names import ROOT_QUEUE
+from pumice.wire.scheduler_conf import Arguments
+
+MOST_LEVELS = 1000
+"""All queues above one have a say in reclaim, unless the configuration bounds them."""
+
+
+class Capacity(HierarchicalQueueOrder, JobEnqueueable, Allocatable, Preemptive, Reclaimable, QueueShares):
+    name = "capacity"
+
+    def __init__(self, arguments: Arguments) -> None:
+        super().__init__(arguments)
+        self._tree = QueueTree()
+        self._made = Allotments()
+        self._levels = max(0, arguments.integer("ancestorReclaimLevel", MOST_LEVELS))
+        self._kept = Kept(self._made, self.held)
+        self._total: Vector = {}
+        self._basis: tuple[QueueTree, int, Vector] | None = None
+
+    def open(self, session: Session) -> None:
+        """Divide the cluster anew where the queues or the nodes changed."""
+        state = session.state
+        tree = state.groups.tree
+        total = {n: v for n, v in state.ledger.table.total.items() if n != PODS}
+        basis = (tree, tree.version, total)
+        if basis != self._basis:
+            self._tree, self._basis = tree, basis
+            queues = state.queues.values()
+            self._made = nested(queues, tree, total) if self.hierarchical else flat(queues, total)
+            self._kept, self._total = Kept(self._made, self.held), total
+            self._kept.recount(queues)
+            state.groups.remark("capacity", self._made.remarks)
+
+    def held(self, queue: QueueState) -> Vector:
+        """Return the amount that counts against its allotment."""
+        return self._tree.taken(queue) if self.hierarchical else together(queue.allocated, queue.awaited)
+
+    # -- orders -------------------------------------------------------------------------------------------------
+
+    def queue_order_key(self, queue: QueueState) -> tuple[Any, ...]:
+        found = self._made.of.get(queue)
+        if found is None:
+            return ()
+        return tuple([(-each.priority, self.share(each), not self._made.of[each].deserved) for each in reversed(found.path)])
+
+    def branches(self, queue: QueueState) -> Sequence[QueueState]:
+        found = self._made.of.get(queue)
+        return () if found is None else found.path[::-1]
+
+    def share(self, queue: QueueState) -> float:
+        """The largest part that it uses of anything that it deserves."""
+        found = self._made.of.get(queue)
+        if found is None or not found.deserved:
+            return 1.0
+        held = self.held(queue)
+        return max(
+            held.get(name, 0) / value if value else float(held.get(name, 0) > 0) for name, value in found.deserved.items()
+        )
+
+    # -- limits -------------------------------------------------------------------------------------------------
+
+    def allocatable(self, queue: QueueState, amounts: Vector) -> bool:
+        found = self._made.of.get(queue)
+        if not queue.open or found is None or not found.leaf:
+            return False
+        for each in found.path:
+            held, most = self.held(each), self._made.of[each].most
+            for name, value in amounts.items():
+                if value and name != PODS and held.get(name, 0) + value > most.get(name, 0):
+                    return False
+        return not self._kept_for_others(queue, amounts)[1]
+
+    def short_of(self, queue: QueueState, amounts: Vector) -> str:
+        found = self._made.of.get(queue)
+        if found is None:
+            return ""
+        if text := self._shut(queue, found):
+            return text
+        for each in found.path:
+            most = self._made.of[each].most
+            text = short_text(self.held(each), {**dict.fromkeys(amounts, 0), **most}, amounts)
+            if text:
+                return text if each is queue else f"queue {each.name} above it, {text}"
+        above, name = self._kept_for_others(queue, amounts)
+        if not name:
+            return ""
+        wanted, kept = (amount_text(name, value) for value in (amounts[name], self._kept.below[above][name]))
+        where = f" below queue {above.name}" if above is not None else ""
+        return f"{name}: {wanted} wanted, what is left is guaranteed to other queues{where} ({kept} of it unused)"
+
+    def job_enqueueable(self, job: Job) -> int:
+        found = self._made.of.get(job.queue)
+        text = self._shut(job.queue, found)
+        if text:
+            job.refusal = by_queue(text)
+            return REJECT
+        if job.min_resources is None or found is None:
+            return PERMIT
+        for each in found.path:
+            most, own = self._made.of[each].most, "" if each is job.queue else f" (in queue {each.name} above it)"
+            short = [n for n, v in job.min_resources.items()
+                     if v > 0 and n != PODS and v + self._spoken_for(each, n) > most.get(n, 0)]  # fmt: skip
+            if short:
+                words = ", ".join(f"insufficient {name}" for name in sorted(short, key=dimension_order))
+                job.refusal = by_queue(f"queue resource quota insufficient: {words}{own}")
+                return REJECT
+        return PERMIT
+
+    def _kept_for_others(self, queue: QueueState, amounts: Vector) -> tuple[QueueState | None, str]:
+        if not self._kept.any:
+            return None, ""
+        self._kept.recount(self._tree.take_moved())
+        return self._kept.refuses(queue, amounts, self._tree.all_taken(), self._total)
+
+    def _spoken_for(self, queue: QueueState, name: str) -> int:
+        if self.hierarchical:
+            return self._tree.spoken_for(queue, name)
+        return queue.allocated.get(name, 0) + queue.inqueue.get(name, 0) - queue.elastic.get(name, 0)
+
+    # -- reclaim ------------------------------------------------------------------------------------------------
+
+    def preemptive(self, queue: QueueState, task: Task) -> bool:
+        found = self._made.of.get(queue)
+        if found is None or self._shut(queue, found):
+            return False
+        return admitted(self._path(queue), task.amounts, self.standing)
+
+    def not_reclaimable(self, claimant: Task, victims: Sequence[Task]) -> Spared:
+        return spared(claimant, victims, self._path, self.standing)
+
+    def _path(self, queue: QueueState) -> Sequence[QueueState]:
+        """The queue and those above it whose shares count between two queues: all but the root, which is everybody's."""
+        found = self._made.of.get(queue)
+        path = (queue,) if found is None else found.path[: 1 + self._levels]
+        return [each for each in path if each.name != ROOT_QUEUE]
+
+    def standing(self, queue: QueueState) -> Standing:
+        found = self._made.of.get(queue)
+        if found is None:
+            return Standing(self.held(queue), {}, {}, {})
+        return Standing(self.held(queue), found.most, found.deserved, found.guarantee)
+
+    # -- both ---------------------------------------------------------------------------------------------------
+
+    def _shut(self, queue: QueueState, found: Allotment | None) -> str:
+        """Why nothing of it starts at all."""
+        if not queue.open:
+            return queue.closed_text
+        if found is not None and not found.leaf:
+            return f"queue {queue.name} has queues below it; with plugin capacity and enableHierarchy pods run in the lowest only"
+        return ""
+
+
+# -- What queues are guaranteed and do not use ------------------------------------------------------------------------
+
+# it is kept from all others, at every level of the tree
+
+Held = Callable[[QueueState], Vector]
+
+
+@dataclass(slots=True)
+class Kept:
+    """By queue what of its guarantee is not in use, below it or by itself. ``None`` stands for above all queues."""
+
+    made: Allotments
+    held: Held
+    unmet: dict[QueueState, Vector] = field(default_factory=dict)
+    below: dict[QueueState | None, Vector] = field(default_factory=dict)
+    """The sum of unused guarantees of a queue's children."""
+
+    @property
+    def any(self) -> bool:
+        return bool(self.below)
+
+    def recount(self, queues: Iterable[QueueState]) -> None:
+        """Recompute what these queues and all above them hold."""
+        known = [(found, queue) for queue in queues if (found := self.made.of.get(queue)) is not None and found.guarantee]
+        for found, queue in sorted(known, key=lambda each: -len(each[0].path)):
+            held, below, before = self.held(queue), self.below.get(queue, {}), self.unmet.get(queue, {})
+            after = {name: max(below.get(name, 0), value - held.get(name, 0), 0) for name, value in found.guarantee.items()}
+            if after != before:
+                self.unmet[queue] = after
+                parent = self.below.setdefault(_parent(found), {})
+                add(parent, ((name, value - before.get(name, 0)) for name, value in after.items()))
+
+    def refuses(self, queue: QueueState, amounts: Vector, all_held: Vector, total: Vector) -> tuple[QueueState | None, str]:
+        """Above which queue so much more for this one would be taken from what others are guaranteed, and of which resource;
+        no resource where it would not."""
+        path = self.made.of[queue].path
+        for name, value in amounts.items():
+            if not value or name == PODS:
+                continue
+            drawn = min(value, self.unmet.get(queue, {}).get(name, 0))
+            for each in (*path[1:], None):
+                if drawn == value:
+                    break  # it takes what was kept for it
+                held = all_held if each is None else self.held(each)
+                most = total if each is None else self.made.of[each].most
+                below = self.below.get(each, {}).get(name, 0)
+                if below and held.get(name, 0) + below + value - drawn > most.get(name, 0):
+                    return each, name
+                if each is not None:
+                    before = self.unmet.get(each, {}).get(name, 0)
+                    wanting = self.made.of[each].guarantee.get(name, 0) - held.get(name, 0) - value
+                    drawn = before - max(below - drawn, wanting, 0)
+        return None, ""
+
+
+def _parent(found: Allotment) -> QueueState | None:
+    return found.path[1] if len(found.path) > 1 else None

@@ -1,0 +1,162 @@
+"""The parts of the cluster that queues deserve (Volcano pkg/scheduler/plugins/proportion), kept from cycle to cycle.
+
+With a thousand queues a cycle that places one pod may read those queues only that changed, and divides by arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.scheduler.state.jobs import QueueState
+from pumice.scheduler.state.resources import CPU, MEMORY, PODS, Vector, add, exceeded, subtract
+
+Amounts = NDArray[np.int64]
+"""One row per queue, one column per resource."""
+
+MOST = 2**60
+
+
+@dataclass(slots=True)
+class Part:
+    """One queue's part of the cluster."""
+
+    cap: Vector
+    request: Vector
+    deserved: Vector = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Shares:
+    """The queues by row. A queue that takes no part (absent, or without jobs) asks for nothing and weighs nothing."""
+
+    _rows: dict[QueueState, int] = field(default_factory=dict)
+    _seen: list[int] = field(default_factory=list)
+    """The version of each queue as it stands in the arrays."""
+    _basis: Any = None
+    """All else that they were made of."""
+    _parts: list[Part | None] = field(default_factory=list)
+    _fresh: set[QueueState] = field(default_factory=set)
+    """Queues whose part has what it deserves written into it."""
+    _names: list[str] = field(default_factory=list)
+    _weight: Amounts = field(default_factory=lambda: np.zeros(0, np.int64))
+    _cap: Amounts = field(default_factory=lambda: np.zeros((0, 0), np.int64))
+    _request: Amounts = field(default_factory=lambda: np.zeros((0, 0), np.int64))
+    _guarantee: Amounts = field(default_factory=lambda: np.zeros((0, 0), np.int64))
+    _outside: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
+    """Queues that ask for something that no node has."""
+    _deserved: Amounts = field(default_factory=lambda: np.zeros((0, 0), np.int64))
+
+    def divide(
+        self, queues: Iterable[QueueState], total: Vector, expected: Callable[[QueueState], Vector], kinds: int
+    ) -> None:
+        """Divide the cluster anew where anything changed. ``expected`` says what a queue's pods may come to beyond what they
+        say, for these ``kinds`` of cards."""
+        listed = list(queues)
+        guaranteed: Vector = {}
+        for queue in listed:
+            if queue.guarantee:
+                add(guaranteed, queue.guarantee.items())
+        basis = (total, guaranteed, kinds)
+        rows = self._rows
+        if basis != self._basis or len(rows) != len(listed) or any(queue not in rows for queue in listed):
+            self._make_room(listed, total)
+            self._basis, rows = basis, self._rows
+        changed = [queue for queue in listed if self._seen[rows[queue]] != queue.version]
+        if not changed:
+            return
+        for queue in changed:
+            self._read(queue, total, guaranteed, expected(queue))
+        self._deserved = water_fill(
+            self._limits(total), self._weight, self._cap, self._request, self._guarantee, self._outside
+        )
+        self._fresh.clear()
+
+    def part(self, queue: QueueState) -> Part | None:
+        """Return a queue's deserved share; None when it takes no part."""
+        row = self._rows.get(queue)
+        part = None if row is None else self._parts[row]
+        if part is not None and queue not in self._fresh:
+            self._fresh.add(queue)
+            part.deserved = dict(zip(self._names, self._deserved[row].tolist(), strict=True))
+            part.deserved |= {n: v for n, v in queue.guarantee.items() if n not in part.deserved}
+        return part
+
+    def queues(self) -> list[QueueState]:
+        """Those that take part."""
+        return [queue for queue, row in self._rows.items() if self._parts[row] is not None]
+
+    def _make_room(self, queues: list[QueueState], total: Vector) -> None:
+        count, self._names = len(queues), list(total)
+        self._rows = {queue: row for row, queue in enumerate(queues)}
+        self._seen, self._parts = [-1] * count, [None] * count
+        self._weight, self._outside = np.zeros(count, np.int64), np.zeros(count, np.bool_)
+        self._cap, self._request, self._guarantee = (np.zeros((count, len(total)), np.int64) for _ in range(3))
+
+    def _limits(self, total: Vector) -> Amounts:
+        return np.array([min(total[name], MOST) for name in self._names], np.int64)
+
+    def _read(self, queue: QueueState, total: Vector, guaranteed: Vector, expected: Vector) -> None:
+        row = self._rows[queue]
+        self._seen[row] = queue.version
+        part = self._parts[row] = read_part(queue, total, guaranteed, expected) if queue.present and queue.jobs else None
+        self._weight[row] = queue.weight if part is not None else 0
+        if part is None:
+            self._cap[row] = self._request[row] = self._guarantee[row] = 0
+            return
+        # More than everything is as good as everything and one; a guarantee that all together exceed the cluster is cut.
+        most = {name: min(value, MOST // len(self._rows)) + 1 for name, value in total.items()}
+        self._cap[row] = [min(part.cap.get(n, 0), MOST) for n in self._names]
+        self._request[row] = [min(part.request.get(n, 0), total[n] + 1, MOST) for n in self._names]
+        self._guarantee[row] = [min(queue.guarantee.get(n, 0), most[n]) for n in self._names]
+        self._outside[row] = any(v > queue.guarantee.get(n, 0) for n, v in part.request.items() if n not in total)
+
+
+def read_part(queue: QueueState, total: Vector, guaranteed: Vector, expected: Vector) -> Part:
+    """Return a queue's limit and its demand."""
+    cap = exceeded(total, guaranteed)
+    for name in total:
+        cap.setdefault(name, 0)
+    add(cap, queue.guarantee.items())
+    for name, limit in queue.capability.items():
+        if name in cap and (limit > 0 or name not in (CPU, MEMORY)):  # what no node has, no limit gives
+            cap[name] = min(cap[name], limit)
+    request = dict(queue.allocated)
+    if queue.open:
+        add(request, queue.pending.items())
+        add(request, expected.items())
+        subtract(request, queue.aside.items())
+    request.pop(PODS, None)
+    return Part(cap, request)
+
+
+def water_fill(
+    total: Amounts, weight: Amounts, cap: Amounts, request: Amounts, guarantee: Amounts, outside: NDArray[np.bool_]
+) -> Amounts:
+    """Water-filling by weight until everything is given or everybody has what it asked for. Whole numbers throughout:
+    ``remaining * weight // all`` in two steps, so that nothing runs over."""
+    deserved = np.zeros_like(request)
+    met = weight == 0
+    remaining = total.copy()
+    while True:
+        rows = np.flatnonzero(~met)
+        weights = weight[rows][:, None]
+        everybody = int(weights.sum())
+        if not everybody:
+            return deserved
+        whole, rest = np.divmod(remaining, everybody)
+        offer = whole * weights + rest * weights // everybody
+        old = deserved[rows]
+        new = np.maximum(np.minimum(np.minimum(old + offer, cap[rows]), request[rows]), guarantee[rows])
+        deserved[rows] = new
+        # Who was offered nothing is not met: its part of so little was less than a thousandth, and may grow when others are.
+        done = ((request[rows] <= new).all(axis=1) & ~outside[rows]) | ((new == old).all(axis=1) & offer.any(axis=1))
+        met[rows] = done
+        before = remaining
+        remaining = np.maximum(remaining - (new - old).sum(axis=0), 0)
+        if not remaining.any() or (not done.any() and bool((remaining == before).all())):
+            return deserved

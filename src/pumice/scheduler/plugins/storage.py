@@ -1,0 +1,113 @@
+"""Volumes: how many a node may attach, zones, bound volumes within reach, and volumes still to be found or made (Volcano
+pkg/scheduler/plugins/predicates, filters 6, 7 and 9)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.scheduler.plugins.contract import Verdict
+from pumice.scheduler.state.classes import PodClass
+from pumice.scheduler.state.selectors import Requirement
+from pumice.scheduler.state.state import State
+from pumice.scheduler.state.volumes import ZONE_LABELS, Claim, VolumeOptions
+
+Mask = NDArray[np.bool_]
+Take = Callable[[Mask], Mask]
+"""Cuts a mask over all rows to the rows that are asked for."""
+
+
+def unusable_claims(state: State, cls: PodClass) -> str:
+    """Why no node at all may take the pod, because of a claim; empty when there is none."""
+    volumes = state.volumes
+    for name, key in zip(cls.constraints.claims, cls.constraints.claim_keys, strict=True):
+        claim = volumes.claims.get(key)
+        if claim is None:
+            return f'persistentvolumeclaim "{name}" not found'
+        if claim.bound:
+            if claim.volume not in volumes.volumes:
+                return f'persistentvolume "{claim.volume}" not found'
+            continue
+        made_by = volumes.classes.get(claim.storage_class)
+        if made_by is None or made_by.immediate or claim.volume:
+            return "pod has unbound immediate PersistentVolumeClaims"
+    return ""
+
+
+def in_use(state: State, cls: PodClass, take: Take) -> Iterator[Verdict]:
+    """All nodes, while another pod uses a claim that is for one pod alone (Kubernetes' VolumeRestrictions)."""
+    alone = state.volumes.for_one_pod(cls.constraints.claim_keys)
+    if any(key in used for key in alone for used in state.ledger.terms.volumes.values()):
+        text = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
+        yield Verdict(take(np.ones(state.ledger.table.capacity, bool)), text, abort=True)
+
+
+def too_many(state: State, cls: PodClass, take: Take) -> Iterator[Verdict]:
+    """Nodes that may not attach what the pod would add (filter 6). What other pods use there costs nothing; what is attached
+    without a pod counts, and is no cheaper when it is this pod's (kube-scheduler 1.36 counts so)."""
+    volumes, terms = state.volumes, state.ledger.terms
+    new = volumes.handles(cls.constraints.claim_keys)
+    if not new or not volumes.limits:
+        return
+    full = np.zeros(state.ledger.table.capacity, bool)
+    for name, limits in volumes.limits.items():
+        row = state.ledger.table.row_of.get(name)
+        if row is None or not limits.keys() & {driver for driver, _ in new}:
+            continue
+        used = volumes.handles(terms.volumes.get(row, ()))
+        have = Counter(driver for driver, _ in used | (volumes.attached_to(name) - new))
+        more = Counter(driver for driver, _ in new - used)
+        full[row] = any(have[d] + count > limits[d] for d, count in more.items() if d in limits)
+    yield Verdict(take(full), "node(s) exceed max volume count")
+
+
+def wrong_zone(state: State, cls: PodClass, take: Take) -> Iterator[Verdict]:
+    """Nodes in another zone or region than a bound volume's labels say (filter 7)."""
+    labels, capacity = state.ledger.terms.labels, state.ledger.table.capacity
+    wrong = np.zeros(capacity, bool)
+    for key in cls.constraints.claim_keys:
+        claim = state.volumes.claims.get(key)
+        volume = state.volumes.volumes.get(claim.volume) if claim is not None else None
+        for label, allowed in volume.zones if volume is not None else ():
+            wrong |= ~labels.matches(Requirement(label, "In", tuple(sorted(allowed))))[:capacity]
+    if wrong.any():
+        placed = np.zeros(capacity, bool)
+        for label in ZONE_LABELS:
+            placed |= labels.codes(label)[:capacity] >= 0
+        wrong &= placed  # a node that says nothing of zones is in all of them
+        yield Verdict(take(wrong), "node(s) had no available volume zone", final=True, abort=True)
+
+
+def out_of_reach(state: State, cls: PodClass, take: Take) -> Iterator[Verdict]:
+    """Nodes that a bound volume cannot be used on, or on which an unbound claim finds no volume (filter 9)."""
+    volumes, labels, capacity = state.volumes, state.ledger.terms.labels, state.ledger.table.capacity
+    far = np.zeros(capacity, bool)
+    unbound: list[Claim] = []
+    for key in cls.constraints.claim_keys:
+        claim = volumes.claims[key]
+        if not claim.bound:
+            unbound.append(claim)
+        elif (terms := volumes.volumes[claim.volume].affinity) is not None:
+            far |= ~labels.match_any(terms)[:capacity]
+    if far.any():
+        yield Verdict(take(far), "node(s) had volume node affinity conflict", final=True, abort=True)
+    if unbound:
+        text = "node(s) didn't find available persistent volumes to bind"
+        yield Verdict(take(~_found(state, unbound)), text, final=True, abort=True)
+    if any(volumes.room(claim) is not None for claim in unbound):
+        text = "node(s) did not have enough free storage"
+        yield Verdict(take(~_found(state, unbound, by_room=True)), text, final=True, abort=True)
+
+
+def _found(state: State, claims: list[Claim], *, by_room: bool = False) -> Mask:
+    """Rows on which each claim gets a volume of its own, or one can be made there; ``by_room``: of that size."""
+    options = VolumeOptions(state.ledger, state.volumes, claims, by_room=by_room)
+    if not any(options.free.values()):
+        return np.asarray(np.logical_and.reduce(list(options.made.values())))
+    found = np.zeros(state.ledger.table.capacity, bool)
+    for row in state.ledger.table.row_of.values():
+        found[row] = options.at(row) is not None
+    return found

@@ -1,0 +1,532 @@
+r"""The one ledger: which pod holds what on which node, from the decision until the pod is gone.
+
+    reserve --> assume (Binding sent) --> confirm (seen on the watch) --> terminate --> release
+       \______________ undo(receipt) gives back exactly what was taken
+
+Releasing pods stay charged until they are gone (D-28). Undo takes the receipt, never the pod (D-31). A node that vanishes
+keeps its holdings here, so that they are charged again when it returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pumice.devices.protocol import NO_MARKS, DeviceSharing, Marks
+from pumice.model.cards import Allocation
+from pumice.model.refusal import Refusal
+from pumice.scheduler.state.cards import DeviceTable
+from pumice.scheduler.state.nodes import NodeTable
+from pumice.scheduler.state.resources import Request, repack
+from pumice.scheduler.state.terms import Features, TermIndex
+from pumice.wire.objects import Node
+
+# -- what one pod holds on a node, how firmly, and the receipt of an operation on it -----------------------------------
+
+
+class Hold(IntEnum):
+    """How firmly a pod holds its place."""
+
+    RESERVED = 1
+    ASSUMED = 2
+    CONFIRMED = 3
+    TOLD = 4
+    """We told it to go, and the API server may refuse: those who decide on what it shows count it as one that stays."""
+    TERMINATING = 5
+    STUCK = 6
+    """Terminating for so long that nobody waits for its place any more."""
+
+
+LEAVING = (Hold.TOLD, Hold.TERMINATING)
+"""Their places are waited for."""
+GOING = (*LEAVING, Hold.STUCK)
+
+
+class Holding(Struct):
+    """The holding of one pod. ``features`` are the parts that other pods' predicates look at (ports, labels, terms)."""
+
+    uid: str
+    node: str
+    request: Request
+    allocations: tuple[Allocation, ...] = ()
+    state: Hold = Hold.CONFIRMED
+    marks: Marks = NO_MARKS
+    features: Features | None = None
+
+
+class Receipt(Struct, frozen=True):
+    """Proof of one operation. ``before`` is the holding as it was (None: there was none)."""
+
+    serial: int
+    uid: str
+    operation: str
+    before: Holding | None
+
+
+# -- the ledger --------------------------------------------------------------------------------------------------------
+
+
+Move = tuple[int, Features, int, int]
+"""A row, pods of that kind there, how many more and how many more of them that are going."""
+Amounts = tuple[tuple[int, int], ...]
+"""Columns of the table of nodes, and how much of each."""
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Holdings, and the tables that they are booked in."""
+
+    table: NodeTable = field(default_factory=NodeTable)
+    device_tables: dict[str, DeviceTable] = field(default_factory=dict)
+    holdings: dict[str, Holding] = field(default_factory=dict)
+    by_node: dict[str, dict[str, Holding]] = field(default_factory=dict)
+    pipelined: dict[str, Holding] = field(default_factory=dict)
+    """Promises on resources that are being released; those that are not kept end with the cycle."""
+    nominated: dict[str, dict[str, Holding]] = field(default_factory=dict)
+    terms: TermIndex = field(default_factory=TermIndex)
+    _ahead: bool = False
+    """True where ``terms`` are as they will be (``as_nominated``)."""
+    _serial: int = 0
+    _columns: dict[Request, tuple[Amounts, Amounts]] = field(default_factory=dict)
+
+    # -- the life of a holding ----------------------------------------------------------------------------------
+
+    def reserve(self, holding: Holding) -> Receipt:
+        """Take a place for a pod that has none. Raises KeyError when it holds one already."""
+        if holding.uid in self.holdings:
+            raise KeyError(f"{holding.uid} already holds a place on {self.holdings[holding.uid].node}")
+        holding.state = Hold.RESERVED
+        self._put(holding)
+        return self._receipt(holding.uid, "reserve", None)
+
+    def set_apart(self, uid: str) -> None:
+        """The pod keeps its room and nobody may count on it: what it holds on trial will be taken back before any of it
+        reaches the world, and a Binding that leans on its labels (affinity, spread) would outlive it."""
+        holding = self.holdings[uid]
+        row = self.table.row_of.get(holding.node)
+        if row is not None and holding.features is not None:
+            self.terms.remove(row, holding.features, trial=True)
+        holding.features = None
+
+    def assume(self, uid: str) -> None:
+        """The Binding is on its way: from now on only the API server's word changes this."""
+        holding = self.holdings[uid]
+        holding.state = Hold.ASSUMED
+        if holding.features is not None and holding.node in self.table.row_of:
+            self.terms.stay(holding.features)
+
+    def confirm(self, holding: Holding) -> None:
+        """The pod was seen on its node. What was seen replaces what was assumed; seeing it again changes nothing."""
+        self.unpipeline(holding.uid)  # somebody else bound a pod that waited here for its place
+        old = self.holdings.get(holding.uid)
+        holding.state = Hold.CONFIRMED
+        if old is not None:
+            if old.state in GOING:
+                holding.state = old.state
+            new = (holding.node, holding.allocations, holding.request, holding.features)
+            if (old.node, old.allocations, old.request, old.features) == new:
+                old.state = holding.state
+                if old.marks != holding.marks:
+                    self._remark(old, holding.marks)
+                return
+            self._take(old)
+        self._put(holding)
+
+    def terminate(self, uid: str, *, shown: bool = False) -> Receipt | None:
+        """The pod is going. It stays charged; its resources count as free for the future only. ``shown``: by the API server, so
+        that pods which are spread out count it no more (as Kubernetes' PodTopologySpread does)."""
+        holding = self.holdings.get(uid)
+        if holding is None or holding.state in GOING:
+            if shown and holding is not None and holding.state is Hold.TOLD:
+                holding.state = Hold.TERMINATING
+                self._leave_spread(holding, 1)
+            return None
+        before = copy(holding)
+        holding.state = Hold.TERMINATING if shown else Hold.TOLD
+        self._set_going(holding, 1)
+        return self._receipt(uid, "terminate", before)
+
+    def is_terminating(self, uid: str) -> bool:
+        holding = self.holdings.get(uid)
+        return holding is not None and holding.state in GOING
+
+    def going(self, node: str) -> set[str]:
+        """Pods that are leaving the node, and whose places are waited for."""
+        return {uid for uid, held in self.by_node.get(node, {}).items() if held.state in LEAVING}
+
+    def give_up(self, uid: str) -> bool:
+        """Promise nobody any more what a terminating pod holds. True: it was counted on until now."""
+        holding = self.holdings.get(uid)
+        if holding is None or holding.state not in LEAVING:
+            return False
+        self._set_going(holding, -1)
+        holding.state = Hold.STUCK
+        return True
+
+    def release(self, uid: str) -> bool:
+        """The pod is gone, or its Binding was refused. True when it held something."""
+        self.unpipeline(uid)
+        holding = self.holdings.get(uid)
+        if holding is None:
+            return False
+        self._take(holding)
+        return True
+
+    def lift(self, uid: str) -> Receipt | None:
+        """Take a pod off the books for as long as a question is asked. None when it holds nothing."""
+        holding = self.holdings.get(uid)
+        if holding is None:
+            return None
+        self._take(holding)
+        return self._receipt(uid, "lift", holding)
+
+    def undo(self, receipt: Receipt) -> None:
+        """Take one operation back: the holding is again what it was before, bit for bit."""
+        holding = self.holdings.get(receipt.uid)
+        if receipt.operation == "pipeline":
+            self.unpipeline(receipt.uid)
+        elif receipt.operation == "lift" and receipt.before is not None:
+            self._put(receipt.before)
+        elif receipt.operation == "reserve":
+            if holding is not None:
+                self._take(holding, gain=False)
+        elif receipt.operation == "terminate" and holding is not None and receipt.before is not None:
+            if holding.state in LEAVING:
+                self._set_going(holding, -1)
+            holding.state = receipt.before.state
+
+    def _set_going(self, holding: Holding, sign: int) -> None:
+        row = self.table.row_of.get(holding.node)
+        if row is not None:
+            if self._ahead and holding.features is not None:
+                shown = holding.state is Hold.TERMINATING
+                self.terms.pretend([(row, holding.features, -sign, -sign if shown else 0)])
+            self.table.set_releasing(row, self._charged(holding.request), sign)
+            if holding.state is Hold.TERMINATING:
+                self._leave_spread(holding, sign)
+
+    def _leave_spread(self, holding: Holding, sign: int) -> None:
+        row = self.table.row_of.get(holding.node)
+        if row is not None and holding.features is not None:
+            self.terms.go(row, holding.features, sign)
+
+    # -- promises on the future ---------------------------------------------------------------------------------
+
+    def pipeline(self, holding: Holding) -> Receipt:
+        """Promise resources that are being released. Cards are promised too, no lock and no Binding follow (D-33)."""
+        self.pipelined[holding.uid] = holding
+        self.nominated.setdefault(holding.node, {})[holding.uid] = holding
+        row = self.table.row_of.get(holding.node)
+        if row is not None:
+            self._nominated_there(holding, row, 1)
+            self.table.set_pipelined(row, self._charged(holding.request), 1)
+        return self._receipt(holding.uid, "pipeline", None)
+
+    def unpipeline(self, uid: str) -> None:
+        holding = self.pipelined.pop(uid, None)
+        if holding is None:
+            return
+        self.nominated[holding.node].pop(uid, None)
+        if not self.nominated[holding.node]:
+            del self.nominated[holding.node]
+        row = self.table.row_of.get(holding.node)
+        if row is not None:
+            self._nominated_there(holding, row, -1)
+        if uid in self.holdings:
+            self._take(self.holdings[uid])
+        elif row is not None:
+            self.table.set_pipelined(row, self._charged(holding.request), -1)
+
+    def _nominated_there(self, holding: Holding, row: int, sign: int) -> None:
+        if self._ahead and holding.features is not None:
+            self.terms.pretend([(row, holding.features, sign, 0)])
+
+    def keep_nomination(self, uid: str) -> None:
+        """The promise outlives the cycle: until it is taken back its room is held in the present too, on top of what is still
+        there, so that nobody slips in while one pod after the other leaves. Cards that are cut for it take nobody else: what
+        leaves them is cut otherwise."""
+        nomination = self.pipelined[uid]
+        row = self.table.row_of.get(nomination.node)
+        if row is not None:
+            self.table.set_pipelined(row, self._charged(nomination.request), -1)
+        self._put(
+            Holding(
+                uid,
+                nomination.node,
+                nomination.request,
+                tuple(map(_closed, nomination.allocations)),
+                Hold.RESERVED,
+                nomination.marks,
+            )
+        )
+
+    def put_by(self, uid: str) -> None:
+        """A place on trial becomes a promise that is kept, for which nobody has to leave."""
+        holding = self.holdings[uid]
+        nomination = self.pipelined[uid] = copy(holding)
+        self.nominated.setdefault(holding.node, {})[uid] = nomination
+        closed = tuple(map(_closed, holding.allocations))
+        if any(allocation.doubts for allocation in closed):
+            self._cards(holding, -1)
+            holding.allocations = closed
+            self._cards(holding, 1)
+        row = self.table.row_of.get(holding.node)
+        if row is not None and holding.features is not None:
+            self.terms.remove(row, holding.features, trial=True)
+        holding.features = None
+
+    def take_up(self, uid: str) -> Receipt:
+        """A kept promise becomes a place on trial: its room was held all the while."""
+        nomination, holding = self.pipelined.pop(uid), self.holdings[uid]
+        there = self.nominated[nomination.node]
+        del there[uid]
+        if not there:
+            del self.nominated[nomination.node]
+        closed = any(allocation.doubts for allocation in holding.allocations)
+        if closed:
+            self._cards(holding, -1)
+        holding.allocations, holding.features = nomination.allocations, nomination.features
+        if closed:
+            self._cards(holding, 1)
+        row = self.table.row_of.get(holding.node)
+        if row is not None and holding.features is not None:
+            self.terms.add(row, holding.features, trial=True)
+        return self._receipt(uid, "reserve", None)
+
+    def kept_nominations(self, node: str) -> list[str]:
+        """Pods to which room of that node is promised beyond the cycle."""
+        return [uid for uid in self.nominated.get(node, ()) if uid in self.holdings]
+
+    @contextmanager
+    def as_nominated(self) -> Iterator[None]:
+        """For the length of a look, or of many: pods that are going are gone, and those that were promised their places are
+        there, as far as other pods mind their labels, terms and ports. Whoever begins to go meanwhile is gone at once, too."""
+        if self._ahead:
+            yield
+            return
+        self.terms.pretend(self._moves())
+        self._ahead = True
+        try:
+            yield
+        finally:
+            self._ahead = False
+            self._as_they_are()
+
+    @contextmanager
+    def at_present(self) -> Iterator[None]:
+        """For the length of a look amid those, everything as it is."""
+        if not self._ahead:
+            yield
+            return
+        self._ahead = False
+        self._as_they_are()
+        try:
+            yield
+        finally:
+            self.terms.pretend(self._moves())
+            self._ahead = True
+
+    def _as_they_are(self) -> None:
+        self.terms.pretend([(row, features, -number, -going) for row, features, number, going in self._moves()])
+
+    def _moves(self) -> list[Move]:
+        moves = [
+            (row, held.features, -1, -1 if held.state is Hold.TERMINATING else 0)
+            for row in self.table.releasing_rows
+            for held in self.by_node.get(self.table.name(row), {}).values()
+            if held.state in LEAVING and held.features is not None
+        ]
+        moves += [
+            (self.table.row_of[held.node], held.features, 1, 0)
+            for held in self.pipelined.values()
+            if held.node in self.table.row_of and held.features is not None
+        ]
+        return moves
+
+    # -- nodes --------------------------------------------------------------------------------------------------
+
+    def put_node(self, node: Node) -> int:
+        """Add or update a node and charge again whatever is held there. Returns its row."""
+        name = node.metadata.name
+        fresh = name not in self.table.row_of
+        row = self.table.put(node)
+        self.terms.put_node(row, name, node.metadata.labels, self.table.capacity)
+        for book in self.device_tables.values():
+            self._put_inventory(book, name, row, node)
+        if fresh:
+            for holding in self.by_node.get(name, {}).values():
+                self._charge_row(holding, row)
+        return row
+
+    def remove_node(self, name: str) -> None:
+        row = self.table.row_of.get(name)
+        if row is None:
+            return
+        for holding in self.by_node.get(name, {}).values():
+            if holding.features is not None:
+                if holding.state is Hold.TERMINATING:
+                    self.terms.go(row, holding.features, -1)
+                self.terms.remove(row, holding.features)
+        self.terms.remove_node(row)
+        for book in self.device_tables.values():
+            book.remove(name)
+        self.table.remove(name)
+
+    def set_device_types(self, device_types: Iterable[DeviceSharing]) -> None:
+        """Exchange the families. Grants must be given again by the caller (``regrant``)."""
+        self.device_tables = {device_type.name: DeviceTable(device_type) for device_type in device_types}
+        for name, row in self.table.row_of.items():
+            facts = self.table.facts[row]
+            if facts is not None:
+                for book in self.device_tables.values():
+                    book.put(name, row, book.device_type.inventory(facts.node), self.table.capacity)
+                self.table.touch(row, gain=True)
+
+    def regrant(self, uid: str, allocations: tuple[Allocation, ...], marks: Marks) -> None:
+        """Replace a holding's device part (its node's cards or the families have changed)."""
+        holding = self.holdings.get(uid)
+        if holding is None:
+            return
+        self._cards(holding, -1)
+        holding.allocations, holding.marks = allocations, marks
+        self._cards(holding, 1)
+        row = self.table.row_of.get(holding.node)
+        if row is not None:
+            self.table.touch(row, gain=True)
+
+    def _remark(self, holding: Holding, marks: Marks) -> None:
+        """A bare pod is given its PodGroup only after it was bound: what it holds is the same, and rarely somebody cares."""
+        holding.marks = marks
+        books = [
+            (allocation, self.device_tables[allocation.device_type])
+            for allocation in holding.allocations
+            if allocation.device_type in self.device_tables
+        ]
+        minded = [book.remark(holding.uid, allocation, marks) for allocation, book in books]
+        row = self.table.row_of.get(holding.node)
+        if row is not None and any(minded):
+            self.table.touch(row, gain=True)
+
+    def _put_inventory(self, book: DeviceTable, name: str, row: int, node: Node) -> None:
+        if not book.put(name, row, book.device_type.inventory(node), self.table.capacity):
+            return
+        for holding in self.by_node.get(name, {}).values():
+            for allocation in holding.allocations:
+                if allocation.device_type == book.device_type.name:
+                    book.charge(holding.uid, allocation, holding.marks)
+
+    # -- booking ------------------------------------------------------------------------------------------------
+
+    def columns(self, request: Request) -> Amounts:
+        """Return what the request asks for, by column of the table."""
+        return self._both(request)[0]
+
+    def _charged(self, request: Request) -> Amounts:
+        """Return what it is charged: the spread defaults count too."""
+        return self._both(request)[1]
+
+    def _both(self, request: Request) -> tuple[Amounts, Amounts]:
+        found = self._columns.get(request)
+        if found is None:
+            if len(self._columns) > 100_000:
+                self._columns.clear()
+            asked, charged = (tuple((self.table.dim(n), v) for n, v in items) for items in (request.items, request.charge))
+            found = self._columns[request] = asked, charged
+        return found
+
+    def _put(self, holding: Holding) -> None:
+        self.holdings[holding.uid] = holding
+        self.by_node.setdefault(holding.node, {})[holding.uid] = holding
+        row = self.table.row_of.get(holding.node)
+        if row is not None:
+            self._charge_row(holding, row)
+        self._cards(holding, 1)
+
+    def _take(self, holding: Holding, *, gain: bool = True) -> None:
+        del self.holdings[holding.uid]
+        there = self.by_node[holding.node]
+        del there[holding.uid]
+        if not there:
+            del self.by_node[holding.node]
+        self._cards(holding, -1)
+        row = self.table.row_of.get(holding.node)
+        if row is not None:
+            if holding.state in LEAVING:
+                self._set_going(holding, -1)
+            if holding.features is not None:
+                self.terms.remove(row, holding.features, trial=holding.state is Hold.RESERVED)
+            self.table.charge(row, self._charged(holding.request), -1, gain=gain)
+
+    def _charge_row(self, holding: Holding, row: int) -> None:
+        self.table.charge(row, self._charged(holding.request), 1, gain=False)
+        if holding.features is not None:
+            self.terms.add(row, holding.features, trial=holding.state is Hold.RESERVED)
+        if holding.state in LEAVING:
+            self._set_going(holding, 1)
+
+    def _cards(self, holding: Holding, sign: int) -> None:
+        for allocation in holding.allocations:
+            book = self.device_tables.get(allocation.device_type)
+            if book is not None:
+                if sign > 0:
+                    book.charge(holding.uid, allocation, holding.marks)
+                else:
+                    book.discharge(holding.uid, allocation)
+
+    def _receipt(self, uid: str, operation: str, before: Holding | None) -> Receipt:
+        self._serial += 1
+        return Receipt(self._serial, uid, operation, before)
+
+    def tidy(self) -> None:
+        """Give back the room of holdings that are gone."""
+        repack(self.holdings)
+
+    @property
+    def card_kinds_version(self) -> int:
+        """Raised when cards of another kind came or went."""
+        return sum(book.card_kinds_version for book in self.device_tables.values())
+
+    # -- for tests and explain ----------------------------------------------------------------------------------
+
+    def fingerprint(self) -> Mapping[str, object]:
+        """Everything that a decision looks at, as plain values: two ledgers with equal fingerprints decide alike."""
+        columns = {column: name for name, column in self.table.dims.items()}
+
+        def amounts(row: int, array: str) -> dict[str, int]:
+            values = getattr(self.table, array)[row]
+            return {columns[c]: int(values[c]) for c in range(len(columns)) if values[c]}
+
+        nodes = {
+            name: {array: amounts(row, array) for array in ("alloc", "used", "releasing", "pipelined")}
+            for name, row in sorted(self.table.row_of.items())
+        }
+        cards = {
+            (device_type, name, book.inventory.cards[place].uuid): (
+                usage.shares, usage.memory, usage.cores, usage.group, frozenset(usage.slots),
+                tuple(sorted((uid, container_devices) for uid, container_devices in usage.holders.items())),
+            )
+            for device_type, device_table_of in sorted(self.device_tables.items())
+            for name, book in sorted(device_table_of.nodes.items())
+            for place, usage in enumerate(book.usages)
+        }  # fmt: skip
+        held = {
+            uid: (h.node, h.request, h.allocations if h.node in nodes else (), h.state in GOING)
+            for uid, h in self.holdings.items()
+        }
+        return {"nodes": nodes, "cards": cards, "held": held, "terms": self.terms.fingerprint(self.table.row_of)}
+
+
+def _closed(allocation: Allocation) -> Allocation:
+    """The same, and nobody else on the cards of which it takes a slot."""
+    cards = dict.fromkeys(
+        container_device.uuid for container_device in allocation.container_devices if container_device.slot is not None
+    )
+    return replace(
+        allocation, doubts=tuple(Refusal(uuid, "it is kept for a pod that waits for others to leave") for uuid in cards)
+    )

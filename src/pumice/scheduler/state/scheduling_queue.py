@@ -1,0 +1,467 @@
+"""The scheduling queue: why and when a job is tried again, as one table.
+
+A job is active, in backoff, unschedulable with a hint, gated, nominated, reserved, or idle. What happens to it is an event, and
+``TRANSITIONS`` says where each event leads from where. Only ``SchedulingQueue`` moves jobs; engine, cycle and the other parts of
+the state say what has happened. Compare kube-scheduler's pkg/scheduler/backend/queue and its queueing hints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+from msgspec import Struct
+
+from pumice.scheduler.state.classes import PodClass
+from pumice.scheduler.state.jobs import INQUEUE, Job, Status, Task
+from pumice.wire.duration import parse_duration
+from pumice.wire.scheduler_conf import SchedulerConf
+
+FOR_EVER: Final = float("inf")
+EXPLAIN_AGAIN_AFTER: Final = 30.0
+"""Seconds between two times that the reasons of unschedulable pods are worked out anew because the nodes changed."""
+
+
+# -- the table ------------------------------------------------------------------------------------------------------------
+
+
+class JobState(Enum):
+    """Where a job stands in the scheduling queue."""
+
+    IDLE = auto()
+    """Nothing of it is to be tried."""
+    ACTIVE = auto()
+    """The next cycle tries it."""
+    BACKOFF = auto()
+    """The API server refused a write for it: it is tried again after a pause, whatever is released meanwhile."""
+    UNSCHEDULABLE = auto()
+    """It was tried in vain, and its hint says what may help."""
+    GATED = auto()
+    """It cannot start, whatever is released: gates, missing members or PodGroup, or pods that no node can ever take."""
+    NOMINATED = auto()
+    """All its pending pods have a place promised, and wait for evicted pods to be gone."""
+    RESERVED = auto()
+    """A gang of which a part has places, kept from others until the rest is released: it takes part in every cycle."""
+
+    __hash__ = object.__hash__  # Enum's own is a Python function
+
+
+class QueueEvent(Enum):
+    """The events that move a job. Six happen between cycles, a refused write at any time; the others are verdicts of a cycle."""
+
+    CHANGED = auto()
+    """The job, its PodGroup, its queue or a pod of it changed; or another configuration decides."""
+    RELEASED = auto()
+    """Resources, a share of a queue or a promise were released."""
+    FITS = auto()
+    """The hint of a class says that a node may take its pods now."""
+    ELSEWHERE = auto()
+    """Storage changed, or pods came or went that others select."""
+    DUE = auto()
+    """The time of its hint has come."""
+    CYCLE_OPENS = auto()
+    WRITE_REFUSED = auto()
+    """The API server refused a Binding, or the removal of a gate."""
+    UNPLACED = auto()
+    """It was tried and lacks something that others may release."""
+    INVALID = auto()
+    """Only a change of the job itself can help it."""
+    PART_PLACED = auto()
+    """A part of its gang has places."""
+    NOMINATED = auto()
+    """Pods were evicted for all that it still lacks."""
+    NOTHING_LEFT = auto()
+    """It was tried, and no pod of it is pending."""
+
+    __hash__ = object.__hash__
+
+
+class Transition(NamedTuple):
+    sources: frozenset[JobState]
+    target: JobState
+
+
+_ANY: Final = frozenset(JobState)
+_ASIDE: Final = _ANY - {JobState.ACTIVE}
+TRANSITIONS: Final[Mapping[QueueEvent, Transition]] = {
+    QueueEvent.CHANGED: Transition(_ANY, JobState.ACTIVE),
+    QueueEvent.RELEASED: Transition(frozenset({JobState.UNSCHEDULABLE, JobState.RESERVED}), JobState.ACTIVE),
+    QueueEvent.FITS: Transition(frozenset({JobState.UNSCHEDULABLE}), JobState.ACTIVE),
+    QueueEvent.ELSEWHERE: Transition(frozenset({JobState.UNSCHEDULABLE, JobState.RESERVED}), JobState.ACTIVE),
+    QueueEvent.DUE: Transition(_ASIDE, JobState.ACTIVE),
+    QueueEvent.CYCLE_OPENS: Transition(frozenset({JobState.RESERVED}), JobState.ACTIVE),
+    QueueEvent.WRITE_REFUSED: Transition(_ANY, JobState.BACKOFF),
+    QueueEvent.UNPLACED: Transition(_ANY, JobState.UNSCHEDULABLE),
+    QueueEvent.INVALID: Transition(_ANY, JobState.GATED),
+    QueueEvent.PART_PLACED: Transition(_ANY, JobState.RESERVED),
+    QueueEvent.NOMINATED: Transition(_ANY, JobState.NOMINATED),
+    QueueEvent.NOTHING_LEFT: Transition(_ANY, JobState.IDLE),
+}
+"""By event the states that it moves a job from, and to where; from any other state it moves none. A job that has nothing to be
+tried is idle or nominated after CHANGED."""
+
+
+def after(state: JobState, event: QueueEvent) -> JobState:
+    """Return where a job stands after an event."""
+    sources, target = TRANSITIONS[event]
+    return target if state in sources else state
+
+
+class Hint(Struct, frozen=True):
+    """The help that a resting job waits for: a release, a node that one of its classes fits, or nothing but the time."""
+
+    until: float = FOR_EVER
+    released: bool = False
+    classes: tuple[PodClass, ...] = ()
+
+
+NO_HINT: Final = Hint()
+
+
+class _Resting(NamedTuple):
+    state: JobState
+    hint: Hint
+
+
+# -- limits from the configuration ----------------------------------------------------------------------------------------
+
+NOMINATION_FOR: Final = "pumice.promise-for"
+LEAVING_FOR: Final = "pumice.leaving-for"
+LEAVING: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long others must wait for what one job was promised, in seconds. Upstream waits for ever; the configuration may bound
+    it. ``nomination``: an Inqueue job that found no room keeps the promise of its minimum for so long."""
+
+    nomination: float = FOR_EVER
+    leaving: float = LEAVING
+    """``leaving``: a terminating pod is waited for so much longer than its grace period."""
+
+
+def patience_of(conf: SchedulerConf) -> tuple[Patience, list[str]]:
+    """Return what the arguments of the actions say (``configurations:``), and complaints about what cannot be parsed."""
+    complaints: list[str] = []
+
+    def duration(action: str, key: str, usual: float, words: str) -> float:
+        text = conf.action(action).text(key)
+        try:
+            return parse_duration(text) if text else usual
+        except ValueError as error:
+            complaints.append(f"configuration {action}: {key}: {error}; {words}")
+            return usual
+
+    nomination = duration("enqueue", NOMINATION_FOR, FOR_EVER, "promises are kept for ever")
+    return Patience(nomination, duration("allocate", LEAVING_FOR, LEAVING, "5m is used")), complaints
+
+
+# -- the queue ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class SchedulingQueue:
+    """All jobs by their state, and what else makes a cycle due: statuses and reasons to be written, and times."""
+
+    dirty: dict[Job, None] = field(default_factory=dict)
+    """Jobs whose status must be looked at when the cycle closes."""
+    settled: dict[str, None] = field(default_factory=dict)
+    """Queues whose sums changed through jobs that have no status to write."""
+    unexplained: dict[PodClass, dict[Task, None]] = field(default_factory=dict)
+    """Pods that fitted nowhere and whose reason is still to be worked out: beside the placing, not in its way."""
+    patience: Patience = field(default_factory=Patience)
+    reserved: Mapping[Job, frozenset[int]] = field(default_factory=dict)
+    """Gangs of which the last cycle held a part (the rest waits for something to be released), with their rows."""
+    explain_at: float = 0.0
+    """Reasons are not worked out anew before then, for that writes to every unschedulable pod."""
+    _resting: dict[Job, _Resting] = field(default_factory=dict)
+    """Jobs that are neither active nor idle. A queue's active jobs stand in its line (``QueueState.active``)."""
+    _timed: dict[Job, float] = field(default_factory=dict)
+    """Of those, the ones whose hint names a time."""
+    _by_class: dict[PodClass, dict[Job, None]] = field(default_factory=dict)
+    """Of those, the ones whose hint names classes."""
+    _inqueue_until: dict[Job, float] = field(default_factory=dict)
+    """Inqueue jobs that were tried in vain, and when the promise of their minimum ends, where it does; the earliest first."""
+    _cycle_at: float = FOR_EVER
+    """When time alone changes what some plugin says; plugins set it in each cycle."""
+    _next_due: float = FOR_EVER
+    """No job rests until an earlier time than this."""
+    _released: bool = False
+    """Something was released since jobs were last activated for it."""
+    _lending_due: bool = False
+    """A cycle had no time to lend to those who wait for it: the next one is due at once."""
+    _offered: int = -1
+    """How far gains have been offered to every unschedulable class."""
+    _explained_nodes: int = 0
+    """Version of the nodes when the reasons of unschedulable pods were last worked out: they count the nodes."""
+    _hoped_nodes: int = -1
+    """Version of the nodes when active jobs were last asked whether there is hope for their pods again."""
+
+    # -- what has happened ----------------------------------------------------------------------------------------
+
+    def changed(self, job: Job) -> None:
+        """Something of the job changed. One without PodGroup and without pending pods (a running bare pod, most often) has
+        no status to write and nothing to try: only its queue's status is due."""
+        if job.group is None and not job.pending:
+            job.settle()
+            self.settled[job.queue.name] = None
+            if job in self._resting:
+                self.activate(job)
+            return
+        self.dirty[job] = None
+        self.activate(job)
+
+    def activate(self, job: Job) -> None:
+        """Let the next cycle try the job, unless its PodGroup is still to come."""
+        if job in self._resting:
+            self._leave(job)
+        if (job.pending and job.implicit) or (job.group is not None and (job.pending or job.is_pending())):
+            job.queue.active.join(job)
+        elif job.counts[Status.PIPELINED] and job not in job.queue.active:
+            self._resting[job] = _Resting(JobState.NOMINATED, NO_HINT)
+
+    def released(self) -> None:
+        """Resources were released or promises changed: jobs that wait for that may try again in the next cycle."""
+        self._released = True
+
+    def released_to(self, jobs: Iterable[Job]) -> None:
+        """Activate those of the jobs that wait for a release: what was kept from them when they were tried is free again."""
+        self._happens(QueueEvent.RELEASED, [job for job in jobs if job in self._resting and self._resting[job].hint.released])
+
+    def write_status(self, job: Job) -> None:
+        """The job's status may have to be written at the end of the cycle."""
+        self.dirty[job] = None
+
+    def write_queues(self, names: Iterable[str]) -> None:
+        """The status of these queues, and of those above them, may have to be written."""
+        self.settled.update(dict.fromkeys(names))
+
+    def forget(self, job: Job) -> None:
+        """Nothing is left of the job."""
+        self.dirty.pop(job, None)
+        self._inqueue_until.pop(job, None)
+        if job in self._resting:
+            self._leave(job)
+
+    def start_over(self, jobs: Collection[Job], patience: Patience) -> None:
+        """Another configuration decides now: every job may try again."""
+        self.patience, self._cycle_at, self._offered = patience, FOR_EVER, -1
+        self._inqueue_until.clear()
+        self.unexplained.clear()
+        self.reserved = {}
+        for queue in {job.queue for job in jobs}:
+            queue.active.start_over()
+        for job in jobs:
+            job.sort_key = None
+            self.activate(job)
+
+    # -- transitions ----------------------------------------------------------------------------------------------
+
+    def state_of(self, job: Job) -> JobState:
+        found = self._resting.get(job)
+        if found is not None:
+            return found.state
+        return JobState.ACTIVE if job in job.queue.active else JobState.IDLE
+
+    def rest(self, job: Job, event: QueueEvent, hint: Hint = NO_HINT) -> None:
+        """Move the job to where the event leads, until what the hint names happens, or the job changes."""
+        state = after(self.state_of(job), event)
+        job.queue.active.leave(job)
+        if job in self._resting:
+            self._leave(job)
+        if state is JobState.IDLE:
+            return
+        self._resting[job] = _Resting(state, hint)
+        if hint.until < FOR_EVER:
+            self._timed[job] = hint.until
+            self._next_due = min(self._next_due, hint.until)
+        for cls in hint.classes:
+            self._by_class.setdefault(cls, {})[job] = None
+
+    def _leave(self, job: Job) -> None:
+        """The job rests no longer."""
+        _, hint = self._resting.pop(job)
+        self._timed.pop(job, None)
+        for cls in hint.classes:
+            jobs = self._by_class[cls]
+            del jobs[job]
+            if not jobs:
+                del self._by_class[cls]
+
+    def _happens(self, event: QueueEvent, jobs: Iterable[Job]) -> None:
+        """Activate those of the jobs that the event moves."""
+        for job in list(jobs):
+            if after(self._resting[job].state, event) is JobState.ACTIVE:
+                self.activate(job)
+
+    def open(self, now: float) -> None:
+        """A cycle begins: activate the jobs whose time has come, and after a release those that wait for one."""
+        self._cycle_at = FOR_EVER
+        while self._inqueue_until and next(iter(self._inqueue_until.values())) <= now:
+            self.end_inqueue(next(iter(self._inqueue_until)))
+        if self._released:
+            self._released = False
+            self._happens(QueueEvent.RELEASED, [job for job in self._timed if self._resting[job].hint.released])
+        if self._next_due <= now:
+            self._happens(QueueEvent.DUE, [job for job, until in self._timed.items() if until <= now])
+            self._next_due = min(self._timed.values(), default=FOR_EVER)
+
+    def take_reserved(self) -> None:
+        """Gangs that hold a part take it again before other jobs see it as free."""
+        self._happens(QueueEvent.CYCLE_OPENS, [job for job in self.reserved if job in self._resting])
+
+    def reserve(self, rows: Mapping[Job, frozenset[int]]) -> None:
+        """A cycle ends in which these gangs held a part, on these rows."""
+        self.reserved = rows
+
+    def changed_elsewhere(self) -> None:
+        """Storage changed, or pods came or went that others select: activate the jobs that mind it and wait for a time, too."""
+        minding = [
+            job for job in self._timed
+            if any(t.cls.constraints.awaits_pods or t.cls.constraints.claims for t in job.pending.values())
+        ]  # fmt: skip
+        self._happens(QueueEvent.ELSEWHERE, minding)
+
+    def offer(self, news: int, unschedulable: Callable[[PodClass], bool], late: Callable[[], bool]) -> None:
+        """Activate the jobs of classes whose hint says that something helped, as far as the time allows; the others come next
+        time. ``news`` is the number of the last gain."""
+        for cls in list(self._by_class) if self._offered != news else ():
+            if cls not in self._by_class:
+                continue  # its jobs were activated for another class of theirs
+            if unschedulable(cls):
+                self._by_class[cls] = self._by_class.pop(cls)  # to the end of the row
+            else:
+                self._happens(QueueEvent.FITS, self._by_class[cls])
+            if late():
+                return
+        self._offered = news
+
+    def close(self) -> None:
+        """A cycle has written what there was to write."""
+        self.dirty.clear()
+        self.settled.clear()
+
+    # -- lending, and promises of Inqueue jobs --------------------------------------------------------------------
+
+    def lend_later(self) -> None:
+        """There is no time to lend in this cycle."""
+        self._lending_due = True
+
+    def lend_now(self) -> None:
+        """There is time again to lend to those for whom there was none, cycles ago."""
+        if self._lending_due:
+            self._lending_due = False
+            self.released()
+
+    def bound_inqueue(self, job: Job, now: float) -> None:
+        """The Inqueue job was tried in vain: the promise of its minimum ends after a while."""
+        if job.inqueue and job.phase == INQUEUE and self.patience.nomination < FOR_EVER:
+            self._inqueue_until.setdefault(job, now + self.patience.nomination)
+
+    def end_inqueue(self, job: Job) -> None:
+        """Nothing is promised to the job any longer until it is enqueued anew; others may have it."""
+        self._inqueue_until.pop(job, None)
+        if job.inqueue and job.phase == INQUEUE and job.known:
+            job.rest()
+            self.dirty[job] = None
+            self.released()
+
+    # -- reasons --------------------------------------------------------------------------------------------------
+
+    def ask_why(self, task: Task) -> None:
+        """No node took the pod, and why is to be worked out."""
+        task.puzzling = True
+        self.unexplained.setdefault(task.cls, {})[task] = None
+
+    def take_unexplained(self, cls: PodClass) -> Iterable[Task]:
+        """Return the pods of a class that wait for their reason, which the caller works out now."""
+        return self.unexplained.pop(cls)
+
+    def forget_pod(self, task: Task) -> None:
+        if task.cls in self.unexplained:
+            self.unexplained[task.cls].pop(task, None)
+
+    def nodes_changed(self, version: int) -> bool:
+        """Return whether nodes came, went or changed since this was asked last."""
+        before, self._hoped_nodes = self._hoped_nodes, version
+        return before != version
+
+    def explain_again(self, version: int, now: float) -> None:
+        """Work the reasons of unschedulable pods out anew where they count nodes as they were before."""
+        if self._explained_nodes == version or (self._by_class and now < self.explain_at):
+            return
+        self._explained_nodes = version
+        if not self._by_class:
+            return
+        self.explain_at = now + EXPLAIN_AGAIN_AFTER
+        for cls, jobs in self._by_class.items():
+            self.unexplained.setdefault(cls, {})
+            for job in jobs:
+                for task in job.pending.values():
+                    if task.cls is cls and task.error:
+                        self.ask_why(task)
+
+    # -- when a cycle is due --------------------------------------------------------------------------------------
+
+    def cycle_at(self, when: float) -> None:
+        """Whatever happens until then, a cycle is due at that time."""
+        self._cycle_at = min(self._cycle_at, when)
+
+    @property
+    def due(self) -> float:
+        """Return the earliest time at which a job, a promise or a plugin needs a cycle; infinity where none does."""
+        first = next(iter(self._inqueue_until.values()), FOR_EVER)
+        return min(self._next_due if self._timed else FOR_EVER, self._cycle_at, first)
+
+    def pressing(self, news: int) -> bool:
+        """Return whether a job that is not active may get a place or a reason."""
+        return bool(
+            self.unexplained
+            or ((self._released or self._lending_due) and self._timed)
+            or ((self._by_class or self._timed) and news != self._offered)
+        )
+
+    @property
+    def awaits_nodes(self) -> bool:
+        """Return whether some job waits until a node may take its class."""
+        return bool(self._by_class)
+
+    def outdated(self, version: int) -> bool:
+        """Return whether unschedulable pods were told reasons that count other nodes than there are now."""
+        return bool(self._by_class) and self._explained_nodes != version
+
+    # -- invariants -----------------------------------------------------------------------------------------------
+
+    def validate(self, jobs: Iterable[Job]) -> Iterator[str]:
+        """Yield what does not hold between cycles: each job is in one state, its hint and the indexes agree, and no job with
+        something to be tried is forgotten."""
+        timed = {job: resting.hint.until for job, resting in self._resting.items() if resting.hint.until < FOR_EVER}
+        if timed != self._timed:
+            yield "the index of times is not that of the hints"
+        if self._next_due > min(timed.values(), default=FOR_EVER):
+            yield "a job rests until an earlier time than a cycle is due"
+        by_class = {(cls, job) for job, resting in self._resting.items() for cls in resting.hint.classes}
+        if by_class != {(cls, job) for cls, there in self._by_class.items() for job in there} or not all(self._by_class.values()):
+            yield "the index of classes is not that of the hints"
+        known = set(jobs)
+        for job, (state, hint) in self._resting.items():
+            if job not in known or not job.known:
+                yield f"{job.key} is gone and still {state.name}"
+            if job in job.queue.active:
+                yield f"{job.key} is active and {state.name}"
+            if state in (JobState.IDLE, JobState.ACTIVE):
+                yield f"{job.key} rests and is {state.name}"
+            if state in (JobState.BACKOFF, JobState.RESERVED) and hint.until == FOR_EVER:
+                yield f"{job.key} is {state.name} without a time"
+            if state is JobState.UNSCHEDULABLE and hint == NO_HINT:
+                yield f"{job.key} is unschedulable and nothing would help it"
+            if hint.released and hint.until == FOR_EVER:
+                yield f"{job.key} waits for a release alone"  # what nobody thought of is caught by the time
+        for job in known:
+            for other in job.queue.active:
+                if other not in known:
+                    yield f"{other.key} is gone and still active"
+            if job.pending and (job.implicit or job.group is not None) and self.state_of(job) is JobState.IDLE:
+                yield f"{job.key} has pending pods and is forgotten"
