@@ -30,10 +30,10 @@ from typing import Any
 
 import grpc
 import yaml
-from kit.accounts import token_of
 from kit.control_plane import Api, control_plane
 from kit.fake_cluster import FakeCluster
 from kit.machines import cards_of
+from kit.manifests import token_of
 from kit.node_objects import NODE, container, gives, pod_object
 from kit.node_world import FakeKubelet, node_cluster
 from kit.results import arguments

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlencode, urlsplit
 
 import pytest
+import yaml
 
 from pumice.model.errors import BadInput
 from pumice.ports.clock import SystemClock
@@ -201,6 +202,19 @@ def _wait_for(api: Api, path: str) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(path)
         threading.Event().wait(0.1)
+
+
+# -- A kubeconfig for programs of others that a test runs
+
+
+def write_kubeconfig(path: Path, api: Api) -> Path:
+    path.write_text(yaml.safe_dump({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": api.url, "certificate-authority": str(api.ca)}}],
+        "users": [{"name": "u", "user": {"token": api.token}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+    }))  # fmt: skip
+    return path
 
 
 # ---- fixtures, for the conftest of a folder of contracts

@@ -12,7 +12,7 @@ from subprocess import CompletedProcess
 
 import yaml
 
-from kit.case_files import write_case
+from kit.command_line import write_case
 from kit.command_pages import groups
 from kit.local_cluster import LocalCluster
 from kit.region_files import Proc, region_bytes, write

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
+from kit.control_plane import Api
 from pumice.ports.cluster import Json, Resource
 from pumice.wire.yaml_text import safe_load_all
 
@@ -23,3 +25,33 @@ def resource_of(obj: Json) -> Resource:
     group, _, version = obj["apiVersion"].rpartition("/")
     plural = re.sub("y$", "ie", re.sub("ss$", "sse", obj["kind"].lower())) + "s"
     return Resource(group, version, plural, obj["kind"] not in CLUSTER_WIDE)
+
+
+# -- The service accounts of our manifests on an API server, so that a daemon under test may do what its role
+
+
+PLACES = {"ServiceAccount": "serviceaccounts", "ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings",
+          "Role": "roles", "RoleBinding": "rolebindings"}  # fmt: skip
+
+
+def token_of(api: Api, name: str, account: str) -> str:
+    """A token of the service account that the manifest ``name`` gives a daemon, with the roles bound to it."""
+    for obj in manifest(name):
+        if obj["kind"] in PLACES:
+            _put(api, f"/{'api' if obj['apiVersion'] == 'v1' else 'apis'}/{obj['apiVersion']}", obj)
+    (where,) = [_path("/api/v1", obj) for obj in manifest(name)
+                if (obj["kind"], obj["metadata"]["name"]) == ("ServiceAccount", account)]  # fmt: skip
+    return str(api.create(f"{where}/{account}/token", {"spec": {}})["status"]["token"])
+
+
+def _put(api: Api, root: str, obj: dict[str, Any]) -> None:
+    namespace = obj["metadata"].get("namespace")
+    if namespace:
+        api.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+    answer = api.call("POST", _path(root, obj), obj)
+    assert answer.code in (201, 409), answer.body
+
+
+def _path(root: str, obj: dict[str, Any]) -> str:
+    namespace = obj["metadata"].get("namespace")
+    return f"{root}{f'/namespaces/{namespace}' if namespace else ''}/{PLACES[obj['kind']]}"

@@ -13,13 +13,13 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
+from deploy.image import oci
 
-from kit.oci_image import busybox_image
 from pumice_lab.free_ports import free_port
 
 IMAGE = "local.test/busybox:1"
@@ -252,3 +252,24 @@ def _clean_up(root: Path) -> None:
     for cgroup in sorted(Path("/sys/fs/cgroup").glob("*/kubepods/**/"), key=lambda p: len(p.parts), reverse=True):
         with contextlib.suppress(OSError):
             cgroup.rmdir()
+
+
+# -- Small images for tests, without a registry: Debian's static busybox and what a test puts beside it
+
+
+APPLETS = ("sh", "env", "sleep", "cat", "ls", "echo", "true", "false", "id", "ps", "grep", "mkdir")
+
+
+def busybox_image(name: str, destination: Path, *, entrypoint: Sequence[str] = (),
+                  files: Mapping[str, bytes] | None = None) -> Path:
+    """An image with Debian's static busybox, a link per common applet, and ``files`` (path to content)."""
+    layer = oci.Layer()
+    for folder in ("bin", "tmp", "etc", "usr", "usr/local"):
+        layer.folder(folder)
+    layer.file("bin/busybox", Path("/bin/busybox").read_bytes(), 0o755)
+    for applet in APPLETS:
+        layer.link(f"bin/{applet}", "busybox")
+    for path, content in (files or {}).items():
+        layer.file(path, content, 0o755)
+    oci.image(name, "amd64", [layer], {"Env": ["PATH=/bin"], "Entrypoint": list(entrypoint) or None}).write(destination)
+    return destination

@@ -1,13 +1,15 @@
-"""Small random clusters in which room is to be made, and the answer by trying everything."""
+"""Clusters in which room is to be made: small random ones, with the answer by trying everything; full ones; and queues under
+plugin capacity."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from random import Random
 from typing import Any
 
+from kit.device_world import A100, card
 from kit.engine_world import World
 from kit.objects import VGPU, budget, group, node, pod, priority_class, queue
 from kit.scheduler_confs import conf, sharing
@@ -20,7 +22,6 @@ Answer = tuple[int, int, int, int, int, int]
 """Broken budgets, highest priority, pods of gangs that fall, sum of priorities with 2**31 each, jobs of several pods without a
 minimum that keep none, and parts of the cluster that are freed."""
 
-A100 = "NVIDIA-NVIDIA A100-PCIE-40GB"
 MIG = {"volcano.sh/vgpu-mode": "mig"}
 PODS_A_NODE = 6
 APPS = ("a", "b", "c")
@@ -213,3 +214,94 @@ def running_cycle(world: World) -> Cycle:
     for plugin in engine.framework.plugins:
         plugin.open(cycle)
     return cycle
+
+
+# -- Clusters that are full, and configurations by which room is made in them
+
+
+ACTIONS = "enqueue, allocate, preempt, reclaim, backfill"
+WHOLE_GANGS = room_conf(ACTIONS, spares_gangs="true", more="  - name: nodeorder\n")
+"""Gangs never fall under their minimum (and a pod of its own is a gang of one)."""
+BUNDLES = room_conf(ACTIONS, spares_gangs="false", more="  - name: nodeorder\n")
+"""As upstream's default: plugin gang has no say in who is preempted."""
+SHARES = conf(["priority", {"gang": {"enableReclaimable": False}}, "conformance"], ["predicates", "%s"],
+              actions="enqueue, allocate, reclaim, backfill")
+"""Queues get their shares back, by the plugin that is put in."""
+
+
+def full(world: World, *objects: Json) -> World:
+    """Everything that comes runs."""
+    world.add(*objects)
+    world.settle(2)
+    run(world)
+    return world
+
+
+def run(world: World) -> None:
+    for obj in list(world.pods.values()):
+        if obj["spec"].get("nodeName") and obj["status"].get("phase") == "Pending":
+            world.set_phase(obj["metadata"]["name"], "Running", obj["metadata"]["namespace"])
+
+
+def gone(world: World) -> set[str]:
+    return {effect.name for effect in world.evictions}
+
+
+def gang(name: str, size: int, minimum: int | None = None, *, priority: str = "", cards: int = 1, **spec: Any) -> Iterable[Json]:
+    yield group(name, minimum=size if minimum is None else minimum, priority_class=priority)
+    yield from (pod(f"{name}-w-{i}", group=name, cards=cards, mib=8000, **spec) for i in range(size))
+
+
+
+
+def mig_node(name: str, cards: int = 1, *, places: bool = False) -> Json:
+    """``places``: its plugin says that it cuts slices anywhere."""
+    register = "".join(card(f"GPU-{name}-{at}", 40960, kind=A100, mode="mig", places=places) for at in range(cards))
+    return node(name, cards=cards, mib=40960, register=register)
+
+
+def one_card(conf: str = BUNDLES) -> World:
+    return full(World(conf), node("n1", cards=1, mib=8000), pod("low", mib=8000, priority=1))
+
+
+# -- Worlds whose queues stand under plugin capacity
+
+
+GPU = "nvidia.com/gpu"
+
+
+def capacity(*plugins: str, tree: bool = True, actions: str = "enqueue, allocate, backfill", **arguments: Any) -> str:
+    """A configuration with plugin capacity after those named."""
+    lines = [f'actions: "{actions}"', "tiers:", "- plugins:", *(f"  - name: {name}" for name in plugins), "  - name: capacity"]
+    lines += ["    enableHierarchy: true"] if tree else []
+    if arguments:
+        lines += ["    arguments:", *(f"      {name}: {value}" for name, value in arguments.items())]
+    return "\n".join([*lines, "  - name: predicates"]) + "\n"
+
+
+def gpus(name: str, at: str, count: int = 1, **more: Any) -> Json:
+    return pod(name, queue=at, limits={GPU: str(count)}, **more)
+
+
+def cluster(*objects: Json, conf: str | None = None, of: int = 8) -> World:
+    world = World(conf or capacity("gang"))
+    world.add(queue("root"), node("n1", extra={GPU: str(of)}), *objects)
+    world.settle()
+    return world
+
+
+def running(world: World) -> dict[str, int]:
+    """Pods that have a node, by queue."""
+    found: dict[str, int] = {}
+    for name, where in world.placements().items():
+        found[name[0]] = found.get(name[0], 0) + bool(where)
+    return found
+
+
+def departments(**more: Any) -> list[Json]:
+    """Two departments: x with teams a and b, y with team c."""
+    return [
+        queue("x", deserved={GPU: "4"}, **more), queue("y", deserved={GPU: "4"}),
+        queue("a", parent="x", deserved={GPU: "2"}), queue("b", parent="x", deserved={GPU: "2"}),
+        queue("c", parent="y", deserved={GPU: "4"}),
+    ]  # fmt: skip

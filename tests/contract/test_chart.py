@@ -14,9 +14,8 @@ from typing import Any
 
 import pytest
 import yaml
-from kit.control_plane import KINDS, Api, control_plane
-from kit.helm import CHART, helm, program
-from kit.kubeconfig import write_kubeconfig
+from kit.control_plane import KINDS, Api, control_plane, write_kubeconfig
+from kit.installing import CHART, helm, program
 
 from pumice.ports.cluster import Json
 

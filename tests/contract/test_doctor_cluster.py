@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.control_plane import KINDS, control_plane
-from kit.installed_cluster import create, install, pod_of
-from kit.kubeconfig import write_kubeconfig
+from kit.control_plane import KINDS, control_plane, write_kubeconfig
+from kit.installing import create, install, pod_of
 
 from pumice.adapters.kube import KubeClient
 from pumice.ports.cluster import Json, Resource

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import ssl
 
-from kit.accounts import token_of
 from kit.control_plane import Api
+from kit.manifests import token_of
 
 from pumice.adapters.kube import Access, KubeClient
 from pumice.apps.service.reviewed import Reviewed

@@ -6,10 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
-from kit import page_commands
-from kit.control_plane import KINDS, control_plane
-from kit.helm import program
-from kit.kubeconfig import write_kubeconfig
+from kit import installing
+from kit.control_plane import KINDS, control_plane, write_kubeconfig
+from kit.installing import program
 from kit.manifests import manifest, resource_of
 
 from pumice.apps.doctor.cluster import shipped
@@ -29,18 +28,18 @@ kubectl create -f deploy/manifests/ascend-mindcluster-plugin.yml
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_command_of_the_page_is_taken_in_its_order_and_makes_what_its_file_holds(kind: str, tmp_path: Path) -> None:
-    (block,) = page_commands.blocks("how-to/kubernetes.md", "Install")
+    (block,) = installing.blocks("how-to/kubernetes.md", "Install")
     files = [line.split()[3].removeprefix("deploy/manifests/") for line in block.splitlines()]
     assert len(files) == 8
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/kubectl").symlink_to(program("kubectl"))
     os.symlink(ROOT / "deploy", tmp_path / "deploy")
     with control_plane(kind, tmp_path / "plane") as api:
-        page_commands.run(block, tmp_path, write_kubeconfig(tmp_path / "kubeconfig", api), tmp_path / "bin")
+        installing.run(block, tmp_path, write_kubeconfig(tmp_path / "kubeconfig", api), tmp_path / "bin")
         for name in files[1:]:
             for obj in manifest(name):
                 meta = obj["metadata"]
                 assert api.get(resource_of(obj).path(meta.get("namespace", ""), meta["name"]))["metadata"]["name"] == meta["name"]
-        page_commands.run(INSTEAD, tmp_path, tmp_path / "kubeconfig", tmp_path / "bin")
+        installing.run(INSTEAD, tmp_path, tmp_path / "kubeconfig", tmp_path / "bin")
         there = api.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions")["items"]
         assert set(shipped.kinds()) <= {item["metadata"]["name"] for item in there}

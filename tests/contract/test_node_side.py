@@ -21,8 +21,8 @@ from typing import Any
 import grpc
 import pytest
 import yaml
-from kit.accounts import token_of
 from kit.control_plane import Api
+from kit.manifests import token_of
 from kit.node_objects import container, gives
 from kit.node_world import FakeKubelet, until
 

@@ -9,9 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from kit.accounts import token_of
 from kit.control_plane import Answer, Api
-from kit.manifests import manifest
+from kit.manifests import manifest, token_of
 
 POLICIES = "/apis/admissionregistration.k8s.io/v1"
 PLUGIN, MANIFEST = "volcano-device-plugin", "volcano-vgpu-device-plugin.yml"

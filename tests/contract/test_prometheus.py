@@ -21,8 +21,7 @@ import pytest
 import yaml
 from aiohttp import web
 from kit.dashboards import DASHBOARDS, FOLDER
-from kit.metric_pages import pages
-from kit.prometheus import program
+from kit.metric_pages import pages, program
 
 from pumice.metrics.text import CONTENT_TYPE
 from pumice_lab.free_ports import free_port

@@ -8,9 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from kit.accounts import token_of
 from kit.control_plane import Answer, Api
-from kit.manifests import manifest
+from kit.manifests import manifest, token_of
 
 from pumice.wire import names
 from pumice.wire.ascend_hami import (

@@ -14,12 +14,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from kit.control_plane import KINDS, Api, control_plane
-from kit.helm import program
-from kit.installed_cluster import create
-from kit.kubeconfig import write_kubeconfig
-from kit.page_commands import ROOT, blocks, run, titles
-from kit.upstream_installations import CONF, DEVICES, IMAGES, WORKLOAD, hamis, volcanos
+from kit.control_plane import KINDS, Api, control_plane, write_kubeconfig
+from kit.installing import CONF, DEVICES, IMAGES, ROOT, WORKLOAD, blocks, create, hamis, program, run, titles, volcanos
 
 from pumice.adapters.kube import KubeClient
 from pumice.ports.cluster import Json

@@ -11,9 +11,9 @@ from typing import Any
 
 import aiohttp
 import pytest
-from kit.accounts import token_of
 from kit.control_plane import Api
 from kit.job_world import job, task
+from kit.manifests import token_of
 from kit.objects import queue
 from kit.tenant_cases import VOID, env, plain, share
 

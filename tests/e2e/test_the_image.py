@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 import yaml
 from kit import real_kubelet
-from kit.helm import CHART, helm
+from kit.installing import CHART, helm
 
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import Json

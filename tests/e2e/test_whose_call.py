@@ -167,6 +167,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
             process.kill()
 
 
+@pytest.mark.timeout(300 + 5 * PODS_IN_ALL)
 def test_no_container_starts_with_another_pods_share_and_by_name_none_is_refused(world: World) -> None:
     seed = chosen_seed()
     dice = random.Random(seed)

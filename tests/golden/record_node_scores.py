@@ -18,12 +18,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.golden.record_filter_verdicts import NODES, PODS, SETTLE_SECONDS, control_plane
+from tests.golden.record_filter_verdicts import SETTLE_SECONDS, control_plane
 from tests.golden.score_clusters import ScoreCase, generate
 
 from pumice.adapters.kube import KubeClient
 from pumice.ports.cluster import ApiError
 from pumice.wire import kinds
+from pumice.wire.kinds import NODES, PODS
 
 GOLDEN = Path(__file__).parent / "node_scores.json.gz"
 SCORED = re.compile(r'"Plugin scored node for pod" pod="default/incoming" plugin="(\w+)" node="(\w+)" score=(-?\d+)')

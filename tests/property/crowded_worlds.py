@@ -13,8 +13,7 @@ from typing import Any
 
 from kit.engine_world import World
 from kit.objects import budget, group, node, pod, priority_class, queue
-from kit.queue_worlds import capacity
-from kit.room_worlds import CONFORMANCE, PDB, minding, room_conf, running_cycle
+from kit.room_worlds import CONFORMANCE, PDB, capacity, minding, room_conf, running_cycle
 
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.preemption.victims import Scope, between_jobs, between_queues, importance, stands_without

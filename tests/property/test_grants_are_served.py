@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from kit.device_world import card as foreign_card
 from kit.device_world import vgpu_node
+from kit.mig_rules import RuledSlices
 from kit.node_objects import units_of
-from kit.ruled_slices import RuledSlices
 from kit.scheduler_confs import conf
 from kit.seeds import chosen_seed
 from tests.property.cutting import MortalJournal

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.engine_world import ALL_PLUGINS, World
 from kit.objects import group, node, pod, queue
-from kit.slot_family import NODE_CARDS, RESOURCE, SlotFamily
+from tests.property.history.slot_family import NODE_CARDS, RESOURCE, SlotFamily
 
 from pumice.engine.cycle.cycle import Cycle
 from pumice.engine.cycle.statement import Mark, Statement

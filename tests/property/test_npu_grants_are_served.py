@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from kit.device_world import TinyLedger
-from kit.npu_machine import npu_machine
+from kit.npu_nodes import npu_machine
 from kit.npu_world import chip, npu_limits, npu_node, npu_pod
 from kit.seeds import chosen_seed
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kit.engine_world import World
 from kit.objects import node, pod, queue
-from kit.queue_worlds import GPU, capacity
+from kit.room_worlds import GPU, capacity
 from kit.scheduler_confs import conf
 
 from pumice.effects.vocabulary import Evict

@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from kit.npu_machine import npu_machine
+from kit.npu_nodes import npu_machine
 from kit.seeds import chosen_seed
 
 ROOT = Path(__file__).parents[2]

@@ -127,7 +127,10 @@ class History:
     async def tell(self) -> None:
         """The kubelet says what became of those that it rejected."""
         while self.untold:
-            self._tell_rejected(self.untold.pop())
+            name = self.untold.pop()
+            self.kubelet.leave(self.world.cluster.found("pods", name)["metadata"]["uid"])
+            assert not self._ended(name), (f"{name} was rejected, and ended by us", self.told)
+            self._tell_rejected(name)
 
     async def start(self) -> None:
         """One container that waits, or one that starts again."""
@@ -265,6 +268,15 @@ class History:
             return
         self.told.append("kubelet restarted")
         await self.kubelet.stop()
+        begun = {uid for uid, _ in self.started}
+        for pod in [pod for pod in self.admitted if pod["metadata"]["uid"] not in begun]:
+            if self.dice.random() < 0.2:  # its devices seem to be gone; what the record says of it stays for a while
+                self.admitted.remove(pod)
+                name = pod["metadata"]["name"]
+                self.told.append(f"rejected {name} after its restart")
+                told = {"phase": "Pending", "conditions": [], "startTime": "2026-08-20T10:00:05Z"}
+                self.world.cluster.change("pods", name, {"status": told})
+                self.untold.append(name)
         for pod in list(self.admitted):
             if not self.dice.randrange(3):  # it starts before the plugin is back: nobody is asked
                 for each in pod["spec"]["containers"]:

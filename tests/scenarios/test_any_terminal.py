@@ -14,7 +14,7 @@ import termios
 from pathlib import Path
 
 import pytest
-from kit.case_files import write_case
+from kit.command_line import write_case
 from kit.one_machine import OneMachine
 
 from pumice.cli.local_view import WIDE

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from kit.helm import CHART, refusal, rendered
+from kit.installing import CHART, refusal, rendered
 
 from pumice.model.errors import BadInput
 from pumice.ports.cluster import Json

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from kit.local_cluster import LocalCluster, local_cluster
-from kit.npu_cluster import go_by, said, script_pod, until_slices
+from kit.npu_nodes import go_by, said, script_pod, until_slices
 
 from pumice.wire.device_reports import check_code
 from pumice.wire.kinds import CONFIGMAPS, NODES, PODS

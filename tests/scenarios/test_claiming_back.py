@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 from kit.engine_world import World
-from kit.full_worlds import BUNDLES, SHARES, full, run
 from kit.objects import node, pod, queue
-from kit.queue_worlds import GPU, gpus, running
+from kit.room_worlds import BUNDLES, GPU, SHARES, full, gpus, run, running
 
 Json = dict[str, Any]
 

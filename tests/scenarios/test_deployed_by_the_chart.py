@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from kit.helm import CHART, helm, program
+from kit.installing import CHART, helm, program
 from kit.job_world import job, task
 from kit.local_cluster import LocalCluster, local_cluster, vgpu_pod
 

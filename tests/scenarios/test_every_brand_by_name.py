@@ -16,7 +16,7 @@ from kit.admitting import AdmittingKubelet
 from kit.fake_cluster import FakeCluster
 from kit.node_objects import NODE, A, B, card, container, gives, pod_object
 from kit.node_world import node_cluster, plugin_served
-from kit.npu_node import Npus, U
+from kit.npu_nodes import Npus, U
 from kit.npu_world import chip
 from kit.plugin_world import World
 from kit.plugin_world import in_a_world as in_a_vgpu_world

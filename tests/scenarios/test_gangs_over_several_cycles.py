@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from kit.engine_world import World
-from kit.full_worlds import BUNDLES
 from kit.objects import group, node, pod, priority_class, queue
+from kit.room_worlds import BUNDLES
 
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from kit.engine_world import World
 from kit.objects import node, pod, queue
-from kit.queue_worlds import GPU, gpus, running
+from kit.room_worlds import GPU, gpus, running
 from kit.scheduler_confs import conf
 
 Json = dict[str, Any]

@@ -7,10 +7,22 @@ from typing import Any
 
 import pytest
 from kit.engine_world import World
-from kit.full_worlds import ACTIONS, BUNDLES, MIG, SHARES, WHOLE_GANGS, full, gang, gone, mig_node, one_card
 from kit.objects import budget, group, node, pod, priority_class, queue
-from kit.queue_worlds import GPU, gpus
-from kit.room_worlds import room_conf
+from kit.room_worlds import (
+    ACTIONS,
+    BUNDLES,
+    GPU,
+    MIG,
+    SHARES,
+    WHOLE_GANGS,
+    full,
+    gang,
+    gone,
+    gpus,
+    mig_node,
+    one_card,
+    room_conf,
+)
 
 from pumice.engine.plugins.contract import NamesVictims
 from pumice.engine.state.jobs import Task

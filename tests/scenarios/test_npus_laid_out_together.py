@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 from kit.engine_world import World
-from kit.full_worlds import MIG, mig_node
 from kit.npu_world import chip, npu_limits, npu_node_object
 from kit.objects import group, pod
+from kit.room_worlds import MIG, mig_node
 from kit.scheduler_confs import conf, sharing
 
 CONF = conf("priority", "gang", "predicates", sharing("AscendHAMiVNPU", "VGPU", SchedulePolicy="%s", PlanPendingSet="%s"))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from kit.local_cluster import PUMICE, LocalCluster, local_cluster, phase, vgpu_pod
-from kit.npu_cluster import machine, ran, script_pod, until_slices
+from kit.npu_nodes import machine, ran, script_pod, until_slices
 
 from pumice.wire.kinds import CONFIGMAPS, PODS
 from pumice_lab.spec import load

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from kit.engine_world import ALL_PLUGINS, World
-from kit.full_worlds import MIG, mig_node
 from kit.objects import group, node, pod, queue
+from kit.room_worlds import MIG, mig_node
 
 SLICES = {"group1": [5120] * 7, "group2": [10240] * 3 + [5120], "group3": [20480] * 2, "group4": [40960]}
 VGPU = "deviceshare.VGPUEnable: true"

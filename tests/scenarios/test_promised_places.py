@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from kit.engine_world import ALL_PLUGINS, World
-from kit.full_worlds import BUNDLES, full, gang, gone, one_card
 from kit.objects import group, node, pod, priority_class, queue
+from kit.room_worlds import BUNDLES, full, gang, gone, one_card
 
 Json = dict[str, Any]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from kit.engine_world import DEVICES_ONLY, World
-from kit.full_worlds import MIG, mig_node
 from kit.objects import group, node, pod, queue
+from kit.room_worlds import MIG, mig_node
 from kit.scheduler_confs import conf
 
 from pumice.effects.vocabulary import Bind

@@ -7,7 +7,7 @@ from itertools import permutations
 import pytest
 from kit.engine_world import World
 from kit.objects import group, node, pod, queue
-from kit.queue_worlds import GPU, capacity, cluster, departments, gpus, running
+from kit.room_worlds import GPU, capacity, cluster, departments, gpus, running
 
 CARDS, MEMORY = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory"
 

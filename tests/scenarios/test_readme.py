@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from kit.helm import program
+from kit.installing import program
 
 ROOT = Path(__file__).parents[2]
 ALONE, FIRST_POD = (

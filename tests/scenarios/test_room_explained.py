@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from kit.engine_world import World
-from kit.full_worlds import BUNDLES, WHOLE_GANGS, full, gang
 from kit.objects import group, node, pod
+from kit.room_worlds import BUNDLES, WHOLE_GANGS, full, gang
 
 from pumice.cli.casefile import Case, save
 from pumice.cli.main import main

@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 from kit.engine_world import World
-from kit.full_worlds import ACTIONS, BUNDLES, full, gone
 from kit.objects import budget, group, node, pod, queue
-from kit.queue_worlds import capacity
-from kit.room_worlds import room_conf
+from kit.room_worlds import ACTIONS, BUNDLES, capacity, full, gone, room_conf
 
 Json = dict[str, Any]
 

@@ -6,8 +6,8 @@ from itertools import count
 
 import pytest
 from kit.engine_world import World
-from kit.full_worlds import BUNDLES, full, gang, gone
 from kit.objects import node, pod, priority_class
+from kit.room_worlds import BUNDLES, full, gang, gone
 
 from pumice.engine.engine import Engine
 from pumice.wire.scheduler_conf import parse_scheduler_conf

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from kit.engine_world import World
-from kit.full_worlds import full, gang, gone
 from kit.manifests import manifest
 from kit.objects import node, pod, priority_class
+from kit.room_worlds import full, gang, gone
 
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice_lab.first_objects import SCHEDULER_CONF

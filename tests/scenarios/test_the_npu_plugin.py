@@ -16,7 +16,7 @@ import pytest
 from kit.fake_cluster import FakeCluster
 from kit.node_objects import NODE
 from kit.node_world import FakeKubelet, node_cluster, plugin_served
-from kit.npu_node import Npus, U
+from kit.npu_nodes import Npus, U
 from kit.npu_world import chip
 from kit.virtual_time import VirtualClock, in_silence, run_virtually
 

@@ -7,10 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from kit.installed_cluster import create
+from kit.installing import ROOT, WORKLOAD, blocks, create, hamis, run
 from kit.local_cluster import local_cluster, pumice
-from kit.page_commands import ROOT, blocks, run
-from kit.upstream_installations import WORKLOAD, hamis
 
 from pumice.adapters.kube import KubeClient
 from pumice.wire import names

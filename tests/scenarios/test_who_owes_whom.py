@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from kit.engine_world import World
 from kit.objects import group, node, pod, queue
-from kit.queue_worlds import GPU, capacity, cluster, departments, gpus
+from kit.room_worlds import GPU, capacity, cluster, departments, gpus
 from kit.scheduler_confs import conf
 
 from pumice.engine.cycle.cycle import Cycle

@@ -12,8 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from kit.control_plane import Api, Json
-from kit.kubeconfig import write_kubeconfig
+from kit.control_plane import Api, Json, write_kubeconfig
 
 from pumice.adapters.kube import KubeClient
 from pumice.adapters.kube.config import Access

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 from kit.conformance import run_specs, specs
-from kit.control_plane import control_plane
-from kit.kubeconfig import write_kubeconfig
+from kit.control_plane import control_plane, write_kubeconfig
 
 SAMPLE = (
     "ServerSideApply should work for CRDs", "LimitRange should create a LimitRange with defaults", "reflector doesn't support",

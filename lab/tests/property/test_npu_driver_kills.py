@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kit.npu_machine import NpuMachine, npu_machine
+from kit.npu_nodes import NpuMachine, npu_machine
 
 from pumice_lab.machine.npus import NpuFaultModel, clear_npu_faults, end_containers, set_npu_fault
 

@@ -57,6 +57,7 @@ def waits(pod: NodePod, node: str) -> bool:
         and pod.status.phase in ("", "Pending")
         and not pod.turned_away
         and not pod.mirror
+        and not pod.rejected
     )
 
 

@@ -138,6 +138,12 @@ class NodePod(Struct, rename="camel", gc=False):
         return any(c.type == "PodScheduled" and c.status == "True" for c in self.status.conditions)
 
     @property
+    def rejected(self) -> bool:
+        """Return whether the kubelet did not admit it: it then writes a start time and takes all conditions away. A kubelet
+        that has just started says no more than that at first."""
+        return self.admitted and not self.bound
+
+    @property
     def mirror(self) -> bool:
         """Return whether it is the picture of a static pod, or claims to be: the kubelet asks nothing for it."""
         return MIRROR in self.annotations

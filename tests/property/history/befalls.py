@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 
 from kit.card_rules import HELD
-from kit.legacy_card_rules import INDEX
-from kit.object_store import Store
+from kit.fake_cluster import Store
+from tests.property.history.legacy_card_rules import INDEX
 from tests.property.history.registry import DAEMON, ENGINE, Op, View, kind, patch
 
 

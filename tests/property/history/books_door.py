@@ -7,10 +7,10 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from kit.object_store import Json, merged
-from kit.slot_family import NODE_CARDS, RESOURCE, SlotFamily
+from kit.fake_cluster import Json, merged
 from tests.property.history.engine_door import EngineDoor
 from tests.property.history.registry import Op
+from tests.property.history.slot_family import NODE_CARDS, RESOURCE, SlotFamily
 
 from pumice.engine.engine import Engine
 from pumice.engine.placing.placer import Placer

@@ -10,8 +10,8 @@ from itertools import combinations, islice
 from random import Random
 from typing import Any
 
+from kit.fake_cluster import Json, merged
 from kit.kube_rules import Cluster
-from kit.object_store import Json, merged
 from kit.virtual_time import VirtualClock, run_virtually
 from tests.property.history.door import Door
 from tests.property.history.failing_api import NO_ANSWER, FailingApi, Fault

@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from random import Random
 
 from kit.card_rules import Sharing, Vgpu
-from kit.legacy_card_rules import Legacy
-from kit.object_store import Json, Store
+from kit.fake_cluster import Json, Store
 from tests.property.history.checker import Checker
+from tests.property.history.legacy_card_rules import Legacy
 from tests.property.history.registry import Op
 
 HIERARCHY = "enableHierarchy: true"

@@ -11,8 +11,8 @@ from random import Random
 from typing import Any
 
 import msgspec
+from kit.fake_cluster import Json, merged
 from kit.kube_rules import PREEMPTABLE, Cluster, leaving
-from kit.object_store import Json, merged
 from kit.queue_rules import GROUP, QUEUE
 from tests.property.history.door import Door
 from tests.property.history.one_reason import contradictions, unlike_events

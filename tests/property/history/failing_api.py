@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from random import Random
 
 import msgspec
-from kit.fake_cluster import KINDS, FakeCluster, parse
-from kit.object_store import Json, Store
+from kit.fake_cluster import KINDS, FakeCluster, Json, Store, parse
 
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError

@@ -7,8 +7,8 @@ from random import Random
 from typing import Any
 
 from kit import objects
+from kit.fake_cluster import Json
 from kit.kube_rules import PREEMPTABLE
-from kit.object_store import Json
 from tests.property.history.registry import Op, View, create, delete, kind, patch, terminate
 
 APPS, SPACES, ZONES = ("a", "b", "c"), ("default", "other"), ("x", "y")

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from kit.object_store import Json, Store
+from kit.fake_cluster import Json, Store
 
 Op = dict[str, Any]
 ENGINE, DAEMON = "engine", "daemon"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
-from kit import legacy_card_rules, objects
-from kit.object_store import Json
+from kit import objects
+from kit.fake_cluster import Json
+from tests.property.history import legacy_card_rules
 from tests.property.history.pods import HOST, SPACES, ZONE, ZONES
 from tests.property.history.registry import Op, View, anew, create, delete, kind, patch
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from kit.case_files import CONF, write_case
+from kit.command_line import CONF, write_case
 from kit.device_world import card, vgpu_node
 
 from pumice.cli import main as cli

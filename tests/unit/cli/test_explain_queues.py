@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from kit.engine_world import World
 from kit.objects import group, hyper_node, node, pod, queue
-from kit.queue_worlds import GPU, capacity, cluster, departments, gpus
+from kit.room_worlds import GPU, capacity, cluster, departments, gpus
 from kit.scheduler_confs import conf
 from rich.console import Console
 

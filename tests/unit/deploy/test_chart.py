@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from kit.helm import CHART, helm, key, refusal, rendered
+from kit.installing import CHART, helm, key, refusal, rendered
 from kit.manifests import manifest
 
 from pumice.ports.cluster import Json

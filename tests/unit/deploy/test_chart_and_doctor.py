@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 
 import yaml
-from kit.helm import CHART, helm
+from kit.installing import CHART, helm
 from kit.manifests import manifest
 
 from pumice.apps.doctor.cluster.kinds import schema_of, unknown_fields

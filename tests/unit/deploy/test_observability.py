@@ -12,8 +12,7 @@ import pytest
 import yaml
 from kit.dashboards import DASHBOARDS, FOLDER, render
 from kit.manifests import manifest
-from kit.metric_pages import series
-from kit.prometheus import SCRAPED, asked_for, grouped
+from kit.metric_pages import SCRAPED, asked_for, grouped, series
 
 from pumice.wire.programs import programs
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kit.c_header import compiled
+from kit.native_build import compiled
 
 from pumice.wire import limits_page
 from pumice.wire.limits_page import CARD, HEAD, GrantedCard, LimitsPage, parse, render

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.npu_machine import NpuMachine, npu_machine
+from kit.npu_nodes import NpuMachine, npu_machine
 
 from pumice_lab.ascend_runtime import AscendRuntime
 from pumice_lab.runtime.spec import ContainerSpec, Exit, StartFailed

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from kit.c_header import compiled
+from kit.native_build import compiled
 
 from pumice_lab.machine import layout
 

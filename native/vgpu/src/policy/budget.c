@@ -56,7 +56,10 @@ void budget_refill(struct ext_device *device, uint64_t percent, uint64_t now)
 
 uint64_t budget_wait_ns(const struct ext_device *device, uint64_t percent, int64_t ticket)
 {
-    int64_t missing = ticket - shared_get(&device->credit_ns) + 1;
+    int64_t missing;
+    if (__builtin_sub_overflow(ticket, shared_get(&device->credit_ns), &missing) || missing == INT64_MAX)
+        return LONGEST_WAIT_NS; /* damage */
+    missing++;
     if (missing <= 0 || percent == 0)
         return 0;
     uint64_t wait = ((uint64_t)missing * 100 + percent - 1) / percent;

@@ -156,16 +156,23 @@ static bool own_allows(const struct ext_device *own, struct ticket ticket)
     return own == NULL || budget_allows(own, ticket.own - LATE_NS);
 }
 
+/* Words of the region may hold anything. */
+static int64_t plus(int64_t ticket, int64_t ahead)
+{
+    int64_t sum;
+    return __builtin_add_overflow(ticket, ahead, &sum) ? INT64_MAX : sum;
+}
+
 bool usage_allows(const struct region_map *map, int device, struct ticket ticket, int64_t ahead)
 {
-    return budget_allows(&map->ext->devices[device], ticket.shared + ahead) && own_allows(own_book(map, device), ticket);
+    return budget_allows(&map->ext->devices[device], plus(ticket.shared, ahead)) && own_allows(own_book(map, device), ticket);
 }
 
 struct usage_wait usage_wait(const struct region_map *map, int device, uint64_t percent, struct ticket ticket, int64_t ahead)
 {
     const struct ext_device *own = own_book(map, device);
     return (struct usage_wait){.own_ns = own_allows(own, ticket) ? 0 : budget_wait_ns(own, percent, ticket.own - LATE_NS),
-                               .shared_ns = budget_wait_ns(&map->ext->devices[device], percent, ticket.shared + ahead)};
+                               .shared_ns = budget_wait_ns(&map->ext->devices[device], percent, plus(ticket.shared, ahead))};
 }
 
 void usage_mend(struct region_map *map, int device, uint64_t now)

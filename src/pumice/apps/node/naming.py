@@ -285,6 +285,8 @@ class NamingHandler:
         if pod.finished:
             claim.ended = True
             return "its pod has ended"
+        if pod.rejected:
+            return "the kubelet has rejected its pod"
         held = {**self._held, (one.pod, one.container): one.ids}
         decision = await self._performer.decided(
             lambda: self._allocator.owned(self._own.pods, pod, one.container, held, number))

@@ -48,9 +48,9 @@ def discard(cycle: Cycle, job: Job, statement: Statement) -> None:
         if isinstance(step, Place) and step.task.nominated == step.choice.node:
             step.task.nominated = ""
             cycle.postponed[job] = None
-    cycle.placer.reconsider(t.cls for t in job.pending.values())
     _remember(statement)
     statement.rollback()
+    cycle.placer.reconsider(t.cls for t in job.pending.values())  # those that were promised a place, too
 
 
 def stand(cycle: Cycle, job: Job, statement: Statement) -> None:

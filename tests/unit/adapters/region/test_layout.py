@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kit.c_header import compiled
+from kit.native_build import compiled
 
 from pumice.adapters.region import extension, reader
 from pumice.adapters.region.reader import V12

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from kit.direct_cluster import DirectCluster, memory_cluster
-from kit.installed_cluster import HOOKS, NODE, REGISTER, create, hook, install, pod_of, status
+from kit.installing import HOOKS, NODE, REGISTER, create, hook, install, pod_of, status
 from kit.manifests import manifest
 
 from pumice.apps.doctor.cluster.checks import examine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from kit.engine_world import World
-from kit.queue_worlds import GPU, capacity, cluster, departments, gpus
+from kit.room_worlds import GPU, capacity, cluster, departments, gpus
 from prometheus_client.parser import text_string_to_metric_families
 
 from pumice.metrics.jobs import queue_families

@@ -207,8 +207,6 @@ class Matcher:
         notes = pod.annotations
         if pod.uid in self._refused or not waits(pod, self._node):
             return None
-        if pod.admitted and not pod.bound:  # rejected: a kubelet that has just started says no more of it at first
-            return None
         if notes.get(names.VGPU_NODE) != self._node:
             return self._stranger(pod)
         if not pod.bound:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kit.npu_machine import npu_machine
+from kit.npu_nodes import npu_machine
 
 from pumice.devices.ascend_hami.plugin import soft_npus
 from pumice.model.errors import BadInput

@@ -6,7 +6,7 @@ import random
 from collections import Counter
 
 import pytest
-from kit.ruled_slices import RuledSlices
+from kit.mig_rules import RuledSlices
 
 from pumice.devices.nvidia_vgpu.node.mig_layout import Layout, arrange
 from pumice.devices.nvidia_vgpu.node.mig_slices import act

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from kit.ruled_slices import RuledSlices
+from kit.mig_rules import RuledSlices
 
 from pumice.adapters.journal import FileJournal
 from pumice.devices.nvidia_vgpu.node.mig_slices import Cutter
