@@ -195,7 +195,7 @@ def _struct_fields() -> Iterator[str]:
 
 
 def _renamed_structs() -> Iterable[ast.ClassDef]:
-    """The classes with ``rename``, and those below them. A base of the same module is meant before one of the same name elsewhere."""
+    """The classes with ``rename``, and those below them. A base of the same module comes before one of that name elsewhere."""
     by_tree = [{node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)} for tree in trees()]
     found = {id(node): node for here in by_tree for node in here.values() if any(one.arg == "rename" for one in node.keywords)}
     before = 0
