@@ -187,15 +187,23 @@ def _name(node: ast.AST) -> str:
 
 def _struct_fields() -> Iterator[str]:
     """The fields of structures that are written in camelCase."""
-    classes = [node for tree in trees() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
-    written = {node.name for node in classes if any(one.arg == "rename" for one in node.keywords)}
+    for node in _renamed_structs():
+        for line in node.body:
+            if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
+                head, *rest = line.target.id.rstrip("_").split("_")
+                yield head + "".join(word.title() for word in rest)
+
+
+def _renamed_structs() -> Iterable[ast.ClassDef]:
+    """The classes with ``rename``, and those below them. A base of the same module comes before one of that name elsewhere."""
+    by_tree = [{node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)} for tree in trees()]
+    found = {id(node): node for here in by_tree for node in here.values() if any(one.arg == "rename" for one in node.keywords)}
     before = 0
-    while len(written) > before:
-        before = len(written)
-        written |= {node.name for node in classes if written & {_name(base) for base in node.bases}}
-    for node in classes:
-        if node.name in written:
-            for line in node.body:
-                if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
-                    head, *rest = line.target.id.rstrip("_").split("_")
-                    yield head + "".join(word.title() for word in rest)
+    while len(found) > before:
+        before, names = len(found), {node.name for node in found.values()}
+        for here in by_tree:
+            for node in here.values():
+                bases = [_name(base) for base in node.bases]
+                if any(id(here[base]) in found if base in here else base in names for base in bases):
+                    found[id(node)] = node
+    return found.values()

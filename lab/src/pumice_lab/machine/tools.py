@@ -12,7 +12,8 @@ from typing import Final
 from pumice_lab.machine.native import MachineError, library_dir
 
 MPS_CONTROL: Final = "nvidia-cuda-mps-control"
-FORMER, NOW = " -m pumice.machine.", " -m pumice_lab.machine."
+_FORMER: Final = "pumice.machine."
+"""The package of the tools' modules before the laboratory was a package of its own."""
 
 
 def place_tool(directory: Path, name: str, what: str) -> None:
@@ -26,21 +27,37 @@ def place_tool(directory: Path, name: str, what: str) -> None:
         '    PUMICE_MACHINE=$(cd "$(dirname "$0")/.." && pwd)\n'
         "    export PUMICE_MACHINE\n"
         "fi\n"
-        f'exec {shlex.quote(sys.executable)}{NOW}{name.replace("-", "_")} "$@"\n'
+        f"{_exec_line(name)}\n"
     )
     tool.chmod(0o755)
 
 
+def _exec_line(name: str) -> str:
+    return f'exec {shlex.quote(sys.executable)} -m pumice_lab.machine.{name.replace("-", "_")} "$@"'
+
+
 def renew_tools(directory: Path) -> None:
-    """Let the tools of a machine that an earlier release made run the module where it is now."""
+    """Let the tools of a machine that an earlier release made, or an installation that is gone, run from this installation."""
     for tool in (directory / "bin").glob("*-smi"):
-        with contextlib.suppress(OSError, UnicodeDecodeError):  # another user's machine is served as it is
-            text = tool.read_text()
-            if FORMER in text:
+        with contextlib.suppress(OSError, ValueError, IndexError):  # another user's machine is served as it is
+            lines = tool.read_text().splitlines()
+            if _runs_nowhere(lines[-1]):
                 draft = tool.with_name(f".{tool.name}.{os.getpid()}")
-                draft.write_text(text.replace(FORMER, NOW))
+                draft.write_text("\n".join([*lines[:-1], _exec_line(tool.name), ""]))
                 draft.chmod(0o755)
                 draft.rename(tool)
+    control = directory / "bin" / MPS_CONTROL
+    if control.is_symlink() and not control.exists():
+        with contextlib.suppress(OSError):
+            place_mps(directory)
+
+
+def _runs_nowhere(line: str) -> bool:
+    """Whether the last line of a tool names an interpreter that is gone, or a module where an earlier release had it."""
+    match shlex.split(line):
+        case ["exec", python, "-m", module, _]:
+            return module.startswith(_FORMER) or not os.access(python, os.X_OK)
+    return False
 
 
 def place_mps(directory: Path) -> None:

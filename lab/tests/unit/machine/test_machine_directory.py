@@ -27,14 +27,25 @@ def test_a_created_machine_shows_its_cards_to_whoever_opens_it(tmp_path: Path) -
         assert (tmp_path / "m/bin/nvidia-smi").stat().st_mode & 0o111
 
 
-def test_the_tools_of_a_machine_that_an_earlier_release_made_work_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "exec_line",
+    [
+        f"exec {sys.executable} -m pumice.machine.nvidia_smi",  # of the same environment, upgraded in place
+        "exec /bin/sh -m pumice.machine.nvidia_smi",  # of one that is still there, and has no laboratory
+        "exec /gone/bin/python3 -m pumice_lab.machine.nvidia_smi",
+    ],
+)
+def test_the_tools_of_a_machine_that_another_installation_made_work_on(tmp_path: Path, exec_line: str) -> None:
     create(machine_of("L4"), tmp_path).close()
-    tool = tmp_path / "bin/nvidia-smi"
-    made = tool.read_text()
-    tool.write_text(made.replace("pumice_lab.machine", "pumice.machine"))
+    tool, control = tmp_path / "bin/nvidia-smi", tmp_path / "bin/nvidia-cuda-mps-control"
+    made, program = tool.read_text(), control.readlink()
+    tool.write_text(made.replace(f"exec {sys.executable} -m pumice_lab.machine.nvidia_smi", exec_line))
+    control.unlink()
+    control.symlink_to("/gone/nvidia-cuda-mps-control")
     with open_machine(tmp_path) as machine:
         machine.environment()
     assert tool.read_text() == made
+    assert control.readlink() == program
     assert tool.stat().st_mode & 0o777 == 0o755
 
 
