@@ -22,7 +22,7 @@ from pumice.ports.vnpus import UNOPENED
 from pumice_lab.machine.document import nearest
 from pumice_lab.machine.native import MachineError, library_dir
 from pumice_lab.machine.npu_layout import CHIPS, MAGIC, VERSION, NpuChip, NpuSize, NpuState
-from pumice_lab.machine.tools import place_tool
+from pumice_lab.machine.tools import place_tool, renew_tools
 
 DRIVER = "25.5.0"
 _DIES = uuid.UUID("5e5c4f0c-8f1d-4e7c-9b0e-70756d696365")
@@ -93,6 +93,7 @@ def has_npus(directory: Path | str) -> bool:
 def npu_environment(directory: Path | str) -> dict[str, str]:
     """Return the environment of a program on these NPUs; PATH and LD_LIBRARY_PATH are to be put in front."""
     place = Path(directory).resolve()
+    renew_tools(place)
     return {"PUMICE_MACHINE": str(place), "LD_LIBRARY_PATH": str(library_dir()), "PATH": str(place / "bin")}
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from pumice.cli.emulated import the_machine
 from pumice_lab.machine import MachineError, create, layout, load_model, machine_of, open_machine
+from pumice_lab.machine.npus import create_npus, npu_environment
 
 
 def test_a_created_machine_shows_its_cards_to_whoever_opens_it(tmp_path: Path) -> None:
@@ -46,6 +47,15 @@ def test_the_tools_of_a_machine_that_another_installation_made_work_on(tmp_path:
         machine.environment()
     assert tool.read_text() == made
     assert control.readlink() == program
+
+
+def test_the_tool_of_a_machine_of_npus_alone_that_an_earlier_release_made_works_on(tmp_path: Path) -> None:
+    create_npus(["310P3"], tmp_path)
+    tool = tmp_path / "bin/npu-smi"
+    made = tool.read_text()
+    tool.write_text(made.replace("pumice_lab.machine", "pumice.machine"))
+    npu_environment(tmp_path)
+    assert tool.read_text() == made
     assert tool.stat().st_mode & 0o777 == 0o755
 
 
