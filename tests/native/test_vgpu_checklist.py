@@ -145,9 +145,9 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
         "test_vgpu_robustness.py::test_kills_at_any_moment_lose_no_byte_and_leave_no_lock",
         "test_vgpu_robustness.py::test_a_killed_launcher_does_not_hold_up_the_others",
         "test_vgpu_soak.py::test_ten_thousand_kills_lose_no_byte_and_leave_no_lock",
-        "test_turns.c::the_turn_of_the_dead_is_over_at_once",
-        "test_turns.c::the_turn_of_the_living_is_waited_for_until_the_bound_and_the_wait_is_counted",
-        "test_turns.c::a_crowd_decides_in_time",
+        "test_region_locks.c::the_turn_of_the_dead_is_over_at_once",
+        "test_region_locks.c::the_turn_of_the_living_is_waited_for_until_the_bound_and_the_wait_is_counted",
+        "test_region_locks.c::a_crowd_decides_in_time",
     ),
     "fork storms": ("test_vgpu_conformance.py::test_a_storm_of_forks_leaves_the_parent_and_the_region_alone",),
     "1,024 slots": (

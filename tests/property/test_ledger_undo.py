@@ -185,7 +185,7 @@ def test_going_back_to_a_mark_leaves_ledger_jobs_and_queues_as_they_were(
                 task = waiting[pick % len(waiting)]
                 choice = engine.placer.choose_future(task.cls)
                 if choice is not None:
-                    statement.promise(task, choice)
+                    statement.nominate(task, choice)
                     assert task.status is Status.PIPELINED
             case "evict" if placed:
                 task = placed[pick % len(placed)]

@@ -103,7 +103,7 @@ def _nobody_goes_in_vain(seed: int, *, bound: bool = False) -> bool:
             if (choice := cycle.placer.choose(task.cls, among=among)) is not None:
                 fewer.place(task, choice)
             elif (future := cycle.placer.choose_future(task.cls, among=among)) is not None:
-                fewer.nomination(task, future)
+                fewer.nominate(task, future)
         assert not cycle.framework.job_pipelined(job), f"seed {seed}: {sorted(p.name for p in unit.pods)} need not go"
         fewer.rollback()
     return True

@@ -131,7 +131,7 @@ def test_a_broken_engine_is_found_out(broken: Break, promise: str, monkeypatch: 
 
 
 def anybody_goes(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Priority, "spared_from_preempt", lambda self, claimant, victims: {})
+    patch.setattr(Priority, "not_preemptable", lambda self, claimant, victims: {})
 
 
 def who_may_stay_goes(patch: pytest.MonkeyPatch) -> None:

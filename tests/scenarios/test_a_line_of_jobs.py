@@ -66,7 +66,7 @@ def test_a_queue_that_goes_away_holds_those_that_stand_in_its_line() -> None:
 def test_a_cycle_asks_for_the_places_of_those_alone_that_are_new_or_were_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     key = Priority.job_order_key
-    monkeypatch.setattr(Priority, "job_key", lambda self, job: (asked.append(job.name), key(self, job))[1])
+    monkeypatch.setattr(Priority, "job_order_key", lambda self, job: (asked.append(job.name), key(self, job))[1])
     world = World()
     world.add(node("n1", cpu="100"), *waiting(*(f"j{i:02d}" for i in range(50))))
     for _ in range(20):

@@ -26,7 +26,7 @@ from pumice.model.errors import BadInput
 from pumice.scheduler.cycle.actions import ACTIONS
 from pumice.scheduler.plugins.registry import PLUGINS
 from pumice.wire import kinds, names, volcano
-from pumice.wire import scheduler_words as grammar
+from pumice.wire import scheduler_conf as grammar
 from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.kinds import CRDS
 from pumice.wire.names import CONTROLLER_NAME

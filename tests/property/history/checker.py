@@ -27,13 +27,13 @@ SLOT = 40960
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """``nomination`` is one word for what was broken: over, forbidden, gang, deleted, evicted, asleep."""
+    """``promise`` is one word for what was broken: over, forbidden, gang, deleted, evicted, asleep."""
 
-    nomination: str
+    promise: str
     text: str
 
     def __str__(self) -> str:
-        return f"{self.nomination}: {self.text}"
+        return f"{self.promise}: {self.text}"
 
 
 @dataclass
@@ -66,8 +66,8 @@ class Checker:
     def __post_init__(self) -> None:
         self.evictions = Evictions(self.gangs, self.ranked)
 
-    def complain(self, nomination: str, text: str) -> None:
-        self.complaints.append(Complaint(nomination, text))
+    def complain(self, promise: str, text: str) -> None:
+        self.complaints.append(Complaint(promise, text))
 
     # -- as it happens ------------------------------------------------------------------------------------------
 

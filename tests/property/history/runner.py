@@ -166,11 +166,11 @@ async def _replay(history: History, make: DoorMaker) -> History:
 
 def shrunk(history: History, door: DoorMaker, *, drive: Drive = at_once) -> History:
     """A history with fewer steps, and fewer operations in them, that breaks the same promise."""
-    nominations = {complaint.nomination for complaint in history.complaints}
+    nominations = {complaint.promise for complaint in history.complaints}
 
     def breaks(steps: list[Step]) -> History | None:
         found = replay(replace(history, steps=tuple(steps)), door, drive=drive)
-        return found if nominations & {complaint.nomination for complaint in found.complaints} else None
+        return found if nominations & {complaint.promise for complaint in found.complaints} else None
 
     best = breaks(list(history.steps))
     if best is None:

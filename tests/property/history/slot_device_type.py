@@ -6,7 +6,7 @@ to one template until its last position is free.
 
 from __future__ import annotations
 
-from pumice.devices.protocol import Ask, Columns, DeviceSharing, Fit, Inventory, NodeCards, Ranking, Tunables
+from pumice.devices.protocol import Columns, DeviceRequest, DeviceSharing, Fit, Inventory, NodeCards, Ranking, Tunables
 from pumice.model.cards import Allocation, Card, ContainerDevice, Slot, Usage
 from pumice.model.refusal import FitError, Refusal, Short
 from pumice.wire.objects import Node, Pod
@@ -21,7 +21,7 @@ TEMPLATES = (1, 2, 4)
 class Positions(Ranking):
     """Tells cards apart by what is held of them, and leaves the ranking to ``fit``."""
 
-    def vector(self, ask: Ask, columns: Columns) -> None:
+    def vector(self, device_request: DeviceRequest, columns: Columns) -> None:
         return None
 
     def card_state(self, card: int, usage: Usage, inventory: Inventory) -> int:
@@ -41,14 +41,14 @@ class SlotSharing(DeviceSharing):
     def resources(self) -> frozenset[str]:
         return frozenset({RESOURCE})
 
-    def ask(self, pod: Pod) -> Ask | Refusal | None:
+    def device_request(self, pod: Pod) -> DeviceRequest | Refusal | None:
         wanted = [c.resources.limits[RESOURCE] for c in pod.spec.containers if RESOURCE in c.resources.limits]
         if not wanted:
             return None
         size = int(wanted[0])
         if size not in TEMPLATES:
             return Refusal(RESOURCE, f"{size} is no template; one of {TEMPLATES}")
-        return Ask(self.name, size, size)
+        return DeviceRequest(self.name, size, size)
 
     def resources_only(self, pod: Pod) -> bool:
         return True
@@ -70,8 +70,8 @@ class SlotSharing(DeviceSharing):
             return None
         return self._allocation(node, card, int(size), [int(p) for p in positions.split(",")])
 
-    def fit(self, ask: Ask, cards: NodeCards) -> Fit | FitError:
-        size: int = ask.detail
+    def fit(self, device_request: DeviceRequest, cards: NodeCards) -> Fit | FitError:
+        size: int = device_request.detail
         for card, usage in zip(cards.inventory.cards, cards.usages, strict=True):
             if usage.group not in ("", str(size)):
                 continue
@@ -87,8 +87,8 @@ class SlotSharing(DeviceSharing):
         positions = ",".join(str(slot.number) for slot in slots)
         return {HELD: f"{container_devices[0].uuid}/{slots[0].group}/{positions}"}
 
-    def quota(self, ask: Ask) -> dict[str, int]:
-        return {RESOURCE: ask.detail}
+    def quota(self, device_request: DeviceRequest) -> dict[str, int]:
+        return {RESOURCE: device_request.detail}
 
     def _allocation(self, node: str, card: Card, size: int, positions: list[int]) -> Allocation:
         container_devices = tuple(

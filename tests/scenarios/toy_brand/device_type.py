@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from tests.scenarios.toy_brand.words import ASSIGNED, CARD, CARDS, LOCK, NAME, NAMES, RESOURCE, SERVED, parse, render
 
-from pumice.devices.protocol import Ask, DeviceSharing, Fit, Inventory, NodeCards, Series, Tunables
+from pumice.devices.protocol import DeviceRequest, DeviceSharing, Fit, Inventory, NodeCards, Series, Tunables
 from pumice.model.cards import Allocation, Card, ContainerDevice
 from pumice.model.refusal import CardFitError, FitError, Refusal, Short
 from pumice.wire.objects import Node, Pod
@@ -27,20 +27,20 @@ class ToySharing(DeviceSharing):
     def resources(self) -> frozenset[str]:
         return frozenset((RESOURCE,))
 
-    def ask(self, pod: Pod) -> Ask | Refusal | None:
+    def device_request(self, pod: Pod) -> DeviceRequest | Refusal | None:
         written = [str(c.resources.limits[RESOURCE]) for c in pod.spec.containers if RESOURCE in c.resources.limits]
         if not all(text.isdecimal() for text in written):
             return Refusal(RESOURCE, f"{', '.join(written)}: slices are counted in whole numbers")
         key = sum(map(int, written)), pod.metadata.annotations.get(CARD, "")
-        return Ask(self.name, key, key) if key[0] else None
+        return DeviceRequest(self.name, key, key) if key[0] else None
 
     def inventory(self, node: Node) -> Inventory | None:
         found = parse(node.metadata.annotations.get(CARDS, ""))
         cards = (Card(at, name, "toy", slices, slices) for at, (name, slices) in enumerate(found.items()))
         return Inventory(tuple(cards)) if found else None
 
-    def fit(self, ask: Ask, cards: NodeCards) -> Fit | FitError:
-        slices, wanted = ask.detail
+    def fit(self, device_request: DeviceRequest, cards: NodeCards) -> Fit | FitError:
+        slices, wanted = device_request.detail
         fit_errors = []
         for card, usage in zip(cards.inventory.cards, cards.usages, strict=True):
             idle = card.total - usage.memory
@@ -65,8 +65,8 @@ class ToySharing(DeviceSharing):
         found = [self._allocation(node, card, held[card.uuid]) for card in inventory.cards if card.uuid in held]
         return found[0] if found and pod.spec.node_name == node else None
 
-    def quota(self, ask: Ask) -> dict[str, int]:
-        return {RESOURCE: ask.detail[0]}
+    def quota(self, device_request: DeviceRequest) -> dict[str, int]:
+        return {RESOURCE: device_request.detail[0]}
 
     def _allocation(self, node: str, card: Card, slices: int) -> Allocation:
         return Allocation(self.name, node, ((ContainerDevice(card.index, card.uuid, slices, 0, slices),),))

@@ -28,7 +28,7 @@ def world(*cards: str, config: str = "", **settings: object) -> TinyLedger:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "piece"),
+    ("wanted", "container_device"),
     [
         (limits(1, 2**31), "for 2147483648 bytes of memory write 2048"),
         (limits(1, "3G"), "for 3G of memory write 2861"),

@@ -9,7 +9,7 @@ import pytest
 from kit.engine_world import World
 from kit.objects import node, pod
 from kit.scheduler_confs import conf
-from tests.unit.engine.plugins.test_node_scores import ONLY, engine_with, scores
+from tests.unit.scheduler.plugins.test_node_scores import ONLY, engine_with, scores
 
 from pumice.scheduler.state.nodes import Images
 from pumice.wire.objects import NodeImage, Pod, convert

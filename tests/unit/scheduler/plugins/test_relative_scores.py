@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kit.objects import node, pod
 from kit.scheduler_confs import conf
-from tests.unit.engine.plugins.test_node_scores import used
+from tests.unit.scheduler.plugins.test_node_scores import used
 
 from pumice.scheduler.engine import Engine
 from pumice.wire.objects import Node, Pod, convert

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kit.engine_world import World
 from kit.objects import node, pod
-from tests.unit.engine.plugins.test_node_scores import engine_with, scores, used
+from tests.unit.scheduler.plugins.test_node_scores import engine_with, scores, used
 
 GPU = "nvidia.com/gpu"
 NAME = "resource-strategy-fit"

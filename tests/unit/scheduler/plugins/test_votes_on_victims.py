@@ -10,7 +10,7 @@ from kit.scheduler_confs import conf
 
 from pumice.scheduler.engine import Engine
 from pumice.scheduler.framework import NOBODY_VOTES, Framework
-from pumice.scheduler.plugins.contract import Plugin, SparesFromPreempt
+from pumice.scheduler.plugins.contract import Plugin, Preemptable
 from pumice.scheduler.state.jobs import Task
 from pumice.wire.scheduler_conf import Arguments, PluginConf, parse_scheduler_conf
 
@@ -33,9 +33,9 @@ def running(world: World, *objects: dict[str, object]) -> dict[str, Task]:
 def spared(world: World, plugin: str, claimant: Task, victims: Sequence[Task]) -> dict[str, str]:
     """By name."""
     found = next(p for p in world.engine.framework.plugins if p.name == plugin)
-    assert isinstance(found, SparesFromPreempt)
+    assert isinstance(found, Preemptable)
     named = {task.uid: task.name for task in victims}
-    return {named[uid]: why for uid, why in (found.spared_from_preempt(claimant, victims) or {}).items()}
+    return {named[uid]: why for uid, why in (found.not_preemptable(claimant, victims) or {}).items()}
 
 
 def test_a_gang_gives_away_what_it_has_beyond_its_minimum_and_nothing_else() -> None:
@@ -72,14 +72,14 @@ def test_inside_a_job_the_pods_priorities_count() -> None:
     assert set(spared(world, "priority", tasks["claimant"], [tasks["low"], tasks["same"]])) == {"same"}
 
 
-class Voter(SparesFromPreempt):
+class Voter(Preemptable):
     """Lets go whom it names; None: it abstains."""
 
     def __init__(self, lets_go: set[str] | None) -> None:
         super().__init__(Arguments())
         self.lets_go = lets_go
 
-    def spared_from_preempt(self, claimant: Task, victims: Sequence[Task]) -> Mapping[str, str] | None:
+    def not_preemptable(self, claimant: Task, victims: Sequence[Task]) -> Mapping[str, str] | None:
         if self.lets_go is None:
             return None
         return {task.uid: f"{task.name} stays" for task in victims if task.name not in self.lets_go}
@@ -95,7 +95,7 @@ def votes(a: set[str] | None, b: set[str] | None, c: set[str] | None, switch_b: 
 
     framework = Framework(parse_scheduler_conf(TIERS % switch_b), make)
     victims = [tasks[name] for name in "xyz"]
-    found = framework.spared_from_preempt(tasks["x"], victims)
+    found = framework.not_preemptable(tasks["x"], victims)
     return {task.name: found[task.uid] for task in victims if task.uid in found}
 
 

@@ -11,7 +11,7 @@ from kit.objects import group, node, pod
 from kit.scheduler_confs import conf
 
 from pumice.scheduler.framework import Framework
-from pumice.scheduler.plugins.contract import ABSTAIN, PERMIT, REJECT, VotesToWait
+from pumice.scheduler.plugins.contract import ABSTAIN, PERMIT, REJECT, JobPipelined
 from pumice.scheduler.state.jobs import Job, QueueState, Status, name_index, task_status
 from pumice.wire.objects import Pod, convert
 from pumice.wire.scheduler_conf import PluginConf, parse_scheduler_conf
@@ -68,7 +68,7 @@ def test_the_counts_of_a_job(job: Job, ready: bool, pipelined: bool, valid: int)
     assert (job.is_ready(), job.is_pipelined(), job.valid_count) == (ready, pipelined, valid)
 
 
-class Voter(VotesToWait):
+class Voter(JobPipelined):
     def __init__(self, entry: PluginConf) -> None:
         super().__init__(entry.arguments)
         self.vote = {"priority": PERMIT, "gang": REJECT, "drf": ABSTAIN}[entry.name]

@@ -25,7 +25,7 @@ def serve(at: VgpuAllocator, pods: list[NodePod], *ids: str) -> Serve:
 
 
 @pytest.mark.parametrize(
-    ("asks", "written", "reason"),
+    ("device_requests", "written", "reason"),
     [
         (container("c", 1, 3000, 50), gives(A, 3001), "memory 3001 of card"),
         (container("c", 1, 3000, 50), gives(A, 3000, 51), "cores 51 of card"),

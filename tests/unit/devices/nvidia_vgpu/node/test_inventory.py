@@ -41,7 +41,7 @@ def record(uuid: str, memory: int = 32768, health: str = "true", mode: str = "ha
 
 
 @pytest.mark.parametrize(
-    ("sharing", "sick", "expected"),
+    ("sharing", "unhealthy", "expected"),
     [
         (PLAIN, (), record(A) + record(B)),
         (replace(PLAIN, factor=10), (), record(A, 3276) + record(B, 3276)),
