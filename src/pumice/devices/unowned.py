@@ -28,7 +28,7 @@ SWITCHES: Mapping[str, tuple[str, str]] = {
 """Resource to the family that owns it and the switch of that family."""
 _PART_OF_AN_NPU = re.compile(r"huawei\.com/(npu-core|Ascend\w+-(memory|core))")
 """Asked for where NPUs are shared (Volcano pkg/scheduler/api/devices/ascend/hami, Volcano
-pkg/scheduler/api/devices/ascend/mindcluster); whole ones are an ordinary resource of Huawei's plugin."""
+pkg/scheduler/api/devices/ascend); whole ones are an ordinary resource of Huawei's plugin."""
 
 
 def unowned(pod: Pod, device_types: Sequence[DeviceSharing]) -> tuple[Refusal, ...]:

@@ -1,5 +1,5 @@
 """The page of the NPU plugin: HAMi's series of cards and of soft shares (HAMi ascend-device-plugin), and the exporter's of
-slices (MindCluster npu-exporter)."""
+slices (Huawei npu-exporter)."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from pumice.apps.scheduler.forked import device_request
+from pumice.apps.scheduler.forked import ask
 from pumice.apps.service.reviewed import Reviewed
 
 PATIENCE = 10.0
@@ -56,7 +56,7 @@ class ExplainPage:
 
     async def _explain(self, namespace: str, name: str) -> web.Response:
         async with self._turn:
-            if self.knows(namespace, name) and (found := await device_request(lambda: self.known(namespace, name))):
+            if self.knows(namespace, name) and (found := await ask(lambda: self.known(namespace, name))):
                 return web.Response(body=found, content_type="application/json")
         text = f"no pod {namespace}/{name} that this scheduler places; `pumice explain` asks the API server about any"
         return _answer(404, {"error": text})

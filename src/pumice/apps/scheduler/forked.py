@@ -43,7 +43,7 @@ def _answer(work: Callable[[], bytes], pipe: int) -> NoReturn:
         os._exit(code)
 
 
-async def device_request(work: Callable[[], bytes]) -> bytes | None:
+async def ask(work: Callable[[], bytes]) -> bytes | None:
     """The answer of a child; None when it ended without one. Cancelling kills the child."""
     child, pipe = fork(work)
     loop = asyncio.get_running_loop()

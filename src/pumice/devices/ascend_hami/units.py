@@ -1,5 +1,5 @@
 """Amounts that the driver counts of a chip beside the memory that a configuration gives: AI cores, AI CPUs, media units (DVPP),
-vGroups (Volcano pkg/scheduler/api/devices/ascend/hami, Volcano pkg/scheduler/api/devices/ascend/mindcluster, Huawei's table
+vGroups (Volcano pkg/scheduler/api/devices/ascend, Huawei's table
 of 310P templates). HAMi's scheduler books none of it, so the driver may refuse what was booked."""
 
 from __future__ import annotations

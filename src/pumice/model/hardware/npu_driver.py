@@ -1,4 +1,4 @@
-"""The facts of the driver of an Ascend chip (``npu.toml``; MindCluster ascend-device-plugin, Huawei's table of 310P
+"""The facts of the driver of an Ascend chip (``npu.toml``; Huawei ascend-device-plugin, Huawei's table of 310P
 templates): its units and the templates that
 it accepts, of which a configuration names those that pods are given."""
 

@@ -1,5 +1,5 @@
 """How Ascend chips are cut on demand, by AI cores, AI CPUs and media units (``npu_slices.toml``; Volcano
-pkg/scheduler/api/devices/ascend/mindcluster)."""
+pkg/scheduler/api/devices/ascend)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 from pumice.model.hardware import shipped
 
 GROUPS = 4
-"""vGroups of a chip (MindCluster ascend-device-plugin)."""
+"""vGroups of a chip (Huawei ascend-device-plugin)."""
 
 
 def groups_wanted(cores: Any) -> Any:
     """How many vGroups of a 310P have to be free for a slice of so many AI cores (Volcano
-    pkg/scheduler/api/devices/ascend/mindcluster); for numbers and arrays."""
+    pkg/scheduler/api/devices/ascend); for numbers and arrays."""
     return (cores >= 2) + (cores >= 4) * 1
 
 

@@ -59,7 +59,7 @@ def close(cycle: Cycle) -> list[SchedulerEffect]:
 
 
 def _refused(cycle: Cycle) -> Iterator[SchedulerEffect]:
-    """Pods that are in the way of their successors (MindCluster ascend-device-plugin): told to go once."""
+    """Pods that are in the way of their successors (Huawei ascend-device-plugin): told to go once."""
     if cycle.state.settings.delete_refused:
         refused = cycle.state.pods.refused
         for task in refused.values():
