@@ -126,7 +126,8 @@ def npu_findings(document: Any, config: VnpuConfig) -> Iterator[tuple[Path, str]
     section = document.get(names.CHIPS_SECTION) if isinstance(document, dict) else None
     path: Path = (names.CHIPS_SECTION, "configs") if isinstance(section, dict) else (names.CHIPS_SECTION,)
     listed = section.get("configs") if isinstance(section, dict) else section
-    entries = [(number, entry) for number, entry in enumerate(listed or ()) if isinstance(entry, dict)]
+    listed = listed if isinstance(listed, list) else []  # the reading itself has said so of anything else
+    entries = [(number, entry) for number, entry in enumerate(listed) if isinstance(entry, dict)]
     for chip in config.chips:
         number, entry = next(found for found in entries if str(found[1].get("chipName", "")).strip() == chip.name)
         yield from (((*path, number, *below), text) for below, text in _chip(chip, entry))
