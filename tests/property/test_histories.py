@@ -91,7 +91,7 @@ def test_a_history_is_data_and_plays_again_as_it_was() -> None:
 
 def test_the_checker_imports_nothing_of_pumice() -> None:
     here = Path(__file__).parent
-    kit = ("card_rules", "kube_rules", "npu_rules", "queue_rules", "auditor")
+    kit = ("card_rules", "kube_rules", "queue_rules", "auditor")
     beside = ("checker", "eviction_rules", "legacy_card_rules")
     judges = {f"kit.{name}": here.parents[1] / "kit" / f"{name}.py" for name in kit}
     judges |= {f"tests.property.history.{name}": here / "history" / f"{name}.py" for name in beside}

@@ -21,8 +21,8 @@ from kit.npu_world import chip
 from kit.virtual_time import VirtualClock, in_silence, run_virtually
 
 from pumice.devices.ascend_hami.node.inventory import NpuSharing
-from pumice.devices.ascend_hami.plugin import daemon as npu_configuration
 from pumice.devices.ascend_hami.plugin import daemon as ascend_plugin
+from pumice.devices.ascend_hami.plugin import daemon as npu_configuration
 from pumice.model.errors import BadInput
 from pumice.model.hardware.npu import Template
 from pumice.wire.ascend_hami import NpuDevice, RuntimeNpu, parse_npu_register, render_npu_binding
