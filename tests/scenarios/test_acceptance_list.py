@@ -7,7 +7,7 @@
 | 3 gang of three, as a PodGroup | test_line_3 | test_gangs.py |
 | 5 two queues 1:3 | test_line_5 | test_pods_and_queues.py, test_queue_rules.py |
 | 6 configuration | test_line_6 | unit/wire/test_scheduler_conf.py |
-| 7 scores | test_line_7 | unit/engine/plugins/test_node_scores.py |
+| 7 scores | test_line_7 | unit/scheduler/plugins/test_node_scores.py |
 | 8 best effort | test_line_8 | test_pods_and_queues.py |
 | 9 preempt | test_line_9 | test_making_room.py, test_promised_places.py, property/test_making_room.py |
 | 10 reclaim | test_line_10 | test_claiming_back.py, test_queue_trees.py, property/test_queues_that_claim.py |

@@ -48,7 +48,7 @@ def searching(world: World) -> bool:
 def begun(world: World) -> None:
     """The search has places for some and not for all."""
     assert searching(world)
-    assert 0 < len(world.engine.state.promises.kept) < MEMBERS
+    assert 0 < len(world.engine.state.nominations.kept) < MEMBERS
     assert not world.bindings
 
 
@@ -57,7 +57,7 @@ def finished(world: World) -> None:
         searching(world)
     state = world.engine.state
     assert not state.terminating.untold
-    assert not state.promises.kept
+    assert not state.nominations.kept
 
 
 def bound(world: World, name: str = "u") -> set[str]:
@@ -112,7 +112,7 @@ def test_where_there_is_no_place_for_all_of_it_the_books_are_as_before_and_other
 def test_whoever_found_all_room_held_has_it_when_the_gang_does_not_stand() -> None:
     world = hurried(nodes=MEMBERS - 1)
     world.add(*unlike("u", MEMBERS))
-    while len(world.engine.state.promises.kept) < MEMBERS - 3:
+    while len(world.engine.state.nominations.kept) < MEMBERS - 3:
         assert searching(world)
     world.add(*(pod(f"single-{at}", cpu="3500m") for at in range(4)))
     finished(world)
@@ -124,7 +124,7 @@ def test_whoever_lacked_the_share_that_was_held_has_it_when_the_gang_does_not_st
     world = hurried(nodes=MEMBERS - 1, conf=SHARES)
     world.add(queue("q", capability={"cpu": "36"}))
     world.add(*unlike("u", MEMBERS, queue="q"))
-    while len(world.engine.state.promises.kept) < MEMBERS - 2:
+    while len(world.engine.state.nominations.kept) < MEMBERS - 2:
         assert searching(world)
     world.add(group("s", minimum=1, queue="q"), pod("s-0", group="s", cpu="3500m"))
     finished(world)
@@ -152,7 +152,7 @@ def test_a_search_of_which_a_part_is_lost_leaves_nothing_behind(what: str) -> No
     world.add(*unlike("u", MEMBERS))
     begun(world)
     state = world.engine.state
-    held = next(task for task in state.tasks.values() if task.uid in state.promises.kept)
+    held = next(task for task in state.tasks.values() if task.uid in state.nominations.kept)
     left, where = MEMBERS, held.node
     match what:
         case "a pod with a place":

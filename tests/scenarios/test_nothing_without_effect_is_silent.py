@@ -134,7 +134,7 @@ def test_the_daemon_says_it_on_its_configmap() -> None:
 @pytest.mark.parametrize("row", told(Told.FLAG), ids=ids(told(Told.FLAG)))
 def test_a_flag_or_gate_that_promises_it_is_warned_of(row: Row) -> None:
     values = [WANTED.get(row.name, ""), "true", "false"]
-    value = next(value for value in values if row.requested(value))
+    value = next(value for value in values if row.asks(value))
     found = unkept("feature-gates", f"{row.name}={value}") if row.what is What.GATE else unkept(row.name, value)
     assert found == [row.text]
 

@@ -41,7 +41,7 @@ def test_nothing_is_laid_out_where_no_card_is_in_mig_mode() -> None:
     world = World()
     world.add(node("n", cards=1, mib=16000), *singles((3000, 16000)))
     del world.pods["default/p0"]["metadata"]["annotations"]["volcano.sh/vgpu-mode"]
-    (ask,) = world.engine.state.tasks[world.pods["default/p0"]["metadata"]["uid"]].cls.asks
+    (ask,) = world.engine.state.tasks[world.pods["default/p0"]["metadata"]["uid"]].cls.device_requests
     planner = world.engine.state.ledger.device_tables[ask.device_type].device_type.planner
     assert planner is not None
     assert not planner.plannable(ask)

@@ -66,7 +66,7 @@ def test_where_there_is_no_room_for_all_of_it_nobody_was_told_and_the_books_are_
         pass
     assert not world.evictions
     assert world.engine.state.ledger.fingerprint() == before
-    assert not world.engine.state.promises.kept
+    assert not world.engine.state.nominations.kept
 
 
 @pytest.mark.parametrize("what", ["a pod that waits", "its node", "the gang", "the configuration"])
@@ -74,7 +74,7 @@ def test_a_search_of_which_a_part_is_lost_is_given_up_and_whoever_was_to_go_stay
     world = crowd()
     begun(world)
     state = world.engine.state
-    waiting = next(task for task in state.tasks.values() if task.uid in state.promises.kept)
+    waiting = next(task for task in state.tasks.values() if task.uid in state.nominations.kept)
     match what:
         case "a pod that waits":
             world.delete_pod(waiting.name)
@@ -91,7 +91,7 @@ def test_a_search_of_which_a_part_is_lost_is_given_up_and_whoever_was_to_go_stay
     assert not world.evictions
     assert not state.terminating.untold
     assert not state.terminating.unanswered
-    assert not state.promises.kept
+    assert not state.nominations.kept
 
 
 def test_a_pod_that_ends_by_itself_in_the_midst_of_it_is_told_nothing() -> None:

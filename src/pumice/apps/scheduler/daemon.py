@@ -287,9 +287,10 @@ class Scheduler:
 
     async def _company(self) -> None:
         """Wait the window of a scheduler with little to do. Status alone (the echoes of Bindings, PodGroups that come behind
-        them) waits longer for more of its kind, until a pod comes that waits for a place. A single pod after a pause waits for
-        nobody."""
-        until = self.clock.monotonic() + self.settings.window_status
+        them) waits longer for more of its kind, until a pod comes that waits for a place or the time of a backoff is over. A
+        single pod after a pause waits for nobody."""
+        until, due = self.clock.monotonic() + self.settings.window_status, self.engine.next_wake()
+        until = until if due is None else min(until, due)
         while not self.engine.pressing and (left := until - self.clock.monotonic()) > 0:
             self._wake.clear()
             await self._wait(left)
