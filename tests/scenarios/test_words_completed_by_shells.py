@@ -34,8 +34,8 @@ def programs(tmp_path: Path) -> Path:
     """A folder with the commands as an installation has them."""
     folder = tmp_path / "bin"
     folder.mkdir()
-    for name, module in (("pumice", "main"), ("vcctl", "vcctl"), ("vjobs", "vcctl")):
-        (folder / name).write_text(f"#!{sys.executable}\nfrom pumice.cli.{module} import main\nmain()\n")
+    for name, module in (("pumice", "pumice.cli.main"), ("vcctl", "pumice_jobs.cli.vcctl"), ("vjobs", "pumice_jobs.cli.vcctl")):
+        (folder / name).write_text(f"#!{sys.executable}\nfrom {module} import main\nmain()\n")
         (folder / name).chmod(0o755)
     return folder
 
