@@ -218,9 +218,8 @@ def silences(ports: tuple[int, int], over: threading.Event) -> list[float]:
     return longest
 
 
+@pytest.mark.parametrize("api", ["embedded"], indirect=True)  # two thousand objects are made for one of the servers only
 def test_of_two_schedulers_one_makes_room_for_a_gang_of_hundreds_and_keeps_its_lease(api: Api, tmp_path: Path) -> None:
-    if api.kind != "embedded":
-        pytest.skip("two thousand objects are made for one of the servers only")
     full_cluster(api)
     ports = free_port(), free_port()
     with schedulers(api, tmp_path, BUSY_DURATION, BUSY_DEADLINE, ports) as running, ThreadPoolExecutor(1) as beside:
