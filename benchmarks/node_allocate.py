@@ -126,8 +126,8 @@ class Node:
         assert env["CUDA_DEVICE_MEMORY_LIMIT_0"] == f"{memory}m", (name, env)
         assert env["CUDA_DEVICE_SM_LIMIT"] == str(CORES), (name, env)
         mounts = {mount.container_path: mount.host_path for mount in answer.mounts}
-        assert mounts["/tmp/vgpu"] == str(self.hook / f"vgpu/containers/uid-{name}_train"), (name, mounts)
-        assert Path(mounts["/tmp/vgpu"]).is_dir(), name
+        link = Path(mounts["/tmp/vgpu"])  # by guess: it leads nowhere until the kubelet's record says whose the answer is (ADR 120)
+        assert link.parent.name == "to" and link.parents[2] == self.hook / "vgpu/answers", (name, mounts)
         assert self.cluster.notes("pods", name)[names.BIND_PHASE] == "success", name
         self.answers += 1
 
