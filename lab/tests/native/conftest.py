@@ -1,4 +1,4 @@
-"""What holds for the tests of the emulated machine's libraries."""
+"""Fixtures of the tests of the emulated machine's libraries."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def renew_tools(directory: Path) -> None:
 
 
 def _runs_nowhere(line: str) -> bool:
-    """Whether the last line of a tool names an interpreter that is gone, or a module where an earlier release had it."""
+    """Return whether a tool's last line names an interpreter that is gone, or a module where an earlier release had it."""
     match shlex.split(line):
         case ["exec", python, "-m", module, _]:
             return module.startswith(_FORMER) or not os.access(python, os.X_OK)

@@ -234,7 +234,7 @@ class FeedbackRounds:
         self._warned: set[Path] = set()
         self._turn, self._over = threading.Lock(), False
         self.waiting: frozenset[Key] = frozenset()
-        """Whose launches wait since the last round."""
+        """The containers whose launches wait since the last round."""
 
     async def run(self, clock: Clock) -> None:
         """Rounds for ever; when it ends nobody is left waiting for a word that would not come."""

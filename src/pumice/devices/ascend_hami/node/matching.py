@@ -124,7 +124,7 @@ def after(word: str, work: Work) -> dict[str, str | None]:
 
 
 def lock_owner(text: str) -> str:
-    """Whom the long form of the node's lock names (Volcano pkg/scheduler/api/devices/util.go), as namespace/name."""
+    """The pod that the long form of the node's lock names (Volcano pkg/scheduler/api/devices/util.go), as namespace/name."""
     parts = text.split(",")
     return f"{parts[1]}/{parts[2]}" if len(parts) == 3 else ""
 

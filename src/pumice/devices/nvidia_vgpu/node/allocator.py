@@ -455,7 +455,7 @@ class Record:
         return f"its assignment gives container {work.container.name} {more}" if more else ""
 
     def conflict(self, work: Work, pods: Iterable[NodePod], cards: Mapping[str, SharedCard]) -> str:
-        """Whose booking stands in the way of the work; empty when nobody's does. Pods that have ended hold nothing."""
+        """Return the pod whose booking stands in the way of the work; empty when none does. Pods that have ended hold nothing."""
         if work.segment == INIT:
             return ""
         others = {pod.uid: pod.key for pod in pods if not pod.finished and pod.uid != work.pod.uid}
