@@ -1,4 +1,4 @@
-"""A document in YAML or JSON as a person wrote it: each value with its line, so that a mistake is named where it stands, with the nearest
+"""A document in YAML or JSON: each value with its line, so that a mistake is named where it stands, with the nearest
 right word. Every file of configuration is read through here."""
 
 from __future__ import annotations
