@@ -42,7 +42,7 @@ class Turns:
         return bool(self._heaps[None])
 
     def take(self) -> QueueState:
-        """Return the key to reconcile next. It is not returned again until it is put in line ``again``."""
+        """Return the queue that is served next. It is not returned again until it is put in line ``again``."""
         self._put_back()
         above: list[Hashable] = []
         _, _, found, itself = heapq.heappop(self._heaps[None])
