@@ -1,6 +1,6 @@
 """The cards of this machine, as the node side needs them. NVML answers it (``pumice.adapters.nvml``).
 
-Every call blocks and may take long on a unhealthy card, so callers run it in a thread of its own.
+Every call blocks and may take long on an unhealthy card, so callers run it in a thread of its own.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def real_cards() -> bool:
     environ = {k: v for k, v in os.environ.items() if k != variables.MACHINE}
     try:
         return subprocess.run([sys.executable, "-c", question], capture_output=True, env=environ, timeout=60).returncode == 0
-    except subprocess.TimeoutExpired as error:  # a unhealthy card may hang its driver
+    except subprocess.TimeoutExpired as error:  # an unhealthy card may hang its driver
         raise Unavailable("the NVIDIA driver does not answer; with --emulated the cluster does without it") from error
 
 

@@ -1,6 +1,6 @@
 """Keeps the list of cards, their health, and who else holds them: looks for events every second, at all every half minute.
 
-NVML calls block and a unhealthy card may hang one, so they run one after the other in a thread of their own.
+NVML calls block and an unhealthy card may hang one, so they run one after the other in a thread of their own.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class CardWatch:
 
     @property
     def stuck(self) -> float:
-        """Seconds since the driver last answered; a unhealthy card may hang it."""
+        """Seconds since the driver last answered; an unhealthy card may hang it."""
         return self._clock.monotonic() - self._answered
 
     @property

@@ -174,7 +174,7 @@ async def test_an_init_container_and_the_container_that_takes_over_its_ids_each_
 async def test_a_number_is_used_once_although_chance_repeats_itself_and_the_kubelet_uses_its_ids_again(world, kubelet):
     numbers = []
     for name in ("p", "q", "r"):
-        async with served(world):  # each process throws the same random generator
+        async with served(world):  # each process draws the same numbers
             await ready(kubelet)
             pod = put(world, name, gives(A, 1000))
             await kubelet.admit(pod, NUMBER)

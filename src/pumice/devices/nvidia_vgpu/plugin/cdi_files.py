@@ -37,7 +37,7 @@ TOOL_SECONDS: Final = 30.0
 TRIES: Final = 3
 """The device files of a slice may come a moment after it."""
 PATIENCE: Final = 60.0
-"""Seconds for which a container waits for the files: a unhealthy card may hang the driver."""
+"""Seconds for which a container waits for the files: an unhealthy card may hang the driver."""
 
 Seen = tuple[Sequence[CardFacts], Sequence[Slice]]
 

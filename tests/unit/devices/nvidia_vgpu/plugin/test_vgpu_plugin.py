@@ -20,7 +20,7 @@ from pumice.wire.device_config_text import parse_device_config
 from pumice_lab.machine import FaultModel
 
 NUMBER = names.VGPU_NUMBER
-CANNOT_BE_FOUND = FaultModel("nvmlDeviceGetHandleByUUID", code=15, count=0)  # "GPU is lost": how a unhealthy card is tested
+CANNOT_BE_FOUND = FaultModel("nvmlDeviceGetHandleByUUID", code=15, count=0)  # "GPU is lost": how an unhealthy card is tested
 
 
 @in_a_world
