@@ -143,7 +143,7 @@ class VirtualClock:
         return asyncio.get_running_loop().time()
 
     async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(max(0.0, seconds))
+        await asyncio.sleep(max(1e-6, seconds) if seconds > 0 else 0.0)  # a real clock moves in any sleep, however short
 
 
 def run_virtually(work: Coroutine[Any, Any, T]) -> T:

@@ -61,6 +61,8 @@ log = logging.getLogger("pumice.scheduler")
 
 BUSY_BINDINGS = 16
 """With so many Bindings on their way a cycle may wait longer for company."""
+INSTANT = 1e-6
+"""Seconds that are no time: a timer of less may end before the clock has moved."""
 PAUSE_BEFORE_A_LONE_POD = 0.008
 """Seconds since the last cycle after which a single pod is placed at once: who makes many makes the next one sooner."""
 LAST_BINDINGS = 5.0
@@ -290,8 +292,9 @@ class Scheduler:
         them) waits longer for more of its kind, until a pod comes that waits for a place or the time of a backoff is over. A
         single pod after a pause waits for nobody."""
         until, due = self.clock.monotonic() + self.settings.window_status, self.engine.next_wake()
-        until = until if due is None else min(until, due)
-        while not self.engine.pressing and (left := until - self.clock.monotonic()) > 0:
+        if due is not None and due > self._last_cycle:  # one that the last cycle left as it was asks for no haste
+            until = min(until, due)
+        while not self.engine.pressing and (left := until - self.clock.monotonic()) > INSTANT:
             self._wake.clear()
             await self._wait(left)
         paused = self.clock.monotonic() - self._last_cycle > PAUSE_BEFORE_A_LONE_POD
