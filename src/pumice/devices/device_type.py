@@ -61,10 +61,12 @@ def _no_rows(node: Node, pods: Sequence[Pod]) -> Iterable[CardRow]:
 @dataclass(frozen=True, slots=True)
 class DeviceType:
     """One type of devices. ``section``: its arguments. ``card_rows``: a node's cards with the live pods on it, as commands show
-    them. ``remarks``: sentences on what is switched on and not configured."""
+    them. ``remarks``: sentences on what is switched on and not configured. ``doctor``: the module with the
+    ``CHECKS`` of a node."""
 
     switches: tuple[Switch, ...]
     section: type[Section] | None = None
     command: PluginCommand | None = None
     card_rows: Callable[[Node, Sequence[Pod]], Iterable[CardRow]] = _no_rows
     remarks: Callable[[Settings, DeviceConfig | None], Iterator[str]] = _nothing
+    doctor: str = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from pumice.devices.ascend_hami.device_type import ASCEND_HAMI
@@ -19,6 +20,7 @@ from pumice.wire.objects import Node, Pod
 
 if TYPE_CHECKING:
     from pumice.devices.protocol import DeviceSharing
+    from pumice.node.findings import Check
 
 DEVICE_TYPES: tuple[DeviceType, ...] = (NVIDIA_VGPU, NVIDIA_GPUSHARE, ASCEND_HAMI, ASCEND_MINDCLUSTER)
 
@@ -77,3 +79,8 @@ def all_card_rows(nodes: Sequence[Node], pods: Sequence[Pod]) -> list[CardRow]:
 def remarks_on(settings: Settings, device_config: DeviceConfig | None) -> tuple[str, ...]:
     """Return a sentence on each thing that is switched on and not configured."""
     return tuple(text for found in DEVICE_TYPES for text in found.remarks(settings, device_config))
+
+
+def node_checks() -> list[Check]:
+    """What ``pumice doctor node`` looks at, of all device types."""
+    return [check for found in DEVICE_TYPES if found.doctor for check in import_module(found.doctor).CHECKS]

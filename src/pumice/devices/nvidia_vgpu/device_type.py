@@ -94,4 +94,5 @@ NVIDIA_VGPU = DeviceType(
     PluginCommand("nvidia", "pumice.devices.nvidia_vgpu.plugin.command",
                   "pumice device-plugin nvidia --node-name n1 --device-split-count 4", upstream=True),
     card_rows=card_rows,
+    doctor="pumice.devices.nvidia_vgpu.node.doctor",
 )  # fmt: skip

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from pumice.apps.doctor.cluster import clashes, configuration, nodes, shipped
 from pumice.apps.doctor.cluster.facts import ClusterFacts, unread
 from pumice.apps.doctor.cluster.kinds import kinds
-from pumice.node.findings import Finding, State
+from pumice.node.findings import Check, Finding, State
 from pumice.wire.programs import Maker, Role
 
 BAD, WARNING, UNKNOWN = State.BAD, State.WARNING, State.UNKNOWN
@@ -22,28 +21,16 @@ TENANTS: Final = "/tenants/validate"
 SHOWN: Final = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One row, as in the node's table: nothing found means that all is well, where there is something to look at. ``lacks`` names
-    what is not there."""
+def _unless(what: str, there: Callable[[ClusterFacts], object]) -> Callable[[ClusterFacts], Finding | None]:
+    """The finding where ``what`` is not there, so that nothing was looked at."""
 
-    name: str
-    promise: str
-    look: Callable[[ClusterFacts], Iterable[Finding]]
-    lacks: Callable[[ClusterFacts], str] = lambda facts: ""
+    def lacking(facts: ClusterFacts) -> Finding | None:
+        if there(facts) or facts.in_one_process:
+            return None
+        mend = "ask as somebody who may read it" if facts.unread else "install what is meant to be here"
+        return Finding(UNKNOWN, f"no {what} {'was seen' if facts.unread else 'is there'}: nothing was looked at", mend)
 
-    def found(self, facts: ClusterFacts) -> list[Finding]:
-        if found := list(self.look(facts)):
-            return found
-        if (lacking := self.lacks(facts)) and not facts.in_one_process:
-            mend = "ask as somebody who may read it" if facts.unread else "install what is meant to be here"
-            return [Finding(UNKNOWN, f"no {lacking} {'was seen' if facts.unread else 'is there'}: nothing was looked at", mend)]
-        return [Finding(State.OK, self.promise)]
-
-
-def examine(facts: ClusterFacts) -> list[tuple[Check, list[Finding]]]:
-    """Every check with what it found."""
-    return [(check, check.found(facts)) for check in CHECKS]
+    return lacking
 
 
 def _kubernetes(facts: ClusterFacts) -> Iterator[Finding]:
@@ -102,19 +89,7 @@ def _webhooks(facts: ClusterFacts) -> Iterator[Finding]:
                 yield Finding(WARNING, text, "look at the log of the daemon that registers it")
 
 
-def _no_daemon(facts: ClusterFacts) -> str:
-    return "" if any(one.program.maker is Maker.OURS for one in facts.workloads) else "daemon of ours"
-
-
-def _no_plugin(facts: ClusterFacts) -> str:
-    return "" if facts.plugins else "device plugin"
-
-
-def _no_configured_scheduler(facts: ClusterFacts) -> str:
-    conf = facts.scheduler_conf
-    return "" if conf is not None and conf.text and facts.of(Role.SCHEDULER) else "scheduler with a configuration"
-
-
+DAEMON: Final = _unless("daemon of ours", lambda facts: any(one.program.maker is Maker.OURS for one in facts.workloads))
 CHECKS: Final = (
     Check("kubernetes", "the API server is one that obeys policies", _kubernetes),
     Check("kinds", "Volcano's kinds are defined as our code knows them", kinds),
@@ -123,14 +98,17 @@ CHECKS: Final = (
     Check("daemons", "one controller and one admission server work", clashes.daemons),
     Check("hami", "HAMi's scheduler and webhook keep out of the way", clashes.hami),
     Check("plugins", "one plugin serves each node's devices", clashes.plugins),
-    Check("rights", "the daemons' accounts may what their code does", _rights, _no_daemon),
+    Check("rights", "the daemons' accounts may what their code does", _rights, DAEMON),
     Check("scheduler-config", "the scheduler's configuration is understood", configuration.scheduler_config,
-          lambda facts: "" if facts.scheduler_conf is not None and facts.scheduler_conf.text else "configuration of a scheduler"),
+          _unless("configuration of a scheduler", lambda facts: facts.scheduler_conf is not None and facts.scheduler_conf.text)),
     Check("device-config", "the ConfigMaps of devices and nodes are understood", configuration.device_config,
-          lambda facts: "" if facts.device_configs else "ConfigMap of devices"),
-    Check("modes", "every way of sharing has its switch and its plugin", configuration.modes, _no_configured_scheduler),
+          _unless("ConfigMap of devices", lambda facts: facts.device_configs)),
+    Check("modes", "every way of sharing has its switch and its plugin", configuration.modes,
+          _unless("scheduler with a configuration",
+                  lambda facts: facts.scheduler_conf is not None and facts.scheduler_conf.text and facts.of(Role.SCHEDULER))),
     Check("webhooks", "a webhook that is asked has somebody who answers", _webhooks,
-          lambda facts: "" if facts.webhooks else "webhook"),
-    Check("runtime-classes", "the RuntimeClasses that plugins name are there", nodes.runtime_classes, _no_daemon),
-    Check("nodes", "every node's plugin is ready and tells of its devices", nodes.nodes, _no_plugin),
+          _unless("webhook", lambda facts: facts.webhooks)),
+    Check("runtime-classes", "the RuntimeClasses that plugins name are there", nodes.runtime_classes, DAEMON),
+    Check("nodes", "every node's plugin is ready and tells of its devices", nodes.nodes,
+          _unless("device plugin", lambda facts: facts.plugins)),
 )  # fmt: skip

@@ -16,12 +16,20 @@ from pumice.devices.nvidia_vgpu.assignment import contradiction, excess, stateme
 from pumice.devices.nvidia_vgpu.device_request import container_request
 from pumice.devices.nvidia_vgpu.node import mps
 from pumice.devices.nvidia_vgpu.node.allocations import turns
-from pumice.devices.nvidia_vgpu.node.annotations import register_annotation, topology_annotation
 from pumice.devices.nvidia_vgpu.node.answer import ResponseOptions, build, opened, places, refusal
-from pumice.devices.nvidia_vgpu.node.inventory import SharedCard, capacity, core_list, memory_list, share, share_list
+from pumice.devices.nvidia_vgpu.node.inventory import (
+    SharedCard,
+    capacity,
+    core_list,
+    memory_list,
+    register_annotation,
+    share,
+    share_list,
+    topology_annotation,
+)
 from pumice.devices.nvidia_vgpu.node.matching import FAILED, INIT, Matcher, Unclear, Work, done, leftovers
+from pumice.devices.nvidia_vgpu.node.mig_slices import StaticSlices
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing, needed_factor
-from pumice.devices.nvidia_vgpu.node.static import StaticSlices
 from pumice.effects.vocabulary import Event, MakeDirectory, NodeEffect, PatchNode, PatchPod, PatchStatus
 from pumice.model.refusal import Refusal
 from pumice.node.answer import Answer
