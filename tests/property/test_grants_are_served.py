@@ -15,8 +15,7 @@ from kit.scheduler_confs import conf
 from kit.seeds import chosen_seed
 from tests.property.cutting import MortalJournal
 
-from pumice.devices.nvidia_gpushare.node.allocator import ShareAllocator
-from pumice.devices.nvidia_gpushare.node.sharing import Legacy
+from pumice.devices.nvidia_gpushare.node.allocator import Legacy, ShareAllocator
 from pumice.devices.nvidia_vgpu.node.allocator import VgpuAllocator
 from pumice.devices.nvidia_vgpu.node.answer import ResponseOptions
 from pumice.devices.nvidia_vgpu.node.inventory import hollow_node, share, share_list

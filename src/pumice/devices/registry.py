@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from pumice.devices.ascend_hami.device_type import ASCEND_HAMI
 from pumice.devices.ascend_mindcluster.device_type import ASCEND_MINDCLUSTER
-from pumice.devices.card_rows import CardRow
-from pumice.devices.device_type import DeviceType
+from pumice.devices.device_type import CardRow, DeviceType
 from pumice.devices.nvidia_gpushare.device_type import NVIDIA_GPUSHARE
 from pumice.devices.nvidia_vgpu.device_type import NVIDIA_VGPU
 from pumice.devices.settings import Argument, Settings, declared, read_settings

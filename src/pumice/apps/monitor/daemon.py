@@ -17,7 +17,7 @@ from aiohttp import web
 from pumice.adapters.nvml import NvmlCards
 from pumice.adapters.owners import ProcOwners
 from pumice.adapters.region import ContainerFolders
-from pumice.adapters.region.pages import core_limits_on, hold_back, pages_folder
+from pumice.adapters.region.folders import core_limits_on, hold_back, pages_folder
 from pumice.adapters.region.reader import header_of
 from pumice.adapters.region.writer import write_feedback, write_pulse
 from pumice.apps.monitor.accounts import AccountRounds, suspects

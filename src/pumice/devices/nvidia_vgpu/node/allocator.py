@@ -32,13 +32,11 @@ from pumice.devices.nvidia_vgpu.node.mig_slices import StaticSlices
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing, needed_factor
 from pumice.effects.vocabulary import Event, MakeDirectory, NodeEffect, PatchNode, PatchPod, PatchStatus
 from pumice.model.refusal import Refusal
-from pumice.node.answer import Answer
-from pumice.node.device_list import MESSAGE_LIMIT, Unit, worst_size
+from pumice.node.device_list import MESSAGE_LIMIT, Leftovers, Unit, holds, worst_size
 from pumice.node.matching import Broken
-from pumice.node.mps.supervisor import Bounds
-from pumice.node.node_object import Leftovers, holds
+from pumice.node.mps import Bounds
 from pumice.node.pods import Container, Held, NodePod
-from pumice.node.protocol import Allocator, Conflict, Cut, Decision, Outdated, Refuse, Repeat, Serve
+from pumice.node.protocol import Allocator, Answer, Conflict, Cut, Decision, Outdated, Refuse, Repeat, Serve
 from pumice.ports.cards import CardFacts
 from pumice.ports.slices import Slice
 from pumice.wire import names, variables

@@ -15,7 +15,7 @@ from pumice.devices.nvidia_vgpu.node.inventory import SharedCard, place_of
 from pumice.devices.nvidia_vgpu.node.matching import Work
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing
 from pumice.effects.vocabulary import InstallFile, MakeDirectory
-from pumice.node.answer import Answer, DeviceNode, Mount
+from pumice.node.protocol import Answer, DeviceNode, Mount
 from pumice.ports.slices import Place, Slice
 from pumice.wire import cdi, limits_page, variables
 from pumice.wire.device_lists import CDI_ANNOTATIONS, CDI_FIELD

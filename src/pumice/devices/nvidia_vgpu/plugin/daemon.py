@@ -23,9 +23,8 @@ from pumice.apps.node.allocating import PATIENCE
 from pumice.apps.node.control_daemons import ControlDaemons
 from pumice.apps.node.device_type import PluginSettings, ServedDevices
 from pumice.apps.node.files import digests, install_files
-from pumice.apps.node.performing import in_turn
+from pumice.apps.node.performing import Slicer, in_turn
 from pumice.apps.node.serving import run_plugins
-from pumice.apps.node.slicing import Slicer
 from pumice.apps.node.written_node import WrittenNode
 from pumice.apps.service.device_config import load_device_config, read_device_config, spaces
 from pumice.apps.service.worker import once
