@@ -408,15 +408,29 @@ class Record:
             self._held[work.pod.uid] = tuple(() if at == work.segment else part for at, part in enumerate(parts))
 
     def resume(self, text: str, pods: Iterable[NodePod], held: Held | None, cards: Mapping[str, SharedCard]) -> None:
-        """Begin with what the process before published, and with pods that hold devices and are not named there."""
+        """Begin with what the process before published, and with what pods hold that is not named there: it may have ended after
+        a container was served and before that was published."""
         known = parse_handed_out(text)
         for pod in pods:
-            if pod.finished:
+            if pod.finished or pod.uid in self._held:
                 continue
-            if pod.uid in known:
-                self._held.setdefault(pod.uid, known[pod.uid].containers)
-            elif pod.uid not in self._held and (parts := self._taken_over(pod, held, cards)):
-                self._held[pod.uid] = parts
+            published = known[pod.uid].containers if pod.uid in known else ()
+            written = self._taken_over(pod, held, cards)
+            if published and len(published) == len(written):
+                served = self._served(pod, held, len(written))
+                later = (part if at in served else () for at, part in enumerate(written))
+                written = tuple(was or part for was, part in zip(published, later, strict=True))
+            elif published:
+                written = published
+            if written:
+                self._held[pod.uid] = written
+
+    def _served(self, pod: NodePod, held: Held | None, parts: int) -> set[int]:
+        """Return the parts that the kubelet's record names; without a record all of an admitted pod."""
+        found = turns(pod, parts, self._sharing.number, self._sharing.memory)
+        order = found if not isinstance(found, str) else ()
+        return {turn.part for turn in order if turn.part is not None
+                and (pod.admitted if held is None else (pod.uid, turn.container.name) in held)}  # fmt: skip
 
     def _taken_over(self, pod: NodePod, held: Held | None, cards: Mapping[str, SharedCard]) -> Parts:
         notes = pod.annotations
