@@ -68,7 +68,7 @@ def parse_node_config(text: str | bytes) -> NodeConfig:
     """Parse the cards' file. Raises BadInput where it has not the right shape; strange values are warnings."""
     warnings: list[str] = []
     entries = []
-    for entry in _listed_under(LIST, text, '{"nodeconfig": [{"name": "..."}]}'):
+    for entry in _listed_under(LIST, text, '{"nodeconfig": [{"name": "..."}]}', "no JSON"):
         if not isinstance(entry.value, dict) or not isinstance(entry.value.get("name"), str):
             warnings.append(f"{entry}: an entry needs a name; ignored")
         else:
@@ -81,7 +81,7 @@ def parse_npu_node_config(text: str, node: str) -> tuple[NpuNodeEntry | None, tu
 
     Raises BadInput where it is no such document."""
     problems: list[str] = []
-    for entry in _listed_under("nodes", text, "a mapping with a list under nodes", may_be_empty=True):
+    for entry in _listed_under("nodes", text, "a mapping with a list under nodes", "no YAML", may_be_empty=True):
         if isinstance(entry.value, dict) and entry.value.get("name") == node:
             _unknown(entry, NPU_KEYS, problems)
             uuids, indices = _left_out(entry["filterDevices"], problems)
@@ -93,10 +93,13 @@ def parse_npu_node_config(text: str, node: str) -> tuple[NpuNodeEntry | None, tu
     return None, ()
 
 
-def _listed_under(key: str, text: str | bytes, shape: str, *, may_be_empty: bool = False) -> list[Field]:
+def _listed_under(key: str, text: str | bytes, shape: str, otherwise: str, *, may_be_empty: bool = False) -> list[Field]:
     from pumice.wire.document import read_document  # here: who runs without a cluster parses no YAML
 
-    root = read_document(text).root
+    try:
+        root = read_document(text).root
+    except BadInput as error:
+        raise BadInput(f"the node configuration is {otherwise}: {error}") from error
     if may_be_empty and not root.value:
         return []
     if not isinstance(root.value, dict) or not isinstance(root.value.get(key) or [], list):
