@@ -203,7 +203,7 @@ def is_told(cycle: Cycle, job: Job) -> bool:
 
 
 def _learnt(cycle: Cycle, job: Job) -> bool:
-    return job in cycle.tried or job in cycle.blocked or job in cycle.explained
+    return cycle.attempt(job).learnt
 
 
 def _hyper_nodes(cycle: Cycle) -> Iterator[SchedulerEffect]:

@@ -7,6 +7,7 @@ the state say what has happened. Compare kube-scheduler's pkg/scheduler/backend/
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -120,6 +121,40 @@ class Hint(Struct, frozen=True):
 NO_HINT: Final = Hint()
 
 
+class Attempt(Struct, eq=False):
+    """The findings of the running cycle about one job."""
+
+    tried: bool = False
+    """Its pods were tried, or it is known why they are not: at the end it goes where the verdict leads."""
+    blocked: bool = False
+    """Its queue or the enqueue check refused it."""
+    short_of_share: bool = False
+    """There is room for its pods, but not within the share of their queue."""
+    invalid: bool = False
+    """It lacks pods: only a change of the job itself can help."""
+    discarded: bool = False
+    """The gang was tried and taken back: it waits for whatever is released."""
+    pipelined: bool = False
+    """The gang has places in part on what is being released: they are kept from others until the cycle ends."""
+    postponed: bool = False
+    """It stays active: there was no time to go on with it."""
+    explained: bool = False
+    """Some of its pods got their reason."""
+    planned: bool = False
+    """It is one pod that was looked at to be laid out with others (``cycle/planning``)."""
+    behind: Job | None = None
+    """It gets no place by that layout, and comes after this job."""
+
+    @property
+    def learnt(self) -> bool:
+        """Return whether the cycle has something new to say of the job."""
+        return self.tried or self.blocked or self.explained
+
+
+UNTRIED: Final = Attempt()
+"""Of a job that the cycle has not looked at; only to be read."""
+
+
 class _Resting(NamedTuple):
     state: JobState
     hint: Hint
@@ -165,6 +200,8 @@ def patience_of(conf: SchedulerConf) -> tuple[Patience, list[str]]:
 class SchedulingQueue:
     """All jobs by their state, and what else makes a cycle due: statuses and reasons to be written, and times."""
 
+    attempts: defaultdict[Job, Attempt] = field(default_factory=lambda: defaultdict(Attempt))
+    """Of the running cycle; empty between cycles."""
     dirty: dict[Job, None] = field(default_factory=dict)
     """Jobs whose status must be looked at when the cycle closes."""
     settled: dict[str, None] = field(default_factory=dict)
@@ -340,6 +377,7 @@ class SchedulingQueue:
 
     def close(self) -> None:
         """A cycle has written what there was to write."""
+        self.attempts.clear()
         self.dirty.clear()
         self.settled.clear()
 
@@ -445,6 +483,8 @@ class SchedulingQueue:
         by_class = {(cls, job) for job, resting in self._resting.items() for cls in resting.hint.classes}
         if by_class != {(cls, job) for cls, there in self._by_class.items() for job in there} or not all(self._by_class.values()):
             yield "the index of classes is not that of the hints"
+        if self.attempts:
+            yield "attempts outlive their cycle"
         known = set(jobs)
         for job, (state, hint) in self._resting.items():
             if job not in known or not job.known:
