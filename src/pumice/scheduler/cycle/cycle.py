@@ -79,6 +79,8 @@ class Cycle:
     """Jobs that are tried although the time is over."""
     effects: list[SchedulerEffect] = field(default_factory=list)
     measures: Measures = field(default_factory=Measures)
+    attempts: defaultdict[Job, Attempt] = field(init=False)
+    """The findings about each job that it looked at (``SchedulingQueue.attempts``)."""
     uncommitted: list[Statement] = field(default_factory=list)
     """Nominations beside what was committed, and all places of pipelined gangs: kept from others until the cycle ends."""
     hints: dict[str, tuple[str, Any]] = field(default_factory=dict)
@@ -91,14 +93,12 @@ class Cycle:
     """Those that run in it."""
     started: float = 0.0
 
-    @property
-    def attempts(self) -> defaultdict[Job, Attempt]:
-        """Return what it has found of each job that it looked at."""
-        return self.state.scheduling_queue.attempts
+    def __post_init__(self) -> None:
+        self.attempts = self.state.scheduling_queue.attempts
 
     def attempt(self, job: Job) -> Attempt:
         """Return what it has found of the job so far, to be read."""
-        return self.state.scheduling_queue.attempts.get(job, UNTRIED)
+        return self.attempts.get(job, UNTRIED)
 
     @property
     def makes_room(self) -> bool:

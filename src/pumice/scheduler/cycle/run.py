@@ -29,7 +29,6 @@ from pumice.wire.volcano import SCHEDULING_API
 def activate(cycle: Cycle) -> None:
     """Activate all jobs that have a reason to be tried."""
     state = cycle.state
-    cycle.placer.fallen.clear()
     _give_up(cycle)
     reserving.give_back(cycle)
     redeem(cycle)
@@ -67,8 +66,7 @@ def _give_up(cycle: Cycle) -> None:
 def _offer_gains(cycle: Cycle) -> None:
     """Offer what was released to the unschedulable classes, as far as the time allows; the others come next cycle."""
     scheduling_queue, placer, begin = cycle.state.scheduling_queue, cycle.placer, cycle.tick()
-    if placer.changed_elsewhere():
-        scheduling_queue.changed_elsewhere()
+    scheduling_queue.offer_elsewhere(placer.lasting)
     scheduling_queue.offer(placer.news, placer.is_unschedulable, lambda: cycle.tick() - begin > cycle.budget / 4)
 
 
@@ -105,7 +103,7 @@ def rest(cycle: Cycle) -> None:
             search.meanwhile.update(dict.fromkeys(tried))
     if any(found.pipelined for found in cycle.attempts.values()):
         # Others saw the held room as taken; who comes anew, and is more important, may have it.
-        cycle.placer.reconsider(cycle.placer.fallen)
+        cycle.placer.reconsider(cycle.state.scheduling_queue.unschedulable_now)
     if not cycle.out_of_time():
         for queue in queues(cycle):
             for job in [job for job in queue.active if job not in tried and not cycle.attempt(job).postponed]:

@@ -121,7 +121,7 @@ class Hint(Struct, frozen=True):
 NO_HINT: Final = Hint()
 
 
-class Attempt(Struct, eq=False):
+class Attempt(Struct, eq=False, gc=False):
     """The findings of the running cycle about one job."""
 
     tried: bool = False
@@ -153,6 +153,10 @@ class Attempt(Struct, eq=False):
 
 UNTRIED: Final = Attempt()
 """Of a job that the cycle has not looked at; only to be read."""
+
+
+Seen = tuple[int, int, int, int]
+"""The gains of nodes, the arrivals of pods, the changes of storage and the departures that a class of pods has seen."""
 
 
 class _Resting(NamedTuple):
@@ -202,6 +206,12 @@ class SchedulingQueue:
 
     attempts: defaultdict[Job, Attempt] = field(default_factory=lambda: defaultdict(Attempt))
     """Of the running cycle; empty between cycles."""
+    unschedulable: dict[PodClass, Seen] = field(default_factory=dict)
+    """Classes that fitted nowhere, with what they had seen by then (``Placer.is_unschedulable``)."""
+    unschedulable_now: list[PodClass] = field(default_factory=list)
+    """Those that became so in the running cycle."""
+    hopeless: dict[PodClass, int] = field(default_factory=dict)
+    """Classes that no node can hold, whatever leaves, by the version of the nodes of which that was found."""
     dirty: dict[Job, None] = field(default_factory=dict)
     """Jobs whose status must be looked at when the cycle closes."""
     settled: dict[str, None] = field(default_factory=dict)
@@ -229,6 +239,8 @@ class SchedulingQueue:
     """Something was released since jobs were last activated for it."""
     _lending_due: bool = False
     """A cycle had no time to lend to those who wait for it: the next one is due at once."""
+    _elsewhere: tuple[int, int, int] = (0, 0, 0)
+    """Changes of storage and of pods that others select, as far as jobs that mind them have seen them."""
     _offered: int = -1
     """How far gains have been offered to every unschedulable class."""
     _explained_nodes: int = 0
@@ -285,8 +297,8 @@ class SchedulingQueue:
     def start_over(self, jobs: Collection[Job], patience: Patience) -> None:
         """Another configuration decides now: every job may try again."""
         self.patience, self._cycle_at, self._offered = patience, FOR_EVER, -1
-        self._inqueue_until.clear()
-        self.unexplained.clear()
+        for memory in (self._inqueue_until, self.unexplained, self.unschedulable, self.hopeless):
+            memory.clear()
         self.reserved = {}
         for queue in {job.queue for job in jobs}:
             queue.active.start_over()
@@ -353,9 +365,10 @@ class SchedulingQueue:
         """A cycle ends in which these gangs held a part, on these rows."""
         self.reserved = rows
 
-    def changed_elsewhere(self) -> None:
-        """Storage changed, or pods came or went that others select: activate the jobs that mind it and wait for a time, too."""
-        minding = [
+    def offer_elsewhere(self, seen: tuple[int, int, int]) -> None:
+        """Where storage changed, or pods came or went that others select, activate the jobs that mind it and wait for a time."""
+        before, self._elsewhere = self._elsewhere, seen
+        minding = [] if before == seen else [
             job for job in self._timed
             if any(t.cls.constraints.awaits_pods or t.cls.constraints.claims for t in job.pending.values())
         ]  # fmt: skip
@@ -378,6 +391,7 @@ class SchedulingQueue:
     def close(self) -> None:
         """A cycle has written what there was to write."""
         self.attempts.clear()
+        self.unschedulable_now.clear()
         self.dirty.clear()
         self.settled.clear()
 
