@@ -25,7 +25,7 @@ from pumice.devices.ascend_mindcluster.node.allocator import ChipAllocator
 from pumice.devices.ascend_mindcluster.node.books import ids_text
 from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper
 from pumice.devices.ascend_mindcluster.node.telling import realised, report
-from pumice.model.hardware.npu_slices import slice_kinds
+from pumice.model.hardware.npu import slice_kinds
 from pumice.node.pods import NodePod
 from pumice.node.protocol import Cut
 from pumice.ports.vnpus import NpuRefused

@@ -24,7 +24,7 @@ import msgspec
 
 from pumice.adapters.bookings.foreign import booking_dirs
 from pumice.apps.monitor import daemon as monitor
-from pumice.apps.service.logs import log_to
+from pumice.apps.service.worker import log_to
 from pumice.devices.ascend_hami.plugin import daemon as ascend_plugin
 from pumice.devices.ascend_mindcluster.plugin import daemon as mindcluster_plugin
 from pumice.devices.nvidia_gpushare.plugin import daemon as gpushare_plugin
@@ -39,7 +39,7 @@ from pumice.ports.clock import Clock, SystemClock
 from pumice.ports.cluster import Cluster
 from pumice.ports.mps import PROGRAM
 from pumice.wire import names, variables
-from pumice.wire.device_lists import strategies
+from pumice.wire.cdi import strategies
 from pumice.wire.kinds import CONFIGMAPS
 from pumice.wire.mindcluster import DRIVER_NAME
 from pumice.wire.node_config import LIST, parse_node_config

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from pumice.model.errors import BadInput
 from pumice.model.hardware import preset_names
-from pumice.model.hardware.npu_driver import driver_chips
+from pumice.model.hardware.npu import driver_chips
 from pumice.wire.quantity import parse_quantity
 from pumice_lab.machine.document import Field, as_written, read_file
 

@@ -43,9 +43,7 @@ from pumice_lab.controllers import (
 )
 from pumice_lab.controllers.actions import Action, Finalize, RemoveFolder
 from pumice_lab.controllers.common import controller_of
-from pumice_lab.controllers.marking import GARBAGE, ORPHANS, PUBLISHED, Marking
-from pumice_lab.controllers.selecting import Key
-from pumice_lab.controllers.watched import COLLECTED, FULL
+from pumice_lab.controllers.marking import COLLECTED, FULL, GARBAGE, ORPHANS, PUBLISHED, Key, Marking
 
 log = logging.getLogger("pumice.kube-controllers")
 _WRITES, _WORKERS = 16, 64  # at a time

@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from pumice.model.errors import BadInput
-from pumice.wire import yaml_text
+from pumice.wire import document
 
 
 class DocumentError(BadInput):
@@ -158,7 +158,7 @@ _MOST_VALUES = 20_000  # aliases can make a small text large without end
 
 def _read_yaml(text: str, file: str) -> Field:
     try:
-        return yaml_text.read(text, lambda loader: _field(loader, file))
+        return document.read(text, lambda loader: _field(loader, file))
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise DocumentError(f"{file}:{line}", "", f"not YAML: {error.problem}") from None
@@ -168,7 +168,7 @@ def _read_yaml(text: str, file: str) -> Field:
         raise DocumentError(f"{file}:1", "", f"not YAML: {error}") from None
 
 
-def _field(loader: yaml_text.Loader, file: str) -> Field:
+def _field(loader: document.Loader, file: str) -> Field:
     node = loader.get_single_node()
     return _YamlReader(loader, file).field(node, "") if node is not None else Field({}, file, 1, "")
 
@@ -176,7 +176,7 @@ def _field(loader: yaml_text.Loader, file: str) -> Field:
 class _YamlReader:
     """Turns YAML nodes into fields; an alias inside of what it names, and too many values, are errors."""
 
-    def __init__(self, loader: yaml_text.Loader, file: str) -> None:
+    def __init__(self, loader: document.Loader, file: str) -> None:
         self._loader, self._file = loader, file
         self._open: set[int] = set()
         self._values = 0

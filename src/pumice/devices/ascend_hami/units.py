@@ -8,9 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from pumice.model.hardware.npu import NpuChip
-from pumice.model.hardware.npu_driver import MEDIA, Size, driver_chips
-from pumice.model.hardware.npu_slices import GROUPS, groups_wanted
+from pumice.model.hardware.npu import GROUPS, MEDIA, NpuChip, Size, driver_chips, groups_wanted
 
 NAMES = ("AI cores", "AI CPUs", "MB by the driver's count", *(f"{name} units" for name in MEDIA))
 Amounts = tuple[int, ...]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from pumice.devices.ascend_mindcluster.chips import after, groups_in_use, takes
-from pumice.model.hardware.npu_slices import SliceKind, SliceTemplate
+from pumice.model.hardware.npu import SliceKind, SliceTemplate
 
 
 def loss(kind: SliceKind, template: SliceTemplate, cores: int, cpus: int, state: int, *, idle: bool) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pumice.devices.ascend_mindcluster.node.keeper import State
 from pumice.effects.vocabulary import PatchPod
-from pumice.model.hardware.npu_slices import SliceKind
+from pumice.model.hardware.npu import SliceKind
 from pumice.node.pods import NodePod
 from pumice.ports.slices import Entry, Phase
 from pumice.wire.device_reports import device_info

@@ -22,8 +22,7 @@ from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper
 from pumice.devices.ascend_mindcluster.plugin.slicing import ChipSlices
 from pumice.metrics.text import MetricFamily
 from pumice.model.errors import BadInput
-from pumice.model.hardware.npu_driver import driver_chips
-from pumice.model.hardware.npu_slices import slice_kinds
+from pumice.model.hardware.npu import driver_chips, slice_kinds
 from pumice.ports.cards import Cards
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster

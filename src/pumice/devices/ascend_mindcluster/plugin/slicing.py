@@ -20,7 +20,7 @@ from pumice.devices.ascend_mindcluster.node.telling import realised, report
 from pumice.effects.tasks import first
 from pumice.effects.vocabulary import Event
 from pumice.model.errors import Unavailable
-from pumice.model.hardware.npu_slices import slice_kinds
+from pumice.model.hardware.npu import slice_kinds
 from pumice.node.protocol import Conflict, Cut, Serve
 from pumice.ports.cards import CardFacts
 from pumice.ports.cluster import ApiError, Cluster

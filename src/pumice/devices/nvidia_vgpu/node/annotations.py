@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pumice.devices.nvidia_vgpu.node.inventory import SharedCard, by_minor
+from pumice.model.amount import Mib
 from pumice.model.cards import Card, Mode
-from pumice.model.units import Mib
 from pumice.wire.nvidia_vgpu import CardPlace, render_register, render_topology
 
 
