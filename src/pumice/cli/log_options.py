@@ -16,7 +16,7 @@ class LogFormat(StrEnum):
 
 def setup_logging(log_format: LogFormat, level: str = "", verbosity: int = 3) -> None:
     """Log to stderr from ``level`` up; where that is empty, ``verbosity`` counts as upstream's -v does. Raises BadInput."""
-    from pumice.apps.service.worker import log_to
+    from pumice.apps.service.logs import log_to
 
     number = logging.DEBUG if verbosity >= 4 else logging.INFO if verbosity >= 1 else logging.WARNING
     if level:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import yaml
 from yaml.composer import Composer
@@ -58,8 +58,8 @@ class Field:
     path: Path
     value: Any
 
-    def __getitem__(self, key: str) -> Field:
-        return Field(self.document, (*self.path, key), self.value.get(key))
+    def __getitem__(self, key: str) -> Self:
+        return type(self)(self.document, (*self.path, key), self.value.get(key))
 
     def __str__(self) -> str:
         return self.document.place(self.path)
@@ -73,7 +73,7 @@ class Field:
         """Return the refusal of this value: its place, and what is wrong, on one line."""
         return BadInput(" ".join(f"{self}: {problem}".split()))
 
-    def mapping(self, known: Collection[str] = (), *, wanted: str = "a mapping") -> dict[str, Field]:
+    def mapping(self, known: Collection[str] = (), *, wanted: str = "a mapping") -> dict[str, Self]:
         """Return the fields by key. Raises BadInput where it is none, or has a key that is not among ``known``."""
         if not isinstance(self.value, dict):
             raise self.error(f"expected {wanted}, not {self.value!r}")
@@ -81,15 +81,15 @@ class Field:
             raise key.error(f"unknown key{nearest(str(key.path[-1]), known)}")
         return {key: self[key] for key in self.value}
 
-    def unknown(self, known: Collection[str]) -> list[Field]:
+    def unknown(self, known: Collection[str]) -> list[Self]:
         """Return the fields of a mapping whose keys nobody reads."""
         return [self[key] for key in self.value if key not in known]
 
-    def items(self, *, wanted: str = "a list") -> list[Field]:
+    def items(self, *, wanted: str = "a list") -> list[Self]:
         """Return the fields of a list. Raises BadInput where it is none."""
         if not isinstance(self.value, list):
             raise self.error(f"expected {wanted}, not {self.value!r}")
-        return [Field(self.document, (*self.path, at), value) for at, value in enumerate(self.value)]
+        return [type(self)(self.document, (*self.path, at), value) for at, value in enumerate(self.value)]
 
     def flag(self) -> bool:
         """Return true or false. Raises BadInput on everything else."""
@@ -156,27 +156,36 @@ def _document(loader: Loader, first_line: int, file: str) -> Document:
     result = Document(None, file=file)
     node = loader.get_single_node()
     if node is not None:
-        result.value = _build(loader, node, (), result, first_line, 0)
+        result.value = _build(loader, node, (), result, first_line, ())
     return result
 
 
-def _build(loader: Loader, node: yaml.Node, path: Path, result: Document, first: int, depth: int) -> Any:
-    if depth > DEEPEST or len(result.lines) > MOST_NODES:
+def _build(loader: Loader, node: yaml.Node, path: Path, result: Document, first: int, above: tuple[int, ...]) -> Any:
+    """Return the value of a node. Raises BadInput where an alias stands inside of what it names, or aliases make
+    too much of a small text."""
+    if len(above) > DEEPEST:
         raise RecursionError
     result.lines.setdefault(path, first + node.start_mark.line)
+    if id(node) in above:
+        raise BadInput(f"{result.place(path)}: holds itself")
+    if len(result.lines) > MOST_NODES:
+        raise BadInput(f"{result.place(path)}: the document has more than {MOST_NODES} values")
+    above = (*above, id(node))
     if isinstance(node, yaml.MappingNode):
         loader.flatten_mapping(node)
         mapping: dict[str, Any] = {}
         for key_node, value_node in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise BadInput(f"{result.place(path)}: has a key that is no word")
             key = str(loader.construct_object(key_node, deep=True))
             here = (*path, key)
             if key in mapping:
                 result.duplicates.append((here, first + key_node.start_mark.line))
             result.lines[here] = first + key_node.start_mark.line
-            mapping[key] = _build(loader, value_node, here, result, first, depth + 1)
+            mapping[key] = _build(loader, value_node, here, result, first, above)
         return mapping
     if isinstance(node, yaml.SequenceNode):
-        return [_build(loader, item, (*path, i), result, first, depth + 1) for i, item in enumerate(node.value)]
+        return [_build(loader, item, (*path, i), result, first, above) for i, item in enumerate(node.value)]
     return loader.construct_object(node, deep=True)
 
 

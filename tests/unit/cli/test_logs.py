@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pumice.apps.service.worker import log_to
+from pumice.apps.service.logs import log_to
 from pumice.cli.log_options import LogFormat, setup_logging
 from pumice.cli.main import main
 from pumice.model.errors import BadInput

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pumice.model.hardware import CardPreset, mig_table_for, mig_tables, preset_names
 from pumice.model.hardware import preset as card_preset
-from pumice_lab.machine.document import Field, looks_like_toml, nearest, read_document, read_file
+from pumice_lab.machine.document import Field, nearest, read_document, read_file
 from pumice_lab.machine.model import MAX_CARDS, CardModel, FaultModel, MachineModel, from_preset, placed
 
 _ARCHITECTURES = ("pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell")
@@ -19,10 +19,10 @@ _ARCHITECTURES = ("pascal", "volta", "turing", "ampere", "ada", "hopper", "black
 def load_model(source: Path | str) -> MachineModel:
     """The model in a file (``Path``, or text naming a ``.yaml``, ``.yml`` or ``.toml`` file) or in a text.
 
-    Raises ``DocumentError`` with file, line, key and the nearest right word, also when the file cannot be read.
+    Raises BadInput with file, line, key and the nearest right word, also when the file cannot be read.
     """
     if isinstance(source, str) and ("\n" in source or not re.search(r"\.(ya?ml|toml)$", source)):
-        return _machine(read_document(source, "<model>", toml=looks_like_toml(source)))
+        return _machine(read_document(source, "<model>"))
     return _machine(read_file(Path(source)))
 
 
@@ -216,7 +216,7 @@ def _check_unique(cards: tuple[CardModel, ...], parts: list[Field]) -> None:
         for index, (card, part) in enumerate(zip(cards, parts, strict=True)):
             value = getattr(card, attribute)
             if value in seen:
-                own = part.value.get(attribute, part) if isinstance(part.value, dict) else part
+                own = part[attribute] if isinstance(part.value, dict) and attribute in part.value else part
                 raise own.error(
                     f"cards {seen[value]} and {index} have one {attribute} ({value}); every card has its own"
                 )
