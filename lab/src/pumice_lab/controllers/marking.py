@@ -23,7 +23,7 @@ from pumice_lab.controllers import (
 from pumice_lab.controllers.actions import View
 from pumice_lab.controllers.caches import Caches
 from pumice_lab.controllers.common import controller_of, is_deleting
-from pumice_lab.controllers.garbage import Meta
+from pumice_lab.controllers.garbage import Meta, affected_by
 from pumice_lab.controllers.namespaces import ROOT_CA
 from pumice_lab.requirements import matches_selector
 
@@ -41,7 +41,7 @@ class Marking:
         self.caches = Caches(cluster, FULL, self._changed, lambda uid: self._mark(GARBAGE, uid))
         self.selecting = Selecting(lambda name: (
             pod for v in self.caches.in_namespace(name)
-            if v.resource == kinds.PODS and (pod := self.caches.get(kinds.PODS, v.meta.uid))))  # fmt: skip
+            if v.resource == kinds.PODS and (pod := self.caches.get(kinds.PODS, v.metadata.uid))))  # fmt: skip
         self._published: dict[str, str] = {}  # namespace -> at which version its certificate was looked at
         self._renewed: dict[str, tuple[str, float]] = {}  # node -> (its lease's renewTime, when we saw that)
 
@@ -98,7 +98,7 @@ class Marking:
         if obj is None and meta.namespace:
             self._mark_namespace(meta.namespace, resource)
         if meta.owner_references or meta.finalizers or obj is None or meta.deletion_timestamp:
-            for uid in self.caches.graph.affected_by(meta):
+            for uid in affected_by(self.caches.graph, meta):
                 self._mark(GARBAGE, uid)
 
     def _mark_namespace(self, name: str, lost: Resource) -> None:

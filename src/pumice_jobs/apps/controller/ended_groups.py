@@ -50,7 +50,7 @@ class EndedGroups:
             for uid, (known, group) in some.items():
                 try:
                     if group.uid in gone:
-                        self.store.dropped_group(known, group.uid)
+                        self.store.dropped_group(group.uid)
                     else:
                         await self.drop(known, group)
                     del waiting[uid]

@@ -132,7 +132,7 @@ class Effects:
         except ApiError as error:
             if not await self._is_gone(error, volcano.POD_GROUPS, effect.name, known.job.metadata.namespace, effect.uid):
                 raise
-        self.store.dropped_group(known, effect.uid)
+        self.store.dropped_group(effect.uid)
 
     async def _delete_job(self, known: Known) -> None:
         """Read it once more: somebody may have started it again."""
@@ -163,8 +163,7 @@ class Effects:
         if not self.store.pods_of(known) and not known.status.version:
             created = volcano.seconds(known.job.metadata.creation_timestamp)
             self.latency.observe(max(0.0, self.clock.now() - created) * 1000)
-        with self.store.making_pods():
-            await asyncio.gather(*map(one, wanted))
+        await asyncio.gather(*map(one, wanted))
         if problems:
             making = isinstance(wanted[0], Create)
             reason, doing = ("FailedCreate", "creating") if making else ("FailedDelete", "deleting")
@@ -198,7 +197,7 @@ class Effects:
         except ApiError as error:
             if not await self._is_gone(error, kinds.PODS, meta.name, meta.namespace, meta.uid):
                 raise
-        self.store.dropped_pod(known, effect.pod, volcano.stamp(self.clock.now()))
+        self.store.dropped_pod(effect.pod, volcano.stamp(self.clock.now()))
 
     async def make_sure(self, known: Known) -> None:
         """Ask for what only an answer told of: it may have gone while no watch was heard."""
