@@ -38,7 +38,7 @@ from tests.golden.test_screens import programs
 from pumice.adapters.load import Got
 from pumice.apps.doctor.cluster.facts import ClusterFacts
 from pumice.cli import main
-from pumice.cli.doctor import report_cluster
+from pumice.cli.diagnosis import report_cluster
 from pumice.cli.explain import app as explain_app
 from pumice.cli.fits import app as fits_app
 from pumice.cli.flags import Command

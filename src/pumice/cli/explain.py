@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-from rich.console import Console
-from rich.markup import escape
-
 from pumice.cli import flags
 from pumice.cli.offered import NAMESPACES, Given, Offers, names
-from pumice.cli.output import document
 from pumice.model.errors import BadInput
-from pumice.scheduler.explaining.room import Neighbour, RoomView
 
 KINDS = {
     "pod": ("pod", "pods", "po"),
@@ -70,8 +64,8 @@ def main(
     PodGroup lacks; what a queue deserves, uses, borrows and waits for; how the pods of a workload fare; who waits for what."""
     # Only here: help and completion need no engine.
     from pumice.cli.casefile import engine_of
-    from pumice.cli.explain import show_room
     from pumice.cli.explain_queues import show_group, show_queue
+    from pumice.cli.explain_room import show_room
     from pumice.cli.explain_workloads import OWNERS, show_waiting, show_workload, workload_of
     from pumice.cli.explanation import show, units_of
     from pumice.cli.picture import Source, picture
@@ -107,29 +101,3 @@ def main(
     pod = case.pod(namespace, name)
     engine = engine_of(case)
     show(explain(engine, pod, now=case.now), output, units_of(engine.device_types))
-
-
-# -- Room that would be made for a pod, for people and as JSON -------------------------------------------------------
-
-
-def show_room(found: RoomView, output: str) -> None:
-    """Print it. Raises BadInput for an output that we do not know."""
-    if output == "json":
-        print(document(asdict(found)))
-        return
-    if output not in ("text", "wide"):
-        raise BadInput(f"-o {output!r}: use text, wide or json")
-    console = Console(highlight=False, soft_wrap=True)
-    by = f" (action {found.action})" if found.action else ""
-    console.print(f"[bold]{escape(found.pod)}[/bold]: {escape(found.summary)}{by}")
-    for neighbour in found.neighbours:
-        console.print(f"  {escape(_line(neighbour))}")
-    for name, node in found.places if len(found.places) > 1 else ():
-        console.print(f"  {escape(name)} is promised a place on {escape(node)}")
-
-
-def _line(found: Neighbour) -> str:
-    about = ", ".join(filter(None, (f"priority {found.priority}", found.holds)))
-    if found.stays:
-        return f"{found.node}: {found.pod} ({about}) stays: {found.stays}"
-    return f"{found.node}: evict {found.pod} ({about})"

@@ -2,7 +2,6 @@
 
     PumiceError
     ├── BadInput                what a person wrote is wrong; exit code 2 of a command
-    │   ├── DocumentError           a machine file (machine)
     │   └── Refused                 a share that cannot be given (local)
     ├── Unavailable             something outside did not answer; later may help
     │   ├── CardsUnavailable        the cards' driver (ports)

@@ -22,7 +22,7 @@ from kit.manifests import manifest
 from pumice.apps.doctor.cluster.checks import examine
 from pumice.apps.doctor.cluster.facts import ClusterFacts
 from pumice.apps.doctor.cluster.look import look, review
-from pumice.cli.doctor import report_cluster
+from pumice.cli.diagnosis import report_cluster
 from pumice.cli.output import Output
 from pumice.node.findings import State
 from pumice.ports.clock import SystemClock

@@ -22,7 +22,7 @@ from kit.region_files import Proc, region_bytes, write
 from pumice.apps.doctor.node import Places, look
 from pumice.apps.monitor import daemon as monitor
 from pumice.apps.node.files import install_files
-from pumice.cli.doctor import report
+from pumice.cli.diagnosis import report
 from pumice.cli.output import Output
 from pumice.devices.nvidia_vgpu.node.allocator import register_annotation
 from pumice.devices.nvidia_vgpu.node.doctor import NodeFacts, examine
