@@ -17,8 +17,7 @@ from typing import Any
 
 from aiohttp import web
 
-from pumice.metrics.process import ProcessReading, process_families
-from pumice.metrics.text import CONTENT_TYPE, render
+from pumice.metrics.text import CONTENT_TYPE, ProcessReading, process_families, render
 from pumice.model.errors import BadInput
 from pumice.ports.cluster import ApiError, Cluster, Resource
 from pumice.wire.kubernetes import AUTHENTICATION, AUTHORIZATION

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import pynvml
 
-from pumice.adapters.nvml.links import SWITCH, link_ends
+from pumice.adapters.nvml.cards import SWITCH, link_ends
 from pumice_lab.machine.nvidia_smi.cards import MIB, Card, ask, cuda_version, process_name, text
 from pumice_lab.machine.nvidia_smi.table import NOTICE
 
