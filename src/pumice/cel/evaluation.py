@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from lark import Token, Tree
 
-from pumice.cel import conversions, kubernetes, lists, strings, times
+from pumice.cel import conversions, kubernetes, lists, strings, times, versions
 from pumice.cel.macros import MACROS, folded
 from pumice.cel.operators import OPERATORS, contains, elements, field_of, item_of, lookup, map_key, negated
 from pumice.cel.running import Budget, Env, Run, boolean, decided
@@ -331,6 +331,7 @@ def _value(optional: Any) -> Any:
 
 FUNCTIONS: Final[dict[str, Callable[..., Any] | Metered]] = {
     "size": _size, **conversions.FUNCTIONS, **strings.FUNCTIONS, **times.FUNCTIONS, **kubernetes.FUNCTIONS,
+    **versions.FUNCTIONS,
 }  # fmt: skip
 
 NAMESPACES: Final[dict[str, Callable[..., Any] | Metered]] = {
@@ -347,4 +348,5 @@ METHODS: Final[dict[str, Callable[..., Any] | Metered]] = {
     "orValue": lambda value, other: value.value if of(value, Optional).there else other,
     "or": lambda value, other: value if of(value, Optional).there else of(other, Optional),
     **strings.METHODS, **lists.METHODS, **times.METHODS, **kubernetes.METHODS,
+    **versions.METHODS,
 }  # fmt: skip
