@@ -11,8 +11,8 @@ from pumice.devices.ascend_mindcluster.device_type import ASCEND_MINDCLUSTER
 from pumice.devices.ascend_mindcluster.plugin.daemon import need_chips
 from pumice.devices.protocol import DeviceRequest, Fit
 from pumice.devices.settings import Settings
-from pumice.model.hardware import shipped
-from pumice.model.hardware.npu_slices import Dvpp, slice_kinds
+from pumice.model.hardware import cards
+from pumice.model.hardware.npu import Dvpp, slice_kinds
 from pumice.model.refusal import FitError, Refusal
 from pumice.wire.device_reports import check_code, device_info
 from pumice.wire.mindcluster import RealSlice, node_labels, parse_real_slice, render_base_devices, render_real_slice
@@ -481,9 +481,9 @@ def test_two_cores_join_many_slices_only_while_no_chip_is_idle():
 
 
 def test_a_further_kind_of_chip_is_a_row_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = dict(shipped.table("npu_slices"))
+    rows = dict(cards.table("npu_slices"))
     rows["Ascend910X"] = {**rows["Ascend310P"], "device_type": "ascend910x-vNPU", "label": "ascend-910X", "driver": "910X"}
-    monkeypatch.setattr(shipped, "table", lambda name: rows)
+    monkeypatch.setattr(cards, "table", lambda name: rows)
     slice_kinds.cache_clear()
     try:
         switch = ASCEND_MINDCLUSTER.switches[0]

@@ -12,7 +12,7 @@ from kit.seeds import chosen_seed
 from tests.property.npu_kills import CARDS, TEMPLATES, Deed, Killed, KilledWorld
 
 from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper, ids_text
-from pumice.model.hardware.npu_slices import slice_kinds
+from pumice.model.hardware.npu import slice_kinds
 from pumice.ports.slices import Place
 from pumice.ports.vnpus import UNOPENED, NpuRefused
 

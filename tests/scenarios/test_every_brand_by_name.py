@@ -28,7 +28,7 @@ from pumice.devices.ascend_hami.node.answer import NpuSharing
 from pumice.devices.ascend_hami.plugin import daemon as ascend_plugin
 from pumice.devices.ascend_mindcluster.plugin import daemon as mindcluster_plugin
 from pumice.devices.nvidia_gpushare.plugin import daemon as gpushare_plugin
-from pumice.model.hardware.npu_slices import slice_kinds
+from pumice.model.hardware.npu import slice_kinds
 from pumice.wire import names, variables
 from pumice.wire.ascend_hami import NpuDevice, RuntimeNpu, render_npu_binding
 from pumice_lab.machine import machine_of

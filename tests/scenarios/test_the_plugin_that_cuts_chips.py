@@ -21,7 +21,7 @@ from kit.virtual_time import VirtualClock, in_silence, run_virtually
 
 from pumice.devices.ascend_mindcluster.plugin import daemon as mindcluster_plugin
 from pumice.model.errors import BadInput
-from pumice.model.hardware.npu_slices import slice_kinds
+from pumice.model.hardware.npu import slice_kinds
 from pumice.ports.cluster import ApiError
 from pumice.wire.device_reports import check_code
 

@@ -35,12 +35,12 @@ from pumice.devices.registry import settings_from
 from pumice.devices.settings import Settings
 from pumice.effects.tasks import run_until
 from pumice.model.errors import BadInput, PumiceError
-from pumice.model.hardware.npu_slices import slice_kinds
+from pumice.model.hardware.npu import slice_kinds
 from pumice.ports.clock import Clock, SystemClock
 from pumice.ports.cluster import Cluster
 from pumice.ports.mps import PROGRAM
 from pumice.wire import names, variables
-from pumice.wire.device_lists import strategies
+from pumice.wire.cdi import strategies
 from pumice.wire.kinds import CONFIGMAPS
 from pumice.wire.node_config import LIST, parse_node_config
 from pumice.wire.objects import ConfigMap, decode

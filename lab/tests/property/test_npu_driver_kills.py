@@ -81,7 +81,7 @@ from pumice.adapters.dcmi import DcmiVnpus
 from pumice.adapters.journal import FileJournal
 from pumice_lab.machine.native import library_dir
 from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper
-from pumice.model.hardware.npu_slices import slice_kinds
+from pumice.model.hardware.npu import slice_kinds
 from pumice.ports.slices import Place
 vnpus = DcmiVnpus(str(library_dir()))
 chips = vnpus.chips()

@@ -17,7 +17,7 @@ from typing import Any, Final
 from msgspec import DecodeError, Struct
 from msgspec.json import decode
 
-from pumice.model.hardware.npu_slices import slice_kinds
+from pumice.model.hardware.npu import slice_kinds
 from pumice.wire.objects import ConfigMap
 
 DEVICES: Final = "devices"

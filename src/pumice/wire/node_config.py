@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from pumice.model.errors import BadInput
-from pumice.wire.nearest import nearest
+from pumice.model.errors import BadInput, nearest
 
 if TYPE_CHECKING:
     from pumice.wire.document import Field
