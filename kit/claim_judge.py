@@ -258,6 +258,18 @@ class Judge:
         values.append(value)
         return ""
 
+    def throws(self) -> bool:
+        """Return whether a selector of what is asked throws for any device."""
+        for claim in self.world.claims:
+            for request in claim["spec"]["devices"]["requests"]:
+                for _, ask in self._alternatives(request):
+                    for device in self.devices:
+                        try:
+                            self._matches(ask, device)
+                        except Throws:
+                            return True
+        return False
+
     def is_possible(self) -> bool:
         """Return whether any allocation serves all claims. A device whose selectors throw is one that does not match."""
         asks = [(claim, request) for claim in self.world.claims for request in claim["spec"]["devices"]["requests"]]
