@@ -316,6 +316,11 @@ class NodeOrder(Role):
 
         return by_arrays
 
+    def version(self, state: State, cls: PodClass) -> int:
+        """Another number whenever ``scores`` of nodes that did not change may be others for the class; 0: they never are. Where
+        it is not 0, a few rows at once cost hardly more than one."""
+        return 0
+
     def relative(self, state: State, cls: PodClass, fits: NDArray[np.bool_]) -> NDArray[np.float64] | None:
         """Scores that depend on which other nodes fit (normalised over them). Shape (capacity,)."""
 
