@@ -12,7 +12,7 @@ from kit.engine_world import DEVICES_ONLY, World
 from kit.objects import node, pod
 
 from pumice.devices.card_policies import POLICIES, Stranding
-from pumice.devices.fragmentation import CardPart, FreeNodes, Shape, Shapes, placed, steps, stranded, together
+from pumice.devices.fragmentation import CardPart, FreeNodes, Shape, Shapes, of_cards, steps, stranded, tightest
 from pumice.devices.nvidia_vgpu.device_request import UNSET
 from pumice.scheduler.framework import Framework
 from pumice.scheduler.placing.placer import Placer
@@ -95,19 +95,15 @@ def test_arrays_count_what_the_definition_counts(how: Stranding) -> None:
         assert found == pytest.approx(wanted, abs=1e-6)
 
 
-def test_a_node_counts_the_same_alone_and_among_thousands(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_counts_the_same_alone_and_among_hundreds() -> None:
     rng = Random(7)
     nodes, shapes = any_nodes(rng, 300), any_shapes(rng, 20)
     allowed = np.ones((300, 20), bool)
-    monkeypatch.setattr("pumice.devices.fragmentation.AT_ONCE", 1 << 10)
     found = stranded(nodes, shapes, allowed, AHEAD)
     for at in range(0, 300, 7):
         alone = stranded(nodes[np.array([at])], shapes, allowed[:1], AHEAD)
         assert steps(alone, found[at : at + 1]) == 0
         assert alone == pytest.approx(found[at : at + 1], abs=1e-12)
-    twice = stranded(together(nodes, nodes), shapes, np.ones((600, 20), bool), AHEAD)
-    assert twice[:300] == pytest.approx(found, abs=1e-12)
-    assert twice[300:] == pytest.approx(found, abs=1e-12)
 
 
 def test_nothing_is_stranded_that_every_shape_can_use_and_everything_that_none_can() -> None:
@@ -133,16 +129,28 @@ def test_more_room_strands_no_more_for_who_could_not_be_there() -> None:
         assert (stranded(roomier, shapes, allowed, AHEAD) <= stranded(nodes, shapes, allowed, AHEAD) + 1e-9).all()
 
 
-def test_a_pod_is_taken_off_what_is_free_where_it_fits() -> None:
+def test_a_pod_takes_the_tightest_of_the_cards_with_room_and_no_more_than_there_is() -> None:
     for seed in range(60):
         rng = Random(seed)
         nodes, part = any_nodes(rng, 20), any_part(rng)
-        after, may = placed(nodes, 500, 100, part)
-        taken = (nodes.slots - after.slots).sum(axis=0)
-        assert (taken[may] == part.count).all()
-        assert (nodes.cpu - after.cpu == 500).all()
-        assert (after.free[:, may] >= 0).all()
-        assert (after.cores[:, may] >= 0).all()
+        shapes = Shapes([(Shape("vgpu", part, 0, 0), 1.0)])
+        for at in range(len(nodes)):
+            columns = (nodes.total, nodes.free, nodes.cores, nodes.slots, nodes.alone)
+            cards = [tuple(int(column[card, at]) for column in columns) for card in range(4)]
+            cards = [(*card[:4], bool(card[4])) for card in cards if card[0]]
+            fit = [
+                bool(of_cards(*(np.array([each], float) for each in card[:4]), np.array([card[4]]), shapes)[0, 1, 0])
+                for card in cards
+            ]
+            pairs = tightest(cards, part)  # type: ignore[arg-type]
+            assert (pairs is None) == (sum(fit) < part.count)
+            left = [min(card[1] / card[0], card[2] / 100) for card in cards]
+            for before, after in pairs or ():
+                assert min(after) >= 0
+                assert after[3] == before[3] - 1
+            taken = sorted(min(before[1] / before[0], before[2] / 100) for before, _ in pairs or ())
+            fitting = sorted(each for each, may in zip(left, fit, strict=True) if may)
+            assert taken == fitting[: len(taken)]
 
 
 @pytest.mark.parametrize("policy", [name for name, one in POLICIES.items() if one.stranding is not None])

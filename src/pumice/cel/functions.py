@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from pumice.cel import conversions, kubernetes, lists, strings, times
+from pumice.cel import conversions, kubernetes, lists, strings, times, versions
 from pumice.cel.values import NOTHING, CelError, Metered, Optional, of
 
 
@@ -30,6 +30,7 @@ def _value(optional: Any) -> Any:
 
 FUNCTIONS: Final[dict[str, Callable[..., Any] | Metered]] = {
     "size": _size, **conversions.FUNCTIONS, **strings.FUNCTIONS, **times.FUNCTIONS, **kubernetes.FUNCTIONS,
+    **versions.FUNCTIONS,
 }  # fmt: skip
 
 NAMESPACES: Final[dict[str, Callable[..., Any] | Metered]] = {
@@ -46,4 +47,5 @@ METHODS: Final[dict[str, Callable[..., Any] | Metered]] = {
     "orValue": lambda value, other: value.value if of(value, Optional).there else other,
     "or": lambda value, other: value if of(value, Optional).there else of(other, Optional),
     **strings.METHODS, **lists.METHODS, **times.METHODS, **kubernetes.METHODS,
+    **versions.METHODS,
 }  # fmt: skip

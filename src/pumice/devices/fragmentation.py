@@ -5,7 +5,7 @@ cards are stranded where the node cannot take such a pod (``now``), and where th
 there, copies counted by cpu and memory as fractions (``ahead``). A node's stranded cards are the mean over the shapes, by how
 often each is seen. A pod goes where it strands the least, or uses up the most of what is stranded anyway.
 
-Arrays are (cards, nodes) and (nodes, shapes): sums over the few cards of a node go over the first axis, which is quicker.
+What a card is to a shape depends on the card alone, and a node sums up its cards: so each kind of card is looked at once.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from pumice.devices.card_policies import Stranding
 
 STEP = 0.03
 """Cards. What differs by less is alike: pods are then laid together by the policy's own order."""
-AT_ONCE = 1 << 18
-"""Elements of an array, so that it stays in the processor's cache."""
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
@@ -71,16 +69,6 @@ class FreeNodes:
         return len(self.cpu)
 
 
-def together(first: FreeNodes, second: FreeNodes) -> FreeNodes:
-    """Return both, one behind the other."""
-    return FreeNodes(
-        np.concatenate((first.cpu, second.cpu)), np.concatenate((first.memory, second.memory)),
-        np.concatenate((first.total, second.total), axis=1), np.concatenate((first.free, second.free), axis=1),
-        np.concatenate((first.cores, second.cores), axis=1), np.concatenate((first.slots, second.slots), axis=1),
-        np.concatenate((first.alone, second.alone), axis=1),
-    )  # fmt: skip
-
-
 class Shapes:
     """Shapes with how often each is seen, as arrays."""
 
@@ -107,40 +95,48 @@ def value(total: Floats, free: Floats, cores: Floats) -> Floats:
     return np.minimum(free / np.maximum(total, 1.0), cores / 100.0) * (total > 0)
 
 
-def stranded(nodes: FreeNodes, shapes: Shapes, allowed: Bools, how: Stranding) -> Floats:
-    """Return how many cards of each node are stranded. ``allowed``: (nodes, shapes), where labels let the shape in."""
-    most = max(1, AT_ONCE // (max(1, len(shapes)) * max(1, len(nodes.total))))
-    if len(nodes) > most:
-        parts = [np.arange(begin, min(begin + most, len(nodes))) for begin in range(0, len(nodes), most)]
-        return np.concatenate([stranded(nodes[part], shapes, allowed[part], how) for part in parts])
-    left = value(nodes.total, nodes.free, nodes.cores)
-    whole = (nodes.alone & (nodes.total > 0)).sum(axis=0)
-    found = (1.0 + how.ahead) * left.sum(axis=0) - how.whole * whole**2 / np.maximum((nodes.total > 0).sum(axis=0), 1)
-    if not len(shapes):
-        return np.asarray(found)
-    total, free, cores = nodes.total[:, :, None], nodes.free[:, :, None], nodes.cores[:, :, None]
+def of_cards(total: Floats, free: Floats, cores: Floats, slots: Floats, alone: Bools, shapes: Shapes) -> Floats:
+    """Return for each card and shape what a node sums up of its cards, (cards, 4, shapes): what is left of a card that takes such
+    a pod, whether it does, what as many as fit would take of it, and how many that are."""
+    left = value(total, free, cores)[:, None]
+    total, free, cores = total[:, None], free[:, None], cores[:, None]
     need = np.maximum(np.floor(total * shapes.percent) + shapes.units, 1e-6)
     copies = np.floor(free / need)
-    if shapes.cores.any():
-        by_cores = np.where(shapes.cores > 0, np.floor(cores / np.maximum(shapes.cores, 1.0)), np.inf)
-        np.minimum(copies, by_cores, out=copies)
-        copies *= (shapes.cores < 100) | nodes.alone[:, :, None]
-    np.minimum(copies, nodes.slots[:, :, None], out=copies)
+    np.minimum(copies, np.where(shapes.cores > 0, np.floor(cores / np.maximum(shapes.cores, 1.0)), np.inf), out=copies)
+    np.minimum(copies, slots[:, None], out=copies)
     np.minimum(copies, shapes.most, out=copies)
-    copies *= (total > 0) & (cores > 0)
+    copies *= (total > 0) & (cores > 0) & ((shapes.cores < 100) | alone[:, None])
     fits = copies > 0
-    cards = fits.sum(axis=0)
-    room = (nodes.cpu[:, None] >= shapes.cpu) & (nodes.memory[:, None] >= shapes.memory) & allowed
-    usable = (left[:, :, None] * fits).sum(axis=0) * (room & (cards >= shapes.count))
+    taken = left - value(total, free - copies * need, cores - copies * shapes.cores)
+    return np.stack((left * fits, fits, taken, copies), axis=1)
+
+
+def of_nodes(sums: Floats, left: Floats, whole: Floats, count: Floats, cpu: Floats, memory: Floats, allowed: Bools,
+             shapes: Shapes, how: Stranding) -> Floats:  # fmt: skip
+    """Return how many cards of each node are stranded. ``sums``: of its cards, (nodes, 4, shapes); ``left``: what is left of
+    them; ``whole``: how many of its ``count`` cards nobody is on; ``allowed``: (nodes, shapes), where labels let a shape in."""
+    found = (1.0 + how.ahead) * left - how.whole * whole**2 / np.maximum(count, 1)
+    if not len(shapes):
+        return np.asarray(found)
+    now, cards, taken, copies = sums[:, 0], sums[:, 1], sums[:, 2], sums[:, 3]
+    usable = now * ((cpu[:, None] >= shapes.cpu) & (memory[:, None] >= shapes.memory) & (cards >= shapes.count))
     if how.ahead:
-        taken = left[:, :, None] - value(total, free - copies * need, cores - copies * shapes.cores)
-        in_groups = np.floor(cards / shapes.count) * shapes.count / np.maximum(cards, 1)
-        pods = np.maximum(copies.sum(axis=0) / shapes.count, 1e-6)
-        part = np.minimum(_pods(nodes.cpu, shapes.cpu), _pods(nodes.memory, shapes.memory)) / pods
-        usable += (
-            how.ahead * taken.sum(axis=0) * np.where(shapes.count > 1, in_groups, 1.0) * np.minimum(part, 1.0) * allowed
-        )
-    return np.asarray(found - (usable * shapes.weight).sum(axis=1))
+        in_groups = np.where(shapes.count > 1, np.floor(cards / shapes.count) * shapes.count / np.maximum(cards, 1), 1.0)
+        pods = np.maximum(copies / shapes.count, 1e-6)
+        part = np.minimum(np.minimum(_pods(cpu, shapes.cpu), _pods(memory, shapes.memory)) / pods, 1.0)
+        usable += how.ahead * taken * in_groups * part
+    return np.asarray(found - (usable * allowed * shapes.weight).sum(axis=1))
+
+
+def stranded(nodes: FreeNodes, shapes: Shapes, allowed: Bools, how: Stranding) -> Floats:
+    """Return how many cards of each node are stranded, from all that is free there."""
+    sums = np.zeros((len(nodes), 4, len(shapes)))
+    for card in zip(nodes.total, nodes.free, nodes.cores, nodes.slots, nodes.alone, strict=True):
+        sums += of_cards(*card, shapes)
+    there = nodes.total > 0
+    left = value(nodes.total, nodes.free, nodes.cores).sum(axis=0)
+    whole, count = (nodes.alone & there).sum(axis=0), there.sum(axis=0)
+    return of_nodes(sums, left, whole, count, nodes.cpu, nodes.memory, allowed, shapes, how)
 
 
 def _pods(room: Floats, asked: Floats) -> Floats:
@@ -148,34 +144,31 @@ def _pods(room: Floats, asked: Floats) -> Floats:
     return np.asarray(room[:, None] / np.maximum(asked, 1e-6) + np.where(asked > 0, 0.0, 1e18))
 
 
-def placed(nodes: FreeNodes, cpu: int, memory: int, part: CardPart | None) -> tuple[FreeNodes, Bools]:
-    """Return the nodes with one pod more on each, on the tightest cards that take it, and which nodes have such cards."""
-    cards = len(nodes.total)
-    free, cores, slots, alone = nodes.free.copy(), nodes.cores.copy(), nodes.slots.copy(), nodes.alone.copy()
-    may = np.ones(len(nodes), bool)
-    if part is not None:
-        units = (
-            np.floor(nodes.total * (part.percent / 100))
-            if part.percent <= 100
-            else np.full_like(free, float(part.memory))
-        )
-        open_cards = (nodes.total > 0) & (slots > 0) & (free >= units)
-        open_cards &= cores >= part.cores if part.cores else cores > 0
-        if part.cores == 100:
-            open_cards &= alone
-        tight = np.where(open_cards, -value(nodes.total, free, cores), -np.inf)
-        every = np.arange(len(nodes))
-        for _ in range(min(part.count, cards + 1)):
-            card = tight.argmax(axis=0) if cards else np.zeros(len(nodes), np.intp)
-            may &= (tight[card, every] > -np.inf) if cards else False
-            if not may.any():
-                break
-            tight[card, every] = -np.inf
-            free[card, every] -= units[card, every]
-            cores[card, every] -= part.cores
-            slots[card, every] -= 1
-            alone[card, every] = False
-    return FreeNodes(nodes.cpu - cpu, nodes.memory - memory, nodes.total, free, cores, slots, alone), may
+FreeCard = tuple[int, int, int, int, bool]
+"""Of one card: total, free memory, free cores, free slots, and whether nobody is on it."""
+
+
+def worth_of(card: FreeCard) -> float:
+    """Return what is left of one card, as ``value``."""
+    total, free, cores, _, _ = card
+    return min(free / total, cores / 100.0)
+
+
+def tightest(cards: Sequence[FreeCard], part: CardPart) -> list[tuple[FreeCard, FreeCard]] | None:
+    """Return the cards that a pod takes, each before and after it: of those with room the ones of which least is left, the first
+    of equal ones. None where too few have room."""
+    fitting = []
+    for card in cards:
+        total, free, cores, slots, alone = card
+        need = total * part.percent // 100 if part.percent <= 100 else part.memory
+        if slots < 1 or free < need or cores < part.cores or cores <= 0 or (part.cores == 100 and not alone):
+            continue
+        fitting.append((card, (total, free - need, cores - part.cores, slots - 1, False)))
+    if len(fitting) < part.count:
+        return None
+    if part.count == 1:
+        return [min(fitting, key=lambda found: worth_of(found[0]))]
+    return sorted(fitting, key=lambda found: worth_of(found[0]))[: part.count]
 
 
 def steps(before: Floats, after: Floats) -> Floats:

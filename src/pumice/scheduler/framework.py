@@ -38,6 +38,7 @@ from pumice.scheduler.plugins.contract import (
     Role,
     Scorer,
     Session,
+    Several,
     Spared,
     TaskNodeOrder,
     TaskOrder,
@@ -268,6 +269,10 @@ class Framework:
 
     def scores(self, state: State, cls: PodClass, rows: Rows | None) -> NDArray[np.float64] | None:
         return _sum(plugin.scores(state, cls, rows) for plugin in self._scores)
+
+    def several(self, state: State, cls: PodClass) -> list[Several]:
+        """As ``scorers``, of plugins that score a few rows together."""
+        return [found for plugin in self._scores if (found := plugin.several(state, cls)) is not None]
 
     def scores_version(self, state: State, cls: PodClass) -> int:
         """Another number whenever ``scores`` of nodes that did not change may be others; 0: they never are."""

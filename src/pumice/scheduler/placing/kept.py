@@ -89,7 +89,7 @@ class KeptClasses:
             changed = [row for row in changed if masked.item(row) > -np.inf]
         for row in changed:
             kept.chosen.pop(row, None)
-        if len(changed) > (1 if kept.beyond is not None and kept.beyond[0] else FEW_ROWS):
+        if len(changed) > FEW_ROWS:
             rows = np.array(changed, np.intp)
             masked[rows] = self.evaluation.scores(cls, rows)
         elif changed:

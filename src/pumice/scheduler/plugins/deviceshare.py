@@ -10,7 +10,7 @@ Policies that count what a pod would strand of the cards (``stranding``) count i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pumice.devices.card_policies import POLICIES, Stranding
 from pumice.devices.fragmentation import STEP
 from pumice.devices.settings import LEXICOGRAPHIC_WEIGHT
-from pumice.scheduler.plugins.contract import NodeOrder, Scorer
+from pumice.scheduler.plugins.contract import NodeOrder, Scorer, Several
 from pumice.scheduler.plugins.stranding import StrandedCards
 from pumice.scheduler.state.cards import DeviceTable
 from pumice.scheduler.state.classes import PodClass
@@ -36,7 +36,9 @@ FREE_CARD = 100.0
 A_STEP = 1000.0
 """The worth of a step of stranded cards beside Kubernetes' scores, for pods without cards: more than those together differ by."""
 FIRST = 1e6 * LEXICOGRAPHIC_WEIGHT
-"""The worth of a step where the policy comes first: more than what it makes of nodes that strand alike."""
+"""The worth of a step where the policy comes first. Names order thousands of nodes by more than the cards' own score can."""
+BEFORE_WISHES = 1e3 * LEXICOGRAPHIC_WEIGHT
+"""The same for pods that would rather have some nodes than others: among those that strand alike the cards' score comes next."""
 NOWHERE = -1e18
 """The score of a node on which no shared card takes the pod, though a slot may: behind all others (``LAST_RESORT``)."""
 
@@ -59,9 +61,8 @@ class DeviceShare(NodeOrder):
             steps, takes = self._of(state, book, how).steps(rows, cls.shape.cpu, cls.shape.memory, cls.shape.part)
             if settings.weight is not None:
                 return steps * (100 * STEP * settings.node_weight)
-            if not cls.prefers:
-                steps -= self._order(state, rows)
-            return np.where(takes, steps * FIRST, NOWHERE)
+            found = steps * BEFORE_WISHES if cls.prefers else (steps - self._order(state, rows)) * FIRST
+            return np.where(takes, found, NOWHERE)
         if not _leaves_cards_to_others(state, cls):
             return None
         free = sum(book.free(rows, state.ledger.table.capacity) for book in state.ledger.device_tables.values())
@@ -75,8 +76,19 @@ class DeviceShare(NodeOrder):
         return score
 
     def scorer(self, state: State, cls: PodClass) -> Scorer | None:
-        silent = _stranding(state, cls) is None and not _leaves_cards_to_others(state, cls)
-        return None if silent else super().scorer(state, cls)
+        alone = _stranding(state, cls) is None and _leaves_cards_to_others(state, cls)
+        return super().scorer(state, cls) if alone else None
+
+    def several(self, state: State, cls: PodClass) -> Several | None:
+        if _stranding(state, cls) is None:
+            return None
+
+        def together(rows: list[int]) -> Sequence[float]:
+            found = self.scores(state, cls, np.array(rows, np.intp))
+            assert found is not None
+            return [float(score) for score in found]
+
+        return together
 
     def version(self, state: State, cls: PodClass) -> int:
         if _stranding(state, cls) is None:
