@@ -20,8 +20,7 @@ from pumice.ports.cluster import Cluster, Json, Resource, WatchEvent
 from pumice.scheduler.engine import Engine
 from pumice.scheduler.state.jobs import Task
 from pumice.wire import kinds, volcano
-from pumice.wire.objects import ConfigMap, Node, Pod, Workload, decode
-from pumice.wire.resource_quota import ResourceQuota
+from pumice.wire.objects import ConfigMap, Node, Pod, ResourceQuota, Workload, decode
 from pumice.wire.topology import HyperNode
 from pumice.wire.volcano import PodGroup, PriorityClass, Queue
 

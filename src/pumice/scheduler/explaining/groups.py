@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pumice.model.errors import BadInput
+from pumice.model.errors import BadInput, nearest
 from pumice.scheduler.engine import Engine
 from pumice.scheduler.state.jobs import Job, Status
 from pumice.scheduler.state.waiting import Waiting
-from pumice.wire.nearest import nearest
 
 
 @dataclass(frozen=True, slots=True)
