@@ -17,7 +17,7 @@ from kit.direct_cluster import Chunks, DirectCluster
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Json
 from pumice.wire import kinds
-from pumice.wire.yaml_text import safe_load_all
+from pumice.wire.document import safe_load_all
 from pumice_lab.apiserver import ApiServer, open_storage
 
 Fault = Callable[[str, str], ApiError | tuple[ApiError, bool] | None]

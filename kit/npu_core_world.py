@@ -13,7 +13,7 @@ from kit.device_world import TinyLedger
 from kit.engine_world import World
 from kit.objects import pod
 from pumice.devices.ascend_mindcluster.scheduling import AscendMindCluster
-from pumice.model.hardware.npu_slices import slice_kinds
+from pumice.model.hardware.npu import slice_kinds
 from pumice.wire.device_reports import device_info, read_gathered, render_gathered_devices
 from pumice.wire.mindcluster import RealSlice, chip_number, render_real_slice
 from pumice.wire.objects import ConfigMap, Node, Pod, convert

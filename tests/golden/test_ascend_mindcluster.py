@@ -8,7 +8,7 @@ from kit.device_world import TinyLedger
 from kit.npu_core_world import chips, core_device_type, core_node, core_pod
 
 from pumice.devices.protocol import Fit
-from pumice.model.hardware.npu_slices import Dvpp, slice_kinds
+from pumice.model.hardware.npu import Dvpp, slice_kinds
 from pumice.model.refusal import FitError, Refusal
 from pumice.wire.device_reports import check_code, device_info
 from pumice.wire.mindcluster import RealSlice, parse_real_slice, render_real_slice

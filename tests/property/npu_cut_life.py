@@ -23,7 +23,7 @@ from pumice.adapters.dcmi import DcmiCards, DcmiVnpus
 from pumice.adapters.journal import FileJournal
 from pumice.devices.ascend_mindcluster.node.allocator import ChipAllocator
 from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper, ids_text, realised, report
-from pumice.model.hardware.npu_slices import slice_kinds
+from pumice.model.hardware.npu import slice_kinds
 from pumice.node.pods import NodePod
 from pumice.node.protocol import Cut
 from pumice.ports.vnpus import NpuRefused

@@ -14,7 +14,7 @@ from tests.property.npu_kills import KilledDriver, KilledJournal
 
 from pumice.devices.ascend_mindcluster.node.allocator import ChipAllocator
 from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper, realised, report
-from pumice.model.hardware.npu_slices import slice_kinds
+from pumice.model.hardware.npu import slice_kinds
 from pumice.node.pods import NodePod
 from pumice.node.protocol import Cut, Refuse
 from pumice.ports.cards import CardFacts

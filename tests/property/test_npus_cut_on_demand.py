@@ -16,7 +16,7 @@ from kit.scheduler_confs import conf, sharing
 from kit.seeds import chosen_seed
 
 from pumice.devices.protocol import Fit
-from pumice.model.hardware.npu_slices import slice_kinds
+from pumice.model.hardware.npu import slice_kinds
 from pumice.wire.device_reports import device_info, node_info, render_gathered_hosts
 from pumice.wire.mindcluster import RealSlice, parse_assignment, render_real_slice
 

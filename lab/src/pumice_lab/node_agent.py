@@ -39,7 +39,7 @@ from pumice.ports.clock import Clock, SystemClock
 from pumice.ports.cluster import Cluster
 from pumice.ports.mps import PROGRAM
 from pumice.wire import names, variables
-from pumice.wire.device_lists import strategies
+from pumice.wire.cdi import strategies
 from pumice.wire.kinds import CONFIGMAPS
 from pumice.wire.mindcluster import DRIVER_NAME
 from pumice.wire.node_config import LIST, parse_node_config

@@ -17,16 +17,14 @@ from typing import Any
 import msgspec
 
 from pumice.effects.vocabulary import Bind, PodCondition
-from pumice.model.errors import BadInput
+from pumice.model.errors import BadInput, nearest
 from pumice.ports.cluster import Resource
 from pumice.scheduler.engine import Engine
 from pumice.scheduler.state.state import State
 from pumice.wire import kinds, names, volcano
 from pumice.wire.device_config import DeviceConfig
 from pumice.wire.device_config_text import parse_device_config
-from pumice.wire.nearest import nearest
-from pumice.wire.objects import ConfigMap, Node, Pod, Workload, convert
-from pumice.wire.resource_quota import ResourceQuota
+from pumice.wire.objects import ConfigMap, Node, Pod, ResourceQuota, Workload, convert
 from pumice.wire.scheduler_conf import DEFAULT_CONF, parse_scheduler_conf
 from pumice.wire.topology import HyperNode
 from pumice.wire.volcano import PodGroup, PriorityClass, Queue

@@ -186,8 +186,7 @@ def load(name: str) -> App:
     import importlib
 
     if name not in COMMANDS:
-        from pumice.model.errors import BadInput
-        from pumice.wire.nearest import nearest
+        from pumice.model.errors import BadInput, nearest
 
         raise BadInput(f"there is no command {name!r}{nearest(name, COMMANDS) or '; see `pumice --help`'}")
     module, _, attribute = _place_of(name).partition(":")

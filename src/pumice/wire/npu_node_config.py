@@ -6,8 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pumice.model.errors import BadInput
-from pumice.wire.nearest import nearest
+from pumice.model.errors import BadInput, nearest
 
 if TYPE_CHECKING:
     from pumice.wire.document import Field

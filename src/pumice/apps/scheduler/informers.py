@@ -21,8 +21,7 @@ from pumice.ports.cluster import Cluster, Resource, WatchEvent
 from pumice.scheduler.engine import Engine
 from pumice.scheduler.state.jobs import Task
 from pumice.wire import kinds, volcano
-from pumice.wire.objects import ConfigMap, Node, Pod, Workload, decode
-from pumice.wire.resource_quota import ResourceQuota
+from pumice.wire.objects import ConfigMap, Node, Pod, ResourceQuota, Workload, decode
 from pumice.wire.topology import HyperNode
 from pumice.wire.volcano import PodGroup, PriorityClass, Queue
 
@@ -81,8 +80,8 @@ class Informers:
         return [self.watch(name, resource, handle, kind=kind) for name, resource, kind, handle in watched]
 
     def handlers(self, *, volumes: bool = True) -> list[tuple[str, Resource, type[Any] | None, Handler]]:
-        """Return what takes the events of each kind, by the name of its list. The slice of an object is named where its decoding is
-        left to the watch."""
+        """Return what takes the events of each kind, by the name of its list. A slice of its objects is named where the watch
+        decodes them."""
         state, on = self.engine.state, self._handler
         groups, bookings, hyper_nodes, quotas = state.groups, state.bookings, state.hyper_nodes, state.quotas
         found: list[tuple[str, Resource, type[Any] | None, Handler]] = [

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pumice.model.hardware.npu_slices import Dvpp, SliceKind, SliceTemplate
+from pumice.model.amount import INT32_MAX
+from pumice.model.hardware.npu import Dvpp, SliceKind, SliceTemplate
 from pumice.model.refusal import Refusal
-from pumice.model.units import INT32_MAX
 from pumice.wire.amounts import out_of_range
 from pumice.wire.mindcluster import CUT_ON_DEMAND, DVPP, LEVEL, LEVELS, NPU_CORE, RING_CONTROLLER
 from pumice.wire.objects import Container, Pod

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pumice.devices.ascend_mindcluster.arguments import CoreArguments
 from pumice.devices.device_type import CardRow, DeviceType, Holder, PluginCommand, Switch
 from pumice.devices.settings import Settings
-from pumice.model.hardware.npu_slices import slice_kinds
+from pumice.model.hardware.npu import slice_kinds
 from pumice.wire import names
 from pumice.wire.device_config import DeviceConfig
 from pumice.wire.mindcluster import BASE_DEVICES, KIND, NPU_CORE, chip_name, parse_assignment, parse_base_devices

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pumice.devices.protocol import Inventory
 from pumice.model.cards import Card
-from pumice.model.hardware.npu_slices import SliceKind
+from pumice.model.hardware.npu import SliceKind
 from pumice.wire import names
 from pumice.wire.device_reports import DEVICES, DOUBT, HOST, NOT_ENABLED, ChipLists, parse_chip_lists
 from pumice.wire.mindcluster import (

@@ -33,7 +33,7 @@ from pumice.devices.protocol import (
 )
 from pumice.devices.settings import Settings
 from pumice.model.cards import Allocation, ContainerDevice, Usage
-from pumice.model.hardware.npu_slices import SliceKind, SliceTemplate, slice_kinds
+from pumice.model.hardware.npu import SliceKind, SliceTemplate, slice_kinds
 from pumice.model.refusal import FitError, Refusal, Short
 from pumice.wire.ascend_hami import PREDICATE_TIME
 from pumice.wire.device_reports import GATHERED_LABEL, GATHERED_NAMESPACE, OWN_LABEL, read_gathered, read_own

@@ -16,6 +16,7 @@ from pumice.devices.explain import changes
 from pumice.devices.offers import Change
 from pumice.effects.vocabulary import Bind
 from pumice.model.cards import Allocation
+from pumice.model.errors import nearest_word
 from pumice.model.refusal import FitError, Refusal
 from pumice.scheduler.engine import Engine
 from pumice.scheduler.explaining.what_if import EngineWhatIf, Payer
@@ -25,7 +26,6 @@ from pumice.scheduler.state.ledger import Hold, Holding
 from pumice.scheduler.state.tasks import Status
 from pumice.scheduler.state.waiting import Waiting
 from pumice.wire import names
-from pumice.wire.nearest import nearest_word
 from pumice.wire.objects import Pod
 
 

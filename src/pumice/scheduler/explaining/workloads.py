@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from pumice.model.errors import BadInput
+from pumice.model.errors import BadInput, nearest
 from pumice.scheduler.engine import Engine
 from pumice.scheduler.explaining.explain import own_gates
 from pumice.scheduler.state.jobs import Job, Status
 from pumice.scheduler.state.tasks import Cause
 from pumice.scheduler.state.waiting import Waiting
 from pumice.wire.names import KUBE_SCHEDULER
-from pumice.wire.nearest import nearest
 from pumice.wire.objects import Pod
 
 # -- gangs, member by member -------------------------------------------------------------------------------------------

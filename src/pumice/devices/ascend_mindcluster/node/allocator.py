@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from pumice.effects.vocabulary import Event, NodeEffect, PatchNode, PatchPod
-from pumice.model.hardware.npu_slices import SliceKind
+from pumice.model.hardware.npu import SliceKind
 from pumice.node.device_list import Unit
 from pumice.node.matching import Broken, Key, ServedContainers, first_in_line, waits
 from pumice.node.pods import Container, Held, NodePod

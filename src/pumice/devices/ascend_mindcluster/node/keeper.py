@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from pumice.effects.vocabulary import PatchPod
-from pumice.model.hardware.npu_slices import SliceKind
+from pumice.model.hardware.npu import SliceKind
 from pumice.node.pods import NodePod
 from pumice.node.slices import Create, Plan, Remove, SliceManager, Step
 from pumice.ports.slices import CutRefused, Entry, Journal, Phase, Place, Slice

@@ -27,8 +27,7 @@ from pumice.effects.tasks import first
 from pumice.effects.vocabulary import Event
 from pumice.metrics.text import MetricFamily
 from pumice.model.errors import BadInput, Unavailable
-from pumice.model.hardware.npu_driver import driver_chips
-from pumice.model.hardware.npu_slices import slice_kinds
+from pumice.model.hardware.npu import driver_chips, slice_kinds
 from pumice.node.protocol import Conflict, Cut, Serve
 from pumice.ports.cards import CardFacts, Cards
 from pumice.ports.clock import Clock
