@@ -25,7 +25,7 @@ from pumice.scheduler.state.jobs import Job, QueueState, Task
 from pumice.scheduler.state.nodes import Rows
 from pumice.scheduler.state.nominations import Reservation
 from pumice.scheduler.state.tasks import Status
-from pumice.wire import reservation as words
+from pumice.wire import volcano as words
 from pumice.wire.volcano import SCHEDULING_API, PodGroupCondition
 
 MOST: Final = 256
