@@ -77,8 +77,11 @@ class Judge:
         return found
 
     def _count_in_use(self) -> None:
-        published = {(one["spec"]["driver"], one["spec"]["pool"]["name"], device["name"]): device
-                     for one in self.world.seen for device in one["spec"].get("devices", ())}  # fmt: skip
+        published: dict[Place, dict[int, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+        for one in self.world.seen:
+            pool = one["spec"]["pool"]
+            for device in one["spec"].get("devices", ()):
+                published[one["spec"]["driver"], pool["name"], device["name"]][pool["generation"]].append(device)
         for claim in self.world.in_use:
             for result in claim["status"]["allocation"]["devices"]["results"]:
                 place = (result["driver"], result["pool"], result["device"])
@@ -86,8 +89,8 @@ class Judge:
                 (self.shared if "shareID" in result else self.exclusive).add(place)
                 for name, amount in result.get("consumedCapacity", {}).items():
                     self.base["capacity", place, name] += number(amount)  # type: ignore[assignment]
-                if first:
-                    self._draw(self.base, place[:2], published[place])
+                for device in published[place][max(published[place])] if first else ():
+                    self._draw(self.base, place[:2], device)
 
     @staticmethod
     def _draw(book: Counter[tuple[Any, ...]], pool: Any, device: dict[str, Any]) -> None:
@@ -257,6 +260,18 @@ class Judge:
             return f"{full} is not distinct"
         values.append(value)
         return ""
+
+    def throws(self) -> bool:
+        """Return whether a selector of what is asked throws for any device."""
+        for claim in self.world.claims:
+            for request in claim["spec"]["devices"]["requests"]:
+                for _, ask in self._alternatives(request):
+                    for device in self.devices:
+                        try:
+                            self._matches(ask, device)
+                        except Throws:
+                            return True
+        return False
 
     def is_possible(self) -> bool:
         """Return whether any allocation serves all claims. A device whose selectors throw is one that does not match."""

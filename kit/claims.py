@@ -73,10 +73,12 @@ class Cluster:
         self.usage = Usage()
         self.claims: list[Object] = []
         self._numbers = count()
+        self.objects = given
         self.publish(*slices)
 
     def publish(self, *slices: Object) -> None:
         """The drivers publish these slices now, and no others."""
+        self.published = list(slices)
         self.slices = Slices(map(slice_of, slices))
         self._count()
 
@@ -93,6 +95,13 @@ class Cluster:
         self._count()
         return [f"{device.request} {device.place.id.device}" for one in found for device in one.devices]
 
+    def question(self, *claims: Object) -> Object:
+        """What Kubernetes' allocator would be asked."""
+        defaults = {"allocationMode": "ExactCount", "count": 1}  # those that the API server sets
+        asked = [_with_defaults(one, defaults) for one in claims]
+        node = {"metadata": {"name": "n1", "labels": {"zone": "z1"}}}
+        return {"node": node, "slices": self.published, "classes": self.objects, "claims": asked, "inUse": self.claims}
+
     @property
     def last(self) -> list[Object]:
         """The results of the claim that was served last."""
@@ -101,3 +110,12 @@ class Cluster:
 
     def _count(self) -> None:
         self.usage = usage_of((one for held in self.claims for one in results_of(held)), self.slices, self.usage)
+
+
+def _with_defaults(claim_: Object, defaults: Object) -> Object:
+    requests = [
+        {**one, "exactly": {**defaults, **one["exactly"]}} if "exactly" in one
+        else {**one, "firstAvailable": [{**defaults, **part} for part in one["firstAvailable"]]}
+        for one in claim_["spec"]["devices"]["requests"]
+    ]  # fmt: skip
+    return {**claim_, "spec": {"devices": {**claim_["spec"]["devices"], "requests": requests}}}

@@ -215,6 +215,14 @@ class ClaimDevices(Struct, frozen=True):
     config: Annotated[tuple[Configuration, ...], Meta(max_length=32)] = ()
 
 
+class ClaimSpec(Struct, frozen=True):
+    devices: ClaimDevices = ClaimDevices()
+
+
+class TemplateSpec(Struct, frozen=True):
+    spec: ClaimSpec = ClaimSpec()
+
+
 class ResourceClaim(Struct, frozen=True):
     namespace: str
     name: str

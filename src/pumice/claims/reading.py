@@ -14,6 +14,7 @@ from pumice.claims.objects import (
     DEVICES_MOST_WITH_MORE,
     Capacity,
     ClaimDevices,
+    ClaimSpec,
     ClassSpec,
     Device,
     DeviceClass,
@@ -23,6 +24,7 @@ from pumice.claims.objects import (
     ResourceSlice,
     Result,
     SliceSpec,
+    TemplateSpec,
 )
 from pumice.model.errors import BadInput
 from pumice.wire.quantity import parse_quantity
@@ -55,8 +57,9 @@ def claim_of(object_: Mapping[str, Any]) -> ResourceClaim:
     kind = str(object_.get("kind") or "ResourceClaim")
     spec = object_.get("spec") or {}
     if kind == "ResourceClaimTemplate":
-        spec = (isinstance(spec, Mapping) and spec.get("spec")) or {}
-    devices = _convert(kind, object_, (isinstance(spec, Mapping) and spec.get("devices")) or {}, ClaimDevices)
+        devices = _convert(kind, object_, spec, TemplateSpec).spec.devices
+    else:
+        devices = _convert(kind, object_, spec, ClaimSpec).devices
     _refuse(kind, object_, _problems_of_claim(devices))
     namespace = (object_.get("metadata") or {}).get("namespace") or "default"
     return ResourceClaim(str(namespace), _name(object_), devices)
@@ -67,18 +70,19 @@ def results_of(object_: Mapping[str, Any]) -> tuple[Result, ...]:
     found: Any = object_
     for key in ("status", "allocation", "devices", "results"):
         found = found.get(key) if isinstance(found, Mapping) else None
-    return _convert("ResourceClaim", object_, found or (), tuple[Result, ...])
+    return _convert("ResourceClaim", object_, found or (), tuple[Result, ...], at="status.allocation.devices.results")
 
 
 def _name(object_: Mapping[str, Any]) -> str:
     return str((object_.get("metadata") or {}).get("name") or "")
 
 
-def _convert(kind: str, object_: Mapping[str, Any], value: Any, into: type[T]) -> T:
+def _convert(kind: str, object_: Mapping[str, Any], value: Any, into: type[T], at: str = "spec") -> T:
     try:
         return msgspec.convert(value, into, dec_hook=_quantity)
     except msgspec.ValidationError as problem:
-        raise BadInput(f"{kind} {_name(object_)}: {problem}") from None
+        said = str(problem).replace("`$", f"`{at}")
+        raise BadInput(f"{kind} {_name(object_)}: {said}") from None
 
 
 def _quantity(kind: type, value: Any) -> Fraction:

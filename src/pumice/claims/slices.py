@@ -73,8 +73,11 @@ class Slices:
         self._by_pool: dict[PoolID, list[ResourceSlice]] = defaultdict(list)
         self._of_node: dict[str, set[PoolID]] = defaultdict(set)
         self._of_any: set[PoolID] = set()
+        self._named: dict[DeviceID, list[tuple[int, Device]]] = defaultdict(list)
         for one in slices:
             self._by_pool[one.pool].append(one)
+            for device in one.spec.devices:
+                self._named[one.id_of(device)].append((one.spec.pool.generation, device))
             if one.spec.node_name:
                 self._of_node[one.spec.node_name].add(one.pool)
             else:
@@ -88,11 +91,14 @@ class Slices:
         return sorted(pools, key=lambda pool: pool.has_binding_conditions)
 
     def consumption_of(self, id_: DeviceID) -> tuple[CounterConsumption, ...] | None:
-        """Return the counters of a published device, of the newest generation that has it; None of one that is not published."""
-        slices = sorted(self._by_pool.get((id_.driver, id_.pool), ()), key=lambda one: -one.spec.pool.generation)
-        found = (device for one in slices for device in one.spec.devices if device.name == id_.device)
-        device = next(found, None)
-        return None if device is None else device.consumes_counters
+        """Return the counters of a published device, of the newest generation that has it; None of one that is not published.
+
+        Where slices of other nodes publish the same name, nobody knows which one is meant: all of them are counted."""
+        named = self._named.get(id_)
+        if not named:
+            return None
+        newest = max(generation for generation, _ in named)
+        return tuple(part for generation, one in named if generation == newest for part in one.consumes_counters)
 
     def _pool(self, id_: PoolID, node: Node) -> NodePool | None:
         here = [one for one in self._by_pool[id_] if _concerns(one, node)]

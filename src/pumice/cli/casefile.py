@@ -88,6 +88,10 @@ WORKLOADS: Mapping[str, str] = {
     "services": "Service", "replicationControllers": "ReplicationController", "replicaSets": "ReplicaSet",
     "statefulSets": "StatefulSet",
 }  # fmt: skip
+STORAGE: Mapping[str, str] = {
+    "claims": "PersistentVolumeClaim", "volumes": "PersistentVolume", "storageClasses": "StorageClass", "csiNodes": "CSINode",
+    "csiDrivers": "CSIDriver", "csiStorageCapacities": "CSIStorageCapacity", "volumeAttachments": "VolumeAttachment",
+}  # fmt: skip
 
 
 def _put_workload(state: State, kind: str, obj: dict[str, Any]) -> None:
@@ -129,13 +133,7 @@ def engine_of(case: Case) -> Engine:
         **{key: partial(_put_workload, state, kind) for key, kind in WORKLOADS.items()},
         "priorityClasses": lambda o: state.groups.put_priority_class(convert(PriorityClass, o)),
         "podGroups": lambda o: state.groups.put_group(convert(PodGroup, o)),
-        "claims": state.volumes.put_claim,
-        "volumes": state.volumes.put_volume,
-        "storageClasses": state.volumes.put_class,
-        "csiNodes": state.volumes.put_csi_node,
-        "csiDrivers": state.volumes.put_driver,
-        "csiStorageCapacities": state.volumes.put_capacity,
-        "volumeAttachments": state.volumes.put_attachment,
+        **{key: partial(state.volumes.put, kind) for key, kind in STORAGE.items()},
         "pods": lambda o: _put_pod(state, convert(Pod, o), case.now),
     }
     for kind, action in put.items():

@@ -3,6 +3,7 @@ right word. Every file of configuration is read through here."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -101,7 +102,22 @@ class Field:
 def read_document(text: str | bytes, *, first_line: int = 1, file: str = "") -> Document:
     """Parse one document. ``first_line`` is where the text begins in its file. Raises BadInput with the line."""
     with refusals(f"{file}:" if file else "line ", first_line):
-        return read(text, lambda loader: _document(loader, first_line, file))
+        return read(spaced(text), lambda loader: _document(loader, first_line, file))
+
+
+def spaced(text: str | bytes) -> str | bytes:
+    """JSON may be indented by tabs and YAML may not: blanks in their place, which are between words alone."""
+    if isinstance(text, bytes):
+        return text.replace(b"\t", b" ") if b"\t" in text and _is_json(text) else text
+    return text.replace("\t", " ") if "\t" in text and _is_json(text) else text
+
+
+def _is_json(text: str | bytes) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def read_documents(text: str, *, file: str = "") -> list[Document]:

@@ -171,13 +171,18 @@ class SliceTemplate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SliceKind:
-    """One kind of chip. ``cpus``: AI CPUs by the AI cores of a chip. ``high`` and ``low``: (AI cores, DVPP) to the template of
-    such a request, and to the smaller one that it may fall back to. ``worth``: by template what the first, the second, … place
-    for such a slice counts in the value of a chip; ``whole`` for the chip itself. ``in_use``: what the vGroups in use add to
-    it. ``company``: by template what each of them counts for a slice that is to join them, while no chip of the node is idle and
-    while one is."""
+    """One kind of chip, a row of the table. ``device_type``, the ``label`` of its pods, ``driver`` and ``paired`` are its
+    names elsewhere. ``cpus``: AI CPUs by the AI cores of a chip. ``high`` and ``low``: (AI cores, DVPP) to the template of
+    such a request, and to the smaller one that it may fall back to. ``worth``: by template what the first, the second, …
+    place for such a slice counts in the value of a chip; ``whole`` for the chip itself. ``in_use``: what the vGroups in use
+    add to it. ``company``: by template what each of them counts for a slice that is to join them, while no chip of the node
+    is idle and while one is."""
 
     name: str
+    device_type: str
+    label: str
+    driver: str
+    paired: str
     cpus: Mapping[int, int]
     templates: Mapping[str, SliceTemplate]
     high: Mapping[tuple[int, Dvpp], tuple[SliceTemplate, ...]]
@@ -206,5 +211,8 @@ def slice_kinds() -> Mapping[str, SliceKind]:
         )
         worth = {name: tuple(map(float, counts)) for name, counts in row["worth"].items()}
         cpus_of = {int(cores): cpus for cores, cpus in row["cpus"].items()}
-        found[kind] = SliceKind(kind, cpus_of, templates, high, low, worth, tuple(row["in_use"]), row["company"])
+        found[kind] = SliceKind(
+            kind, row["device_type"], row["label"], row["driver"], row["paired"], cpus_of, templates, high, low, worth,
+            tuple(row["in_use"]), row["company"],
+        )  # fmt: skip
     return found

@@ -9,7 +9,7 @@ import pytest
 from kit.engine_world import World
 from kit.objects import node, pod, queue
 
-from pumice.scheduler.explaining.payer import Payer
+from pumice.scheduler.explaining.what_if import Payer
 from pumice.wire.objects import Pod, convert
 
 PERCENTAGE = "volcano.sh/vgpu-memory-percentage"
