@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from pumice.claims.attributes import Constraining
-from pumice.claims.capacity import consumed
 from pumice.claims.objects import Device, DeviceID
 from pumice.claims.reasons import Misfit, Rule
 from pumice.claims.requests import Ask
@@ -53,7 +52,7 @@ class Draft:
         found = self._in_use(ask, place) or _untolerated(ask, device)
         if found is not None:
             return found
-        shares = consumed(device, ask.capacity)
+        shares = ask.shares_of(place)
         if isinstance(shares, Misfit):
             return shares
         if admin:
@@ -64,7 +63,7 @@ class Draft:
         """Take a device that fits: ``constraints`` are those of its claim that concern the request."""
         device, id_ = place.device, place.id
         admin, shared = ask.asked.admin_access, device.allow_multiple_allocations
-        shares = consumed(device, ask.capacity) if shared and not admin else {}
+        shares = ask.shares_of(place) if shared and not admin else {}
         assert not isinstance(shares, Misfit)
         draws = not admin and not (shared and self._is_shared_out(id_))
         taken = Taken(ask, place, shares, amounts(device.consumes_counters) if draws else {}, constraints)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from pumice.claims.attributes import Constraining
+from pumice.claims.capacity import consumed
 from pumice.claims.objects import RESULTS_MOST, DeviceClass, DeviceID, DeviceRequest, Request, ResourceClaim
 from pumice.claims.reasons import Misfit, RequestReasons
 from pumice.claims.slices import PooledDevice
@@ -39,6 +40,7 @@ class Ask:
     looked_through: bool = False
     """No device is left that was not looked at."""
     misfits: dict[DeviceID, Misfit] = field(default_factory=dict)
+    _shares: dict[DeviceID, dict[str, Fraction] | Misfit] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -66,9 +68,11 @@ class Ask:
                 assert selector.cel is not None
                 yield selector.cel.expression, f"{whose}, selector {at}"
 
-    @property
-    def capacity(self) -> Mapping[str, Fraction]:
-        return self.asked.capacity.requests
+    def shares_of(self, place: PooledDevice) -> dict[str, Fraction] | Misfit:
+        """Return what the request consumes of the device's capacities, or why the device can never give it."""
+        if place.id not in self._shares:
+            self._shares[place.id] = consumed(place.device, self.asked.capacity.requests)
+        return self._shares[place.id]
 
     @property
     def cannot_be_met(self) -> bool:

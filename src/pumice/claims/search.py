@@ -13,7 +13,6 @@ from functools import partial
 from typing import Final, TypeVar
 
 from pumice.claims.allocation import Allocation, allocations
-from pumice.claims.capacity import consumed
 from pumice.claims.ledger import Draft
 from pumice.claims.objects import RESULTS_MOST, DeviceClass, ResourceClaim
 from pumice.claims.reasons import Cause, Misfit, RequestReasons, Rule, Unallocated
@@ -203,7 +202,7 @@ class _Searching:
             yield
             if not self._is_selected(ask, place):
                 continue
-            shares = consumed(place.device, ask.capacity)
+            shares = ask.shares_of(place)
             if isinstance(shares, Misfit):
                 ask.misfits[place.id] = shares
             else:
