@@ -17,6 +17,7 @@ from pumice_lab.controllers.common import (
     available_in,
     by_deletion_order,
     claimed,
+    condition,
     is_active,
     is_deleting,
     owner_reference,
@@ -56,9 +57,11 @@ def reconcile(rs: View, pods: Sequence[View], now: float, resource: Resource = R
 
 
 def _conditions(rs: View, refused: str, now: float) -> list[Json] | None:
-    if refused:
+    """A failure that is told stays as it is: each refusal names another pod, and a status that changed would try again at once."""
+    if refused and not condition(rs, FAILURE):
         return with_condition({**rs, "kind": ""}, FAILURE, "True", "FailedCreate", refused, now)
-    return [dict(each) for each in (rs.get("status") or {}).get("conditions") or () if each.get("type") != FAILURE] or None
+    there = (rs.get("status") or {}).get("conditions") or ()
+    return [dict(each) for each in there if refused or each.get("type") != FAILURE] or None
 
 
 def _status(rs: View, active: Sequence[View], available: int) -> Json:
