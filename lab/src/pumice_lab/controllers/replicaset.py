@@ -10,14 +10,13 @@ from collections.abc import Sequence
 from pumice.effects.vocabulary import Create, Delete, Requeue
 from pumice.ports.cluster import Resource
 from pumice.wire.kinds import PODS, REPLICA_SETS
-from pumice.wire.objects import is_ready
+from pumice.wire.objects import condition, is_ready
 from pumice_lab.controllers.actions import Action, Json, View
 from pumice_lab.controllers.common import (
     BURST,
     available_in,
     by_deletion_order,
     claimed,
-    condition,
     is_active,
     is_deleting,
     owner_reference,
@@ -57,7 +56,7 @@ def reconcile(rs: View, pods: Sequence[View], now: float, resource: Resource = R
 
 
 def _conditions(rs: View, refused: str, now: float) -> list[Json] | None:
-    """A failure that is told stays as it is: each refusal names another pod, and a status that changed would try again at once."""
+    """A failure that is told stays as it is: each refusal names another pod, and what changes is looked at again at once."""
     if refused and not condition(rs, FAILURE):
         return with_condition({**rs, "kind": ""}, FAILURE, "True", "FailedCreate", refused, now)
     there = (rs.get("status") or {}).get("conditions") or ()

@@ -303,12 +303,12 @@ class Scheduler:
 
     def _cycle(self) -> None:
         now = self.clock.monotonic()
-        self._tell_notes()
+        self._report_notes()
         if not self.engine.has_work(now):
             return
         plan = self.engine.cycle(now, self.rng, wall=self.clock.now(), budget=self.settings.budget)
         self.metrics.observe(plan)
-        self._tell_problems()
+        self._report_problems()
         for effect in plan.effects:
             if isinstance(effect, Bind):
                 self.writer.forget(effect.uid)
@@ -325,7 +325,7 @@ class Scheduler:
         shared = isinstance(effect, GroupStatus | QueueAllocated | HyperNodeStatus)
         return self.settings.status_writes and (self.settings.group_writes or not shared)
 
-    def _tell_problems(self) -> None:
+    def _report_problems(self) -> None:
         """Say once of each object why it, or what part of it, is ignored."""
         problems = self.engine.state.problems
         if problems == self._told:
@@ -335,7 +335,7 @@ class Scheduler:
                 log.warning("ignored object=%s cause=%s", about, text)
         self._told = dict(problems)
 
-    def _tell_notes(self) -> None:
+    def _report_notes(self) -> None:
         """Say on PodGroups and queues what of them has no effect yet."""
         unsaid = self.engine.state.groups.unsaid
         for (kind, key), (uid, text) in unsaid.items():
