@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import random
 from collections.abc import Coroutine
@@ -29,7 +28,7 @@ from pumice.apps.scheduler.metrics_page import MetricsPage
 from pumice.apps.scheduler.node_locks import NodeLocks
 from pumice.apps.scheduler.status_writer import StatusWriter
 from pumice.apps.scheduler.volume_wait import VolumeWait
-from pumice.apps.service.garbage import Garbage
+from pumice.apps.service.garbage import Garbage, listed
 from pumice.apps.service.http import Handler, Reviewed, host_and_port, is_loopback, pages, served
 from pumice.apps.service.lease import Election, LedSettings
 from pumice.effects.tasks import group, run_until
@@ -141,7 +140,6 @@ class Scheduler:
     """The tasks that go on during the last Bindings: Bindings, and the renewal of the lease."""
     _keeper: asyncio.Task[None] | None = None
     _election: Election | None = None
-    _lost_lease: bool = False
     _last_cycle: float = -1e9
     _told: dict[str, str] = field(default_factory=dict)
     """The last reported fault of each object."""
@@ -234,13 +232,8 @@ class Scheduler:
             await self._election.release()
 
     async def _loop(self) -> None:
-        gc.disable()
-        try:
-            await self.informers.synced.wait()
-            # Looking through what was listed is wasted, even once (0.2 s, for a hundred objects that were found to be garbage).
-            self._garbage.hold_back()
-        finally:
-            gc.enable()
+        await listed(self.informers.synced)
+        self._garbage.hold_back()
         try:
             await self._schedule()
         finally:
@@ -364,16 +357,14 @@ class Scheduler:
         await election.acquire()
         self._election = election
         assert self._beside is not None, "running"
-        self._keeper = self._beside.create_task(self._keep(election))
+        self._keeper = self._beside.create_task(election.keep(self.stop))
+
+    @property
+    def _lost_lease(self) -> bool:
+        return self._election is not None and self._election.lost
 
     async def _leads(self) -> bool:
         return self._election is None or await self._election.leads()
-
-    async def _keep(self, election: Election) -> None:
-        await election.keep()
-        log.error("lost the lease %s; stopping", election.name)
-        self._lost_lease = True
-        self.stop.set()
 
     # -- pages --------------------------------------------------------------------------------------------------
 
