@@ -279,9 +279,11 @@ _Static_assert(REGION_EXT_OFFSET % 4096 == 0 && REGION_FILE_BYTES % 4096 == 0 &&
 
 /* ---- access -------------------------------------------------------------------------------------------------- */
 
-/* Sequentially consistent unless the name says otherwise: the reservation protocol depends on it. */
+/* Of words that processes or threads share. Sequentially consistent, for the reservation protocol depends on it; peek, put and count are relaxed. */
 #define shared_get(p) __atomic_load_n((p), __ATOMIC_SEQ_CST)
 #define shared_peek(p) __atomic_load_n((p), __ATOMIC_RELAXED)
+#define shared_put(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)
+#define shared_count(p, v) __atomic_fetch_add((p), (v), __ATOMIC_RELAXED)
 #define shared_set(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)
 #define shared_add(p, v) __atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST)
 #define shared_sub(p, v) __atomic_fetch_sub((p), (v), __ATOMIC_SEQ_CST)

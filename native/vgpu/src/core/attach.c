@@ -1,6 +1,6 @@
 #include "core/attach.h"
 
-#include "core/file_status.h"
+#include "core/quiet.h"
 #include "core/granted.h"
 #include "core/shared_allocations.h"
 #include "core/ledger.h"

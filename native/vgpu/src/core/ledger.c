@@ -1,6 +1,7 @@
 #include "core/ledger.h"
 
 #include "core/lock.h"
+#include "core/numbers.h"
 #include "core/process.h"
 #include "core/quiet.h"
 #include "core/slots.h"
@@ -152,11 +153,6 @@ struct summing {
     uint8_t lanes[REGION_SLOTS / 8], places[PLACES / 8];
 };
 
-static uint64_t plus(uint64_t a, uint64_t b)
-{
-    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
-}
-
 static bool is_marked(const uint8_t *marks, unsigned at)
 {
     return (marks[at / 8] >> at % 8 & 1) != 0;
@@ -170,7 +166,7 @@ static void mark(uint8_t *marks, unsigned at)
 static void add_stretch(struct lock_range stretch, void *data)
 {
     struct summing *summing = data;
-    summing->sum = plus(summing->sum, stretch.bytes);
+    summing->sum = add_u64(summing->sum, stretch.bytes);
     uint64_t lane = (stretch.start - summing->first) / LANE_BYTES;
     if (lane < REGION_SLOTS)
         mark(summing->lanes, (unsigned)lane);
@@ -196,7 +192,7 @@ static void add_bytes(struct lock_range stretch, void *data)
 /* Own locks are in nobody's way, so the kernel does not tell of them: of shared allocations what nobody else shares is added. */
 static void add_own(const struct ledger *ledger, int fd, int device, bool asked, struct summing *summing)
 {
-    summing->sum = plus(summing->sum, ledger->granted[device] + (asked ? ledger->asked[device] : 0));
+    summing->sum = add_u64(summing->sum, ledger->granted[device] + (asked ? ledger->asked[device] : 0));
     for (uint32_t number = 1; number <= ledger->highest; number++) {
         const struct held_shared_allocation *shared_allocation = &ledger->shared_allocations[number];
         uint64_t counted = 0;
@@ -204,7 +200,7 @@ static void add_own(const struct ledger *ledger, int fd, int device, bool asked,
             continue;
         if (is_marked(summing->places, shared_allocation->place))
             lock_walk(fd, PLACE(device, shared_allocation->place), shared_allocation->bytes, false, add_bytes, &counted);
-        summing->sum = plus(summing->sum, shared_allocation->bytes - counted);
+        summing->sum = add_u64(summing->sum, shared_allocation->bytes - counted);
     }
 }
 
@@ -219,7 +215,7 @@ static void add_ending(struct region_map *map, int fd, int device, struct summin
         if (bytes == 0 || slot == map->slot || is_marked(summing->lanes, (unsigned)slot) || lock_held_elsewhere(fd, LOCK_ALIVE(slot), 1))
             continue;
         if (slot_is_ending(map, slot))
-            summing->sum = plus(summing->sum, bytes);
+            summing->sum = add_u64(summing->sum, bytes);
     }
 }
 
@@ -320,11 +316,11 @@ bool ledger_first_context(struct region_map *map, int device)
     struct ledger *ledger = map->ledger;
     for (int attempt = 0; attempt < FIRST_WAITS && ledger->pid == getpid() && ledger_context(map, device) == 0; attempt++) {
         int fd = region_fd(map), nobody = 0;
-        bool alone = __atomic_compare_exchange_n(&ledger->first[device], &nobody, 1, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+        bool alone = shared_swap_if(&ledger->first[device], &nobody, 1);
         if (alone && fd >= 0 && lock_wait(fd, FIRST(device), 1) == LOCK_TAKEN)
             return true;
         if (alone)
-            __atomic_store_n(&ledger->first[device], 0, __ATOMIC_SEQ_CST);
+            shared_set(&ledger->first[device], 0);
         else
             quiet_sleep(LOCK_WAIT_MAX_NS);
     }
@@ -336,7 +332,7 @@ void ledger_first_context_made(struct region_map *map, int device)
     int fd = region_fd(map);
     if (fd >= 0)
         lock_release(fd, FIRST(device), 1);
-    __atomic_store_n(&map->ledger->first[device], 0, __ATOMIC_SEQ_CST);
+    shared_set(&map->ledger->first[device], 0);
 }
 
 /* ---- shared allocations ---------------------------------------------------------------------------------------------------------- */

@@ -1,5 +1,8 @@
 #include "core/log.h"
 
+#include "core/quiet.h"
+#include "vgpu/region.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,12 +16,12 @@ void log_set_level(int level)
 {
     if (level < LOG_LEVEL_ERROR)
         level = LOG_LEVEL_ERROR;
-    __atomic_store_n(&current_level, level, __ATOMIC_RELAXED);
+    shared_put(&current_level, level);
 }
 
 int log_level(void)
 {
-    return __atomic_load_n(&current_level, __ATOMIC_RELAXED);
+    return shared_peek(&current_level);
 }
 
 static const char *name_of(int level)
@@ -37,7 +40,7 @@ void log_write(int level, uint32_t *times, const char *format, ...)
     if (count > ALWAYS_WRITTEN && (count & (count - 1)) != 0)
         return;
 
-    int saved = errno;
+    KEEP_ERRNO;
     char line[LINE_BYTES];
     int used = snprintf(line, sizeof line, "libvgpu[%d] %s: ", (int)getpid(), name_of(level));
     va_list values;
@@ -51,5 +54,4 @@ void log_write(int level, uint32_t *times, const char *format, ...)
     line[used++] = '\n';
     ssize_t ignored = write(STDERR_FILENO, line, (size_t)used);
     (void)ignored; /* nowhere to say that stderr is gone */
-    errno = saved;
 }

@@ -1,8 +1,7 @@
 #include "core/region_format.h"
 
-#include "core/file_status.h"
+#include "core/quiet.h"
 #include "core/process.h"
-#include "vgpu/region_legacy.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -62,8 +61,8 @@ static bool pid_lives(int pid)
 
 bool region_older_is_live(int fd, int layout)
 {
-    off_t first = layout == 0 ? (off_t)offsetof(struct v0_region, procs) : (off_t)offsetof(struct region, procs);
-    off_t stride = layout == 0 ? (off_t)sizeof(struct v0_slot) : (off_t)sizeof(struct region_slot);
+    off_t first = layout == 0 ? V0_SLOTS : (off_t)offsetof(struct region, procs);
+    off_t stride = layout == 0 ? V0_SLOT_BYTES : (off_t)sizeof(struct region_slot);
     for (int slot = 0; slot < REGION_SLOTS; slot++) {
         int32_t pid;
         if (!read_exactly(fd, &pid, sizeof pid, first + slot * stride))
@@ -80,8 +79,8 @@ bool region_read_limits(int fd, const struct region_probe *probe, uint64_t *memo
         return false;
     size_t bytes = sizeof(uint64_t) * REGION_DEVICES;
     bool oldest = probe->layout == 0;
-    return read_exactly(fd, memory, bytes, oldest ? offsetof(struct v0_region, limit) : offsetof(struct region, limit)) &&
-           read_exactly(fd, sm, bytes, oldest ? offsetof(struct v0_region, sm_limit) : offsetof(struct region, sm_limit));
+    return read_exactly(fd, memory, bytes, oldest ? V0_LIMIT : offsetof(struct region, limit)) &&
+           read_exactly(fd, sm, bytes, oldest ? V0_SM_LIMIT : offsetof(struct region, sm_limit));
 }
 
 /* A fresh process-shared glibc semaphore of value 1, which upstream processes wait on. */

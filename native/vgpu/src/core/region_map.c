@@ -1,6 +1,5 @@
 #include "core/region_map.h"
 
-#include "core/file_status.h"
 #include "core/lock.h"
 #include "core/quiet.h"
 #include "core/waits.h"

@@ -43,7 +43,7 @@ int region_fd_move_up(int fd);
 /* Whether this process has books to keep. */
 static inline bool region_has_books(const struct region_map *map)
 {
-    return map->slot >= 0 && !__atomic_load_n(&map->leaving, __ATOMIC_RELAXED);
+    return map->slot >= 0 && !shared_peek(&map->leaving);
 }
 
 static inline struct region_slot *region_own(struct region_map *map)

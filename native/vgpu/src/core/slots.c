@@ -1,5 +1,6 @@
 #include "core/slots.h"
 
+#include "core/after_fork.h"
 #include "core/shared_allocation_table.h"
 #include "core/lock.h"
 #include "core/process.h"
@@ -160,11 +161,7 @@ static bool wants_clearing(struct region_map *map, int slot)
 
 /* The record locks of others are held one at a time in this process: the kernel does not tell its threads apart. */
 static pthread_mutex_t holding = PTHREAD_MUTEX_INITIALIZER;
-
-void slots_after_fork(void)
-{
-    holding = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-}
+FORGET_IN_CHILD(holding);
 
 bool slot_hold(struct region_map *map, int slot)
 {
@@ -278,7 +275,7 @@ void slot_leave(struct region_map *map)
 {
     if (map->slot < 0 || shared_get(&region_own(map)->pid) != getpid())
         return;
-    __atomic_store_n(&map->leaving, 1, __ATOMIC_SEQ_CST);
+    shared_set(&map->leaving, 1);
     if (map->ext_shared) {
         keep_until_gone(map);
     } else {

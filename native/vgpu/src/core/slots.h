@@ -26,7 +26,6 @@ int slots_sweep(struct region_map *map);
 /* Holds the record lock of another's slot: false when its owner lives, or somebody else holds it. For moments only. */
 bool slot_hold(struct region_map *map, int slot);
 void slot_let_go(struct region_map *map, int slot);
-void slots_after_fork(void);
 
 /* True when the owner is gone and has nothing on a card any more. */
 bool slot_is_dead(struct region_map *map, int slot);

@@ -1,19 +1,12 @@
 #include "core/warn_once.h"
 
 #include "core/log.h"
+#include "core/numbers.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 
 enum { TEXT_BYTES = 400 };
-
-static uint32_t hash_of(const char *text)
-{
-    uint32_t hash = 2166136261u;
-    for (; *text != '\0'; text++)
-        hash = (hash ^ (unsigned char)*text) * 16777619u;
-    return hash | 1; /* 0: nothing said yet */
-}
 
 void warn_once(const struct region_map *map, int level, enum warning_subject subject, const char *format, ...)
 {
@@ -22,7 +15,7 @@ void warn_once(const struct region_map *map, int level, enum warning_subject sub
     va_start(values, format);
     vsnprintf(text, sizeof text, format, values);
     va_end(values);
-    uint32_t hash = hash_of(text);
+    uint32_t hash = hash_of_text(text) | 1; /* 0: nothing said yet */
     bool said = map->ext_shared && __atomic_exchange_n(&map->ext->warned[subject], hash, __ATOMIC_SEQ_CST) == hash;
     static uint32_t times[EXT_WARNINGS];
     if (said)

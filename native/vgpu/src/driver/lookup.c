@@ -1,4 +1,5 @@
 /* Finding a hook: by name, by the address of what it stands for, by base name and version. */
+#include "core/numbers.h"
 #include "driver/loader.h"
 #include "driver/real.h"
 
@@ -10,21 +11,12 @@ _Static_assert(HOOK_COUNT * 2 < BUCKETS, "the table of names is too full to be q
 static int16_t by_name[BUCKETS]; /* index + 1 */
 static int by_name_ready;
 
-static unsigned hash_of(const char *name)
-{
-    unsigned hash = 2166136261u;
-    for (; *name != '\0'; name++)
-        hash = (hash ^ (unsigned char)*name) * 16777619u;
-    return hash % BUCKETS;
-}
-
 /* Threads that come here together store the same values; nobody waits. */
 static void build_names(void)
 {
     for (int i = 0; i < HOOK_COUNT; i++) {
-        unsigned at = hash_of(hooks[i].name);
-        while (__atomic_load_n(&by_name[at], __ATOMIC_RELAXED) != 0 &&
-               __atomic_load_n(&by_name[at], __ATOMIC_RELAXED) != i + 1)
+        unsigned at = hash_of_text(hooks[i].name) % BUCKETS;
+        while (__atomic_load_n(&by_name[at], __ATOMIC_RELAXED) != 0 && __atomic_load_n(&by_name[at], __ATOMIC_RELAXED) != i + 1)
             at = (at + 1) % BUCKETS;
         __atomic_store_n(&by_name[at], (int16_t)(i + 1), __ATOMIC_RELAXED);
     }
@@ -44,7 +36,7 @@ const struct hook *hook_by_name(const char *name)
         return NULL;
     if (!__atomic_load_n(&by_name_ready, __ATOMIC_ACQUIRE))
         build_names();
-    for (unsigned at = hash_of(name); by_name[at] != 0; at = (at + 1) % BUCKETS)
+    for (unsigned at = hash_of_text(name) % BUCKETS; by_name[at] != 0; at = (at + 1) % BUCKETS)
         if (same_text(hooks[by_name[at] - 1].name, name))
             return &hooks[by_name[at] - 1];
     return NULL;

@@ -5,9 +5,10 @@
  * and after; it is claimed in the context's name and ends with it.
  */
 #include "core/numbers.h"
+#include "core/quiet.h"
 #include "services/blocks.h"
 #include "services/process_state.h"
-#include "services/free_delta.h"
+#include "services/nvml.h"
 #include "services/reconcile.h"
 
 #include <errno.h>
@@ -28,8 +29,7 @@ static uint64_t at_most(int device, int limit, size_t value, bool *grows)
 {
     size_t before = 0;
     uint64_t each = limit == LIMIT_STACK_SIZE ? threads_of_card(process_state.ordinal_of[device]) : 1;
-    bool told = limit >= LIMIT_STACK_SIZE && limit <= LIMIT_MALLOC_HEAP_SIZE &&
-                CUDA(cuCtxGetLimit(&before, limit)) == CUDA_SUCCESS;
+    bool told = limit >= LIMIT_STACK_SIZE && limit <= LIMIT_MALLOC_HEAP_SIZE && CUDA(cuCtxGetLimit(&before, limit)) == CUDA_SUCCESS;
     *grows = told && value > before;
     if (!told)
         return 0;
@@ -69,22 +69,19 @@ CUresult cuCtxSetLimit(int limit, size_t value)
     int device = process_serves() ? process_current_device() : -1;
     if (device < 0 || memory_limit(&process_state.map, device) == 0)
         return CUDA(cuCtxSetLimit(limit, value));
-    int saved = errno;
+    KEEP_ERRNO;
     bool grows;
     uint64_t most = at_most(device, limit, value, &grows), expected = grows ? most : 0;
     if (!reconcile_expect(device, expected)) {
         process_tell_refusal(device, expected);
-        errno = saved;
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     struct memory_sample seen = reconcile_sight(device, true);
     struct free_delta before = free_delta_in_context(device);
     CUresult rc = CUDA(cuCtxSetLimit(limit, value));
-    saved = errno;
     if (rc == CUDA_SUCCESS)
         settle(device, grows, most, &seen, &before);
     else
         reconcile_expected(device, expected);
-    errno = saved;
     return rc;
 }

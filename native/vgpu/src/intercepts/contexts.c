@@ -1,7 +1,7 @@
 /* Entries that make and end contexts; what they cost is in services/contexts.h. */
 #include "intercepts/entries.h"
 
-#include "services/greens.h"
+#include "services/contexts.h"
 #include "services/process_state.h"
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordinal)

@@ -1,5 +1,6 @@
 #include "policy/gate.h"
 
+#include "core/after_fork.h"
 #include "core/log.h"
 #include "policy/clock.h"
 
@@ -13,11 +14,8 @@
 enum { ACTIVE = 2, BEATS_MISSED = 4 };
 
 static uint64_t active_told_ns, time_told_ns;
-
-void gate_after_fork(void)
-{
-    active_told_ns = time_told_ns = 0;
-}
+FORGET_IN_CHILD(active_told_ns);
+FORGET_IN_CHILD(time_told_ns);
 
 struct listening {
     uint64_t pulse, since_ns;
@@ -42,8 +40,8 @@ uint64_t gate_floor_heard(const struct page_more *more, uint32_t held)
     uint64_t beats = shared_get(&more->beats), beat_ms = shared_get(&more->beat_ms), now = policy_clock.coarse();
     beat_ms = beat_ms < SHORTEST_BEAT_MS ? SHORTEST_BEAT_MS : beat_ms > LONGEST_BEAT_MS ? LONGEST_BEAT_MS : beat_ms;
     if (beats + 1 != __atomic_exchange_n(&last, beats + 1, __ATOMIC_RELAXED))
-        __atomic_store_n(&since_ns, now, __ATOMIC_RELAXED);
-    bool lost = now - __atomic_load_n(&since_ns, __ATOMIC_RELAXED) > BEATS_MISSED * beat_ms * 1000000;
+        shared_put(&since_ns, now);
+    bool lost = now - shared_peek(&since_ns) > BEATS_MISSED * beat_ms * 1000000;
     return lost || held >= 100 ? 0 : held;
 }
 
@@ -74,7 +72,7 @@ void gate_wait(const struct region_map *map)
 /* True for one caller per interval. */
 static bool due(uint64_t *told, uint64_t now, uint64_t interval)
 {
-    uint64_t last = __atomic_load_n(told, __ATOMIC_RELAXED);
+    uint64_t last = shared_peek(told);
     return (last == 0 || now - last >= interval) &&
            __atomic_compare_exchange_n(told, &last, now, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }

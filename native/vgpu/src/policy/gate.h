@@ -56,6 +56,4 @@ void gate_wait(const struct region_map *map);
 /* A launch happened at this time: keeps recent_kernel and last_kernel_time up to date, rarely. */
 void gate_record(const struct region_map *map, uint64_t record_interval_s, uint64_t now);
 
-void gate_after_fork(void);
-
 #endif

@@ -1,6 +1,7 @@
 #include "policy/memory.h"
 
 #include "core/log.h"
+#include "core/numbers.h"
 #include "core/quiet.h"
 #include "core/shared_allocations.h"
 #include "core/ledger.h"
@@ -16,11 +17,6 @@ struct sums {
     uint64_t granted, fast, slow;
 };
 
-static uint64_t add_clipped(uint64_t a, uint64_t b)
-{
-    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
-}
-
 /*
  * fast and slow before total: a request that turns into a grant meanwhile is counted twice, never missed. Who leaves moves its total
  * the other way, so of those the announced is read once more: it is granted, and stays so until they are gone.
@@ -32,12 +28,12 @@ static void add_slot(const struct region_map *map, int slot, int device, struct 
     uint64_t fast = shared_get(&pending->fast), slow = shared_get(&pending->slow);
     uint64_t granted = shared_get(&map->region->procs[slot].used[device].total);
     if (__builtin_expect((shared_get(&ours->flags) & EXT_SLOT_LEAVING) != 0, 0)) {
-        granted = add_clipped(granted, shared_get(&pending->fast));
+        granted = add_u64(granted, shared_get(&pending->fast));
         fast = slow = 0;
     }
-    sums->fast = add_clipped(sums->fast, fast);
-    sums->slow = add_clipped(sums->slow, slow);
-    sums->granted = add_clipped(sums->granted, granted);
+    sums->fast = add_u64(sums->fast, fast);
+    sums->slow = add_u64(sums->slow, slow);
+    sums->granted = add_u64(sums->granted, granted);
 }
 
 static struct sums sum_slots(const struct region_map *map, int device)
@@ -80,7 +76,7 @@ static enum look look_at(const struct region_map *map, int device, uint64_t byte
 {
     uint64_t limit = memory_limit(map, device);
     struct sums sums = sum_slots(map, device);
-    if (fits(add_clipped(sums.granted, sums.fast), bytes, limit))
+    if (fits(add_u64(sums.granted, sums.fast), bytes, limit))
         return FITS;
     return fits(sums.granted, bytes, limit) ? UNDECIDED : NEVER_FITS;
 }
@@ -216,7 +212,7 @@ enum grant memory_reserve(struct region_map *map, int device, enum memory_type t
     shared_add(&pending->fast, bytes);
     uint64_t limit = memory_limit(map, device);
     struct sums sums = sum_slots(map, device);
-    if (limit != 0 && add_clipped(add_clipped(sums.granted, sums.fast), sums.slow) > limit)
+    if (limit != 0 && add_u64(add_u64(sums.granted, sums.fast), sums.slow) > limit)
         return reserve_slowly(map, device, type, bytes);
     book(map, device, type, bytes);
     shared_sub(&pending->fast, bytes);
@@ -290,7 +286,7 @@ uint64_t memory_used(struct region_map *map, int device)
 static uint64_t shown_by_ledger(struct region_map *map, int device)
 {
     uint64_t booked = shared_get(&map->own.used[device].total), measured = shared_get(&map->own.monitorused[device]);
-    return add_clipped(ledger_sum(map, device, false), measured > booked ? measured - booked : 0);
+    return add_u64(ledger_sum(map, device, false), measured > booked ? measured - booked : 0);
 }
 
 uint64_t memory_used_shown(struct region_map *map, int device)
@@ -302,7 +298,7 @@ uint64_t memory_used_shown(struct region_map *map, int device)
         struct sums booked = {0, 0, 0};
         add_slot(map, slot, device, &booked);
         uint64_t measured = shared_get(&map->region->procs[slot].monitorused[device]);
-        sum = add_clipped(sum, booked.granted > measured ? booked.granted : measured);
+        sum = add_u64(sum, booked.granted > measured ? booked.granted : measured);
     }
     return sum;
 }

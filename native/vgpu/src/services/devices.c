@@ -7,7 +7,7 @@
 #include "core/waits.h"
 #include "core/warn_once.h"
 #include "services/process_state.h"
-#include "services/own_nvml.h"
+#include "services/nvml.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -34,6 +34,4 @@ void moves_end(int device);
 void moves_expect(int device, int64_t by);
 uint64_t moves_expected(int device);
 
-void moves_after_fork(void);
-
 #endif

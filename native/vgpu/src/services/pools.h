@@ -38,6 +38,4 @@ bool pools_any(void); /* a pool may shrink at any synchronisation */
 bool pools_pause(void);
 void pools_go_on(void);
 
-void pools_after_fork(void);
-
 #endif

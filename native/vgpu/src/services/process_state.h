@@ -35,6 +35,12 @@ static inline bool process_serves(void)
     return __builtin_expect(__atomic_load_n(&process_attached, __ATOMIC_ACQUIRE), 1) || process_attach();
 }
 
+/* This process's books; NULL: it has none, or ends. */
+static inline struct region_slot *process_slot(void)
+{
+    return region_has_books(&process_state.map) ? region_own(&process_state.map) : NULL;
+}
+
 /* Region index of a CUDA device, -1 when it has none and so no limits. */
 int process_device(CUdevice device);
 

@@ -73,6 +73,6 @@ void reconcile_took(int device, uint64_t expected, uint64_t bytes);
 void reconcile_doubt(int device, uint64_t bytes);
 
 void reconcile_before_fork(void); /* no thread is inside NVML while the process forks */
-void reconcile_after_fork(bool child);
+void reconcile_after_fork(void); /* in the parent */
 
 #endif

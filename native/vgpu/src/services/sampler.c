@@ -1,6 +1,7 @@
 /* Measuring launches with pairs of timing events, harvested without ever blocking. */
 #include "services/launching.h"
 
+#include "core/after_fork.h"
 #include "core/log.h"
 #include "core/waits.h"
 #include "policy/budget.h"
@@ -38,15 +39,11 @@ static struct moment moments[REGION_DEVICES]; /* the latest */
 static pthread_mutex_t samples_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct sample samples[SAMPLES];
 static uint32_t running, running_on[REGION_DEVICES];
-
-void sampler_after_fork(void)
-{
-    samples_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    memset(samples, 0, sizeof samples);
-    memset(moments, 0, sizeof moments);
-    running = 0;
-    memset(running_on, 0, sizeof running_on);
-}
+FORGET_IN_CHILD(samples_lock);
+FORGET_IN_CHILD(samples);
+FORGET_IN_CHILD(moments);
+FORGET_IN_CHILD(running);
+FORGET_IN_CHILD(running_on);
 
 /* Other threads may be capturing in global mode, where event calls of anybody would spoil their graph. */
 static int relax(void)
@@ -183,8 +180,7 @@ static uint64_t end_by_device(struct sample *sample, uint64_t now)
         sample->end = spare;
         return now;
     }
-    if (latest->context != sample->context ||
-        CUDA(cuEventElapsedTime(&milliseconds, latest->event, sample->end)) != CUDA_SUCCESS)
+    if (latest->context != sample->context || CUDA(cuEventElapsedTime(&milliseconds, latest->event, sample->end)) != CUDA_SUCCESS)
         return now;
     uint64_t end = latest->at_ns + (uint64_t)(int64_t)((double)milliseconds * 1e6);
     if (milliseconds > 0) {
@@ -219,8 +215,8 @@ static void account(struct sample *sample, uint64_t duration, uint64_t now)
     int64_t more = own + verdict.others_ns;
     launch_correct(sample->device, more);
     watch_count(sample->device, more);
-    __atomic_fetch_add(&device->busy_ns, duration, __ATOMIC_RELAXED);
-    __atomic_fetch_add(&device->samples, 1, __ATOMIC_RELAXED);
+    shared_count(&device->busy_ns, duration);
+    shared_count(&device->samples, 1);
 }
 
 /* No kernel lasts longer than the time since its launch, whatever the events say: a debt of hours would stop the program. */
@@ -246,12 +242,12 @@ static bool harvest_one(struct sample *sample, uint64_t now)
 
 uint32_t sampler_awaits(int device)
 {
-    return __atomic_load_n(&running_on[device], __ATOMIC_RELAXED);
+    return shared_peek(&running_on[device]);
 }
 
 void sampler_harvest(uint64_t now)
 {
-    if (__atomic_load_n(&running, __ATOMIC_RELAXED) == 0 || pthread_mutex_trylock(&samples_lock) != 0)
+    if (shared_peek(&running) == 0 || pthread_mutex_trylock(&samples_lock) != 0)
         return;
     static unsigned next;
     unsigned first = next;
