@@ -5,7 +5,7 @@
 #include "core/slots.h"
 #include "policy/memory.h"
 #include "regions.h"
-#include "region_legacy.h"
+#include "vgpu/region_legacy.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -5,7 +5,6 @@
 #include "core/shared_allocations.h"
 #include "core/slots.h"
 #include "core/region_lock.h"
-#include "core/region_lock_wait.h"
 #include "policy/memory.h"
 #include "regions.h"
 

@@ -6,7 +6,7 @@
 #ifndef VGPU_AFTER_FORK_H
 #define VGPU_AFTER_FORK_H
 
-#include <stddef.h>
+#include <string.h>
 
 struct forgotten {
     void *what;
@@ -16,6 +16,13 @@ struct forgotten {
 #define FORGET_IN_CHILD(variable) \
     static struct forgotten forget_##variable __attribute__((used, section("vgpu_forget"))) = {&variable, sizeof variable}
 
-void forget_in_child(void);
+/* The linker puts the names together. */
+extern struct forgotten __start_vgpu_forget[] __attribute__((visibility("hidden"))), __stop_vgpu_forget[] __attribute__((visibility("hidden")));
+
+static inline void forget_in_child(void)
+{
+    for (struct forgotten *each = __start_vgpu_forget; each < __stop_vgpu_forget; each++)
+        memset(each->what, 0, each->bytes);
+}
 
 #endif

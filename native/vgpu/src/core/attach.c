@@ -10,7 +10,6 @@
 #include "core/republish.h"
 #include "core/find_region.h"
 #include "core/slots.h"
-#include "core/warn_once.h"
 #include "core/waits.h"
 
 #include <errno.h>

@@ -2,6 +2,7 @@
 
 #include "core/quiet.h"
 #include "core/process.h"
+#include "vgpu/region_legacy.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -61,8 +62,8 @@ static bool pid_lives(int pid)
 
 bool region_older_is_live(int fd, int layout)
 {
-    off_t first = layout == 0 ? V0_SLOTS : (off_t)offsetof(struct region, procs);
-    off_t stride = layout == 0 ? V0_SLOT_BYTES : (off_t)sizeof(struct region_slot);
+    off_t first = layout == 0 ? (off_t)offsetof(struct v0_region, procs) : (off_t)offsetof(struct region, procs);
+    off_t stride = layout == 0 ? (off_t)sizeof(struct v0_slot) : (off_t)sizeof(struct region_slot);
     for (int slot = 0; slot < REGION_SLOTS; slot++) {
         int32_t pid;
         if (!read_exactly(fd, &pid, sizeof pid, first + slot * stride))
@@ -79,8 +80,8 @@ bool region_read_limits(int fd, const struct region_probe *probe, uint64_t *memo
         return false;
     size_t bytes = sizeof(uint64_t) * REGION_DEVICES;
     bool oldest = probe->layout == 0;
-    return read_exactly(fd, memory, bytes, oldest ? V0_LIMIT : offsetof(struct region, limit)) &&
-           read_exactly(fd, sm, bytes, oldest ? V0_SM_LIMIT : offsetof(struct region, sm_limit));
+    return read_exactly(fd, memory, bytes, oldest ? offsetof(struct v0_region, limit) : offsetof(struct region, limit)) &&
+           read_exactly(fd, sm, bytes, oldest ? offsetof(struct v0_region, sm_limit) : offsetof(struct region, sm_limit));
 }
 
 /* A fresh process-shared glibc semaphore of value 1, which upstream processes wait on. */
@@ -91,18 +92,19 @@ static void post_semaphore(unsigned char *sem)
     sem[8] = 0x80;
 }
 
-static void format_head(struct region *region)
+/* Magic and version, which come last. */
+void region_format_heads(struct region *region, struct region_ext *ext)
 {
-    shared_set(&region->major_version, REGION_MAJOR);
-    shared_set(&region->minor_version, REGION_MINOR);
-    shared_set(&region->initialized_flag, REGION_MAGIC);
-}
-
-static void format_ext_head(struct region_ext *ext)
-{
-    shared_set(&ext->version, EXT_VERSION);
-    shared_set(&ext->bytes, REGION_EXT_BYTES);
-    shared_set(&ext->magic, EXT_MAGIC);
+    if (region != NULL) {
+        shared_set(&region->major_version, REGION_MAJOR);
+        shared_set(&region->minor_version, REGION_MINOR);
+        shared_set(&region->initialized_flag, REGION_MAGIC);
+    }
+    if (ext != NULL) {
+        shared_set(&ext->version, EXT_VERSION);
+        shared_set(&ext->bytes, REGION_EXT_BYTES);
+        shared_set(&ext->magic, EXT_MAGIC);
+    }
 }
 
 void region_format(struct region *region, const struct region_limits *limits, bool blank, bool (*keep)(int slot, void *data), void *data)
@@ -128,7 +130,7 @@ void region_format(struct region *region, const struct region_limits *limits, bo
     post_semaphore(region->sem);
     post_semaphore(region->sem_postinit);
     shared_set(&region->proc_num, highest);
-    format_head(region);
+    region_format_heads(region, NULL);
 }
 
 void region_format_ext(struct region_ext *ext, bool blank, bool (*keep)(int slot, void *data), void *data)
@@ -141,11 +143,5 @@ void region_format_ext(struct region_ext *ext, bool blank, bool (*keep)(int slot
     for (int slot = 0; slot < REGION_SLOTS && !blank; slot++)
         if (keep == NULL || !keep(slot, data))
             memset(&ext->slots[slot], 0, sizeof ext->slots[slot]);
-    format_ext_head(ext);
-}
-
-void region_format_heads(struct region *region, struct region_ext *ext)
-{
-    format_head(region);
-    format_ext_head(ext);
+    region_format_heads(NULL, ext);
 }

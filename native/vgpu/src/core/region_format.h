@@ -8,12 +8,6 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-/*
- * What is read of layout 0 (2024-04 to 2024-08), which is known by its exact file size, one byte more than the structure. Layout 1.1
- * (2024-08 to 2026-02) has the offsets of 1.2; only the sequence lock and the second semaphore have no meaning in it.
- */
-enum { V0_LIMIT = 1592, V0_SM_LIMIT = 1720, V0_SLOTS = 1848, V0_SLOT_BYTES = 1168 };
-
 enum region_kind {
     KIND_EMPTY,    /* nothing yet, or a region whose magic was lost: to be formatted */
     KIND_OURS,     /* 1.2 with our extension */

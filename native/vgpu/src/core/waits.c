@@ -27,10 +27,8 @@ void waits_go_to(struct ext_waits *shared)
 {
     __atomic_store_n(&waits, shared != NULL ? shared : &own, __ATOMIC_RELEASE);
     struct ext_waits before; /* what was waited for before there was a region */
-    before.longest_ns = __atomic_exchange_n(&own.longest_ns, 0, __ATOMIC_RELAXED);
-    before.total_ns = __atomic_exchange_n(&own.total_ns, 0, __ATOMIC_RELAXED);
-    before.count = __atomic_exchange_n(&own.count, 0, __ATOMIC_RELAXED);
-    before.late = __atomic_exchange_n(&own.late, 0, __ATOMIC_RELAXED);
+    for (size_t i = 0; i < sizeof own / sizeof(uint64_t); i++)
+        ((uint64_t *)&before)[i] = __atomic_exchange_n((uint64_t *)&own + i, 0, __ATOMIC_RELAXED);
     if (shared != NULL)
         add(shared, &before);
 }

@@ -62,12 +62,14 @@ static struct family family_of(const char *name)
 }
 
 /* WithFlags is what the base name of cuGraphInstantiate yields since 12000. */
+static bool as_instantiate(const char *hook_name, const char *asked, size_t asked_base)
+{
+    return asked_base == 18 && strncmp(asked, "cuGraphInstantiate", 18) == 0 && strcmp(hook_name, "cuGraphInstantiateWithFlags") == 0;
+}
+
 static bool same_base(const char *hook_name, size_t hook_base, const char *asked, size_t asked_base)
 {
-    if (hook_base == asked_base && strncmp(hook_name, asked, hook_base) == 0)
-        return true;
-    return strcmp(hook_name, "cuGraphInstantiateWithFlags") == 0 && asked_base == 18 &&
-           strncmp(asked, "cuGraphInstantiate", 18) == 0;
+    return (hook_base == asked_base && strncmp(hook_name, asked, hook_base) == 0) || as_instantiate(hook_name, asked, asked_base);
 }
 
 const struct hook *hook_by_address(void *address, const char *base, bool per_thread)
@@ -87,13 +89,6 @@ const struct hook *hook_by_address(void *address, const char *base, bool per_thr
     return other_flavour;
 }
 
-/* From which version on the hook is what a base name yields. */
-static int since_as(const struct hook *hook, const char *asked, size_t asked_base)
-{
-    bool as_instantiate = asked_base == 18 && strncmp(asked, "cuGraphInstantiate", 18) == 0;
-    return as_instantiate && strcmp(hook->name, "cuGraphInstantiateWithFlags") == 0 ? 12000 : hook->since;
-}
-
 const struct hook *hook_by_version(const char *base, int version, bool per_thread)
 {
     struct family asked = family_of(base);
@@ -104,7 +99,8 @@ const struct hook *hook_by_version(const char *base, int version, bool per_threa
     for (int i = 0; i < HOOK_COUNT; i++) {
         struct family own = family_of(hooks[i].name);
         bool flavour = own.per_thread == per_thread;
-        if (since_as(&hooks[i], base, asked.base) > version || !same_base(hooks[i].name, own.base, base, asked.base) || (own.per_thread && !per_thread))
+        int since = as_instantiate(hooks[i].name, base, asked.base) ? 12000 : hooks[i].since;
+        if (since > version || !same_base(hooks[i].name, own.base, base, asked.base) || (own.per_thread && !per_thread))
             continue;
         if (best == NULL || (flavour && !best_flavour) || (flavour == best_flavour && hooks[i].since > best->since)) {
             best = &hooks[i];

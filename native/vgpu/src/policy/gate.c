@@ -2,6 +2,7 @@
 
 #include "core/after_fork.h"
 #include "core/log.h"
+#include "core/numbers.h"
 #include "policy/clock.h"
 
 #include <time.h>
@@ -17,6 +18,11 @@ static uint64_t active_told_ns, time_told_ns;
 FORGET_IN_CHILD(active_told_ns);
 FORGET_IN_CHILD(time_told_ns);
 
+static bool is_lost(uint64_t since_ns, uint64_t beat_ms, uint64_t now)
+{
+    return now - since_ns > BEATS_MISSED * clamp_u64(beat_ms, SHORTEST_BEAT_MS, LONGEST_BEAT_MS) * 1000000;
+}
+
 struct listening {
     uint64_t pulse, since_ns;
 };
@@ -24,13 +30,12 @@ struct listening {
 /* By this process's own clock, so that it does not matter what the other one's says. Under a limits page a word without a pulse is damage. */
 static bool pulse_is_lost(const struct region_map *map, struct listening *listening, uint64_t now)
 {
-    uint64_t pulse = map->ext == NULL ? 0 : shared_get(&map->ext->pulse), beat_ms = pulse >> 32;
+    uint64_t pulse = map->ext == NULL ? 0 : shared_get(&map->ext->pulse);
     if (pulse == 0 || pulse != listening->pulse) {
         *listening = (struct listening){pulse, now};
         return pulse == 0 && map->page != NULL;
     }
-    beat_ms = beat_ms < SHORTEST_BEAT_MS ? SHORTEST_BEAT_MS : beat_ms > LONGEST_BEAT_MS ? LONGEST_BEAT_MS : beat_ms;
-    return now - listening->since_ns > BEATS_MISSED * beat_ms * 1000000;
+    return is_lost(listening->since_ns, pulse >> 32, now);
 }
 
 /* Threads that meet here at once may begin to listen anew: a beat more is waited for then. */
@@ -38,11 +43,9 @@ uint64_t gate_floor_heard(const struct page_more *more, uint32_t held)
 {
     static uint64_t last, since_ns;
     uint64_t beats = shared_get(&more->beats), beat_ms = shared_get(&more->beat_ms), now = policy_clock.coarse();
-    beat_ms = beat_ms < SHORTEST_BEAT_MS ? SHORTEST_BEAT_MS : beat_ms > LONGEST_BEAT_MS ? LONGEST_BEAT_MS : beat_ms;
     if (beats + 1 != __atomic_exchange_n(&last, beats + 1, __ATOMIC_RELAXED))
         shared_put(&since_ns, now);
-    bool lost = now - shared_peek(&since_ns) > BEATS_MISSED * beat_ms * 1000000;
-    return lost || held >= 100 ? 0 : held;
+    return is_lost(shared_peek(&since_ns), beat_ms, now) || held >= 100 ? 0 : held;
 }
 
 /* A word that comes after this is another one's, who may give no pulse. */

@@ -1,6 +1,5 @@
 /*
- * The monitor's protocol (HAMi cmd/vGPUmonitor/feedback.go): tell that the container is active, wait while it is blocked,
- * obey the switch.
+ * The monitor's protocol (HAMi cmd/vGPUmonitor/feedback.go): tell that the container is active, wait while it is blocked, obey the switch.
  */
 #ifndef VGPU_GATE_H
 #define VGPU_GATE_H

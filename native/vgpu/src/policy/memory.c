@@ -7,7 +7,6 @@
 #include "core/ledger.h"
 #include "core/slots.h"
 #include "core/region_lock.h"
-#include "core/region_lock_wait.h"
 #include "core/waits.h"
 
 enum { UNSHARED_ATTEMPTS = 16, SWEEP_EVERY = 8 };
@@ -82,7 +81,7 @@ static enum look look_at(const struct region_map *map, int device, uint64_t byte
 }
 
 /* One at a time, for of two that fit alone only one may be granted. What has changed meanwhile is looked at again. */
-static bool grant_in_turn(struct region_map *map, int device, enum memory_type type, uint64_t bytes, struct wait *wait)
+static bool grant_under_lock(struct region_map *map, int device, enum memory_type type, uint64_t bytes, struct wait *wait)
 {
     uint32_t *turn = &map->ext->turns[device];
     if (!region_lock_take(map, turn, wait))
@@ -103,7 +102,7 @@ static bool decide(struct region_map *map, int device, enum memory_type type, ui
     bool swept = false;
     for (int round = 0; wait->begun_ns == 0 || !wait_is_over(wait); round++) {
         enum look found = look_at(map, device, bytes);
-        bool granted = found == FITS && grant_in_turn(map, device, type, bytes, wait);
+        bool granted = found == FITS && grant_under_lock(map, device, type, bytes, wait);
         if (granted || (found == NEVER_FITS && swept)) {
             *grant = granted ? GRANTED : REFUSED;
             return true;
@@ -152,7 +151,7 @@ static enum grant reserve_unshared(struct region_map *map, int device, enum memo
     return REFUSED;
 }
 
-/* In turn. What others ask for, and nobody knows yet whether they get it, is theirs for a grant only, as above. */
+/* Under the lock. What others ask for, and nobody knows yet whether they get it, is theirs for a grant only, as above. */
 static enum look decide_by_ledger(struct region_map *map, int device, uint64_t bytes, uint64_t limit)
 {
     if (ledger_request(map, device, bytes, limit))

@@ -1,14 +1,13 @@
 /*
- * Kernels of several streams of a process on one device: they may run side by side, and what the container pays is the time in
- * which at least one runs (HAMi-core src/multiprocess/multiprocess_utilization_watcher.c), not the sum of their times.
+ * Kernels of several streams of a process on one device: they may run side by side, and what the container pays is the time in which at
+ * least one runs (HAMi-core src/multiprocess/multiprocess_utilization_watcher.c), not the sum of their times.
  *
- * Each stream is known by the end of what was launched on it, the device by the latest of these ends. A launch costs what it adds to
- * that. The time for which it counts is measured from when its stream is free to its end, so kernels that fill the device and wait
- * for each other count longer and the union of all is right either way.
+ * Each stream is known by the end of what was launched on it, the device by the latest of these ends. A launch costs what it adds to that.
+ * The time for which it counts is measured from when its stream is free to its end, so kernels that fill the device and wait for each other
+ * count longer and the union of all is right either way.
  *
- * Streams are let go in slices: one launch, the leader, waits until everything before is paid for and opens a slice; whatever can
- * start within the slice goes with it at once, and the debt is the next leader's to wait for. Launch by launch, no two would ever
- * meet.
+ * Streams are let go in slices: one launch, the leader, waits until everything before is paid for and opens a slice; whatever can start
+ * within the slice goes with it at once, and the debt is the next leader's to wait for. Launch by launch, no two would ever meet.
  */
 #ifndef VGPU_OVERLAP_H
 #define VGPU_OVERLAP_H

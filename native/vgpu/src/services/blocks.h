@@ -22,7 +22,7 @@ struct block_request {
     bool shares;     /* it may lie in a block with others */
 };
 
-/* False when the limit has no room for what the driver would take. What was reserved is under way until it is settled (underway.h). */
+/* False when the limit has no room for what the driver would take. What was reserved is under way until it is settled (process_state.h). */
 bool blocks_reserve(struct block_request *request, int device, uint64_t bytes, bool shares);
 
 /* What the request came to is known by now; false when that does not fit. */

@@ -6,7 +6,6 @@
 #include "core/ledger.h"
 #include "core/log.h"
 #include "core/region_lock.h"
-#include "core/region_lock_wait.h"
 #include "services/blocks.h"
 #include "services/launching.h"
 #include "services/module_memory.h"
@@ -87,12 +86,6 @@ static void end_request(const struct context_request *request)
     underway_end(request->device);
 }
 
-static bool reserve(int device, uint64_t bytes)
-{
-    return backend->reserve(&process_state.map, device, MEMORY_CONTEXT, bytes) == GRANTED ||
-           (pools_reconcile(device, true) && backend->reserve(&process_state.map, device, MEMORY_CONTEXT, bytes) == GRANTED);
-}
-
 /* NVML does not name a process that has nothing. */
 static struct memory_sample had_nothing(int64_t net)
 {
@@ -111,7 +104,7 @@ bool contexts_begin(struct context_request *request, int device)
         if (memory_limit(&process_state.map, device) != 0) {
             request->first = region_has_books(&process_state.map) && await_first(device);
             request->reserved = expected_cost(device);
-            if (!reserve(device, request->reserved)) {
+            if (!process_reserve_as(device, MEMORY_CONTEXT, request->reserved)) {
                 process_tell_refusal(device, request->reserved);
                 end_request(request);
                 return false;
@@ -148,7 +141,7 @@ static bool settle(const struct context_request *request, bool whatever, uint64_
     else if (whatever || memory_limit(&process_state.map, device) == 0)
         backend->charge(&process_state.map, device, MEMORY_CONTEXT, *bytes - request->reserved);
     else if (*bytes > request->reserved)
-        fits = reserve(device, *bytes - request->reserved);
+        fits = process_reserve_as(device, MEMORY_CONTEXT, *bytes - request->reserved);
     if (fits) {
         __atomic_add_fetch(&context_count[device], 1, __ATOMIC_RELAXED);
         end_request(request);

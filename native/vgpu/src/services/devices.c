@@ -5,7 +5,6 @@
 #include "core/granted.h"
 #include "core/log.h"
 #include "core/waits.h"
-#include "core/warn_once.h"
 #include "services/process_state.h"
 #include "services/nvml.h"
 

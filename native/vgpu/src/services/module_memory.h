@@ -1,9 +1,8 @@
 /*
- * Modules and libraries (HAMi-core src/cuda, HAMi-core src/allocator/allocator.c, type 1). What the image of a module says
- * that it needs is reserved before
- * the driver is asked, so a module that cannot fit is never loaded. What it took in truth is measured afterwards, by NVML's
- * figure for the process or, where NVML does not tell, by what the card lost within the bounds of what the image can take; should the
- * limit have no room for the rest, which can only be translated or unknown code, the module is unloaded and refused.
+ * Modules and libraries (HAMi-core src/cuda, HAMi-core src/allocator/allocator.c, type 1). What the image of a module says that it needs is
+ * reserved before the driver is asked, so a module that cannot fit is never loaded. What it took in truth is measured afterwards, by NVML's
+ * figure for the process or, where NVML does not tell, by what the card lost within the bounds of what the image can take; should the limit
+ * have no room for the rest, which can only be translated or unknown code, the module is unloaded and refused.
  */
 #ifndef VGPU_MODULE_MEMORY_H
 #define VGPU_MODULE_MEMORY_H

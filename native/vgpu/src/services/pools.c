@@ -2,7 +2,6 @@
 
 #include "core/after_fork.h"
 #include "book/free_ranges.h"
-#include "core/log.h"
 #include "core/numbers.h"
 #include "core/quiet.h"
 #include "core/waits.h"
@@ -224,9 +223,7 @@ static bool reserve_growth(struct pool *pool, uint64_t bytes)
             return true;
         commit_locked(pool->device, true);
         if (backend->reserve(&process_state.map, pool->device, MEMORY_DATA, growth) == REFUSED) {
-            log_info("out of memory: device %d, %llu bytes asked of a pool, %llu of %llu in use", pool->device,
-                     (unsigned long long)bytes, (unsigned long long)memory_used(&process_state.map, pool->device),
-                     (unsigned long long)memory_limit(&process_state.map, pool->device));
+            process_tell_refusal(pool->device, bytes);
             return false;
         }
     }
@@ -306,8 +303,7 @@ bool pools_graph_begins(int device, uint64_t bytes, bool first)
         if (fits)
             pool->charged += growth;
         else
-            log_info("out of memory: device %d, a graph needs %llu bytes of %llu", device, (unsigned long long)bytes,
-                     (unsigned long long)memory_limit(&process_state.map, device));
+            process_tell_refusal(device, bytes);
     }
     pthread_mutex_unlock(&pools_lock);
     return fits;

@@ -1,7 +1,6 @@
 /*
- * Memory pools (HAMi-core src/allocator/allocator.c): what a pool costs is what it has reserved from the device, not its live
- * blocks.
- * The device's graph memory is one more pool.
+ * Memory pools (HAMi-core src/allocator/allocator.c): what a pool costs is what it has reserved from the device, not its live blocks. The
+ * device's graph memory is one more pool.
  */
 #ifndef VGPU_POOLS_H
 #define VGPU_POOLS_H

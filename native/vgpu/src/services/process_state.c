@@ -106,14 +106,18 @@ void process_tell_refusal(int device, uint64_t bytes)
              (unsigned long long)memory_used(&process_state.map, device), (unsigned long long)memory_limit(&process_state.map, device));
 }
 
+bool process_reserve_as(int device, enum memory_type type, uint64_t bytes)
+{
+    return backend->reserve(&process_state.map, device, type, bytes) == GRANTED ||
+           ((pools_reconcile(device, true) | reconcile_gives_back(device)) &&
+            backend->reserve(&process_state.map, device, type, bytes) == GRANTED);
+}
+
 bool process_reserve_silently(int device, uint64_t bytes)
 {
     KEEP_ERRNO;
     contexts_notice(device);
-    enum grant grant = backend->reserve(&process_state.map, device, MEMORY_DATA, bytes);
-    if (grant == REFUSED && (pools_reconcile(device, true) | reconcile_gives_back(device)))
-        grant = backend->reserve(&process_state.map, device, MEMORY_DATA, bytes);
-    return grant == GRANTED;
+    return process_reserve_as(device, MEMORY_DATA, bytes);
 }
 
 bool process_reserve(int device, uint64_t bytes)

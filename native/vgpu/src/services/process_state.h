@@ -64,7 +64,10 @@ void devices_name(void); /* asks NVML for the cards' names, unless this process 
 
 /* ---- booking, shared by all allocating hooks ---- */
 
-/* Reserves, after giving every chance to memory that pools no longer need; a refusal is one warning. */
+/* Reserves, after giving every chance to memory that pools no longer need and that may be free by now. */
+bool process_reserve_as(int device, enum memory_type type, uint64_t bytes);
+
+/* The same for data, noticing a context that was made unseen; a refusal is one line. */
 bool process_reserve(int device, uint64_t bytes);
 bool process_reserve_silently(int device, uint64_t bytes);
 void process_release(int device, uint64_t bytes);

@@ -237,16 +237,10 @@ bool reconcile_has_residue(int device)
     return shared_peek(&unbooked[device].residue) > 0 || shared_get(&unbooked[device].unnamed) > 0;
 }
 
-static bool reserve(int device, uint64_t bytes)
-{
-    return backend->reserve(&process_state.map, device, MEMORY_MODULE, bytes) == GRANTED;
-}
-
 bool reconcile_expect(int device, uint64_t bytes)
 {
     moves_begin(device);
-    bool fits = bytes == 0 || reserve(device, bytes) ||
-                ((pools_reconcile(device, true) | reconcile_gives_back(device)) && reserve(device, bytes));
+    bool fits = bytes == 0 || process_reserve_as(device, MEMORY_MODULE, bytes);
     if (fits)
         moves_expect(device, (int64_t)bytes);
     else
@@ -265,7 +259,7 @@ void reconcile_expected(int device, uint64_t bytes)
 static bool adjust(int device, uint64_t reserved, uint64_t actual)
 {
     if (actual > reserved)
-        return reserve(device, actual - reserved);
+        return backend->reserve(&process_state.map, device, MEMORY_MODULE, actual - reserved) == GRANTED;
     if (actual < reserved)
         backend->release(&process_state.map, device, MEMORY_MODULE, reserved - actual);
     return true;
