@@ -46,16 +46,14 @@ from pumice.cli.local_view import as_json as share_json
 from pumice.cli.output import Output
 from pumice.cli.replay import app as replay_app
 from pumice.cli.vgpu import app as vgpu_app
-from pumice.devices.card_rows import CardRow
 from pumice.devices.convert import Converted
+from pumice.devices.device_type import CardRow
 from pumice.devices.lint import Finding
 from pumice.model.cards import ContainerDevice
 from pumice.model.refusal import CardFitError, FitError
-from pumice.scheduler.explaining.groups import GroupView
 from pumice.scheduler.explaining.queues import QueueView
 from pumice.scheduler.explaining.room import RoomView
-from pumice.scheduler.explaining.waiting import WaitingPods
-from pumice.scheduler.explaining.workloads import WorkloadView
+from pumice.scheduler.explaining.workloads import GroupView, WaitingPods, WorkloadView
 from pumice.wire.scheduler_conf import ACTIONS, PLUGIN_ARGUMENTS, SWITCHES, TOP
 from pumice_jobs.cli.short_forms import APPS
 

@@ -12,15 +12,15 @@ from kit.npu_world import chip
 from kit.seeds import chosen_seed
 
 from pumice.devices.ascend_hami.node.allocator import NpuAllocator
-from pumice.devices.ascend_hami.node.inventory import NpuSharing
-from pumice.devices.ascend_hami.node.ownership import Sweeper, claim, look
+from pumice.devices.ascend_hami.node.answer import NpuSharing
+from pumice.devices.ascend_hami.node.keeper import Sweeper, claim, look
 from pumice.model.errors import BadInput
 from pumice.node.pods import NodePod
 from pumice.node.protocol import Conflict, Cut, Outdated, Refuse, Serve
 from pumice.ports.cards import CardFacts
 from pumice.ports.slices import Entry, Phase, Place
 from pumice.ports.vnpus import UNOPENED, Vnpu
-from pumice.wire.npu_node_config import parse_npu_node_config
+from pumice.wire.node_config import parse_npu_node_config
 from pumice.wire.objects import convert
 
 RESOURCE, WORD = "huawei.com/Ascend310P", "Ascend310P"

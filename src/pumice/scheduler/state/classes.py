@@ -20,10 +20,10 @@ from pumice.devices.unowned import unowned
 from pumice.model.refusal import Refusal
 from pumice.scheduler.state.nodes import Images, images_of
 from pumice.scheduler.state.resources import Request, Vector, pod_request, shared, while_resized
-from pumice.scheduler.state.selectors import Requirement, Requirements, match_all, parse_label_selector, parse_node_term
 from pumice.scheduler.state.terms import Features, PodTerm, WeightedTerm
 from pumice.wire import kubernetes
 from pumice.wire.objects import Container, Pod, PodSpec, Toleration
+from pumice.wire.selectors import Requirement, Requirements, match_all, parse_label_selector, parse_node_term
 from pumice.wire.without_effect import asked_by_pod
 
 # -- constraints -------------------------------------------------------------------------------------------------------

@@ -7,14 +7,29 @@ entry.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
-from pumice.devices.ascend_mindcluster.node.books import Pods, foreign, gone, held_by, ids_text, is_there, lost, settled
-from pumice.node.slices.manager import Create, Plan, Remove, SliceManager, Step
+from pumice.effects.vocabulary import PatchPod
+from pumice.model.hardware.npu import SliceKind
+from pumice.node.pods import NodePod
+from pumice.node.slices import Create, Plan, Remove, SliceManager, Step
 from pumice.ports.slices import CutRefused, Entry, Journal, Phase, Place, Slice
 from pumice.ports.vnpus import NpuRefused, Vnpu, Vnpus
-from pumice.wire.mindcluster import NO_RESOURCE, SEGMENT_FAILED, chip_name, slice_numbers
+from pumice.wire.device_reports import device_info
+from pumice.wire.mindcluster import (
+    KUBELET_DEVICES,
+    NO_RESOURCE,
+    REAL,
+    SEGMENT_FAILED,
+    RealSlice,
+    chip_name,
+    render_real_chips,
+    render_real_slice,
+    slice_numbers,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +63,8 @@ class ChipKeeper:
     """Synchronous, as a driver is: callers run it in a thread. ``mode``: which slices that nobody holds are destroyed: none
     (``off``), ours (``owned``), or whatever no container uses (``all``, upstream's way)."""
 
-    def __init__(self, vnpus: Vnpus, journal: Journal, mode: str = "owned", *, dry: bool = False) -> None:
-        self._vnpus, self._mode, self._dry = vnpus, mode, dry
+    def __init__(self, kind: SliceKind, vnpus: Vnpus, journal: Journal, mode: str = "owned", *, dry: bool = False) -> None:
+        self._kind, self._vnpus, self._mode, self._dry = kind, vnpus, mode, dry
         self._manager = SliceManager(journal, vnpus.list, self._act)
 
     def give(
@@ -65,7 +80,7 @@ class ChipKeeper:
                     {(place.card, place.profile) for place in places}]  # fmt: skip
             others = tuple(entry for entry in state.entries if entry not in mine)
             if not places[0].profile:
-                _need_whole(places, others, state.seen)
+                self._need_whole(places, others, state.seen)
                 whole = tuple(Entry(Place(place.card, "", place.start), owner, Phase.MADE, text) for place in places)
                 return {}, self._written((*others, *whole), state)
             if len(mine) == 1 and is_there(mine[0].place, state.seen.get(places[0].card, ())):
@@ -106,13 +121,13 @@ class ChipKeeper:
 
     def _made(self, place: Place, owner: str, ids: str, others: tuple[Entry, ...], state: State) -> tuple[Entry, State]:
         if any(entry.place.card == place.card and not entry.place.profile for entry in others):
-            raise NpuRefused(f"{SEGMENT_FAILED}: chip {chip_name(place.start)} is another pod's as a whole")
+            raise NpuRefused(f"{SEGMENT_FAILED}: chip {chip_name(self._kind.name, place.start)} is another pod's as a whole")
         used = {slice_.id for slice_ in state.seen.get(place.card, ())} | {
             entry.place.start for entry in others if entry.place.card == place.card and entry.place.profile
         }
         number = next((number for number in slice_numbers(place.start) if number not in used), None)
         if number is None:
-            raise NpuRefused(f"{SEGMENT_FAILED}: chip {chip_name(place.start)} has no number left for a slice")
+            raise NpuRefused(f"{SEGMENT_FAILED}: chip {chip_name(self._kind.name, place.start)} has no number left for a slice")
         entry = Entry(Place(place.card, place.profile, number), owner, Phase.MAKING, ids)
         planned = Plan((*others, entry), (Create(entry.place),))
         try:
@@ -126,6 +141,18 @@ class ChipKeeper:
     def _written(self, entries: tuple[Entry, ...], state: State) -> State:
         return replace(state, entries=self._manager.carry_out(Plan(entries)).entries)
 
+    def _need_whole(self, places: Iterable[Place], others: Iterable[Entry], seen: Mapping[str, Sequence[Vnpu]]) -> None:
+        taken = {entry.place.card for entry in others}
+        for place in places:
+            chip = f"chip {chip_name(self._kind.name, place.start)}"
+            if place.card not in seen:
+                raise NpuRefused(f"{NO_RESOURCE}: the driver does not tell what lies on {chip}")
+            if slices := seen[place.card]:
+                numbers = ", ".join(str(slice_.id) for slice_ in slices)
+                raise NpuRefused(f"{NO_RESOURCE}: vNPU {numbers} lies on {chip}, which was to be given whole")
+            if place.card in taken:
+                raise NpuRefused(f"{NO_RESOURCE}: {chip} is another pod's still")
+
     def _act(self, step: Step) -> str:
         place = step.place
         if isinstance(step, Create):
@@ -135,13 +162,132 @@ class ChipKeeper:
         return ""
 
 
-def _need_whole(places: Iterable[Place], others: Iterable[Entry], seen: Mapping[str, Sequence[Vnpu]]) -> None:
-    taken = {entry.place.card for entry in others}
-    for place in places:
-        if place.card not in seen:
-            raise NpuRefused(f"{NO_RESOURCE}: the driver does not tell what lies on chip {chip_name(place.start)}")
-        if slices := seen[place.card]:
-            numbers = ", ".join(str(slice_.id) for slice_ in slices)
-            raise NpuRefused(f"{NO_RESOURCE}: vNPU {numbers} lies on chip {chip_name(place.start)}, which was to be given whole")
-        if place.card in taken:
-            raise NpuRefused(f"{NO_RESOURCE}: chip {chip_name(place.start)} is another pod's still")
+# -- The books of a node's chips --------------------------------------------------------------------------------------
+
+# What was handed out, as the journal has it (ADR 81). An entry is a slice, or a whole chip where its profile is
+# empty. ``Entry.uuid`` has the kubelet's ids of it: they tell whom the kubelet asked for, which the call for it did
+# not.
+
+
+Seen = Mapping[str, Sequence[Vnpu]]
+"""The slices by card; a card that did not answer is left out."""
+
+
+class Pods(Protocol):
+    """The state of this node's pods, by UID (``node.slice_owners``)."""
+
+    def runs(self, uid: str) -> str:
+        """The name of the pod where it is there and has not ended, else empty."""
+        ...
+
+    def holds(self, uid: str) -> str:
+        """The same, and for a while also where it vanished and its containers may run yet."""
+        ...
+
+
+def ids_text(ids: Iterable[str]) -> str:
+    return ",".join(sorted(ids))
+
+
+def settled(entries: Iterable[Entry], seen: Seen) -> tuple[Entry, ...]:
+    """The books once it is known which slice was made before somebody was killed: it has the number that was meant for it."""
+    return tuple(_settled(entries, seen))
+
+
+def _settled(entries: Iterable[Entry], seen: Seen) -> Iterator[Entry]:
+    for entry in entries:
+        if entry.phase is not Phase.MAKING or entry.place.card not in seen:
+            yield entry
+        elif is_there(entry.place, seen[entry.place.card]):
+            yield replace(entry, phase=Phase.MADE)
+
+
+def is_there(place: Place, slices: Iterable[Vnpu]) -> bool:
+    return any((slice_.id, slice_.template) == (place.start, place.profile) for slice_ in slices)
+
+
+def gone(entries: Iterable[Entry], pods: Pods) -> tuple[Entry, ...]:
+    """Return the entries that nobody holds any more. The driver itself keeps a slice while a container has it; of a whole chip
+    it knows nothing."""
+    return tuple(
+        entry for entry in entries
+        if entry.phase is Phase.MADE and not (pods.runs if entry.place.profile else pods.holds)(entry.owner)
+    )  # fmt: skip
+
+
+def lost(entries: Iterable[Entry], seen: Seen, pods: Pods) -> tuple[Entry, ...]:
+    """Slices that somebody holds and that are not there: a boot or a reset took them."""
+    return tuple(
+        entry for entry in entries
+        if entry.place.profile and entry.phase is Phase.MADE and entry.place.card in seen and pods.runs(entry.owner)
+        and not is_there(entry.place, seen[entry.place.card])
+    )  # fmt: skip
+
+
+def foreign(entries: Iterable[Entry], seen: Seen) -> dict[str, tuple[Vnpu, ...]]:
+    """Slices of each card that somebody else made."""
+    ours = {entry.place for entry in entries}
+    found = {card: tuple(s for s in slices if Place(card, s.template, s.id) not in ours) for card, slices in seen.items()}
+    return {card: slices for card, slices in found.items() if slices}
+
+
+def held_by(entries: Sequence[Entry], record: Mapping[str, str], live: Set[str]) -> tuple[Entry, ...]:
+    """The books by the kubelet's own record (``record``: the ids by the UID of their pod). Two pods that wait for as many cores
+    may be mistaken for each other when they are served; whoever has the ids has what was given for them. An owner that the
+    kubelet has not written down yet keeps what it was given."""
+    holder = {ids: uid for uid, ids in record.items() if uid in live}
+    last = {entry.uuid: entry.owner for entry in entries}
+
+    def owner(entry: Entry) -> str:
+        found = holder.get(entry.uuid, entry.owner)
+        current = entry.owner == last[entry.uuid]  # the kubelet gives the ids of pods that ended to others
+        elsewhere = entry.owner not in live or record.get(entry.owner, entry.uuid) != entry.uuid
+        return found if current and elsewhere else entry.owner
+
+    return tuple(replace(entry, owner=owner(entry)) for entry in entries)
+
+
+# -- Reports of what the plugin made ----------------------------------------------------------------------------------
+
+# (Volcano pkg/scheduler/api/devices/ascend/mindcluster, MindCluster ascend-device-plugin): pods what they have, the
+# cluster which chips are free.
+
+
+_CODE = re.compile(r"0x([0-9A-F]{8})")
+
+
+def realised(
+    pods: Iterable[NodePod], record: Mapping[str, str], state: State, chips: Mapping[int, str], kind: SliceKind
+) -> Iterator[PatchPod]:
+    """To be told to pods that the kubelet has written down, and that were not told or say otherwise. ``record``: the kubelet's
+    ids by pod UID, ``chips``: UUIDs by physical id."""
+    number = {uuid: chip for chip, uuid in chips.items()}
+    for pod in pods:
+        ids = record.get(pod.uid, "")
+        if not ids or pod.finished:
+            continue
+        given = [entry for entry in state.entries if entry.owner == pod.uid and entry.uuid == ids and entry.phase is Phase.MADE]
+        said = {REAL: _real(given, state, number, kind), KUBELET_DEVICES: ids}
+        if said[REAL] and any(pod.annotations.get(key) != text for key, text in said.items()):
+            yield PatchPod.of(pod.metadata, said)
+
+
+def _real(given: Sequence[Entry], state: State, number: Mapping[str, int], kind: SliceKind) -> str:
+    if not given or any(entry.place.card not in number for entry in given):
+        return ""
+    place = given[0].place
+    if not place.profile:
+        return render_real_chips(kind.name, sorted(number[entry.place.card] for entry in given))
+    made = next((one for one in state.seen.get(place.card, ()) if one.id == place.start), None)
+    if made is None or place.profile not in kind.templates:
+        return ""
+    word = kind.templates[place.profile].word
+    return render_real_slice(RealSlice(kind.name, word, place.start, number[place.card], made.group))
+
+
+def report(kind: str, chips: Mapping[int, str], unhealthy: Mapping[str, str], state: State, now: int) -> dict[str, Any]:
+    """The ``DeviceInfo``: free are chips that are healthy, given to nobody, and carry no vNPU, whoever made it."""
+    given = {entry.place.card for entry in state.entries} | {card for card, slices in state.seen.items() if slices}
+    free = [chip_name(kind, chip) for chip, uuid in chips.items() if uuid not in unhealthy and uuid not in given]
+    ill = {chip_name(kind, chip): _CODE.findall(unhealthy[uuid]) for chip, uuid in chips.items() if uuid in unhealthy}
+    return device_info(free, list(ill), now, faults=ill, kind=kind)

@@ -16,27 +16,32 @@ from pumice.devices.nvidia_vgpu.assignment import contradiction, excess, stateme
 from pumice.devices.nvidia_vgpu.device_request import container_request
 from pumice.devices.nvidia_vgpu.node import mps
 from pumice.devices.nvidia_vgpu.node.allocations import turns
-from pumice.devices.nvidia_vgpu.node.annotations import register_annotation, topology_annotation
 from pumice.devices.nvidia_vgpu.node.answer import ResponseOptions, build, opened, places, refusal
-from pumice.devices.nvidia_vgpu.node.inventory import SharedCard, capacity, core_list, memory_list, share, share_list
+from pumice.devices.nvidia_vgpu.node.inventory import (
+    SharedCard,
+    capacity,
+    core_list,
+    memory_list,
+    register_annotation,
+    share,
+    share_list,
+    topology_annotation,
+)
 from pumice.devices.nvidia_vgpu.node.matching import FAILED, INIT, Matcher, Unclear, Work, done, leftovers
+from pumice.devices.nvidia_vgpu.node.mig_slices import StaticSlices
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing, needed_factor
-from pumice.devices.nvidia_vgpu.node.static import StaticSlices
 from pumice.effects.vocabulary import Event, MakeDirectory, NodeEffect, PatchNode, PatchPod, PatchStatus
 from pumice.model.refusal import Refusal
-from pumice.node.answer import Answer
-from pumice.node.device_list import MESSAGE_LIMIT, Unit, worst_size
+from pumice.node.device_list import MESSAGE_LIMIT, Leftovers, Unit, holds, worst_size
 from pumice.node.matching import Broken
-from pumice.node.mps.supervisor import Bounds
-from pumice.node.node_object import Leftovers, holds
+from pumice.node.mps import Bounds
 from pumice.node.pods import Container, Held, NodePod
-from pumice.node.protocol import Allocator, Conflict, Cut, Decision, Outdated, Refuse, Repeat, Serve
+from pumice.node.protocol import Allocator, Answer, Conflict, Cut, Decision, Outdated, Refuse, Repeat, Serve
 from pumice.ports.cards import CardFacts
 from pumice.ports.slices import Slice
 from pumice.wire import names, variables
 from pumice.wire.device_config import NvidiaConfig
-from pumice.wire.handed_out import parse_handed_out, render_handed_out
-from pumice.wire.nvidia_vgpu import PodDevice, parse_pod_devices
+from pumice.wire.nvidia_vgpu import PodDevice, parse_handed_out, parse_pod_devices, render_handed_out
 from pumice.wire.objects import Node
 
 
