@@ -258,8 +258,8 @@ class Pods:
         if status is Status.PENDING:
             task.pod = pod
             for condition in pod.status.conditions:
-                if condition.type == "PodScheduled" and condition.status == "False" and task.told is None:
-                    task.told = (condition.reason, condition.message)
+                if condition.type == "PodScheduled" and condition.status == "False" and task.condition is None:
+                    task.condition = (condition.reason, condition.message)
         else:
             task.pod = None
         if task.job is not None and task.cls.device_requests:
@@ -299,6 +299,8 @@ class Pods:
         meta = pod.metadata
         cls = self.classes.of(pod, kind)
         cls.users += 1
+        if cls.shape is not None:
+            self.classes.seen.came(cls.shape)
         self._notice_terms(cls)
         task = Task(
             uid=meta.uid,
