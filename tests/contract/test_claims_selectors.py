@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-
 import pytest
-from kit.claim_answers import Kubernetes, kubernetes, program
+from kit.claim_answers import Kubernetes
 from kit.claims import DRIVER, Cluster, asks, claim, published
 
 OWN = f'device.attributes["{DRIVER}"]'
@@ -112,16 +109,6 @@ TEN = "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]"
 COSTS_TOO_MUCH = f"{TEN}.all(a, " * 7 + "true" + ")" * 7
 WIDER = ['["a", OWN.model].exists(one, one == "H100")', "math.greatest(1, 2) == 2"]
 """Kubernetes stores no such selector; here it is evaluated: no list has to be of one type, and numbers have their library."""
-
-
-@pytest.fixture(scope="module")
-def allocator() -> Iterator[Kubernetes]:
-    path = program()
-    if path is None:
-        assert "PUMICE_CI" not in os.environ, "make kube builds the allocator"
-        pytest.skip("no allocator in KUBEBUILDER_ASSETS: make kube")
-    with kubernetes(path) as found:
-        yield found
 
 
 def _answers(expression: str, allocator: Kubernetes) -> tuple[str, str, str]:
