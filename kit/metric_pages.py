@@ -18,8 +18,7 @@ from kit.virtual_time import run_virtually
 from pumice.apps.service.daemon_pages import read_process
 from pumice.metrics.monitor import CardView, ContainerView, MonitorView, Trouble, UnaccountedView, monitor_page
 from pumice.metrics.npu import Holder, SliceView, SoftView, npu_families
-from pumice.metrics.process import process_families
-from pumice.metrics.text import render
+from pumice.metrics.text import process_families, render
 from pumice.ports.cards import CardReading, InstanceReading
 from pumice.ports.cluster import ApiError, Json
 from pumice.ports.region import DeviceUse

@@ -6,9 +6,9 @@ import random
 from dataclasses import replace
 from typing import Any
 
+from kit.card_facts import facts
 from pumice.devices.nvidia_vgpu.node.allocator import VgpuAllocator
 from pumice.devices.nvidia_vgpu.node.answer import ResponseOptions
-from pumice.devices.nvidia_vgpu.node.hollow import facts
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing
 from pumice.model.amount import MIB
 from pumice.node.pods import NodePod

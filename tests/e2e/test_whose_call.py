@@ -264,15 +264,21 @@ def _all_told(burst: Burst, name: str, status: Json) -> bool:
 
 async def _books_are(kube: KubeClient, world: World, burst: Burst) -> None:
     """The node says of everybody who runs what the scheduler gave, and of nobody else."""
+    seen: list[object] = []
 
     async def right() -> bool:
         due = {name for name, status in (await burst.phases()).items()
                if name not in burst.gone and status.get("phase") == "Running"}  # fmt: skip
         booked = await _booked(kube)
         uids = {burst.pods[name]["metadata"]["uid"]: burst.pods[name]["metadata"]["annotations"][names.VGPU_IDS] for name in due}
-        return booked == {uid: parse_pod_devices(text).containers for uid, text in uids.items()}
+        due_of = {uid: parse_pod_devices(text).containers for uid, text in uids.items()}
+        seen[:] = [(uid, due_of.get(uid), booked.get(uid)) for uid in {*due_of, *booked} if due_of.get(uid) != booked.get(uid)]
+        return not seen
 
-    await _until(right, 60, f"books of those who run\n{world.logs()}")
+    try:
+        await _until(right, 60, "books of those who run")
+    except AssertionError as error:
+        raise AssertionError(f"{error}; (pod, due, booked): {seen}\n{world.logs()}") from error
 
 
 async def _booked(kube: KubeClient) -> dict[str, object]:

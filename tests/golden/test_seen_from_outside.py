@@ -46,8 +46,8 @@ from pumice.cli.local_view import as_json as share_json
 from pumice.cli.output import Output
 from pumice.cli.replay import app as replay_app
 from pumice.cli.vgpu import app as vgpu_app
-from pumice.devices.card_rows import CardRow
 from pumice.devices.convert import Converted
+from pumice.devices.device_type import CardRow
 from pumice.devices.lint import Finding
 from pumice.model.cards import ContainerDevice
 from pumice.model.refusal import CardFitError, FitError

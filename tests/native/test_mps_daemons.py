@@ -21,7 +21,7 @@ from kit.machines import Programs, cards_of
 from pumice.adapters.mps import MOST_SERVERS, MpsPrograms
 from pumice.apps.node.control_daemons import ControlDaemons
 from pumice.model.errors import Unavailable
-from pumice.node.mps.supervisor import Bounds
+from pumice.node.mps import Bounds
 from pumice.ports.clock import SystemClock
 from pumice.ports.mps import folder_of
 from pumice_lab.machine import Machine
@@ -323,7 +323,7 @@ from pathlib import Path
 from pumice.adapters.mps import MpsPrograms
 from pumice.adapters.nvml import NvmlCards
 from pumice.apps.node.control_daemons import ControlDaemons
-from pumice.node.mps.supervisor import Bounds
+from pumice.node.mps import Bounds
 from pumice.ports.clock import SystemClock
 
 async def keep(card, keeper):

@@ -8,8 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from pumice.adapters.nvml.slices import NvmlSlices
-from pumice.devices.nvidia_vgpu.node.mig_plans import Lost
-from pumice.devices.nvidia_vgpu.node.mig_slices import Cutter
+from pumice.devices.nvidia_vgpu.node.mig_slices import Cutter, Lost
 from pumice.ports.slices import Entry, Phase, Place, Slice, SliceProfile
 
 

@@ -22,9 +22,7 @@ from kit.scheduler_confs import conf, sharing
 from pumice.adapters.dcmi import DcmiCards, DcmiVnpus
 from pumice.adapters.journal import FileJournal
 from pumice.devices.ascend_mindcluster.node.allocator import ChipAllocator
-from pumice.devices.ascend_mindcluster.node.books import ids_text
-from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper
-from pumice.devices.ascend_mindcluster.node.telling import realised, report
+from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper, ids_text, realised, report
 from pumice.model.hardware.npu_slices import slice_kinds
 from pumice.node.pods import NodePod
 from pumice.node.protocol import Cut

@@ -13,8 +13,7 @@ from kit.seeds import chosen_seed
 from tests.property.npu_kills import KilledDriver, KilledJournal
 
 from pumice.devices.ascend_mindcluster.node.allocator import ChipAllocator
-from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper
-from pumice.devices.ascend_mindcluster.node.telling import realised, report
+from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper, realised, report
 from pumice.model.hardware.npu_slices import slice_kinds
 from pumice.node.pods import NodePod
 from pumice.node.protocol import Cut, Refuse

@@ -11,8 +11,7 @@ import pytest
 from kit.seeds import chosen_seed
 from tests.property.npu_kills import CARDS, TEMPLATES, Deed, Killed, KilledWorld
 
-from pumice.devices.ascend_mindcluster.node.books import ids_text
-from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper
+from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper, ids_text
 from pumice.ports.slices import Place
 from pumice.ports.vnpus import UNOPENED, NpuRefused
 

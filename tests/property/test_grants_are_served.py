@@ -15,12 +15,10 @@ from kit.scheduler_confs import conf
 from kit.seeds import chosen_seed
 from tests.property.cutting import MortalJournal
 
-from pumice.devices.nvidia_gpushare.node.allocator import ShareAllocator
-from pumice.devices.nvidia_gpushare.node.sharing import Legacy
+from pumice.devices.nvidia_gpushare.node.allocator import Legacy, ShareAllocator
 from pumice.devices.nvidia_vgpu.node.allocator import VgpuAllocator
 from pumice.devices.nvidia_vgpu.node.answer import ResponseOptions
-from pumice.devices.nvidia_vgpu.node.hollow import hollow_node
-from pumice.devices.nvidia_vgpu.node.inventory import share, share_list
+from pumice.devices.nvidia_vgpu.node.inventory import hollow_node, share, share_list
 from pumice.devices.nvidia_vgpu.node.mig_slices import Cutter, Given
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing
 from pumice.effects.vocabulary import Bind

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from pumice.apps.node.control_daemons import ASK_EVERY
-from pumice.node.mps.supervisor import LONGEST, MISSES, SETTLING, Bounds, Step, Supervisor
+from pumice.node.mps import LONGEST, MISSES, SETTLING, Bounds, Step, Supervisor
 from pumice.ports.mps import DaemonSeen
 
 LIVES = 2000

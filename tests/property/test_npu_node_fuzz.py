@@ -12,8 +12,8 @@ from kit.npu_world import chip
 from kit.seeds import chosen_seed
 
 from pumice.devices.ascend_hami.node.allocator import NpuAllocator
-from pumice.devices.ascend_hami.node.inventory import NpuSharing
-from pumice.devices.ascend_hami.node.ownership import Sweeper, claim, look
+from pumice.devices.ascend_hami.node.answer import NpuSharing
+from pumice.devices.ascend_hami.node.keeper import Sweeper, claim, look
 from pumice.model.errors import BadInput
 from pumice.node.pods import NodePod
 from pumice.node.protocol import Conflict, Cut, Outdated, Refuse, Serve

@@ -24,7 +24,7 @@ from kit.virtual_time import VirtualClock, run_virtually
 from tests.scenarios.toy_brand.node import ToyCards
 
 from pumice.adapters.nvml.slices import NvmlSlices
-from pumice.devices.ascend_hami.node.inventory import NpuSharing
+from pumice.devices.ascend_hami.node.answer import NpuSharing
 from pumice.devices.ascend_hami.plugin import daemon as ascend_plugin
 from pumice.devices.ascend_mindcluster.plugin import daemon as mindcluster_plugin
 from pumice.devices.nvidia_gpushare.plugin import daemon as gpushare_plugin

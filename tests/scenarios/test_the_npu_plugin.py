@@ -20,7 +20,7 @@ from kit.npu_nodes import Npus, U
 from kit.npu_world import chip
 from kit.virtual_time import VirtualClock, in_silence, run_virtually
 
-from pumice.devices.ascend_hami.node.inventory import NpuSharing
+from pumice.devices.ascend_hami.node.answer import NpuSharing
 from pumice.devices.ascend_hami.plugin import daemon as ascend_plugin
 from pumice.devices.ascend_hami.plugin import daemon as npu_configuration
 from pumice.model.errors import BadInput

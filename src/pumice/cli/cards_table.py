@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from pumice.devices.card_rows import CardRow
+from pumice.devices.device_type import CardRow
 
 BAR = 10  # characters
 TYPE_MOST, PODS_LEAST, NODE_LEAST = 20, 16, 4  # characters, too

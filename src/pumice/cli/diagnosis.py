@@ -18,9 +18,10 @@ from pumice.apps.doctor.cluster.look import look as look_at
 from pumice.apps.doctor.node import Places, look
 from pumice.cli.daemon import access_to_ask, find_access
 from pumice.cli.output import Output, document
-from pumice.devices.nvidia_vgpu.node.doctor import NodeFacts, examine
+from pumice.devices.nvidia_vgpu.node.doctor_facts import NodeFacts
+from pumice.devices.registry import node_checks
 from pumice.model.errors import PumiceError
-from pumice.node.findings import Finding, State
+from pumice.node.findings import Check, Finding, State, examine
 from pumice.ports.clock import SystemClock
 
 COLOURS = {State.OK: "green", State.WARNING: "yellow", State.BAD: "bold red", State.UNKNOWN: "dim"}
@@ -50,13 +51,16 @@ def report_cluster(facts: ClusterFacts, output: Output) -> bool:
                       "ready": one.ready, "takes": list(one.program.names), "serves": one.program.resource}
                      for one in facts.workloads],
     }  # fmt: skip
-    return _print([(check.name, finding) for check, found in checks.examine(facts) for finding in found], head, output)
+    return _print(_rows(checks.CHECKS, facts), head, output)
 
 
 def report(facts: NodeFacts, output: Output) -> bool:
     """Print what the checks found; whether something is bad."""
-    rows = [(check.name, finding) for check, findings in examine(facts) for finding in findings]
-    return _print(rows, {"node": facts.name}, output)
+    return _print(_rows(node_checks(), facts), {"node": facts.name}, output)
+
+
+def _rows(table: Sequence[Check], facts: object) -> list[tuple[str, Finding]]:
+    return [(name, finding) for name, findings in examine(table, facts) for finding in findings]
 
 
 def _print(rows: Sequence[tuple[str, Finding]], head: Mapping[str, Any], output: Output) -> bool:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pumice.cli import flags
 from pumice.cli.offered import names_of
 from pumice.cli.question import Kubeconfig, Master, ask
-from pumice.devices.card_rows import CardRow
+from pumice.devices.device_type import CardRow
 from pumice.devices.nvidia_vgpu.device_type import card_rows
 from pumice.model.errors import BadInput
 from pumice.ports.cluster import Cluster, Json

@@ -15,10 +15,9 @@ from pumice.cli import flags
 from pumice.cli.emulated import driver
 from pumice.cli.streams import read
 from pumice.devices.nvidia_vgpu.node.mig_layout import Layout, arrange
-from pumice.devices.nvidia_vgpu.node.mig_plans import ours
-from pumice.devices.nvidia_vgpu.node.mig_slices import act
+from pumice.devices.nvidia_vgpu.node.mig_slices import act, ours
 from pumice.model.errors import BadInput
-from pumice.node.slices.manager import known
+from pumice.node.slices import known
 from pumice.ports.cards import CardFacts
 from pumice.ports.slices import CutRefused, Slice
 from pumice.wire import variables

@@ -88,7 +88,7 @@ def _run(request: Request, command: list[str], emulated: str | None) -> int:
     from pumice.local import start
 
     start.refuse_nested(present)
-    present, place, nvml = _world(emulated, present)
+    present, place, nvml = world(emulated, present)
     try:
         file, program = _program(command, present)
         with cards_of(nvml) as cards:
@@ -129,7 +129,7 @@ def _request(memory: str | None, cores: str, gpu: str | None, gpus: str | None, 
     return parse_shares(memory, cores, chosen.cards, chosen.number, parse_priority(priority), chosen.source)
 
 
-def _world(emulated: str | None, present: dict[str, str]) -> tuple[dict[str, str], Place, Path | None]:
+def world(emulated: str | None, present: dict[str, str]) -> tuple[dict[str, str], Place, Path | None]:
     """The environment to run in, where its bookings lie, and the NVML library to ask (None: the system's)."""
     from pumice.local import place as places
 

@@ -18,7 +18,7 @@ from pumice.cli.data_dir import default_data_dir, is_held, kubeconfig_of
 from pumice.cli.emulated import driver_of_machines
 from pumice.cli.local_view import FILLS, Fill, as_json, places, shares_table
 from pumice.cli.tables import GAP, width_of
-from pumice.devices.card_rows import CardRow
+from pumice.devices.device_type import CardRow
 from pumice.devices.registry import all_card_rows
 from pumice.local.place import Place
 from pumice.local.shares import Share, shares

@@ -7,13 +7,43 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pumice.devices.card_rows import CardRow
 from pumice.devices.settings import Argument, Section, Settings
 from pumice.wire.device_config import DeviceConfig
 from pumice.wire.objects import Node, Pod
 
 if TYPE_CHECKING:
     from pumice.devices.protocol import DeviceSharing
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """One pod's part of a card: MiB and percent; ``cores`` None where none are told. ``template``: by what it was cut, where
+    that says it all."""
+
+    pod: str
+    memory: int
+    cores: int | None = None
+    template: str = ""
+
+    def __str__(self) -> str:
+        if not self.memory:
+            return f"{self.pod} ({self.template or 'whole'})"
+        return f"{self.pod} ({self.memory} MiB{'' if self.cores is None else f', {self.cores} %'})"
+
+
+@dataclass(slots=True)
+class CardRow:
+    """One card. Memory in MiB, cores in percent; ``holders`` are the pods on it."""
+
+    node: str
+    index: int
+    uuid: str
+    type: str
+    total: int
+    healthy: bool = True
+    memory: int = 0
+    cores: int = 0
+    holders: list[Holder] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +91,12 @@ def _no_rows(node: Node, pods: Sequence[Pod]) -> Iterable[CardRow]:
 @dataclass(frozen=True, slots=True)
 class DeviceType:
     """One type of devices. ``section``: its arguments. ``card_rows``: a node's cards with the live pods on it, as commands show
-    them. ``remarks``: sentences on what is switched on and not configured."""
+    them. ``remarks``: sentences on what is switched on and not configured. ``doctor``: the module with the
+    ``CHECKS`` of a node."""
 
     switches: tuple[Switch, ...]
     section: type[Section] | None = None
     command: PluginCommand | None = None
     card_rows: Callable[[Node, Sequence[Pod]], Iterable[CardRow]] = _no_rows
     remarks: Callable[[Settings, DeviceConfig | None], Iterator[str]] = _nothing
+    doctor: str = ""

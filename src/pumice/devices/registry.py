@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from pumice.devices.ascend_hami.device_type import ASCEND_HAMI
 from pumice.devices.ascend_mindcluster.device_type import ASCEND_MINDCLUSTER
-from pumice.devices.card_rows import CardRow
-from pumice.devices.device_type import DeviceType
+from pumice.devices.device_type import CardRow, DeviceType
 from pumice.devices.nvidia_gpushare.device_type import NVIDIA_GPUSHARE
 from pumice.devices.nvidia_vgpu.device_type import NVIDIA_VGPU
 from pumice.devices.settings import Argument, Settings, declared, read_settings
@@ -19,6 +19,7 @@ from pumice.wire.objects import Node, Pod
 
 if TYPE_CHECKING:
     from pumice.devices.protocol import DeviceSharing
+    from pumice.node.findings import Check
 
 DEVICE_TYPES: tuple[DeviceType, ...] = (NVIDIA_VGPU, NVIDIA_GPUSHARE, ASCEND_HAMI, ASCEND_MINDCLUSTER)
 
@@ -77,3 +78,8 @@ def all_card_rows(nodes: Sequence[Node], pods: Sequence[Pod]) -> list[CardRow]:
 def remarks_on(settings: Settings, device_config: DeviceConfig | None) -> tuple[str, ...]:
     """Return a sentence on each thing that is switched on and not configured."""
     return tuple(text for found in DEVICE_TYPES for text in found.remarks(settings, device_config))
+
+
+def node_checks() -> list[Check]:
+    """What ``pumice doctor node`` looks at, of all device types."""
+    return [check for found in DEVICE_TYPES if found.doctor for check in import_module(found.doctor).CHECKS]

@@ -13,7 +13,7 @@ from typing import Protocol
 from msgspec import Struct, structs
 
 from pumice.adapters.bookings.book import Booking
-from pumice.devices.nvidia_vgpu.node.hollow import hollow_node
+from pumice.devices.nvidia_vgpu.node.inventory import hollow_node
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing
 from pumice.devices.nvidia_vgpu.scheduling import NvidiaVgpu
 from pumice.devices.protocol import DeviceRequest, Fit

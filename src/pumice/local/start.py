@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from pumice.adapters.bookings.book import BookedCard, Booking, opened
-from pumice.adapters.bookings.processes import REGION_VARIABLE, boot, hold, put_mark, start_time
+from pumice.adapters.bookings.book import BookedCard, Booking, followers, opened
+from pumice.adapters.bookings.processes import REGION_VARIABLE, boot, hold, is_held, put_mark, start_time
 from pumice.adapters.region.writer import create_region
 from pumice.local.allocator import Allocator
 from pumice.local.place import Place
@@ -29,12 +29,14 @@ from pumice.wire import variables
 
 class Start(Struct, frozen=True):
     """A booked share. ``only_card``: the machine has no other; ``note`` is a sentence when the card may not hold all of it at
-    the moment, ``contested`` whether programs of different priority share a card here."""
+    the moment, ``contested`` whether programs of different priority share a card here, ``lock`` the descriptor that holds the
+    region (-1: none)."""
 
     booking: Booking
     only_card: bool = False
     note: str = ""
     contested: bool = False
+    lock: int = -1
 
 
 def book(request: Request, command: Sequence[str], place: Place, cards: Cards,
@@ -57,8 +59,9 @@ def book(request: Request, command: Sequence[str], place: Place, cards: Cards,
         )  # fmt: skip
         try:
             create_region(region, booking.limits, request.priority)
+            lock = -1
             with contextlib.suppress(OSError):  # no locks on this file system: /proc tells who lives
-                hold(region)
+                lock = hold(region)
             note = "; ".join(filter(None, (tight(booking), strangers(booking, bookings.all, cards.readings()))))
             bookings.add(booking)
             bookings.save()
@@ -67,7 +70,7 @@ def book(request: Request, command: Sequence[str], place: Place, cards: Cards,
             bookings.sweep()  # half a region on a full disk helps nobody
             raise
         mixed = len({other.priority for other in bookings.all}) > 1 and _contested(bookings.all)
-    return Start(booking, [card.index for card in facts] == [0], note, mixed)
+    return Start(booking, [card.index for card in facts] == [0], note, mixed, lock)
 
 
 def _contested(bookings: Sequence[Booking]) -> bool:
@@ -143,11 +146,25 @@ def become(begun: Start, file: str, arguments: Sequence[str], place: Place, libr
     try:
         os.execve(file, list(arguments), environment(booking, library, place.neighbours, present, only_card=begun.only_card))
     except OSError:
-        with opened(place.directory) as bookings:
-            bookings.remove(booking.id)
-            bookings.save()
-            bookings.sweep()
+        give_back(begun, place)
         raise
+
+
+def give_back(begun: Start, place: Place) -> None:
+    """End this process's share. What it started inside keeps it: one of these leads it from now on."""
+    if begun.lock >= 0:
+        os.close(begun.lock)
+    with opened(place.directory) as bookings:
+        # as it stands in the book: its limits may have been changed
+        booking = next((other for other in bookings.all if other.id == begun.booking.id), begun.booking)
+        left = [pid for pid in followers(booking) if pid != os.getpid()]
+        if left or is_held(booking.region):
+            leader = left[0] if left else 0
+            bookings.replace(structs.replace(booking, pid=leader, start=start_time(leader)))
+        else:
+            bookings.remove(booking.id)
+        bookings.save()
+        bookings.sweep()
 
 
 # -- environment ------------------------------------------------------------------------------------------------------

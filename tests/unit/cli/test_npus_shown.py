@@ -14,7 +14,7 @@ from kit.scheduler_confs import conf, sharing
 
 from pumice.cli.casefile import Case, decisions_of, engine_of
 from pumice.cli.picture import collect
-from pumice.devices.card_rows import Holder
+from pumice.devices.device_type import Holder
 from pumice.devices.registry import all_card_rows
 from pumice.wire.device_reports import device_info, render_own_devices
 from pumice.wire.objects import Node, Pod, convert

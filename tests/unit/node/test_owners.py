@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pumice.node.pods import NodePod
-from pumice.node.slices.owners import VANISHED, Owners
+from pumice.node.slices import VANISHED, Owners
 from pumice.wire.objects import convert
 
 

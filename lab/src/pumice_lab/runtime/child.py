@@ -16,6 +16,7 @@ import termios
 from typing import Any, NoReturn
 
 from pumice_lab.runtime import rootfs
+from pumice_lab.runtime.signals import refuse_to_signal_all
 
 Message = dict[str, Any]
 
@@ -98,6 +99,7 @@ def _keep_only(report: int) -> int:
 
 
 def _become_user(spec: Message) -> None:
+    refuse_to_signal_all()
     if spec["group"] is not None and os.getegid() != spec["group"]:
         os.setgroups([])
         os.setresgid(spec["group"], spec["group"], spec["group"])

@@ -15,7 +15,7 @@ import ctypes
 import os
 import stat
 from collections.abc import Sequence
-from typing import TypedDict
+from typing import Any, TypedDict
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWUSER, CLONE_NEWNET = 0x00020000, 0x04000000, 0x10000000, 0x40000000
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
@@ -59,6 +59,10 @@ def prctl(option: int, value: int) -> None:
     _check(_libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0), "prctl")
 
 
+def syscall(number: int, *arguments: Any, what: str) -> None:
+    _check(_libc.syscall(number, *arguments), what)
+
+
 def set_hostname(name: str) -> None:
     raw = name.encode()[:63]
     _check(_libc.sethostname(raw, len(raw)), "sethostname")
@@ -68,7 +72,7 @@ def pivot_root(new: str, old: str) -> None:
     number = _PIVOT_ROOT.get(os.uname().machine)
     if number is None:
         raise OSError(38, "pivot_root is not known for this machine", os.uname().machine)
-    _check(_libc.syscall(number, new.encode(), old.encode()), f"pivot_root {new}")
+    syscall(number, new.encode(), old.encode(), what=f"pivot_root {new}")
 
 
 def enter_namespaces(isolation: str) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -122,6 +123,20 @@ def test_a_container_starts_quickly(inside: Inside) -> None:
     inside(work)
 
 
+SIGNALS_ALL = f"{sys.executable} -c 'import os; os.kill(-1, 0)'"
+"""Signal 0 asks whether one may and does nothing."""
+
+
+def test_a_container_may_not_signal_every_process_of_the_machine(inside: Inside) -> None:
+    async def work(here: Box) -> None:
+        code, text = await here.run(f"{SIGNALS_ALL} 2>&1; sleep 100 & kill -9 $! && kill -0 $$ && echo its own")
+        assert code == 0
+        assert "PermissionError: [Errno 1]" in text
+        assert text.endswith("its own")
+
+    inside(work)
+
+
 def test_where_namespaces_are_refused_the_library_is_preloaded_by_its_host_path(tmp_path: Path) -> None:
     (tmp_path / "preload").write_text("/usr/local/vgpu/libvgpu.so\n")
     mounts = [Mount(str(tmp_path / "preload"), "/etc/ld.so.preload"), Mount("/data/vgpu", "/usr/local/vgpu")]
@@ -135,6 +150,7 @@ def test_without_namespaces_a_container_still_runs_and_ends_whole(tmp_path: Path
         async with box(tmp_path, "none") as here:
             assert here.runtime.isolation_note
             assert await here.run("sleep 300 & echo hello") == (0, "hello")
+            assert "PermissionError: [Errno 1]" in (await here.run(f"{SIGNALS_ALL} 2>&1"))[1]
             ident, ended = await here.start("sh", "-c", "sleep 300; true")
             await here.runtime.signal(ident, signal.SIGKILL)
             assert (await ended).code == 137

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 
 import pytest
 from lab.tests.unit.runtime.box import Box, Inside
@@ -23,6 +24,16 @@ def test_exec_sees_the_containers_files_and_env_and_tells_its_exit_code(inside: 
         while (piece := await session.read()) is not None:
             output[piece[0]] += piece[1]
         assert output == {1: b"typed\npod-b\n/only-inside\n", 2: b"blue\n"}
+        assert await session.wait() == 7
+
+    inside(work)
+
+
+def test_an_exec_may_not_signal_every_process_of_the_machine(inside: Inside) -> None:
+    async def work(here: Box) -> None:
+        ident, _ = await here.start("sleep", "100")
+        program = "import os\ntry: os.kill(-1, 0)\nexcept PermissionError: raise SystemExit(7)"
+        session = await here.runtime.exec(ident, (sys.executable, "-c", program), tty=False, stdin=False)
         assert await session.wait() == 7
 
     inside(work)

@@ -8,48 +8,52 @@
 #include <string.h>
 
 struct hook hooks[HOOK_COUNT] = {
-#define HOOK(library, name, kind, since, result, parameters, arguments) \
+#define HOOK(library, name, kind, since, result, parameters, arguments, shape) \
     [HOOK_##name] = {#name, (void *)name, NULL, LIBRARY_##library, KIND_##kind, since},
 #include "../../hooks.def"
 #undef HOOK
 };
 
-/* What a hook calls when the driver lacks the symbol. */
+/* What is called where the driver lacks the symbol. */
 #define ABSENT_CUDA CUDA_ERROR_NOT_FOUND
 #define ABSENT_NVML NVML_ERROR_FUNCTION_NOT_FOUND
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
-#define HOOK(library, name, kind, since, result, parameters, arguments) \
+#define NEED(library, name, result, parameters) \
     static result absent_##name parameters \
     { \
         return ABSENT_##library; \
     }
+#define HOOK(library, name, kind, since, result, parameters, arguments, shape) NEED(library, name, result, parameters)
 #include "../../hooks.def"
+#include "needs.def"
 #undef HOOK
+#undef NEED
 #pragma GCC diagnostic pop
 
 struct real real_table = {
-#define HOOK(library, name, kind, since, result, parameters, arguments) .name = absent_##name,
+#define HOOK(library, name, kind, since, result, parameters, arguments, shape) .name = absent_##name,
+#define NEED(library, name, result, parameters) .name = absent_##name,
 #include "../../hooks.def"
+#include "needs.def"
 #undef HOOK
+#undef NEED
 };
 
 int real_loaded[2];
 __thread int inside_driver;
 
-static void *const hook_cells[HOOK_COUNT] = {
-#define HOOK(library, name, kind, since, result, parameters, arguments) [HOOK_##name] = &real_table.name,
-#include "../../hooks.def"
-#undef HOOK
-};
-
+/* The first HOOK_COUNT are those of the hooks. */
 static const struct {
     const char *name;
     void *cell;
     enum hook_library library;
-} needs[] = {
+} symbols[] = {
+#define HOOK(library, name, kind, since, result, parameters, arguments, shape) {#name, &real_table.name, LIBRARY_##library},
 #define NEED(library, name, result, parameters) {#name, &real_table.name, LIBRARY_##library},
+#include "../../hooks.def"
 #include "needs.def"
+#undef HOOK
 #undef NEED
 };
 
@@ -62,20 +66,13 @@ void real_after_fork(void)
 
 static void fill(enum hook_library library, void *handle)
 {
-    for (int i = 0; i < HOOK_COUNT; i++) {
-        if (hooks[i].library != library)
+    for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
+        void *address = symbols[i].library == library ? loader_symbol(handle, symbols[i].name) : NULL;
+        if (address == NULL || (i < HOOK_COUNT && address == hooks[i].function))
             continue;
-        void *address = loader_symbol(handle, hooks[i].name);
-        if (address == NULL || address == hooks[i].function)
-            continue;
-        memcpy(hook_cells[i], &address, sizeof address);
-        hooks[i].address = address;
-    }
-    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++) {
-        if (needs[i].library != library)
-            continue;
-        void *address = loader_symbol(handle, needs[i].name);
-        memcpy(needs[i].cell, &address, sizeof address);
+        memcpy(symbols[i].cell, &address, sizeof address);
+        if (i < HOOK_COUNT)
+            hooks[i].address = address;
     }
 }
 

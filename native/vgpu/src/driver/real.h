@@ -1,8 +1,9 @@
 /*
  * The driver and NVML behind the library: a typed table of their real functions, filled at first need.
  *
- * A hook calls real->name through INSIDE(), which marks the thread as being inside the driver: what the driver itself asks
- * of its own public names then passes through untouched (NVML 570 and later calls nvmlInitWithFlags through its PLT).
+ * The library calls CUDA(name(...)) and NVML(name(...)), which mark the thread as being inside the driver: what the driver itself asks
+ * of its own public names then passes through untouched (NVML 570 and later calls nvmlInitWithFlags through its PLT). A symbol that the
+ * driver lacks is a stub that answers "not found", so nobody tests for it and nobody jumps to NULL.
  */
 #ifndef VGPU_REAL_H
 #define VGPU_REAL_H
@@ -15,7 +16,7 @@ enum hook_library { LIBRARY_CUDA, LIBRARY_NVML };
 enum hook_kind { KIND_ENTRY, KIND_INIT, KIND_ALLOC, KIND_FREE, KIND_CONTEXT, KIND_TRACK, KIND_LAUNCH, KIND_QUERY, KIND_REFUSE };
 
 struct real {
-#define HOOK(library, name, kind, since, result, parameters, arguments) result(*name) parameters;
+#define HOOK(library, name, kind, since, result, parameters, arguments, shape) result(*name) parameters;
 #include "../../hooks.def"
 #undef HOOK
 #define NEED(library, name, result, parameters) result(*name) parameters;
@@ -24,7 +25,7 @@ struct real {
 };
 
 /* The hooks themselves: the exported names. */
-#define HOOK(library, name, kind, since, result, parameters, arguments) \
+#define HOOK(library, name, kind, since, result, parameters, arguments, shape) \
     __attribute__((visibility("default"))) result name parameters;
 #include "../../hooks.def"
 #undef HOOK
@@ -39,7 +40,7 @@ struct hook {
 };
 
 enum {
-#define HOOK(library, name, kind, since, result, parameters, arguments) HOOK_##name,
+#define HOOK(library, name, kind, since, result, parameters, arguments, shape) HOOK_##name,
 #include "../../hooks.def"
 #undef HOOK
     HOOK_COUNT
@@ -53,7 +54,6 @@ extern __thread int inside_driver __attribute__((tls_model("initial-exec")));
 void real_load(enum hook_library library);
 void real_after_fork(void);
 
-/* A missing symbol is a stub that answers "not found", so no hook ever jumps to NULL. */
 static inline const struct real *real_cuda(void)
 {
     if (__builtin_expect(!__atomic_load_n(&real_loaded[LIBRARY_CUDA], __ATOMIC_ACQUIRE), 0))
@@ -68,7 +68,8 @@ static inline const struct real *real_nvml(void)
     return &real_table;
 }
 
-/* NEED entries stay NULL when the driver lacks them: test before use. */
+#define CUDA(call) INSIDE(real_cuda()->call)
+#define NVML(call) INSIDE(real_nvml()->call)
 #define INSIDE(call) \
     __extension__({ \
         inside_driver++; \
@@ -85,11 +86,5 @@ const struct hook *hook_by_address(void *address, const char *base, bool per_thr
 
 /* The hook that cuGetProcAddress would mean, for drivers whose pointers are not their exported symbols. */
 const struct hook *hook_by_version(const char *base, int version, bool per_thread);
-
-/* Whether the real library has the symbol. */
-static inline bool real_has(const struct hook *hook)
-{
-    return hook->address != NULL;
-}
 
 #endif

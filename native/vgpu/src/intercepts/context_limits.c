@@ -4,38 +4,36 @@
  * took, before
  * and after; it is claimed in the context's name and ends with it.
  */
+#include "core/numbers.h"
+#include "services/blocks.h"
 #include "services/process_state.h"
 #include "services/free_delta.h"
 #include "services/reconcile.h"
 
 #include <errno.h>
 
-#define BLOCK (2ull << 20)
 enum { LIMIT_STACK_SIZE = 0, LIMIT_PRINTF_FIFO_SIZE = 1, LIMIT_MALLOC_HEAP_SIZE = 2 };
 
-static uint64_t threads_of_card(const struct real *real, int ordinal)
+static uint64_t threads_of_card(int ordinal)
 {
     int processors = 0, threads = 0;
-    if (real->cuDeviceGetAttribute == NULL ||
-        INSIDE(real->cuDeviceGetAttribute(&processors, DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, ordinal)) != CUDA_SUCCESS ||
-        INSIDE(real->cuDeviceGetAttribute(&threads, DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, ordinal)) != CUDA_SUCCESS)
+    if (CUDA(cuDeviceGetAttribute(&processors, DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, ordinal)) != CUDA_SUCCESS ||
+        CUDA(cuDeviceGetAttribute(&threads, DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, ordinal)) != CUDA_SUCCESS)
         return 0;
     return (uint64_t)processors * (uint64_t)threads;
 }
 
 /* What the device has more or less of, at most, by the change of one of the three; 0 of others. */
-static uint64_t at_most(const struct real *real, int device, int limit, size_t value, bool *grows)
+static uint64_t at_most(int device, int limit, size_t value, bool *grows)
 {
     size_t before = 0;
-    uint64_t each = limit == LIMIT_STACK_SIZE ? threads_of_card(real, process_state.ordinal_of[device]) : 1, bytes;
-    bool told = limit >= LIMIT_STACK_SIZE && limit <= LIMIT_MALLOC_HEAP_SIZE && real->cuCtxGetLimit != NULL &&
-                INSIDE(real->cuCtxGetLimit(&before, limit)) == CUDA_SUCCESS;
+    uint64_t each = limit == LIMIT_STACK_SIZE ? threads_of_card(process_state.ordinal_of[device]) : 1;
+    bool told = limit >= LIMIT_STACK_SIZE && limit <= LIMIT_MALLOC_HEAP_SIZE &&
+                CUDA(cuCtxGetLimit(&before, limit)) == CUDA_SUCCESS;
     *grows = told && value > before;
     if (!told)
         return 0;
-    return __builtin_mul_overflow(*grows ? value - before : before - value, each, &bytes) || bytes > INT64_MAX - BLOCK
-               ? INT64_MAX
-               : (bytes + BLOCK - 1) / BLOCK * BLOCK;
+    return blocks_bytes(mul_u64(*grows ? value - before : before - value, each));
 }
 
 static int64_t clipped(int64_t bytes, uint64_t most)
@@ -68,13 +66,12 @@ static void settle(int device, bool grows, uint64_t most, const struct memory_sa
 
 CUresult cuCtxSetLimit(int limit, size_t value)
 {
-    const struct real *real = real_cuda();
-    int device = process_serves() ? process_current_device(real) : -1;
+    int device = process_serves() ? process_current_device() : -1;
     if (device < 0 || memory_limit(&process_state.map, device) == 0)
-        return INSIDE(real->cuCtxSetLimit(limit, value));
+        return CUDA(cuCtxSetLimit(limit, value));
     int saved = errno;
     bool grows;
-    uint64_t most = at_most(real, device, limit, value, &grows), expected = grows ? most : 0;
+    uint64_t most = at_most(device, limit, value, &grows), expected = grows ? most : 0;
     if (!reconcile_expect(device, expected)) {
         process_tell_refusal(device, expected);
         errno = saved;
@@ -82,7 +79,7 @@ CUresult cuCtxSetLimit(int limit, size_t value)
     }
     struct memory_sample seen = reconcile_sight(device, true);
     struct free_delta before = free_delta_in_context(device);
-    CUresult rc = INSIDE(real->cuCtxSetLimit(limit, value));
+    CUresult rc = CUDA(cuCtxSetLimit(limit, value));
     saved = errno;
     if (rc == CUDA_SUCCESS)
         settle(device, grows, most, &seen, &before);

@@ -2,49 +2,44 @@
  * Memory that another process allocated: by IPC handle and by pointer into a pool. Whoever is told by the table of shared allocations pays together
  * with the exporter (services/shared_allocation.h); who is not pays for himself, also for what comes out of another's pool.
  */
-#include "services/blocks.h"
+#include "intercepts/entries.h"
+
 #include "services/process_state.h"
 #include "services/shared_allocation.h"
-#include "services/underway.h"
 
 /* A handle stands for the whole allocation, wherever in it the pointer leads. */
-static CUdeviceptr base_of(const struct real *real, CUdeviceptr pointer)
+static CUdeviceptr base_of(CUdeviceptr pointer)
 {
     CUdeviceptr base = pointer;
-    bool told = real->cuMemGetAddressRange_v2 != NULL && INSIDE(real->cuMemGetAddressRange_v2(&base, NULL, pointer)) == CUDA_SUCCESS;
+    bool told = CUDA(cuMemGetAddressRange_v2(&base, NULL, pointer)) == CUDA_SUCCESS;
     return told ? base : pointer;
 }
 
-CUresult cuIpcGetMemHandle(struct ipc_handle *handle, CUdeviceptr pointer)
+void ipc_exported(const void *handle, CUdeviceptr pointer)
 {
-    const struct real *real = real_cuda();
-    CUresult rc = INSIDE(real->cuIpcGetMemHandle(handle, pointer));
-    if (rc == CUDA_SUCCESS && process_serves())
-        shared_allocation_exported_bytes(RECORD_LINEAR, base_of(real, pointer), handle);
-    return rc;
+    shared_allocation_exported_bytes(RECORD_LINEAR, base_of(pointer), handle);
 }
 
-static int device_of(const struct real *real, CUdeviceptr pointer)
+static int device_of(CUdeviceptr pointer)
 {
     int ordinal = -1;
-    bool told = real->cuPointerGetAttribute != NULL &&
-                INSIDE(real->cuPointerGetAttribute(&ordinal, POINTER_DEVICE_ORDINAL, pointer)) == CUDA_SUCCESS;
-    return told ? process_device(ordinal) : process_current_device(real);
+    bool told = CUDA(cuPointerGetAttribute(&ordinal, POINTER_DEVICE_ORDINAL, pointer)) == CUDA_SUCCESS;
+    return told ? process_device(ordinal) : process_current_device();
 }
 
-static uint64_t whole_blocks(const struct real *real, CUdeviceptr pointer)
+static uint64_t whole_blocks(CUdeviceptr pointer)
 {
     size_t bytes = 0;
-    if (real->cuMemGetAddressRange_v2 == NULL || INSIDE(real->cuMemGetAddressRange_v2(NULL, &bytes, pointer)) != CUDA_SUCCESS)
+    if (CUDA(cuMemGetAddressRange_v2(NULL, &bytes, pointer)) != CUDA_SUCCESS)
         bytes = 1;
     return blocks_bytes(bytes);
 }
 
 /* False: there is no room for what others let go of. */
-static bool charged(const struct real *real, CUdeviceptr pointer)
+static bool charged(CUdeviceptr pointer)
 {
-    int device = device_of(real, pointer);
-    uint64_t bytes = whole_blocks(real, pointer);
+    int device = device_of(pointer);
+    uint64_t bytes = whole_blocks(pointer);
     if (device < 0)
         return true;
     if (!process_reserve(device, bytes))
@@ -53,7 +48,7 @@ static bool charged(const struct real *real, CUdeviceptr pointer)
     return true;
 }
 
-static CUresult opened(const struct real *real, CUresult (*open)(CUdeviceptr *, struct ipc_handle, unsigned), CUdeviceptr *pointer,
+CUresult ipc_opened(CUresult (*open)(CUdeviceptr *, struct ipc_handle, unsigned), CUdeviceptr *pointer,
                        struct ipc_handle handle, unsigned flags)
 {
     if (!process_serves())
@@ -74,32 +69,19 @@ static CUresult opened(const struct real *real, CUresult (*open)(CUdeviceptr *, 
         } else {
             records_insert(&import);
         }
-    } else if (!charged(real, *pointer)) {
-        INSIDE(real->cuIpcCloseMemHandle(*pointer));
+    } else if (!charged(*pointer)) {
+        CUDA(cuIpcCloseMemHandle(*pointer));
         rc = CUDA_ERROR_OUT_OF_MEMORY;
     }
     return rc;
 }
 
-CUresult cuIpcOpenMemHandle(CUdeviceptr *pointer, struct ipc_handle handle, unsigned flags)
-{
-    const struct real *real = real_cuda();
-    return opened(real, real->cuIpcOpenMemHandle, pointer, handle, flags);
-}
-
-CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pointer, struct ipc_handle handle, unsigned flags)
-{
-    const struct real *real = real_cuda();
-    return opened(real, real->cuIpcOpenMemHandle_v2, pointer, handle, flags);
-}
-
 CUresult cuIpcCloseMemHandle(CUdeviceptr pointer)
 {
-    const struct real *real = real_cuda();
     if (!process_serves())
-        return INSIDE(real->cuIpcCloseMemHandle(pointer));
+        return CUDA(cuIpcCloseMemHandle(pointer));
     struct parting parting = process_part(RECORD_LINEAR, pointer);
-    CUresult rc = INSIDE(real->cuIpcCloseMemHandle(pointer));
+    CUresult rc = CUDA(cuIpcCloseMemHandle(pointer));
     if (rc != CUDA_SUCCESS || parting.record.references <= 1)
         return process_parted(rc, &parting);
     parting.record.references--; /* it was opened more than once */
@@ -110,10 +92,9 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr pointer)
 
 CUresult cuMemPoolImportPointer(CUdeviceptr *pointer, CUmemPool pool, struct ipc_handle *data)
 {
-    const struct real *real = real_cuda();
-    CUresult rc = INSIDE(real->cuMemPoolImportPointer(pointer, pool, data));
-    if (rc == CUDA_SUCCESS && process_serves() && !charged(real, *pointer)) {
-        INSIDE(real->cuMemFree_v2(*pointer));
+    CUresult rc = CUDA(cuMemPoolImportPointer(pointer, pool, data));
+    if (rc == CUDA_SUCCESS && process_serves() && !charged(*pointer)) {
+        CUDA(cuMemFree_v2(*pointer));
         rc = CUDA_ERROR_OUT_OF_MEMORY;
     }
     return rc;

@@ -5,8 +5,9 @@
  * change that address and send, for one, LLVM's OpenMP runtime into a recursion. So the exported dlsym is a few instructions
  * that ask whether the name is one of ours and otherwise jump to the real one with the stack as they found it.
  */
+#include "intercepts/entries.h"
+
 #include "driver/loader.h"
-#include "driver/real.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -141,7 +142,7 @@ TRAMPOLINE("dlvsym", "loader_real_dlvsym");
 enum { FLAG_PER_THREAD = 2, PROBE_VERSION = 3020 };
 
 /* Whether the driver hands out the addresses it exports; asked once. 1 yes, 2 no. */
-static int hands_out_exports(const struct real *real)
+static int hands_out_exports(void)
 {
     static int known;
     int state = __atomic_load_n(&known, __ATOMIC_ACQUIRE);
@@ -150,37 +151,19 @@ static int hands_out_exports(const struct real *real)
     void *probe = NULL;
     int status = 0;
     CUresult rc = hooks[HOOK_cuGetProcAddress_v2].address != NULL
-                      ? INSIDE(real->cuGetProcAddress_v2("cuMemAlloc", &probe, PROBE_VERSION, 0, &status))
-                      : INSIDE(real->cuGetProcAddress("cuMemAlloc", &probe, PROBE_VERSION, 0));
+                      ? CUDA(cuGetProcAddress_v2("cuMemAlloc", &probe, PROBE_VERSION, 0, &status))
+                      : CUDA(cuGetProcAddress("cuMemAlloc", &probe, PROBE_VERSION, 0));
     state = rc == CUDA_SUCCESS && probe != NULL && probe != hooks[HOOK_cuMemAlloc_v2].address ? 2 : 1;
     __atomic_store_n(&known, state, __ATOMIC_RELEASE);
     return state;
 }
 
-static void translate(const struct real *real, const char *symbol, void **function, int version, uint64_t flags)
+void translate_address(const char *symbol, void **function, int version, uint64_t flags)
 {
     bool per_thread = (flags & FLAG_PER_THREAD) != 0;
     const struct hook *hook = hook_by_address(*function, symbol, per_thread);
-    if (hook == NULL && hands_out_exports(real) == 2)
+    if (hook == NULL && hands_out_exports() == 2)
         hook = hook_by_version(symbol, version, per_thread);
-    if (hook != NULL && real_has(hook))
+    if (hook != NULL && hook->address != NULL)
         *function = hook->function;
-}
-
-CUresult cuGetProcAddress(const char *symbol, void **function, int version, uint64_t flags)
-{
-    const struct real *real = real_cuda();
-    CUresult rc = INSIDE(real->cuGetProcAddress(symbol, function, version, flags));
-    if (rc == CUDA_SUCCESS && inside_driver == 0 && symbol != NULL && function != NULL && *function != NULL)
-        translate(real, symbol, function, version, flags);
-    return rc;
-}
-
-CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, uint64_t flags, int *status)
-{
-    const struct real *real = real_cuda();
-    CUresult rc = INSIDE(real->cuGetProcAddress_v2(symbol, function, version, flags, status));
-    if (rc == CUDA_SUCCESS && inside_driver == 0 && symbol != NULL && function != NULL && *function != NULL)
-        translate(real, symbol, function, version, flags);
-    return rc;
 }

@@ -3,25 +3,17 @@
  * properties name and never on that of the current context, and given back when it is neither referred to nor mapped, here and by
  * whoever imported it (services/shared_allocation.h).
  */
-#include "services/blocks.h"
+#include "intercepts/entries.h"
+
 #include "services/process_state.h"
 #include "services/shared_allocation.h"
-#include "services/underway.h"
 
 CUresult cuMemCreate(CUmemHandle *handle, size_t bytes, const struct mem_prop *prop, uint64_t flags)
 {
-    const struct real *real = real_cuda();
     int device = handle != NULL && prop != NULL && bytes != 0 && process_serves() ? process_location(&prop->location) : -1;
     if (device < 0)
-        return INSIDE(real->cuMemCreate(handle, bytes, prop, flags));
-    underway_begin(device);
-    CUresult rc = CUDA_ERROR_OUT_OF_MEMORY;
-    if (process_reserve(device, bytes)) {
-        rc = INSIDE(real->cuMemCreate(handle, bytes, prop, flags));
-        process_commit(rc, RECORD_HANDLE, *handle, device, bytes);
-    }
-    underway_end(device);
-    return rc;
+        return CUDA(cuMemCreate(handle, bytes, prop, flags));
+    return BOOKED(device, bytes, RECORD_HANDLE, *handle, CUDA(cuMemCreate(handle, bytes, prop, flags)));
 }
 
 /*
@@ -30,16 +22,15 @@ CUresult cuMemCreate(CUmemHandle *handle, size_t bytes, const struct mem_prop *p
  */
 CUresult cuMemRelease(CUmemHandle handle)
 {
-    const struct real *real = real_cuda();
     if (!process_serves())
-        return INSIDE(real->cuMemRelease(handle));
+        return CUDA(cuMemRelease(handle));
     struct record ended, before;
     bool known = records_find(RECORD_HANDLE, handle, &before), last = known && before.references == 1 && before.mappings == 0;
     int device = known ? before.device : -1;
     underway_begin(device);
     /* The last hold: take the record first, for the number may be reused the moment the driver is done. */
     bool taken = last && records_count(RECORD_HANDLE, handle, -1, 0, &ended);
-    CUresult rc = INSIDE(real->cuMemRelease(handle));
+    CUresult rc = CUDA(cuMemRelease(handle));
     if (taken && rc != CUDA_SUCCESS)
         records_insert(&before);
     else if (taken || (rc == CUDA_SUCCESS && records_count(RECORD_HANDLE, handle, -1, 0, &ended)))
@@ -48,25 +39,12 @@ CUresult cuMemRelease(CUmemHandle handle)
     return rc;
 }
 
-CUresult cuMemRetainAllocationHandle(CUmemHandle *handle, void *address)
+void exported(const void *os_handle, CUmemHandle handle, int type)
 {
-    const struct real *real = real_cuda();
-    CUresult rc = INSIDE(real->cuMemRetainAllocationHandle(handle, address));
-    struct record ended;
-    if (rc == CUDA_SUCCESS && process_serves())
-        records_count(RECORD_HANDLE, *handle, 1, 0, &ended);
-    return rc;
-}
-
-CUresult cuMemExportToShareableHandle(void *os_handle, CUmemHandle handle, int type, uint64_t flags)
-{
-    const struct real *real = real_cuda();
-    CUresult rc = INSIDE(real->cuMemExportToShareableHandle(os_handle, handle, type, flags));
-    if (rc == CUDA_SUCCESS && process_serves() && type == HANDLE_TYPE_DESCRIPTOR)
+    if (type == HANDLE_TYPE_DESCRIPTOR)
         shared_allocation_exported_descriptor(RECORD_HANDLE, handle, *(const int *)os_handle);
-    else if (rc == CUDA_SUCCESS && process_serves() && type == HANDLE_TYPE_FABRIC)
+    else if (type == HANDLE_TYPE_FABRIC)
         shared_allocation_exported_bytes(RECORD_HANDLE, handle, os_handle);
-    return rc;
 }
 
 static uint32_t shared_allocation_of(const void *os_handle, int type, struct shared_allocation *what)
@@ -77,23 +55,21 @@ static uint32_t shared_allocation_of(const void *os_handle, int type, struct sha
 }
 
 /* Whose memory nobody knows: it is charged when it is mapped, for only then its size is told. */
-static int device_of(const struct real *real, CUmemHandle handle)
+static int device_of(CUmemHandle handle)
 {
     struct mem_prop prop;
-    bool told = real->cuMemGetAllocationPropertiesFromHandle != NULL &&
-                INSIDE(real->cuMemGetAllocationPropertiesFromHandle(&prop, handle)) == CUDA_SUCCESS;
+    bool told = CUDA(cuMemGetAllocationPropertiesFromHandle(&prop, handle)) == CUDA_SUCCESS;
     return told ? process_location(&prop.location) : -1;
 }
 
 /* It is held before the driver is asked: whoever exported it may let go at any moment. */
 CUresult cuMemImportFromShareableHandle(CUmemHandle *handle, void *os_handle, int type)
 {
-    const struct real *real = real_cuda();
     if (!process_serves())
-        return INSIDE(real->cuMemImportFromShareableHandle(handle, os_handle, type));
+        return CUDA(cuMemImportFromShareableHandle(handle, os_handle, type));
     struct shared_allocation what = {.device = -1};
     uint32_t shared_allocation = shared_allocation_of(os_handle, type, &what);
-    CUresult rc = INSIDE(real->cuMemImportFromShareableHandle(handle, os_handle, type));
+    CUresult rc = CUDA(cuMemImportFromShareableHandle(handle, os_handle, type));
     struct record ended, imported = {.bytes = what.bytes, .device = what.device, .kind = RECORD_HANDLE, .charged = shared_allocation != 0,
                                      .references = 1, .shared_allocation = shared_allocation};
     bool known = rc == CUDA_SUCCESS && records_find(RECORD_HANDLE, *handle, &ended); /* its own export came back under its own number */
@@ -104,7 +80,7 @@ CUresult cuMemImportFromShareableHandle(CUmemHandle *handle, void *os_handle, in
     if (rc == CUDA_SUCCESS && !known) {
         imported.key = *handle;
         if (shared_allocation == 0)
-            imported.device = (int16_t)device_of(real, *handle);
+            imported.device = (int16_t)device_of(*handle);
         records_insert(&imported);
     }
     return rc;
@@ -126,10 +102,9 @@ static bool charged_by_now(CUmemHandle handle, size_t bytes)
 
 CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemHandle handle, uint64_t flags)
 {
-    const struct real *real = real_cuda();
     if (process_serves() && !charged_by_now(handle, bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult rc = INSIDE(real->cuMemMap(address, bytes, offset, handle, flags));
+    CUresult rc = CUDA(cuMemMap(address, bytes, offset, handle, flags));
     if (rc != CUDA_SUCCESS || !process_serves())
         return rc;
     struct record ended, mapping = {.key = address, .bytes = bytes, .owner = handle, .kind = RECORD_MAPPING, .references = 1};
@@ -148,11 +123,10 @@ static int device_at(CUdeviceptr address)
 /* One call may undo several mappings that lie side by side. */
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes)
 {
-    const struct real *real = real_cuda();
     struct record mapping, ended;
     int device = device_at(address);
     underway_begin(device);
-    CUresult rc = INSIDE(real->cuMemUnmap(address, bytes));
+    CUresult rc = CUDA(cuMemUnmap(address, bytes));
     bool undone = rc == CUDA_SUCCESS && process_serves();
     for (CUdeviceptr at = address; undone && at < address + bytes && records_remove(RECORD_MAPPING, at, &mapping); at += mapping.bytes)
         if (records_count(RECORD_HANDLE, mapping.owner, 0, -1, &ended))

@@ -2,7 +2,6 @@
 
 #include "services/process_state.h"
 #include "services/suballocation.h"
-#include "services/underway.h"
 
 #include <string.h>
 

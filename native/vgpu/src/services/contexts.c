@@ -13,7 +13,6 @@
 #include "services/module_memory.h"
 #include "services/pools.h"
 #include "services/reconcile.h"
-#include "services/underway.h"
 
 #include <errno.h>
 #include <string.h>
@@ -238,25 +237,22 @@ static void primary_ended(int device)
     pools_reconcile(device, false);
 }
 
-static bool primary_is_active(const struct real *real, CUdevice device)
+static bool primary_is_active(CUdevice device)
 {
     unsigned flags;
     int active = 0;
-    return real->cuDevicePrimaryCtxGetState != NULL &&
-           INSIDE(real->cuDevicePrimaryCtxGetState(device, &flags, &active)) == CUDA_SUCCESS && active != 0;
+    return CUDA(cuDevicePrimaryCtxGetState(device, &flags, &active)) == CUDA_SUCCESS && active != 0;
 }
 
 void contexts_notice(int device)
 {
     if (__atomic_load_n(&context_count[device], __ATOMIC_RELAXED) > 0)
         return;
-    const struct real *real = real_cuda();
     CUdevice ordinal = process_state.ordinal_of[device];
     CUcontext current = NULL;
-    if (ordinal < 0 || !primary_is_active(real, ordinal))
+    if (ordinal < 0 || !primary_is_active(ordinal))
         return;
-    if (real->cuCtxGetCurrent != NULL)
-        INSIDE(real->cuCtxGetCurrent(&current));
+    CUDA(cuCtxGetCurrent(&current));
     struct context_request unseen = {.device = device, .seen = had_nothing(0), .before = {.device = -1}};
     unseen.listed.count = -1;
     underway_begin(device);
@@ -270,7 +266,7 @@ bool contexts_primary_known(int device)
 
 void contexts_primary_released(int device)
 {
-    if (!primary_is_active(real_cuda(), process_state.ordinal_of[device]))
+    if (!primary_is_active(process_state.ordinal_of[device]))
         primary_ended(device);
 }
 

@@ -102,11 +102,10 @@ void devices_tell_again(void)
 
 static void devices_from_nvml(void)
 {
-    const struct real *real = own_nvml();
     unsigned count = 0;
-    if (real == NULL)
+    if (!own_nvml())
         return;
-    if (INSIDE(real->nvmlDeviceGetCount_v2(&count)) != NVML_SUCCESS) {
+    if (NVML(nvmlDeviceGetCount_v2(&count)) != NVML_SUCCESS) {
         own_nvml_done();
         return;
     }
@@ -120,8 +119,8 @@ static void devices_from_nvml(void)
     memset(uuids, 0, sizeof uuids); /* monitors compare all 96 bytes */
     for (unsigned i = 0; i < count; i++) {
         nvmlDevice device;
-        if (INSIDE(real->nvmlDeviceGetHandleByIndex_v2(i, &device)) != NVML_SUCCESS ||
-            INSIDE(real->nvmlDeviceGetUUID(device, uuids[i], REGION_UUID_BYTES)) != NVML_SUCCESS)
+        if (NVML(nvmlDeviceGetHandleByIndex_v2(i, &device)) != NVML_SUCCESS ||
+            NVML(nvmlDeviceGetUUID(device, uuids[i], REGION_UUID_BYTES)) != NVML_SUCCESS)
             uuids[i][0] = '\0';
         size_t length = strnlen(uuids[i], REGION_UUID_BYTES - 1);
         memset(uuids[i] + length, 0, REGION_UUID_BYTES - length);
@@ -137,12 +136,12 @@ void devices_name(void)
         devices_from_nvml();
 }
 
-static bool cuda_uuid(const struct real *real, CUdevice device, char *text)
+static bool cuda_uuid(CUdevice device, char *text)
 {
     struct cuda_uuid uuid;
-    CUresult rc = real->cuDeviceGetUuid_v2 != NULL ? INSIDE(real->cuDeviceGetUuid_v2(&uuid, device))
-                  : real->cuDeviceGetUuid != NULL  ? INSIDE(real->cuDeviceGetUuid(&uuid, device))
-                                                   : CUDA_ERROR_NOT_FOUND;
+    CUresult rc = CUDA(cuDeviceGetUuid_v2(&uuid, device));
+    if (rc == CUDA_ERROR_NOT_FOUND)
+        rc = CUDA(cuDeviceGetUuid(&uuid, device));
     if (rc != CUDA_SUCCESS)
         return false;
     int used = snprintf(text, 8, "GPU-");
@@ -159,29 +158,27 @@ static bool same_bus(const char *a, const char *b)
 }
 
 /* An instance of a partitioned card has a UUID that NVML lists under the card: the card's bus address leads to the index. */
-static int index_by_bus(const struct real *real, CUdevice device)
+static int index_by_bus(CUdevice device)
 {
     char wanted[PCI_TEXT];
-    const struct real *nvml = own_nvml();
     int index = -1;
-    if (nvml == NULL)
+    if (!own_nvml())
         return -1;
-    bool able = nvml->nvmlDeviceGetPciInfo_v3 != NULL && real->cuDeviceGetPCIBusId != NULL &&
-                INSIDE(real->cuDeviceGetPCIBusId(wanted, sizeof wanted, device)) == CUDA_SUCCESS;
+    bool able = CUDA(cuDeviceGetPCIBusId(wanted, sizeof wanted, device)) == CUDA_SUCCESS;
     for (unsigned i = 0; able && index < 0 && i < REGION_DEVICES; i++) {
         nvmlDevice handle;
         struct nvml_pci pci;
-        if (INSIDE(nvml->nvmlDeviceGetHandleByIndex_v2(i, &handle)) != NVML_SUCCESS)
+        if (NVML(nvmlDeviceGetHandleByIndex_v2(i, &handle)) != NVML_SUCCESS)
             break;
-        if (INSIDE(nvml->nvmlDeviceGetPciInfo_v3(handle, &pci)) == NVML_SUCCESS && same_bus(pci.bus_id, wanted))
-            index = process_nvml_device(nvml, handle);
+        if (NVML(nvmlDeviceGetPciInfo_v3(handle, &pci)) == NVML_SUCCESS && same_bus(pci.bus_id, wanted))
+            index = process_nvml_device(handle);
     }
     own_nvml_done();
     return index;
 }
 
 /* Without NVML the devices that CUDA shows, in the order of their bus addresses, are all there is. */
-static void publish_cuda_devices(const struct real *real, int count)
+static void publish_cuda_devices(int count)
 {
     struct {
         char bus[PCI_TEXT], uuid[REGION_UUID_BYTES];
@@ -189,9 +186,9 @@ static void publish_cuda_devices(const struct real *real, int count)
     memset(found, 0, sizeof found);
     int known = 0;
     for (int i = 0; i < count && known < REGION_DEVICES; i++) {
-        if (real->cuDeviceGetPCIBusId == NULL || !cuda_uuid(real, i, found[known].uuid))
+        if (!cuda_uuid(i, found[known].uuid))
             continue;
-        if (INSIDE(real->cuDeviceGetPCIBusId(found[known].bus, PCI_TEXT, i)) == CUDA_SUCCESS)
+        if (CUDA(cuDeviceGetPCIBusId(found[known].bus, PCI_TEXT, i)) == CUDA_SUCCESS)
             known++;
     }
     for (int i = 1; i < known; i++)
@@ -205,7 +202,7 @@ static void publish_cuda_devices(const struct real *real, int count)
 }
 
 /* What the limits cannot mean on these cards, of the first card that shows it. Memory limits fail closed, and it is said. */
-static void tell_misfits(const struct real *real)
+static void tell_misfits(void)
 {
     bool gap = false, above = process_state.config.oversubscribe;
     for (int device = 0; device < REGION_DEVICES; device++) {
@@ -225,7 +222,7 @@ static void tell_misfits(const struct real *real)
                       "device %d has no memory limit of its own: the smallest of the others holds, %llu bytes", device,
                       (unsigned long long)limit);
         }
-        if (!above && INSIDE(real->cuDeviceTotalMem_v2(&card, ordinal)) == CUDA_SUCCESS && limit > card) {
+        if (!above && CUDA(cuDeviceTotalMem_v2(&card, ordinal)) == CUDA_SUCCESS && limit > card) {
             above = true;
             warn_once(&process_state.map, LOG_LEVEL_WARNING, WARN_ABOVE_CARD,
                       "device %d: a memory limit of %llu bytes is above the card's %llu, which hold", device,
@@ -236,20 +233,19 @@ static void tell_misfits(const struct real *real)
 
 void devices_from_cuda(void)
 {
-    const struct real *real = real_cuda();
     int count = 0;
-    if (real->cuDeviceGetCount == NULL || INSIDE(real->cuDeviceGetCount(&count)) != CUDA_SUCCESS)
+    if (CUDA(cuDeviceGetCount(&count)) != CUDA_SUCCESS)
         return;
     count = count < ORDINALS ? count : ORDINALS;
     devices_name();
     if (count_of_names() == 0)
-        publish_cuda_devices(real, count);
+        publish_cuda_devices(count);
     memset(process_state.ordinal_of, -1, sizeof process_state.ordinal_of);
     for (int ordinal = 0; ordinal < count; ordinal++) {
         char uuid[REGION_UUID_BYTES];
-        int index = cuda_uuid(real, ordinal, uuid) ? index_by_uuid(uuid) : -1;
+        int index = cuda_uuid(ordinal, uuid) ? index_by_uuid(uuid) : -1;
         if (index < 0)
-            index = index_by_bus(real, ordinal);
+            index = index_by_bus(ordinal);
         if (index < 0 && process_state.map.page != NULL)
             index = REGION_DEVICES - 1; /* beyond what has room: it was not granted either */
         if (index < 0)
@@ -259,7 +255,7 @@ void devices_from_cuda(void)
             process_state.ordinal_of[index] = (int16_t)ordinal;
     }
     __atomic_store_n(&process_state.device_count, count, __ATOMIC_RELEASE);
-    tell_misfits(real);
+    tell_misfits();
 }
 
 int process_device(CUdevice device)
@@ -280,24 +276,24 @@ int process_location(const struct mem_location *location)
     return location->type == LOCATION_DEVICE ? process_device(location->id) : -1;
 }
 
-int process_current_device(const struct real *real)
+int process_current_device(void)
 {
     CUdevice device;
-    if (real->cuCtxGetDevice == NULL || INSIDE(real->cuCtxGetDevice(&device)) != CUDA_SUCCESS)
+    if (CUDA(cuCtxGetDevice(&device)) != CUDA_SUCCESS)
         return -1;
     return process_device(device);
 }
 
-bool process_nvml_handle(const struct real *nvml, int device, nvmlDevice *handle)
+bool process_nvml_handle(int device, nvmlDevice *handle)
 {
     int index = process_state.map.page != NULL ? nvml_index[device] : device;
-    return nvml != NULL && index >= 0 && INSIDE(nvml->nvmlDeviceGetHandleByIndex_v2((unsigned)index, handle)) == NVML_SUCCESS;
+    return index >= 0 && NVML(nvmlDeviceGetHandleByIndex_v2((unsigned)index, handle)) == NVML_SUCCESS;
 }
 
-int process_nvml_device(const struct real *real, nvmlDevice device)
+int process_nvml_device(nvmlDevice device)
 {
     char uuid[REGION_UUID_BYTES];
-    if (real->nvmlDeviceGetUUID == NULL || INSIDE(real->nvmlDeviceGetUUID(device, uuid, sizeof uuid)) != NVML_SUCCESS)
+    if (NVML(nvmlDeviceGetUUID(device, uuid, sizeof uuid)) != NVML_SUCCESS)
         return -1;
     return index_by_uuid(uuid);
 }

@@ -9,11 +9,10 @@ static uint64_t free_now(const struct free_delta *delta)
     struct nvml_memory memory = {0, 0, 0};
     nvmlDevice handle;
     if (!delta->by_nvml)
-        return INSIDE(real_cuda()->cuMemGetInfo_v2(&available, &total)) == CUDA_SUCCESS ? available : 0;
-    const struct real *nvml = own_nvml();
-    if (nvml == NULL)
+        return CUDA(cuMemGetInfo_v2(&available, &total)) == CUDA_SUCCESS ? available : 0;
+    if (!own_nvml())
         return 0;
-    bool told = process_nvml_handle(nvml, delta->device, &handle) && INSIDE(nvml->nvmlDeviceGetMemoryInfo(handle, &memory)) == NVML_SUCCESS;
+    bool told = process_nvml_handle(delta->device, &handle) && NVML(nvmlDeviceGetMemoryInfo(handle, &memory)) == NVML_SUCCESS;
     own_nvml_done();
     return told ? memory.free : 0;
 }

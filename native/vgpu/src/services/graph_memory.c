@@ -19,10 +19,10 @@ static uint64_t key_of(CUgraphExec exec, int device)
 }
 
 /* A node's memory is where its pool properties say, whatever device is current. */
-static void add_node(const struct real *real, CUgraphNode node, struct needs *needs)
+static void add_node(CUgraphNode node, struct needs *needs)
 {
     struct mem_alloc_node wanted;
-    if (INSIDE(real->cuGraphMemAllocNodeGetParams(node, &wanted)) != CUDA_SUCCESS)
+    if (CUDA(cuGraphMemAllocNodeGetParams(node, &wanted)) != CUDA_SUCCESS)
         return;
     int device = process_location(&wanted.pool.location);
     if (device >= 0 && __builtin_add_overflow(needs->bytes[device], blocks_bytes(wanted.bytes), &needs->bytes[device]))
@@ -30,41 +30,38 @@ static void add_node(const struct real *real, CUgraphNode node, struct needs *ne
 }
 
 /* All allocation nodes, child graphs included: what one launch takes at most. */
-static void add_graph(const struct real *real, CUgraph graph, int depth, struct needs *needs)
+static void add_graph(CUgraph graph, int depth, struct needs *needs)
 {
     size_t count = 0;
-    if (depth == DEPTH_MAX || real->cuGraphGetNodes == NULL || real->cuGraphNodeGetType == NULL ||
-        INSIDE(real->cuGraphGetNodes(graph, NULL, &count)) != CUDA_SUCCESS || count == 0)
+    if (depth == DEPTH_MAX || CUDA(cuGraphGetNodes(graph, NULL, &count)) != CUDA_SUCCESS || count == 0)
         return;
     CUgraphNode *nodes = calloc(count, sizeof *nodes);
-    if (nodes == NULL || INSIDE(real->cuGraphGetNodes(graph, nodes, &count)) != CUDA_SUCCESS)
+    if (nodes == NULL || CUDA(cuGraphGetNodes(graph, nodes, &count)) != CUDA_SUCCESS)
         count = 0;
     for (size_t i = 0; i < count; i++) {
         int type = -1;
         CUgraph child;
-        if (INSIDE(real->cuGraphNodeGetType(nodes[i], &type)) != CUDA_SUCCESS)
+        if (CUDA(cuGraphNodeGetType(nodes[i], &type)) != CUDA_SUCCESS)
             continue;
-        if (type == GRAPH_NODE_MEM_ALLOC && real->cuGraphMemAllocNodeGetParams != NULL)
-            add_node(real, nodes[i], needs);
-        else if (type == GRAPH_NODE_CHILD && real->cuGraphChildGraphNodeGetGraph != NULL &&
-                 INSIDE(real->cuGraphChildGraphNodeGetGraph(nodes[i], &child)) == CUDA_SUCCESS)
-            add_graph(real, child, depth + 1, needs);
+        if (type == GRAPH_NODE_MEM_ALLOC)
+            add_node(nodes[i], needs);
+        else if (type == GRAPH_NODE_CHILD && CUDA(cuGraphChildGraphNodeGetGraph(nodes[i], &child)) == CUDA_SUCCESS)
+            add_graph(child, depth + 1, needs);
     }
     free(nodes);
 }
 
-CUresult graph_instantiated(const struct real *real, CUresult rc, const CUgraphExec *exec, CUgraph graph)
+void graph_instantiated(const CUgraphExec *exec, CUgraph graph)
 {
-    if (rc != CUDA_SUCCESS || exec == NULL || !process_serves())
-        return rc;
+    if (exec == NULL)
+        return;
     struct needs needs = {{0}};
-    add_graph(real, graph, 0, &needs);
+    add_graph(graph, 0, &needs);
     for (int device = 0; device < REGION_DEVICES; device++) {
         struct record record = {.key = key_of(*exec, device), .bytes = needs.bytes[device], .device = (int16_t)device, .kind = RECORD_EXEC};
         if (record.bytes > 0)
             records_insert(&record);
     }
-    return rc;
 }
 
 /* Whether the graph may take memory of the device, and how much. */
@@ -92,7 +89,7 @@ uint32_t graph_begin(CUgraphExec exec, bool *fits)
     return devices;
 }
 
-void graph_end(CUgraphExec exec, uint32_t devices, CUresult rc)
+CUresult graph_end(CUgraphExec exec, uint32_t devices, CUresult rc)
 {
     struct record record;
     for (int device = 0; device < REGION_DEVICES; device++) {
@@ -104,6 +101,7 @@ void graph_end(CUgraphExec exec, uint32_t devices, CUresult rc)
         }
         pools_graph_began(device);
     }
+    return rc;
 }
 
 void graph_forget(CUgraphExec exec)

@@ -7,12 +7,12 @@
 
 #include "driver/real.h"
 
-/* Notes what the executable graph may take; the driver's answer. */
-CUresult graph_instantiated(const struct real *real, CUresult rc, const CUgraphExec *exec, CUgraph graph);
+/* Notes what the executable graph may take. */
+void graph_instantiated(const CUgraphExec *exec, CUgraph graph);
 void graph_forget(CUgraphExec exec);
 
 /* Books the memory that the graph may take; a mask of the devices on which it does. *fits is false when it must not run. */
 uint32_t graph_begin(CUgraphExec exec, bool *fits);
-void graph_end(CUgraphExec exec, uint32_t devices, CUresult rc);
+CUresult graph_end(CUgraphExec exec, uint32_t devices, CUresult rc);
 
 #endif

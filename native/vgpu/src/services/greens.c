@@ -25,35 +25,35 @@ void greens_end(int device)
         reconcile_changed(device, 0);
 }
 
-CUcontext greens_primary(const struct real *real, CUdevice ordinal)
+CUcontext greens_primary(CUdevice ordinal)
 {
     CUcontext primary = NULL;
-    if (INSIDE(real->cuDevicePrimaryCtxRetain(&primary, ordinal)) == CUDA_SUCCESS)
-        INSIDE(real->cuDevicePrimaryCtxRelease_v2(ordinal));
+    if (CUDA(cuDevicePrimaryCtxRetain(&primary, ordinal)) == CUDA_SUCCESS)
+        CUDA(cuDevicePrimaryCtxRelease_v2(ordinal));
     return primary;
 }
 
-static CUcontext context_of(const struct real *real, CUgreenCtx green)
+static CUcontext context_of(CUgreenCtx green)
 {
     CUcontext context = NULL;
-    bool told = real->cuCtxFromGreenCtx != NULL && INSIDE(real->cuCtxFromGreenCtx(&context, green)) == CUDA_SUCCESS;
+    bool told = CUDA(cuCtxFromGreenCtx(&context, green)) == CUDA_SUCCESS;
     return told ? context : NULL;
 }
 
-void greens_made(const struct real *real, CUgreenCtx green, int device, CUcontext primary)
+void greens_made(CUgreenCtx green, int device, CUcontext primary)
 {
-    struct record record = {.key = (uint64_t)(uintptr_t)context_of(real, green), .owner = (uint64_t)(uintptr_t)primary,
+    struct record record = {.key = (uint64_t)(uintptr_t)context_of(green), .owner = (uint64_t)(uintptr_t)primary,
                             .device = (int16_t)device, .kind = RECORD_GREEN, .references = 1};
     if (record.key != 0 && records_insert(&record))
         __atomic_add_fetch(&greens, 1, __ATOMIC_RELAXED);
 }
 
-int greens_device(const struct real *real, CUgreenCtx green, CUcontext *context)
+int greens_device(CUgreenCtx green, CUcontext *context)
 {
     struct record record;
     if (__atomic_load_n(&greens, __ATOMIC_RELAXED) == 0)
         return -1;
-    *context = context_of(real, green);
+    *context = context_of(green);
     return *context != NULL && records_find(RECORD_GREEN, (uint64_t)(uintptr_t)*context, &record) ? record.device : -1;
 }
 

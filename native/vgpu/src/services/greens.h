@@ -11,11 +11,11 @@
 void greens_begin(int device);
 void greens_end(int device);
 
-CUcontext greens_primary(const struct real *real, CUdevice ordinal);
-void greens_made(const struct real *real, CUgreenCtx green, int device, CUcontext primary);
+CUcontext greens_primary(CUdevice ordinal);
+void greens_made(CUgreenCtx green, int device, CUcontext primary);
 
 /* Before it ends: its context, and the device; -1: none that was seen. */
-int greens_device(const struct real *real, CUgreenCtx green, CUcontext *context);
+int greens_device(CUgreenCtx green, CUcontext *context);
 void greens_gone(CUcontext context, int device);
 
 /* Whose the memory is that is taken while this context is current. */

@@ -57,11 +57,11 @@ static bool is_answered(uint64_t question)
     return __atomic_load_n(place_of(question), __ATOMIC_RELAXED) == question && __atomic_load_n(&ending, __ATOMIC_SEQ_CST) == 0;
 }
 
-struct late_loading late_loading_begin(const struct real *real, enum late_kind kind, const void *of, const char *name)
+struct late_loading late_loading_begin(enum late_kind kind, const void *of, const char *name)
 {
     int saved = errno;
     struct late_loading loading = {.kind = kind, .before = {.device = -1}};
-    int device = module_device(real);
+    int device = module_device();
     if (device >= 0) {
         loading.question = question(of, name);
         if (!is_answered(loading.question)) {

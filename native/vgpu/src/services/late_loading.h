@@ -20,7 +20,7 @@ struct late_loading {
 };
 
 /* name NULL: there is but one thing to ask for. */
-struct late_loading late_loading_begin(const struct real *real, enum late_kind kind, const void *of, const char *name);
+struct late_loading late_loading_begin(enum late_kind kind, const void *of, const char *name);
 CUresult late_loading_end(CUresult rc, const struct late_loading *loading);
 
 /* A handle is about to end: until all questions are forgotten none is answered from memory, for it may come again at once. */

@@ -30,27 +30,25 @@ void launching_context_ended(CUcontext context)
 
 static uint64_t machine_now(void)
 {
-    return real_table.pumice_machine_now_ns();
+    return real_cuda()->pumice_machine_now_ns();
 }
 
 static void machine_sleep(uint64_t ns)
 {
-    INSIDE(real_table.pumice_machine_sleep_ns(ns));
+    CUDA(pumice_machine_sleep_ns(ns));
 }
 
 /* A machine in virtual time brings its clock; everything else lives in real time. */
 static void choose_clock(void)
 {
-    const struct real *real = real_cuda();
-    if (real->pumice_machine_time_mode != NULL && real->pumice_machine_now_ns != NULL &&
-        real->pumice_machine_sleep_ns != NULL && INSIDE(real->pumice_machine_time_mode()) == 1)
+    if (CUDA(pumice_machine_time_mode()) == 1)
         policy_clock = (struct policy_clock){machine_now, machine_now, machine_sleep};
 }
 
 static int device_of_launch(void)
 {
     int count = __atomic_load_n(&process_state.device_count, __ATOMIC_RELAXED);
-    return count == 1 ? process_state.index_of[0] : process_current_device(&real_table);
+    return count == 1 ? process_state.index_of[0] : process_current_device();
 }
 
 void launch_tick(uint64_t now)

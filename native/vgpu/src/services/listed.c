@@ -13,16 +13,15 @@ static struct region_slot *own_slot(void)
     return region_has_books(&process_state.map) ? region_own(&process_state.map) : NULL;
 }
 
-static nvmlReturn ask(const struct real *nvml, int device, unsigned *count, struct nvml_process *list)
+static nvmlReturn ask(int device, unsigned *count, struct nvml_process *list)
 {
     nvmlDevice handle;
     nvmlReturn rc = NVML_ERROR_FUNCTION_NOT_FOUND;
-    if (!process_nvml_handle(nvml, device, &handle))
+    if (!process_nvml_handle(device, &handle))
         return rc;
-    if (nvml->nvmlDeviceGetComputeRunningProcesses_v3 != NULL)
-        rc = INSIDE(nvml->nvmlDeviceGetComputeRunningProcesses_v3(handle, count, list));
-    else if (nvml->nvmlDeviceGetComputeRunningProcesses_v2 != NULL)
-        rc = INSIDE(nvml->nvmlDeviceGetComputeRunningProcesses_v2(handle, count, list));
+    rc = NVML(nvmlDeviceGetComputeRunningProcesses_v3(handle, count, list));
+    if (rc == NVML_ERROR_FUNCTION_NOT_FOUND)
+        rc = NVML(nvmlDeviceGetComputeRunningProcesses_v2(handle, count, list));
     return rc;
 }
 
@@ -30,11 +29,10 @@ void listed_look(int device, struct listing *listing)
 {
     struct nvml_process list[LISTED];
     unsigned count = LISTED;
-    const struct real *nvml = own_nvml();
     listing->count = -1;
-    if (nvml == NULL)
+    if (!own_nvml())
         return;
-    nvmlReturn rc = ask(nvml, device, &count, list);
+    nvmlReturn rc = ask(device, &count, list);
     own_nvml_done();
     if (rc != NVML_SUCCESS)
         return;

@@ -7,7 +7,6 @@
 #include "services/listed.h"
 #include "services/suballocation.h"
 #include "services/pools.h"
-#include "services/underway.h"
 
 #include <string.h>
 

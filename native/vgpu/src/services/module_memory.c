@@ -13,9 +13,9 @@
 #define BLOCK (2ull << 20)         /* the driver takes memory from the card in blocks of this size */
 enum { LOADING_LAZY = 2 };
 
-int module_device(const struct real *real)
+int module_device(void)
 {
-    int device = process_serves() ? process_current_device(real) : -1;
+    int device = process_serves() ? process_current_device() : -1;
     return device >= 0 && memory_limit(&process_state.map, device) != 0 ? device : -1;
 }
 
@@ -24,33 +24,32 @@ static uint64_t blocks(uint64_t bytes)
     return (bytes + BLOCK - 1) / BLOCK * BLOCK;
 }
 
-static int capability(const struct real *real, int device)
+static int capability(int device)
 {
     int major = 0, minor = 0, ordinal = process_state.ordinal_of[device];
-    if (real->cuDeviceGetAttribute == NULL || ordinal < 0 ||
-        INSIDE(real->cuDeviceGetAttribute(&major, DEVICE_ATTRIBUTE_CAPABILITY_MAJOR, ordinal)) != CUDA_SUCCESS ||
-        INSIDE(real->cuDeviceGetAttribute(&minor, DEVICE_ATTRIBUTE_CAPABILITY_MINOR, ordinal)) != CUDA_SUCCESS)
+    if (ordinal < 0 ||
+        CUDA(cuDeviceGetAttribute(&major, DEVICE_ATTRIBUTE_CAPABILITY_MAJOR, ordinal)) != CUDA_SUCCESS ||
+        CUDA(cuDeviceGetAttribute(&minor, DEVICE_ATTRIBUTE_CAPABILITY_MINOR, ordinal)) != CUDA_SUCCESS)
         return 0;
     return 10 * major + minor;
 }
 
-static bool loads_code_at_once(const struct real *real)
+static bool loads_code_at_once(void)
 {
     int mode = LOADING_LAZY;
-    return real->cuModuleGetLoadingMode == NULL ||
-           (INSIDE(real->cuModuleGetLoadingMode(&mode)) == CUDA_SUCCESS && mode != LOADING_LAZY);
+    return (CUDA(cuModuleGetLoadingMode(&mode)) == CUDA_SUCCESS && mode != LOADING_LAZY);
 }
 
 /* Of PTX the code is only bounded: that there is some takes a block. */
-static void expect(const struct real *real, struct module_loading *loading, const struct module_image *image)
+static void expect(struct module_loading *loading, const struct module_image *image)
 {
-    int of_card = capability(real, loading->device);
+    int of_card = capability(loading->device);
     struct image_need need = image->path != NULL ? image_need_in_file(image->path, of_card) : image_need_in_memory(image->data, of_card);
     loading->most = loading->holds = INT64_MAX;
     loading->silent = !need.known && (image->data != NULL || image->path != NULL);
     if (!need.known)
         return;
-    uint64_t code = !loads_code_at_once(real) ? 0 : need.translated ? 1 : need.code;
+    uint64_t code = !loads_code_at_once() ? 0 : need.translated ? 1 : need.code;
     loading->least = need.variables;
     loading->expected = blocks(need.variables + code);
     loading->most = blocks(need.variables) + blocks(need.code) + BLOCK;
@@ -59,15 +58,15 @@ static void expect(const struct real *real, struct module_loading *loading, cons
 }
 
 /* False when there is no room for what the image says. */
-bool module_load_begin(const struct real *real, struct module_loading *loading, const struct module_image *image)
+bool module_load_begin(struct module_loading *loading, const struct module_image *image)
 {
     int saved = errno;
-    *loading = (struct module_loading){.device = module_device(real), .before = {.device = -1}};
+    *loading = (struct module_loading){.device = module_device(), .before = {.device = -1}};
     bool room = true;
     if (loading->device >= 0) {
         blocks_mingle(loading->device);
         reconcile_device(loading->device, false); /* what slipped past earlier is not this module's */
-        expect(real, loading, image);
+        expect(loading, image);
         room = reconcile_expect(loading->device, loading->expected);
         if (room)
             loading->before = free_delta_in_context(loading->device);
@@ -133,7 +132,7 @@ CUresult module_unload(CUresult (*unload)(void *), void *handle)
     if (!process_serves())
         return INSIDE(unload(handle));
     struct parting parting = process_part(RECORD_MODULE, (uint64_t)(uintptr_t)handle);
-    int device = parting.known ? parting.record.device : module_device(real_cuda());
+    int device = parting.known ? parting.record.device : module_device();
     struct claim claimed = claim_of(&parting.record);
     struct free_delta before = {.device = -1};
     if (device >= 0) {

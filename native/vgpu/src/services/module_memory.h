@@ -25,7 +25,7 @@ struct module_loading {
 };
 
 /* False when there is no room for what the image says. */
-bool module_load_begin(const struct real *real, struct module_loading *loading, const struct module_image *image);
+bool module_load_begin(struct module_loading *loading, const struct module_image *image);
 /* After the driver loaded it: the driver's answer, or out of memory where it took more than there is; then it is unloaded again. */
 CUresult module_loaded(CUresult rc, void **handle, const struct module_loading *loading,
                        CUresult (*unload)(void *));
@@ -34,6 +34,6 @@ struct record;
 void module_dropped(const struct record *module); /* with its context */
 
 /* The device of the current context when it has a memory limit; -1: nothing to measure. */
-int module_device(const struct real *real);
+int module_device(void);
 
 #endif

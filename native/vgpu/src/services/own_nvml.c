@@ -12,31 +12,24 @@ void own_nvml_after_fork(void)
     questions = 0;
 }
 
-static bool begin(const struct real *real)
+bool own_nvml(void)
 {
-    return INSIDE(real->nvmlInit_v2()) == NVML_SUCCESS && real->nvmlDeviceGetHandleByIndex_v2 != NULL &&
-           real->nvmlDeviceGetCount_v2 != NULL && real->nvmlDeviceGetUUID != NULL;
-}
-
-const struct real *own_nvml(void)
-{
-    const struct real *real = real_nvml();
     mutex_take(&counting);
     if (!up && !broken) {
-        up = begin(real);
+        up = NVML(nvmlInit_v2()) == NVML_SUCCESS;
         broken = !up;
     }
     bool works = up;
     questions += works;
     pthread_mutex_unlock(&counting);
-    return works ? real : NULL;
+    return works;
 }
 
 /* counting held */
 static void yield(void)
 {
     if (up && yields && programs == 0 && questions == 0) {
-        INSIDE(real_table.nvmlShutdown());
+        NVML(nvmlShutdown());
         up = false;
     }
 }
@@ -58,10 +51,10 @@ void own_nvml_program_began(void)
 }
 
 /* One shutdown too many would take ours away. */
-nvmlReturn own_nvml_program_ends(const struct real *real)
+nvmlReturn own_nvml_program_ends(void)
 {
     mutex_take(&counting);
-    nvmlReturn rc = up && programs == 0 ? NVML_ERROR_UNINITIALIZED : INSIDE(real->nvmlShutdown());
+    nvmlReturn rc = up && programs == 0 ? NVML_ERROR_UNINITIALIZED : NVML(nvmlShutdown());
     if (rc == NVML_SUCCESS && programs > 0 && --programs == 0)
         yields = true;
     yield();

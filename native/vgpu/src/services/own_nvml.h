@@ -7,13 +7,13 @@
 
 #include "driver/real.h"
 
-/* NULL when there is none; else own_nvml_done() follows. May be nested. */
-const struct real *own_nvml(void);
+/* False when there is none; else own_nvml_done() follows. May be nested. */
+bool own_nvml(void);
 void own_nvml_done(void);
 
 /* The program's. */
 void own_nvml_program_began(void);
-nvmlReturn own_nvml_program_ends(const struct real *real);
+nvmlReturn own_nvml_program_ends(void);
 
 void own_nvml_after_fork(void);
 

@@ -6,7 +6,7 @@
 #include "services/blocks.h"
 #include "services/process_state.h"
 #include "services/contexts.h"
-#include "services/underway.h"
+#include "services/waiting.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -110,35 +110,31 @@ static struct pool *graph_pool(int device)
 }
 
 /* A pool that was not made through us is a default pool; anything else is taken to be of the current device. */
-static struct pool *known_pool(const struct real *real, CUmemPool handle, int current)
+static struct pool *known_pool(CUmemPool handle, int current)
 {
     struct pool *pool = find_pool(handle);
     if (pool != NULL)
         return pool;
     for (int ordinal = 0; ordinal < process_state.device_count; ordinal++) {
         CUmemPool of_device;
-        if (real->cuDeviceGetDefaultMemPool != NULL &&
-            INSIDE(real->cuDeviceGetDefaultMemPool(&of_device, ordinal)) == CUDA_SUCCESS && of_device == handle)
+        if (CUDA(cuDeviceGetDefaultMemPool(&of_device, ordinal)) == CUDA_SUCCESS && of_device == handle)
             return add_pool(handle, false, process_state.index_of[ordinal]);
     }
     return add_pool(handle, false, current);
 }
 
-static uint64_t attribute(const struct real *real, const struct pool *pool, int pool_attribute)
+static uint64_t reserved_by(const struct pool *pool)
 {
     uint64_t value = 0;
-    CUresult rc = CUDA_ERROR_NOT_FOUND;
-    if (pool->graph && real->cuDeviceGetGraphMemAttribute != NULL)
-        rc = INSIDE(real->cuDeviceGetGraphMemAttribute(process_state.ordinal_of[pool->device], GRAPH_RESERVED_CURRENT, &value));
-    else if (!pool->graph && real->cuMemPoolGetAttribute != NULL)
-        rc = INSIDE(real->cuMemPoolGetAttribute(pool->handle, pool_attribute, &value));
+    CUresult rc = pool->graph ? CUDA(cuDeviceGetGraphMemAttribute(process_state.ordinal_of[pool->device], GRAPH_RESERVED_CURRENT, &value))
+                              : CUDA(cuMemPoolGetAttribute(pool->handle, POOL_RESERVED_CURRENT, &value));
     return rc == CUDA_SUCCESS ? value : pool->charged;
 }
 
 /* Books what the pool has reserved beyond its charge; false when that is above the limit. */
-static bool charge_growth(const struct real *real, struct pool *pool)
+static bool charge_growth(struct pool *pool)
 {
-    uint64_t reserved = attribute(real, pool, POOL_RESERVED_CURRENT);
+    uint64_t reserved = reserved_by(pool);
     if (reserved < pool->charged && pool->launching == 0) {
         backend->release(&process_state.map, pool->device, MEMORY_DATA, pool->charged - reserved);
         pool->charged = reserved;
@@ -156,17 +152,17 @@ static bool charge_growth(const struct real *real, struct pool *pool)
 }
 
 /* What a graph that is about to run finds again from its last run is not taken from it. */
-static void trim(const struct real *real, struct pool *pool)
+static void trim(struct pool *pool)
 {
     if (!pool->graph) {
-        INSIDE(real->cuMemPoolTrimTo(pool->handle, 0));
+        CUDA(cuMemPoolTrimTo(pool->handle, 0));
     } else if (pool->launching == 0) {
         pools_graph_trimmed();
-        INSIDE(real->cuDeviceGraphMemTrim(process_state.ordinal_of[pool->device]));
+        CUDA(cuDeviceGraphMemTrim(process_state.ordinal_of[pool->device]));
     }
 }
 
-static bool commit_locked(const struct real *real, int device, bool with_trim)
+static bool commit_locked(int device, bool with_trim)
 {
     bool freed = false;
     for (int i = 0; i < pool_count; i++) {
@@ -175,8 +171,8 @@ static bool commit_locked(const struct real *real, int device, bool with_trim)
             continue;
         uint64_t before = pool->charged;
         if (with_trim)
-            trim(real, pool);
-        charge_growth(real, pool);
+            trim(pool);
+        charge_growth(pool);
         freed |= pool->charged < before;
     }
     return freed;
@@ -187,18 +183,18 @@ bool pools_reconcile(int device, bool with_trim)
     if (__atomic_load_n(&pool_count, __ATOMIC_RELAXED) == 0)
         return false;
     mutex_take(&pools_lock);
-    bool freed = commit_locked(real_cuda(), device, with_trim);
+    bool freed = commit_locked(device, with_trim);
     pthread_mutex_unlock(&pools_lock);
     return freed;
 }
 
 /* Lazily, because a stream-ordered free takes effect later than its call. */
-static void settle_now_and_then(const struct real *real, int device)
+static void settle_now_and_then(int device)
 {
     uint64_t now = coarse_ns();
     for (int i = 0; i < pool_count; i++)
         if (pools[i]->device == device && now - pools[i]->settled_ns > SETTLE_INTERVAL_NS)
-            charge_growth(real, pools[i]);
+            charge_growth(pools[i]);
 }
 
 /*
@@ -233,13 +229,13 @@ static void note(struct pool *pool, uint64_t before, CUdeviceptr pointer, uint64
 }
 
 /* Where the limit has no room for a piece more, a stretch that the pool has free already may do. */
-static bool reserve_growth(const struct real *real, struct pool *pool, uint64_t bytes)
+static bool reserve_growth(struct pool *pool, uint64_t bytes)
 {
     uint64_t growth = expected_growth(bytes);
     if (backend->reserve(&process_state.map, pool->device, MEMORY_DATA, growth) == REFUSED) {
         if (free_ranges_fit(&pool->free_ranges, rounded(bytes)))
             return true;
-        commit_locked(real, pool->device, true);
+        commit_locked(pool->device, true);
         if (backend->reserve(&process_state.map, pool->device, MEMORY_DATA, growth) == REFUSED) {
             log_info("out of memory: device %d, %llu bytes asked of a pool, %llu of %llu in use", pool->device,
                      (unsigned long long)bytes, (unsigned long long)memory_used(&process_state.map, pool->device),
@@ -251,16 +247,16 @@ static bool reserve_growth(const struct real *real, struct pool *pool, uint64_t 
     return true;
 }
 
-static CUresult allocate_locked(const struct real *real, struct pool *pool, pool_allocation call, CUdeviceptr *pointer,
+static CUresult allocate_locked(struct pool *pool, pool_allocation call, CUdeviceptr *pointer,
                                 size_t bytes, CUmemPool handle, CUstream stream)
 {
-    settle_now_and_then(real, pool->device);
-    charge_growth(real, pool); /* a synchronisation since the last call may have taken free stretches out of it */
-    if (!reserve_growth(real, pool, bytes))
+    settle_now_and_then(pool->device);
+    charge_growth(pool); /* a synchronisation since the last call may have taken free stretches out of it */
+    if (!reserve_growth(pool, bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     uint64_t before = pool->reserved;
-    CUresult rc = INSIDE(call(real, pointer, bytes, handle, stream));
-    if (charge_growth(real, pool)) {
+    CUresult rc = call(pointer, bytes, handle, stream);
+    if (charge_growth(pool)) {
         if (rc == CUDA_SUCCESS) {
             note(pool, before, *pointer, bytes);
             learn_piece(pool->reserved > before ? pool->reserved - before : 0, bytes);
@@ -269,38 +265,29 @@ static CUresult allocate_locked(const struct real *real, struct pool *pool, pool
     }
     /* It grew by more than its blocks need, and by more than there is. */
     if (rc == CUDA_SUCCESS)
-        INSIDE(real->cuMemFreeAsync(*pointer, stream));
-    commit_locked(real, pool->device, true);
+        CUDA(cuMemFreeAsync(*pointer, stream));
+    commit_locked(pool->device, true);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static bool capturing(const struct real *real, CUstream stream, bool per_thread)
-{
-    int status = 0;
-    if (per_thread && real->cuStreamIsCapturing_ptsz != NULL)
-        return INSIDE(real->cuStreamIsCapturing_ptsz(stream, &status)) == CUDA_SUCCESS && status != 0;
-    return real->cuStreamIsCapturing != NULL && INSIDE(real->cuStreamIsCapturing(stream, &status)) == CUDA_SUCCESS && status != 0;
-}
-
-CUresult pools_allocate(const struct real *real, pool_allocation call, CUdeviceptr *pointer, size_t bytes, CUmemPool handle,
+CUresult pools_allocate(pool_allocation call, CUdeviceptr *pointer, size_t bytes, CUmemPool handle,
                         CUstream stream, bool per_thread)
 {
     CUdevice ordinal = -1;
-    if (pointer == NULL || bytes == 0 || !process_serves() || real->cuCtxGetDevice == NULL ||
-        INSIDE(real->cuCtxGetDevice(&ordinal)) != CUDA_SUCCESS || capturing(real, stream, per_thread))
-        return INSIDE(call(real, pointer, bytes, handle, stream));
+    if (pointer == NULL || bytes == 0 || !process_serves() || CUDA(cuCtxGetDevice(&ordinal)) != CUDA_SUCCESS || launch_capturing(stream, per_thread))
+        return call(pointer, bytes, handle, stream);
     int current = process_device(ordinal);
     CUmemPool from = handle;
-    if (from == NULL && (real->cuDeviceGetMemPool == NULL || INSIDE(real->cuDeviceGetMemPool(&from, ordinal)) != CUDA_SUCCESS))
-        return INSIDE(call(real, pointer, bytes, handle, stream));
+    if (from == NULL && CUDA(cuDeviceGetMemPool(&from, ordinal)) != CUDA_SUCCESS)
+        return call(pointer, bytes, handle, stream);
     int saved = errno;
     if (current >= 0)
         contexts_notice(current);
     mutex_take(&pools_lock);
-    struct pool *pool = known_pool(real, from, current);
+    struct pool *pool = known_pool(from, current);
     CUresult rc = pool == NULL        ? CUDA_ERROR_OUT_OF_MEMORY
-                  : pool->device < 0 ? INSIDE(call(real, pointer, bytes, handle, stream))
-                                     : allocate_locked(real, pool, call, pointer, bytes, handle, stream);
+                  : pool->device < 0 ? call(pointer, bytes, handle, stream)
+                                     : allocate_locked(pool, call, pointer, bytes, handle, stream);
     pthread_mutex_unlock(&pools_lock);
     errno = saved;
     return rc;
@@ -318,16 +305,15 @@ static uint64_t graph_growth(const struct pool *pool, uint64_t bytes, bool first
 
 bool pools_graph_begins(int device, uint64_t bytes, bool first)
 {
-    const struct real *real = real_cuda();
     mutex_take(&pools_lock);
     struct pool *pool = graph_pool(device);
     bool fits = pool != NULL;
     if (pool != NULL) {
-        charge_growth(real, pool);
+        charge_growth(pool);
         underway_begin(device);
         uint64_t growth = graph_growth(pool, bytes, first);
         fits = growth == 0 || backend->reserve(&process_state.map, device, MEMORY_DATA, growth) == GRANTED;
-        if (!fits && commit_locked(real, device, true)) {
+        if (!fits && commit_locked(device, true)) {
             growth = graph_growth(pool, bytes, true);
             fits = backend->reserve(&process_state.map, device, MEMORY_DATA, growth) == GRANTED;
         }
@@ -348,7 +334,7 @@ void pools_graph_began(int device)
     struct pool *pool = graph_pool(device);
     if (pool != NULL && pool->launching > 0) {
         pool->launching--;
-        charge_growth(real_cuda(), pool);
+        charge_growth(pool);
         underway_end(device);
     }
     pthread_mutex_unlock(&pools_lock);
@@ -370,10 +356,10 @@ void pools_made(CUmemPool handle, int device)
     pthread_mutex_unlock(&pools_lock);
 }
 
-CUresult pools_destroy(const struct real *real, CUmemPool handle)
+CUresult pools_destroy(CUmemPool handle)
 {
     mutex_take(&pools_lock);
-    CUresult rc = INSIDE(real->cuMemPoolDestroy(handle));
+    CUresult rc = CUDA(cuMemPoolDestroy(handle));
     struct pool *pool = rc == CUDA_SUCCESS ? find_pool(handle) : NULL;
     if (pool != NULL) {
         if (pool->device >= 0)
@@ -396,12 +382,12 @@ void pools_block_freed(CUdeviceptr pointer)
     pthread_mutex_unlock(&pools_lock);
 }
 
-void pools_changed(const struct real *real, CUmemPool handle)
+void pools_changed(CUmemPool handle)
 {
     mutex_take(&pools_lock);
     struct pool *pool = find_pool(handle);
     if (pool != NULL && pool->device >= 0)
-        charge_growth(real, pool);
+        charge_growth(pool);
     pthread_mutex_unlock(&pools_lock);
 }
 

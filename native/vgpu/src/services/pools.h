@@ -23,15 +23,15 @@ void pools_graph_began(int device);
 uint32_t pools_graph_generation(void); /* never 0; another one after each trim */
 uint32_t pools_graph_trimmed(void);
 
-typedef CUresult (*pool_allocation)(const struct real *real, CUdeviceptr *pointer, size_t bytes, CUmemPool pool, CUstream stream);
+typedef CUresult (*pool_allocation)(CUdeviceptr *pointer, size_t bytes, CUmemPool pool, CUstream stream);
 
 /* handle NULL: the current pool of the current device. On a capturing stream only a graph node is made, and nothing is booked. */
-CUresult pools_allocate(const struct real *real, pool_allocation call, CUdeviceptr *pointer, size_t bytes, CUmemPool handle,
+CUresult pools_allocate(pool_allocation call, CUdeviceptr *pointer, size_t bytes, CUmemPool handle,
                         CUstream stream, bool per_thread);
 void pools_made(CUmemPool handle, int device); /* device -1: host memory, not charged */
 void pools_block_freed(CUdeviceptr pointer); /* of any pool, or of none */
-CUresult pools_destroy(const struct real *real, CUmemPool handle);
-void pools_changed(const struct real *real, CUmemPool handle); /* its reserve may have become another one */
+CUresult pools_destroy(CUmemPool handle);
+void pools_changed(CUmemPool handle); /* its reserve may have become another one */
 
 bool pools_any(void); /* a pool may shrink at any synchronisation */
 /* No pool grows until pools_go_on; false: one is growing right now, and nobody waits for it. */

@@ -17,15 +17,18 @@
 #include "services/own_nvml.h"
 #include "services/pools.h"
 #include "services/reconcile.h"
-#include "services/underway.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 struct process_state process_state;
 int process_attached;
+
+static int underway[REGION_DEVICES];
+static __thread int underway_here[REGION_DEVICES] __attribute__((tls_model("initial-exec")));
 
 static pthread_mutex_t attaching = PTHREAD_MUTEX_INITIALIZER;
 static int exit_registered, fork_registered;
@@ -57,7 +60,8 @@ static void forget_parent(void)
     records_after_fork();
     blocks_after_fork();
     suballocation_after_fork();
-    underway_after_fork();
+    memset(underway, 0, sizeof underway); /* of the parent's other threads */
+    memset(underway_here, 0, sizeof underway_here);
     shared_allocation_after_fork();
     own_nvml_after_fork();
     pools_after_fork();
@@ -147,7 +151,7 @@ void process_release(int device, uint64_t bytes)
 uint64_t process_current_context(void)
 {
     CUcontext context = NULL;
-    if (real_table.cuCtxGetCurrent == NULL || INSIDE(real_table.cuCtxGetCurrent(&context)) != CUDA_SUCCESS)
+    if (CUDA(cuCtxGetCurrent(&context)) != CUDA_SUCCESS)
         return 0;
     return greens_owner((uint64_t)(uintptr_t)context);
 }
@@ -162,6 +166,8 @@ void process_note(enum record_kind kind, uint64_t key, int device, uint64_t byte
 
 CUresult process_commit(CUresult rc, enum record_kind kind, uint64_t key, int device, uint64_t bytes)
 {
+    if (rc == CUDA_SUCCESS && kind == RECORD_ARRAY)
+        suballocation_paid(device, WITH_ARRAYS, (int64_t)bytes);
     if (rc == CUDA_SUCCESS)
         process_note(kind, key, device, bytes, true);
     else
@@ -206,4 +212,27 @@ CUresult process_parted(CUresult rc, const struct parting *parting)
         records_insert(&parting->record);
     underway_end(parting->record.device);
     return rc;
+}
+
+static void count_underway(int device, int by)
+{
+    if (device < 0)
+        return;
+    underway_here[device] += by;
+    shared_add(&underway[device], by);
+}
+
+void underway_begin(int device)
+{
+    count_underway(device, 1);
+}
+
+void underway_end(int device)
+{
+    count_underway(device, -1);
+}
+
+bool underway_nobody_else(int device)
+{
+    return shared_get(&underway[device]) == underway_here[device];
 }

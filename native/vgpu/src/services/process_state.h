@@ -43,13 +43,13 @@ struct mem_location;
 int process_location(const struct mem_location *location);
 
 /* Region index of the device of the current context, -1 without one. */
-int process_current_device(const struct real *real);
+int process_current_device(void);
 
 /* Region index for an NVML device, -1 when it is none of the region's. */
-int process_nvml_device(const struct real *real, nvmlDevice device);
+int process_nvml_device(nvmlDevice device);
 
 /* NVML's device of an index of the region; false when it has none. */
-bool process_nvml_handle(const struct real *nvml, int device, nvmlDevice *handle);
+bool process_nvml_handle(int device, nvmlDevice *handle);
 
 /* devices.c: who is who; filled when CUDA, or NVML, has been initialised. */
 void devices_from_cuda(void);
@@ -74,6 +74,27 @@ CUresult process_commit(CUresult rc, enum record_kind kind, uint64_t key, int de
 /* The freeing half: take the record, let the driver free, give back; or put the record back when the driver refuses. */
 /* What the driver freed is given back to whoever it was booked by. */
 void process_gone(const struct record *record);
+
+/*
+ * Whether another thread is between its books and the driver: allocations are booked before they happen, frees after, and what NVML measures
+ * meanwhile is less than what is booked. Around booking, call and commit, or the other way round. Of a device below 0 nothing is noted.
+ */
+void underway_begin(int device);
+void underway_end(int device);
+bool underway_nobody_else(int device); /* but this thread */
+
+/* Books before the driver's call and commits after it. */
+#define BOOKED(device, bytes, kind, key, call) \
+    __extension__({ \
+        CUresult answer = CUDA_ERROR_OUT_OF_MEMORY; \
+        underway_begin(device); \
+        if (process_reserve(device, bytes)) { \
+            answer = call; \
+            process_commit(answer, kind, (uint64_t)(uintptr_t)(key), device, bytes); \
+        } \
+        underway_end(device); \
+        answer; \
+    })
 
 struct parting {
     struct record record;

@@ -52,37 +52,26 @@ void sampler_after_fork(void)
 static int relax(void)
 {
     int mode = CAPTURE_MODE_RELAXED;
-    if (real_table.cuThreadExchangeStreamCaptureMode != NULL)
-        INSIDE(real_table.cuThreadExchangeStreamCaptureMode(&mode));
+    CUDA(cuThreadExchangeStreamCaptureMode(&mode));
     return mode;
 }
 
 static void restore(int mode)
 {
-    if (real_table.cuThreadExchangeStreamCaptureMode != NULL)
-        INSIDE(real_table.cuThreadExchangeStreamCaptureMode(&mode));
-}
-
-static bool able(void)
-{
-    return real_table.cuEventCreate != NULL && real_table.cuEventRecord != NULL && real_table.cuEventQuery != NULL &&
-           real_table.cuEventElapsedTime != NULL && real_table.cuCtxGetCurrent != NULL;
+    CUDA(cuThreadExchangeStreamCaptureMode(&mode));
 }
 
 static CUresult record(CUevent event, const struct launch *launch)
 {
-    if (launch->per_thread && real_table.cuEventRecord_ptsz != NULL)
-        return INSIDE(real_table.cuEventRecord_ptsz(event, launch->stream));
-    return INSIDE(real_table.cuEventRecord(event, launch->stream));
+    return launch->per_thread ? CUDA(cuEventRecord_ptsz(event, launch->stream)) : CUDA(cuEventRecord(event, launch->stream));
 }
 
 static bool make_events(struct sample *sample, CUcontext context)
 {
-    if (INSIDE(real_table.cuEventCreate(&sample->start, 0)) != CUDA_SUCCESS)
+    if (CUDA(cuEventCreate(&sample->start, 0)) != CUDA_SUCCESS)
         return false;
-    if (INSIDE(real_table.cuEventCreate(&sample->end, 0)) != CUDA_SUCCESS) {
-        if (real_table.cuEventDestroy_v2 != NULL)
-            INSIDE(real_table.cuEventDestroy_v2(sample->start));
+    if (CUDA(cuEventCreate(&sample->end, 0)) != CUDA_SUCCESS) {
+        CUDA(cuEventDestroy_v2(sample->start));
         return false;
     }
     sample->context = context;
@@ -107,7 +96,7 @@ static struct sample *idle_sample(CUcontext context)
 static struct sample *open_sample(struct launch *launch)
 {
     CUcontext context = NULL;
-    if (INSIDE(real_table.cuCtxGetCurrent(&context)) != CUDA_SUCCESS || context == NULL)
+    if (CUDA(cuCtxGetCurrent(&context)) != CUDA_SUCCESS || context == NULL)
         return NULL;
     struct sample *sample = idle_sample(context);
     return sample != NULL && record(sample->start, launch) == CUDA_SUCCESS ? sample : NULL;
@@ -115,7 +104,7 @@ static struct sample *open_sample(struct launch *launch)
 
 struct sample *sampler_begin(struct launch *launch, uint64_t now, bool unknown)
 {
-    if (!able() || pthread_mutex_trylock(&samples_lock) != 0)
+    if (pthread_mutex_trylock(&samples_lock) != 0)
         return NULL; /* not worth waiting for: another launch will be measured */
     int mode = relax();
     struct sample *sample = open_sample(launch);
@@ -188,14 +177,14 @@ static uint64_t end_by_device(struct sample *sample, uint64_t now)
     float milliseconds = 0;
     if (latest->context == NULL) {
         CUevent spare;
-        if (INSIDE(real_table.cuEventCreate(&spare, 0)) != CUDA_SUCCESS)
+        if (CUDA(cuEventCreate(&spare, 0)) != CUDA_SUCCESS)
             return now;
         *latest = (struct moment){sample->context, sample->end, now};
         sample->end = spare;
         return now;
     }
     if (latest->context != sample->context ||
-        INSIDE(real_table.cuEventElapsedTime(&milliseconds, latest->event, sample->end)) != CUDA_SUCCESS)
+        CUDA(cuEventElapsedTime(&milliseconds, latest->event, sample->end)) != CUDA_SUCCESS)
         return now;
     uint64_t end = latest->at_ns + (uint64_t)(int64_t)((double)milliseconds * 1e6);
     if (milliseconds > 0) {
@@ -245,10 +234,10 @@ static uint64_t plausible(const struct sample *sample, double milliseconds, uint
 static bool harvest_one(struct sample *sample, uint64_t now)
 {
     float milliseconds = 0;
-    CUresult rc = INSIDE(real_table.cuEventQuery(sample->end));
+    CUresult rc = CUDA(cuEventQuery(sample->end));
     if (rc == CUDA_ERROR_NOT_READY)
         return false;
-    if (rc == CUDA_SUCCESS && INSIDE(real_table.cuEventElapsedTime(&milliseconds, sample->start, sample->end)) == CUDA_SUCCESS &&
+    if (rc == CUDA_SUCCESS && CUDA(cuEventElapsedTime(&milliseconds, sample->start, sample->end)) == CUDA_SUCCESS &&
         milliseconds >= 0)
         account(sample, plausible(sample, milliseconds, now), now);
     close_sample(sample);

@@ -36,10 +36,8 @@ uint64_t launch_limit_shared_evenly(uint64_t limit)
 bool launch_capturing(CUstream stream, bool per_thread)
 {
     int status = 0;
-    CUresult (*ask)(CUstream, int *) = per_thread && real_table.cuStreamIsCapturing_ptsz != NULL
-                                           ? real_table.cuStreamIsCapturing_ptsz
-                                           : real_table.cuStreamIsCapturing;
-    return ask != NULL && INSIDE(ask(stream, &status)) == CUDA_SUCCESS && status != 0;
+    CUresult rc = per_thread ? CUDA(cuStreamIsCapturing_ptsz(stream, &status)) : CUDA(cuStreamIsCapturing(stream, &status));
+    return rc == CUDA_SUCCESS && status != 0;
 }
 
 uint64_t nap(uint64_t ns)

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define HOOK(library, name, kind, since, result, parameters, arguments) extern void name(void) __attribute__((weak));
+#define HOOK(library, name, kind, since, result, parameters, arguments, shape) extern void name(void) __attribute__((weak));
 #include "hooks.def"
 #undef HOOK
 extern void cuStreamCreate(void) __attribute__((weak));
@@ -19,7 +19,7 @@ static const struct {
     const char *name;
     void (*function)(void);
 } names[] = {
-#define HOOK(library, name, kind, since, result, parameters, arguments) {#name, name},
+#define HOOK(library, name, kind, since, result, parameters, arguments, shape) {#name, name},
 #include "hooks.def"
 #undef HOOK
     {"cuStreamCreate", cuStreamCreate},

@@ -23,7 +23,7 @@ enum { OPEN_READ_WRITE = 1, HEAP_SIZE = 2, FORMAT_FLOAT = 0x20 };
 
 /* The driver as a program links it: what is hooked, what the library needs, and what else this program calls. */
 static struct {
-#define HOOK(library, name, kind, since, result, parameters, arguments) result(*name) parameters;
+#define HOOK(library, name, kind, since, result, parameters, arguments, shape) result(*name) parameters;
 #include "hooks.def"
 #undef HOOK
     CUresult (*cuCtxSetCurrent)(CUcontext);
@@ -46,7 +46,7 @@ static const struct {
     const char *name;
     void *cell;
 } names[] = {
-#define HOOK(library, name, kind, since, result, parameters, arguments) {#name, &cu.name},
+#define HOOK(library, name, kind, since, result, parameters, arguments, shape) {#name, &cu.name},
 #include "hooks.def"
 #undef HOOK
 #define ALSO(name) {#name, &cu.name}

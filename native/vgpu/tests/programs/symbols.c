@@ -18,7 +18,7 @@
 static const struct {
     const char *library, *name;
 } names[] = {
-#define HOOK(library, name, kind, since, result, parameters, arguments) {#library, #name},
+#define HOOK(library, name, kind, since, result, parameters, arguments, shape) {#library, #name},
 #include "hooks.def"
 #undef HOOK
     {"CUDA", "cuMemcpyHtoD_v2"},

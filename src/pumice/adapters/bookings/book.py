@@ -195,6 +195,12 @@ def holders(booking: Booking) -> tuple[int, ...]:
     return leader + attached or heirs(booking.region, mark(booking.pid, booking.start))
 
 
+def followers(booking: Booking) -> tuple[int, ...]:
+    """The processes that keep a booking alive beside its leader."""
+    here = {*live_slots(booking.region).values(), *heirs(booking.region, mark(booking.pid, booking.start))}
+    return tuple(sorted(here - {booking.pid}))
+
+
 def _load(directory: Path) -> _File:
     path = directory / BOOK
     try:

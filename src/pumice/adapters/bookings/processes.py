@@ -34,12 +34,15 @@ _MARK: Final = 1 << 62
 _MARK_LINE: Final = b"\nMax realtime timeout "
 
 
-def hold(region: str | Path) -> None:
-    """Hold the region from now on until this process and all that inherit its files have ended. Raises OSError."""
+def hold(region: str | Path) -> int:
+    """Hold the region until this process and all that inherit its files have ended or closed the descriptor that is returned.
+
+    Raises OSError.
+    """
     descriptor = os.open(region, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, HELD_AT, 1, 0))
-        fcntl.fcntl(descriptor, fcntl.F_DUPFD, HIGH)  # without close-on-exec
+        return fcntl.fcntl(descriptor, fcntl.F_DUPFD, HIGH)  # without close-on-exec
     finally:
         os.close(descriptor)
 

@@ -6,15 +6,15 @@ One unhealthy card never takes the others with it: a call that fails for one car
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pynvml
 
-from pumice.adapters.nvml.links import link_ends, with_links
-from pumice.adapters.nvml.occupants import instances_of, processes_on
 from pumice.ports.cards import LOST, CardEvent, CardFacts, CardProcess, CardReading, CardsUnavailable, InstanceReading
 
 _EVENTS = pynvml.nvmlEventTypeXidCriticalError | (
@@ -243,3 +243,103 @@ def _or(fallback: Any, ask: Any) -> Any:
 
 def _text(value: str | bytes) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+# -- NVLinks between the cards of one machine, directly or through switches -------------------------------------------
+
+
+SWITCH = "switch"
+
+
+def link_ends(handle: Any) -> Counter[str]:
+    """The peers of the card's links that are up: PCI address of a card, or ``switch``, with the number of links."""
+    ends: Counter[str] = Counter()
+    for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
+        try:
+            if pynvml.nvmlDeviceGetNvLinkState(handle, link) != pynvml.NVML_FEATURE_ENABLED:
+                continue
+            ends[_end(handle, link)] += 1
+        except pynvml.NVMLError:
+            break  # no such link, so no further one either
+    return ends
+
+
+def _end(handle: Any, link: int) -> str:
+    try:
+        if pynvml.nvmlDeviceGetNvLinkRemoteDeviceType(handle, link) == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
+            return SWITCH
+    except pynvml.NVMLError:  # older drivers tell only the address
+        pass
+    address = pynvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId
+    return (address.decode("ascii", "replace") if isinstance(address, bytes) else str(address)).upper()
+
+
+def with_links(cards: Sequence[CardFacts], ends: Mapping[str, Mapping[str, int]]) -> tuple[CardFacts, ...]:
+    """The cards with their peers. Cards on switches reach each other with as many links as the lesser of them has."""
+    return tuple(replace(card, links=tuple(_peers(card, cards, ends))) for card in cards)
+
+
+def _peers(
+    card: CardFacts, cards: Sequence[CardFacts], ends: Mapping[str, Mapping[str, int]]
+) -> list[tuple[str, int]]:
+    mine = ends.get(card.uuid, {})
+    peers = []
+    for other in cards:
+        switched = min(mine.get(SWITCH, 0), ends.get(other.uuid, {}).get(SWITCH, 0))
+        width = mine.get(other.bus_id.upper(), 0) + switched
+        if other.uuid != card.uuid and width:
+            peers.append((other.uuid, width))
+    return peers
+
+
+# -- The processes on a card and its MIG devices, as NVML lists them --------------------------------------------------
+
+
+_NO_INSTANCE = 0xFFFFFFFF
+
+
+def processes_on(handle: Any) -> Iterator[CardProcess]:
+    """Nothing where the card does not answer. In MIG mode each MIG device is asked, for then a card names its processes only to
+    who may see all of them."""
+    with suppress(pynvml.NVMLError):
+        card = _text(pynvml.nvmlDeviceGetUUID(handle))
+        for target in list(_mig_devices(handle)) or [handle]:
+            with suppress(pynvml.NVMLError):
+                for process in pynvml.nvmlDeviceGetComputeRunningProcesses(target):
+                    instance = getattr(process, "gpuInstanceId", _NO_INSTANCE)
+                    yield CardProcess(
+                        card, int(process.pid), int(process.usedGpuMemory or 0),
+                        -1 if instance in (None, _NO_INSTANCE) else int(instance),
+                    )  # fmt: skip
+
+
+def instances_of(handle: Any) -> Iterator[InstanceReading]:
+    with suppress(pynvml.NVMLError):
+        card = _text(pynvml.nvmlDeviceGetUUID(handle))
+        for device in _mig_devices(handle):
+            with suppress(pynvml.NVMLError):
+                gpu, compute = pynvml.nvmlDeviceGetGpuInstanceId(device), pynvml.nvmlDeviceGetComputeInstanceId(device)
+                memory, uuid = pynvml.nvmlDeviceGetMemoryInfo(device), _text(pynvml.nvmlDeviceGetUUID(device))
+                held = int(memory.used), int(memory.total)
+                yield InstanceReading(card, uuid, *_place(handle, gpu), int(gpu), int(compute), *held)
+
+
+def _mig_devices(handle: Any) -> Iterator[Any]:
+    with suppress(pynvml.NVMLError):
+        if pynvml.nvmlDeviceGetMigMode(handle)[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
+            return
+        for index in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+            with suppress(pynvml.NVMLError):
+                yield pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
+
+
+def _place(handle: Any, gpu: int) -> tuple[str, int]:
+    """Profile and start of a GPU instance; nothing and -1 where this process may not see it."""
+    with suppress(pynvml.NVMLError):
+        info = pynvml.nvmlGpuInstanceGetInfo(pynvml.nvmlDeviceGetGpuInstanceById(handle, gpu))
+        for kind in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT):
+            with suppress(pynvml.NVMLError_NotSupported, pynvml.NVMLError_InvalidArgument):
+                profile = pynvml.nvmlDeviceGetGpuInstanceProfileInfo(handle, kind)
+                if profile.id == info.profileId:
+                    return _text(profile.name).removeprefix("MIG "), int(info.placement.start)
+    return "", -1

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 from collections.abc import Collection
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
 from pumice.ports.region import BadRegion
+from pumice.wire import limits_page
 
 MANY = 64
 """Files of one folder that are looked at; a container may have filled its folder with anything."""
@@ -57,3 +60,74 @@ class ContainerFolders:
         except OSError as error:
             raise BadRegion(f"{directory}: {error.strerror}", early=True) from error
         return Path(max(files)[1]) if files else None
+
+
+# -- The limits pages of a node's containers, on the host -------------------------------------------------------------
+
+# Beside the folders of their regions, which the containers write.
+
+
+def page_beside(region: Path) -> Path:
+    """The page of the container that has this region: ``limits/<pod UID>_<container>/limits`` beside ``containers``."""
+    folder = region.parent
+    return folder.parent.parent / "limits" / folder.name / "limits"
+
+
+def pages_folder(containers: Path) -> Path:
+    return containers.parent / "limits"
+
+
+def held_by_mps(containers: Path, container: str) -> bool:
+    """Return whether this container (``<pod UID>_<name>``) has no region, because an MPS server holds its limits."""
+    return (pages_folder(containers) / container / limits_page.MPS_NOTE).exists()
+
+
+def region_named(folder: Path) -> Path | None:
+    """The region of the container that has this folder, by its page; None where there is no page. The container may have made
+    other files there."""
+    try:
+        page = limits_page.parse(page_beside(folder / "region").read_bytes())
+    except OSError:
+        return None
+    name = page.region.rpartition("/")[2] if page is not None else ""
+    return folder / name if name else None
+
+
+def core_limits_on(region: Path) -> bool | None:
+    """Return whether the page has the core limits in force; None: there is no page, and the region says."""
+    try:
+        page = limits_page.parse(page_beside(region).read_bytes())
+    except OSError:
+        return None
+    return None if page is None else not page.lifted
+
+
+def hold_back(region: Path, percent: int, every: float) -> bool:
+    """One more beat of what holds the container back to this percent of its cards' time, the next in ``every`` seconds; 0:
+    nothing does any more. False: there is no page that says so, and the region does."""
+    try:
+        descriptor = os.open(page_beside(region), os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        page = limits_page.parse(os.pread(descriptor, limits_page.BYTES + limits_page.MORE.size, 0))
+        if page is None or page.priority is None:
+            return False
+        _, beats, _ = limits_page.HELD.unpack(os.pread(descriptor, limits_page.HELD.size, limits_page.HELD_AT))
+        word = limits_page.HELD.pack(percent, (beats + 1) % 0xFFFFFFFF, max(1, round(1000 * every)))
+        os.pwrite(descriptor, word, limits_page.HELD_AT)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def lift_core_limits(region: Path, lifted: bool) -> None:
+    """The monitor's word on the page, where there is one."""
+    with suppress(OSError):
+        descriptor = os.open(page_beside(region), os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            os.pwrite(descriptor, struct.pack("<I", lifted), limits_page.LIFTED_AT)
+        finally:
+            os.close(descriptor)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from pumice.adapters.region.extension import BYTES, FILE_BYTES, MADE_LIMITS_AT, MAGIC, OFFSET, VERSION
-from pumice.adapters.region.pages import lift_core_limits
+from pumice.adapters.region.folders import lift_core_limits
 from pumice.adapters.region.reader import MAGIC as REGION_MAGIC
 from pumice.adapters.region.reader import V12, opened, read_header, read_region
 from pumice.model.errors import Unavailable

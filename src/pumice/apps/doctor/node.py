@@ -28,9 +28,9 @@ from pumice.apps.node.files import digests
 from pumice.apps.service.device_config import spaces
 from pumice.apps.service.own_node import OwnNode
 from pumice.apps.service.worker import once
-from pumice.devices.nvidia_vgpu.node.doctor import Holding, NodeFacts, PluginPod, Runtime
-from pumice.devices.nvidia_vgpu.node.doctor.checks import sharing_of
-from pumice.devices.nvidia_vgpu.node.library import NAMES, digest, files
+from pumice.devices.nvidia_vgpu.node.answer import NAMES, digest, files
+from pumice.devices.nvidia_vgpu.node.doctor import sharing_of
+from pumice.devices.nvidia_vgpu.node.doctor_facts import Holding, NodeFacts, PluginPod, Runtime
 from pumice.model.errors import BadInput
 from pumice.node.findings import ConfigText
 from pumice.ports.cards import CardsUnavailable

@@ -17,7 +17,7 @@ from aiohttp import web
 from pumice.adapters.nvml import NvmlCards
 from pumice.adapters.owners import ProcOwners
 from pumice.adapters.region import ContainerFolders
-from pumice.adapters.region.pages import core_limits_on, hold_back, pages_folder
+from pumice.adapters.region.folders import core_limits_on, hold_back, pages_folder
 from pumice.adapters.region.reader import header_of
 from pumice.adapters.region.writer import write_feedback, write_pulse
 from pumice.apps.monitor.accounts import AccountRounds, suspects
@@ -27,8 +27,7 @@ from pumice.apps.service.device_config import follow_device_config, load_device_
 from pumice.apps.service.http import served
 from pumice.apps.service.own_node import OwnNode
 from pumice.devices.nvidia_vgpu.node.allocations import goes_first
-from pumice.devices.nvidia_vgpu.node.inventory import type_of
-from pumice.devices.nvidia_vgpu.node.slots import place_of
+from pumice.devices.nvidia_vgpu.node.inventory import place_of, type_of
 from pumice.effects.tasks import run_until
 from pumice.metrics.monitor import CardView, ContainerView, MonitorView, Trouble, UnaccountedView, monitor_page
 from pumice.metrics.text import CONTENT_TYPE

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pumice.adapters.region import ContainerFolders
 from pumice.adapters.region.claims import ClaimsReader
-from pumice.adapters.region.pages import held_by_mps, region_named
+from pumice.adapters.region.folders import held_by_mps, region_named
 from pumice.apps.service.own_node import OwnNode
 from pumice.apps.service.worker import Worker
 from pumice.devices.nvidia_vgpu.node.allocations import granted

@@ -13,7 +13,7 @@ from typing import Any
 
 from pumice.adapters.kubelet.checkpoint import Recorded
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
-from pumice.node.answer import Answer, Mount
+from pumice.node.protocol import Answer, Mount
 from pumice.wire import names
 
 _TO, _GUESSED, _EXCHANGED, _OWNER = "to", "guessed", "exchanged", "owner"

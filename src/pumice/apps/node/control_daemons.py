@@ -12,8 +12,8 @@ from typing import Final
 
 from pumice.apps.service.worker import Worker
 from pumice.model.errors import Unavailable
-from pumice.node.answer import Answer
-from pumice.node.mps.supervisor import Bounds, Step, Supervisor
+from pumice.node.mps import Bounds, Step, Supervisor
+from pumice.node.protocol import Answer
 from pumice.ports.clock import Clock
 from pumice.ports.mps import MpsControl
 

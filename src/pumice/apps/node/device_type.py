@@ -11,8 +11,7 @@ from typing import Any
 
 from pumice.adapters.bookings.foreign import SHARED
 from pumice.apps.node.control_daemons import ControlDaemons
-from pumice.apps.node.performing import Prepare
-from pumice.apps.node.slicing import Slicer
+from pumice.apps.node.performing import Prepare, Slicer
 from pumice.apps.node.written_node import WrittenNode
 from pumice.apps.service.own_node import OwnNode
 from pumice.apps.service.worker import PATIENCE

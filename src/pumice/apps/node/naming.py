@@ -25,13 +25,12 @@ from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
 from pumice.apps.node.allocating import PATIENCE, AllocateHandler
 from pumice.apps.node.answer_links import AnswerLinks, Meant, unlike
 from pumice.apps.node.device_type import PluginSettings
+from pumice.apps.node.files import ShareFiles, elsewhere_than_root
 from pumice.apps.node.performing import Performer
-from pumice.apps.node.share_files import ShareFiles, elsewhere_than_root
 from pumice.effects.tasks import Signal, first
 from pumice.model.errors import PumiceError
-from pumice.node.answer import share_file
 from pumice.node.pods import Container, Held, NodePod
-from pumice.node.protocol import Conflict, Refuse, Serve
+from pumice.node.protocol import Conflict, Refuse, Serve, share_file
 from pumice.wire import cdi
 from pumice.wire.objects import NodeInfo
 

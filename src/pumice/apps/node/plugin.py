@@ -18,11 +18,10 @@ from pumice.apps.node.allocating import AllocateHandler, CountedHandler, GivingH
 from pumice.apps.node.answer_links import AnswerLinks
 from pumice.apps.node.card_watch import CardWatch
 from pumice.apps.node.device_type import PluginSettings, ServedDevices
-from pumice.apps.node.files import make_directory
+from pumice.apps.node.files import ShareFiles, make_directory
 from pumice.apps.node.naming import NamingHandler, unnamed
 from pumice.apps.node.performing import Performer
 from pumice.apps.node.registration import Registration
-from pumice.apps.node.share_files import ShareFiles
 from pumice.apps.node.written_node import WrittenNode
 from pumice.effects.tasks import first
 from pumice.effects.vocabulary import Event, NodeEffect, PatchNode

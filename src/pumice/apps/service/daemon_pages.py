@@ -11,8 +11,7 @@ from pathlib import Path
 from aiohttp import web
 
 from pumice.apps.service.http import Handler
-from pumice.metrics.process import ProcessReading, process_families
-from pumice.metrics.text import CONTENT_TYPE, render
+from pumice.metrics.text import CONTENT_TYPE, ProcessReading, process_families, render
 
 
 def pages(

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from pumice.devices.card_rows import CardRow, Holder
-from pumice.devices.device_type import DeviceType, Switch
+from pumice.devices.device_type import CardRow, DeviceType, Holder, Switch
 from pumice.devices.settings import Settings
 from pumice.wire import names
 from pumice.wire.ascend_hami import allocated_key, parse_npu_devices, parse_npu_register

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
 
-from pumice.devices.ascend_hami.units import Units, units_of
 from pumice.devices.protocol import Inventory
 from pumice.model.cards import Card
 from pumice.model.hardware.npu import NpuChip
+from pumice.model.hardware.npu_driver import MEDIA, Size, driver_chips
+from pumice.model.hardware.npu_slices import GROUPS, groups_wanted
 from pumice.wire import names
 from pumice.wire.ascend_hami import RegisteredNpu, parse_npu_register, register_key
 from pumice.wire.nvidia_vgpu import parse_list
@@ -71,3 +73,74 @@ def _offers(node: Node, chip: NpuChip) -> bool:
         return parse_quantity(node.status.allocatable.get(chip.resource, 0)) > 0
     except ValueError:
         return False
+
+
+# -- Amounts that the driver counts of a chip beside the memory that a configuration gives ----------------------------
+
+# AI cores, AI CPUs, media units (DVPP), vGroups (Volcano pkg/scheduler/api/devices/ascend, Huawei's table of 310P
+# templates). HAMi's scheduler books none of it, so the driver may refuse what was booked.
+
+
+NAMES = ("AI cores", "AI CPUs", "MB by the driver's count", *(f"{name} units" for name in MEDIA))
+Amounts = tuple[int, ...]
+"""By the order of ``NAMES``; of a chip, 0 where it does not count them."""
+NOTHING: Amounts = (0,) * len(NAMES)
+MANY = 1 << 10
+"""More slices than any chip is cut into."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """An amount of which a chip has too little for one more slice."""
+
+    name: str
+    wanted: int
+    left: int
+
+    @property
+    def text(self) -> str:
+        return f"wants {self.wanted} {self.name}, {self.left} are free"
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """Of one type of chip: what it has, and what each template takes of it. ``grouped``: a slice wants free vGroups."""
+
+    has: Amounts = NOTHING
+    takes: Mapping[str, Amounts] = field(default_factory=dict)
+    grouped: bool = False
+
+    def missing(self, template: str, held: Iterable[str]) -> Missing | None:
+        """Return what stands in the way of a slice of that template beside those; None where the driver makes it. How many
+        vGroups they lie in nobody says here: as many as there are slices, at most."""
+        slices = [self.takes.get(name, NOTHING) for name in held]
+        wanted = self.takes.get(template, NOTHING)
+        for name, has, want, taken in zip(NAMES, self.has, wanted, map(sum, zip(NOTHING, *slices, strict=True)), strict=True):
+            if has and taken + want > has:
+                return Missing(name, want, max(0, has - taken))
+        groups, free = groups_wanted(wanted[0]), max(0, GROUPS - len(slices))
+        return Missing("vGroups", groups, free) if self.grouped and groups > free else None
+
+    def most_with(self, template: str) -> int:
+        """How many slices a chip may hold, one of that template among them, whichever is made last."""
+        groups = groups_wanted(self.takes.get(template, NOTHING)[0])
+        return GROUPS + 1 - groups if self.grouped and groups else MANY
+
+
+@lru_cache(maxsize=64)
+def units_of(chip: NpuChip) -> Units:
+    """The configuration's own numbers of AI cores and AI CPUs where it has any; the rest as the driver of such a chip has it."""
+    driver = driver_chips().get(chip.name)
+    takes = {} if driver is None else {name: _amounts(size) for name, size in driver.templates}
+    has = NOTHING if driver is None else _amounts(driver.size)
+    for template in chip.templates:
+        takes[template.name] = _said(template.cores, template.cpus, takes.get(template.name, NOTHING))
+    return Units(_said(chip.cores, chip.cpus, has), takes, driver is not None and driver.grouped)
+
+
+def _amounts(size: Size) -> Amounts:
+    return size.cores, size.cpus, size.memory, *size.media
+
+
+def _said(cores: int, cpus: int, known: Amounts) -> Amounts:
+    return cores or known[0], cpus or known[1], *known[2:]

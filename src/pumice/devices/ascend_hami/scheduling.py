@@ -19,10 +19,9 @@ from pumice.devices.ascend_hami.fit import (
     node_score,
     slices_on,
 )
-from pumice.devices.ascend_hami.inventory import ALL_CORES, Facts, npu_inventory
-from pumice.devices.ascend_hami.units import MANY, Units, units_of
+from pumice.devices.ascend_hami.inventory import ALL_CORES, MANY, Facts, Units, npu_inventory, units_of
 from pumice.devices.card_policies import POLICIES, TIE
-from pumice.devices.layout import STEPS_IN_A_CYCLE, Board, Want, few_of_a_sort, lay_out
+from pumice.devices.layout import STEPS_IN_A_CYCLE, Board, Want, few_of_a_sort, lay_out, remaining
 from pumice.devices.protocol import (
     Columns,
     DeviceRequest,
@@ -36,7 +35,6 @@ from pumice.devices.protocol import (
     Series,
     Tunables,
 )
-from pumice.devices.remaining import remaining
 from pumice.devices.settings import Settings
 from pumice.model.cards import Allocation, Card, ContainerDevice, Usage
 from pumice.model.hardware.npu import NpuChip

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pumice.devices.ascend_mindcluster.arguments import CoreArguments
-from pumice.devices.card_rows import CardRow, Holder
-from pumice.devices.device_type import DeviceType, PluginCommand, Switch
+from pumice.devices.device_type import CardRow, DeviceType, Holder, PluginCommand, Switch
 from pumice.devices.settings import Settings
 from pumice.model.hardware.npu_slices import slice_kinds
 from pumice.wire import names
@@ -17,6 +16,7 @@ from pumice.wire.objects import Node, Pod
 
 if TYPE_CHECKING:
     from pumice.devices.protocol import DeviceSharing
+
 
 def card_rows(node: Node, pods: Sequence[Pod]) -> list[CardRow]:
     """Return the chips; ``cores`` is the part of their AI cores that is taken, in per cent."""

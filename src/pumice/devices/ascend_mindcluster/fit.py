@@ -12,6 +12,7 @@ from pumice.devices.ascend_mindcluster.chips import (
     chip_state,
     container_device_of,
     in_the_making,
+    loss,
     others_made,
     takes,
     untouched,
@@ -19,7 +20,6 @@ from pumice.devices.ascend_mindcluster.chips import (
 )
 from pumice.devices.ascend_mindcluster.device_request import CoreRequest
 from pumice.devices.ascend_mindcluster.inventory import EARLY, Facts
-from pumice.devices.ascend_mindcluster.policy import loss
 from pumice.devices.protocol import Fit, NodeCards
 from pumice.model.cards import Allocation, Card
 from pumice.model.hardware.npu_slices import SliceKind, SliceTemplate

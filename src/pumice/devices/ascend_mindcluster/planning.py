@@ -7,10 +7,19 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from pumice.devices.ascend_mindcluster.chips import after, others_made, settled, shut, takes, untouched, with_one_made
+from pumice.devices.ascend_mindcluster.chips import (
+    after,
+    loss,
+    others_made,
+    settled,
+    shut,
+    takes,
+    untouched,
+    value,
+    with_one_made,
+)
 from pumice.devices.ascend_mindcluster.device_request import CoreRequest
 from pumice.devices.ascend_mindcluster.fit import as_planned, chips_of, fit_of
-from pumice.devices.ascend_mindcluster.policy import loss, value
 from pumice.devices.layout import STEPS_IN_A_CYCLE, Board, Want, few_of_a_sort, lay_out
 from pumice.devices.protocol import DeviceRequest, Fit, NodeCards, Planned, Planner
 from pumice.model.hardware.npu_slices import SliceKind, SliceTemplate

@@ -13,8 +13,7 @@ import yaml
 
 from pumice.devices.convert.config_maps import convert_config_map, convert_devices
 from pumice.devices.convert.edits import Change, Draft, Left, child, documents, entries, items, mappings, word
-from pumice.devices.convert.objects import REQUESTED, convert_document, is_volcanos
-from pumice.devices.convert.ways import HINTS, WAYS, Way
+from pumice.devices.convert.objects import HINTS, REQUESTED, WAYS, Way, convert_document, is_volcanos
 from pumice.model.errors import BadInput
 from pumice.wire.device_config_text import SECTIONS
 from pumice.wire.elsewhere import To

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import yaml
 
 from pumice.devices.convert.edits import Draft, child, documents, entries, items, mappings, word
-from pumice.devices.convert.ways import Way
+from pumice.devices.convert.objects import Way
 from pumice.model.errors import BadInput
 from pumice.wire import elsewhere, names, node_config
 from pumice.wire.device_config_text import KEYS, SECTIONS

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pumice.devices.card_rows import CardRow, Holder
-from pumice.devices.device_type import DeviceType, PluginCommand, Switch
+from pumice.devices.device_type import CardRow, DeviceType, Holder, PluginCommand, Switch
 from pumice.devices.nvidia_vgpu.arguments import VgpuArguments
 from pumice.devices.settings import Settings
 from pumice.model.cards import Allocation
@@ -19,6 +18,7 @@ from pumice.wire.quantity import round_up
 
 if TYPE_CHECKING:
     from pumice.devices.protocol import DeviceSharing
+
 
 def card_rows(node: Node, pods: Sequence[Pod]) -> list[CardRow]:
     """The node's cards with what live pods hold of them by their annotations."""
@@ -94,4 +94,5 @@ NVIDIA_VGPU = DeviceType(
     PluginCommand("nvidia", "pumice.devices.nvidia_vgpu.plugin.command",
                   "pumice device-plugin nvidia --node-name n1 --device-split-count 4", upstream=True),
     card_rows=card_rows,
+    doctor="pumice.devices.nvidia_vgpu.node.doctor",
 )  # fmt: skip

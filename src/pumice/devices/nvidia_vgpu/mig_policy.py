@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 
+from pumice.devices.layout import remaining
 from pumice.devices.nvidia_vgpu.mig import Geometry
-from pumice.devices.remaining import remaining
 
 Offer = tuple[float, int, int]
 Chooser = Callable[[Geometry, int, int, int], Offer | None]

@@ -9,10 +9,18 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pumice.devices.nvidia_vgpu import written
 from pumice.devices.nvidia_vgpu.arguments import VgpuArguments
 from pumice.devices.nvidia_vgpu.assignment import Statement, contradiction, statement
-from pumice.devices.nvidia_vgpu.device_request import STEERING, UNSET, VgpuRequest, constraints_of, containers_of
+from pumice.devices.nvidia_vgpu.device_request import (
+    STEERING,
+    UNSET,
+    VgpuRequest,
+    constraints_of,
+    containers_of,
+    remarks,
+    steering,
+    tunables,
+)
 from pumice.devices.nvidia_vgpu.draft import Draft
 from pumice.devices.nvidia_vgpu.fit import fit_node, hopeless
 from pumice.devices.nvidia_vgpu.fit_error import explain_node, no_devices
@@ -172,14 +180,14 @@ class NvidiaVgpu(DeviceSharing):
 
     @property
     def tunables(self) -> Tunables:
-        return written.tunables(self.config)
+        return tunables(self.config)
 
     @property
     def steering(self) -> Mapping[str, tuple[str, ...]]:
-        return written.steering()
+        return steering()
 
     def remarks(self, limits: Mapping[str, Any], notes: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-        return written.remarks(self.config, limits, notes)
+        return remarks(self.config, limits, notes)
 
     def resources(self) -> frozenset[str]:
         c = self.config

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.card_facts import facts
 from kit.machines import Programs
 
-from pumice.devices.nvidia_vgpu.node.hollow import facts
 from pumice.ports.cards import LOST
 from pumice_lab.machine import Machine, MachineError, create, library_dir, machine_of
 

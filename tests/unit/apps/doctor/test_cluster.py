@@ -19,12 +19,12 @@ from kit.direct_cluster import DirectCluster, memory_cluster
 from kit.installing import HOOKS, NODE, REGISTER, create, hook, install, pod_of, status
 from kit.manifests import manifest
 
-from pumice.apps.doctor.cluster.checks import examine
+from pumice.apps.doctor.cluster.checks import CHECKS
 from pumice.apps.doctor.cluster.facts import ClusterFacts
 from pumice.apps.doctor.cluster.look import look, review
 from pumice.cli.diagnosis import report_cluster
 from pumice.cli.output import Output
-from pumice.node.findings import State
+from pumice.node.findings import State, examine
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError, Json, Resource
 from pumice.wire import names
@@ -282,7 +282,7 @@ class Remembered(DirectCluster):
 
 
 def troubles(facts: ClusterFacts) -> list[tuple[str, str, str]]:
-    return [(check.name, f.text, f.repair) for check, found in examine(facts) for f in found if f.state is not State.OK]
+    return [(name, f.text, f.repair) for name, found in examine(CHECKS, facts) for f in found if f.state is not State.OK]
 
 
 def test_on_a_cluster_that_is_as_it_must_be_every_check_says_so(capsys):
@@ -290,7 +290,7 @@ def test_on_a_cluster_that_is_as_it_must_be_every_check_says_so(capsys):
     assert troubles(facts) == []
     assert report_cluster(facts, Output.JSON) is False
     told = json.loads(capsys.readouterr().out)
-    assert len(told["findings"]) == len(examine(facts)) > 10
+    assert len(told["findings"]) == len(examine(CHECKS, facts)) > 10
     assert {one["program"] for one in told["programs"]} == {f"Pumice's {role}" for role in (
         "scheduler", "controller", "admission server", "device plugin", "monitor")}  # fmt: skip
     assert (told["nodes"], told["bad"], len(told["kinds"])) == (1, 0, 8)
@@ -323,7 +323,7 @@ def test_kinds_that_nobody_here_reads_may_be_missing():
         await create(here, *(kind for kind in volcano_kinds() if kind["metadata"]["name"] not in unread))
         return await look(here)
 
-    (found,) = [found for check, found in examine(asyncio.run(run())) if check.name == "kinds"]
+    (found,) = [found for name, found in examine(CHECKS, asyncio.run(run())) if name == "kinds"]
     assert {finding.state for finding in found} == {State.OK}
 
 
@@ -336,7 +336,7 @@ def test_of_what_is_not_there_nothing_is_said_to_be_well():
         await create(here, *volcano_kinds())
         return replace(await look(here), kubernetes="v1.36.1")
 
-    found = {check.name: found for check, found in examine(asyncio.run(run()))}
+    found = dict(examine(CHECKS, asyncio.run(run())))
     well = {name for name, findings in found.items() if {finding.state for finding in findings} == {State.OK}}
     assert well == {"kubernetes", "kinds", "hami"}, "these are there, or are well where they are not"
     assert all(finding.repair for findings in found.values() for finding in findings if finding.state is not State.OK)
@@ -352,7 +352,7 @@ def test_who_may_read_nothing_is_told_so_and_nothing_is_called_well_or_wrong_for
         return await look(DirectCluster(cluster.api, SystemClock(), user=User("nobody", groups=("system:authenticated",))))
 
     facts = asyncio.run(run())
-    states = {check.name: {f.state for f in found} for check, found in examine(facts)}
+    states = {name: {f.state for f in found} for name, found in examine(CHECKS, facts)}
     assert {name for name, seen in states.items() if State.UNKNOWN in seen} == {
         "kinds", "policies", "schedulers", "daemons", "hami", "plugins", "rights", "scheduler-config", "device-config", "modes",
         "webhooks", "runtime-classes", "nodes",
@@ -390,7 +390,7 @@ def test_a_daemon_inside_its_pod_asks_for_itself():
     alone, with_others = asyncio.run(run())
     assert (alone.denied, alone.unreviewed) == ({}, "")
     assert "subjectaccessreviews" in with_others.unreviewed
-    assert [(name, found[0].state) for check, found in examine(with_others) if (name := check.name) == "rights"] == [
+    assert [(name, found[0].state) for name, found in examine(CHECKS, with_others) if name == "rights"] == [
         ("rights", State.UNKNOWN)]  # fmt: skip
 
 

@@ -25,11 +25,12 @@ from pumice.apps.node.files import install_files
 from pumice.cli.diagnosis import report
 from pumice.cli.output import Output
 from pumice.devices.nvidia_vgpu.node.allocator import register_annotation
-from pumice.devices.nvidia_vgpu.node.doctor import NodeFacts, examine
+from pumice.devices.nvidia_vgpu.node.answer import install
+from pumice.devices.nvidia_vgpu.node.doctor import CHECKS
+from pumice.devices.nvidia_vgpu.node.doctor_facts import NodeFacts
 from pumice.devices.nvidia_vgpu.node.inventory import share
-from pumice.devices.nvidia_vgpu.node.library import install
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing
-from pumice.node.findings import State
+from pumice.node.findings import State, examine
 from pumice.ports.clock import SystemClock
 from pumice.wire import cdi, names
 from pumice_lab.free_ports import free_port
@@ -207,7 +208,7 @@ def examined(fault: Fault = lambda world: None) -> NodeFacts:
 
 
 def troubles(facts: NodeFacts) -> list[tuple[str, str, str]]:
-    return [(check.name, f.text, f.repair) for check, found in examine(facts) for f in found if f.state is not State.OK]
+    return [(name, f.text, f.repair) for name, found in examine(CHECKS, facts) for f in found if f.state is not State.OK]
 
 
 def test_on_a_node_that_is_as_it_must_be_every_check_says_so(capsys):
@@ -216,7 +217,7 @@ def test_on_a_node_that_is_as_it_must_be_every_check_says_so(capsys):
     assert report(facts, Output.JSON) is False
     told = json.loads(capsys.readouterr().out)
     assert (told["node"], told["bad"]) == (NODE, 0)
-    assert len(told["findings"]) == len(examine(facts)) > 10
+    assert len(told["findings"]) == len(examine(CHECKS, facts)) > 10
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -235,7 +236,7 @@ def test_without_an_api_server_what_only_it_knows_is_unknown_and_nothing_else():
         world = World(Path(folder), machine, cards)
         facts = asyncio.run(look(world.places, None, SystemClock(), "no API server: no kubeconfig"))
         world.listener.close()
-    states = {check.name: {f.state for f in found} for check, found in examine(facts)}
+    states = {name: {f.state for f in found} for name, found in examine(CHECKS, facts)}
     assert {name for name, seen in states.items() if State.UNKNOWN in seen} == {
         "device-config", "node-config", "kubelet", "other-plugins", "register", "assignments", "kubelet-record", "regions",
         "processes",

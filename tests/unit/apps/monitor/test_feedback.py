@@ -13,7 +13,7 @@ from kit.region_files import region_bytes, write
 from tests.unit.apps.monitor.test_page import play, samples
 
 from pumice.adapters.region import read_region
-from pumice.adapters.region.pages import page_beside
+from pumice.adapters.region.folders import page_beside
 from pumice.adapters.region.writer import write_feedback
 from pumice.ports.region import RegionSnapshot
 from pumice.wire import names, variables

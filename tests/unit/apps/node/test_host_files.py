@@ -13,7 +13,7 @@ from kit.node_objects import A, B, gives, pod_object
 from kit.plugin_world import in_a_world
 
 from pumice.apps.node.files import digests, install_files, make_directory
-from pumice.devices.nvidia_vgpu.node.library import NAMES, install
+from pumice.devices.nvidia_vgpu.node.answer import NAMES, install
 from pumice.effects.vocabulary import MakeDirectory
 from pumice.model.errors import BadInput
 from pumice.wire import names
@@ -76,7 +76,7 @@ import resource, sys
 from pathlib import Path
 from pumice.apps.node.files import digests, install_files
 from pumice.model.errors import BadInput
-from pumice.devices.nvidia_vgpu.node.library import NAMES, install
+from pumice.devices.nvidia_vgpu.node.answer import NAMES, install
 from pumice.wire import names
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 try:

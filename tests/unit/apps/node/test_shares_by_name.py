@@ -24,7 +24,7 @@ from tests.scenarios.toy_brand.words import ASSIGNED, RESOURCE, render
 
 from pumice.apps.node.device_type import PluginSettings
 from pumice.apps.node.naming import unnamed
-from pumice.node.answer import Answer
+from pumice.node.protocol import Answer
 from pumice.ports.cluster import ApiError
 from pumice.wire import cdi, limits_page, names, variables
 from pumice.wire.objects import NodeInfo

@@ -16,8 +16,8 @@ from kit.virtual_time import run_virtually
 from prometheus_client.parser import text_string_to_metric_families
 
 from pumice.apps.service.daemon_pages import read_process
-from pumice.metrics.process import process_families
 from pumice.metrics.scheduler import SchedulerMetrics
+from pumice.metrics.text import process_families
 from pumice.wire import kinds, volcano
 
 JOB = "job_name queue job_namespace"

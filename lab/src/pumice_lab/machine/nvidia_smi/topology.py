@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import pynvml
 
-from pumice.adapters.nvml.links import SWITCH, link_ends
+from pumice.adapters.nvml.cards import SWITCH, link_ends
 from pumice_lab.machine.nvidia_smi.cards import Card, ask
 
 _WAYS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from typing import Final
 
-from pumice.apps.doctor.cluster import clashes, configuration, nodes, shipped
-from pumice.apps.doctor.cluster.facts import ClusterFacts, unread
+from pumice.apps.doctor.cluster import shipped
+from pumice.apps.doctor.cluster.configuration import device_config, modes, nodes, runtime_classes, scheduler_config
+from pumice.apps.doctor.cluster.facts import ClusterFacts, PluginPod, Workload, unread
 from pumice.apps.doctor.cluster.kinds import kinds
-from pumice.node.findings import Finding, State
-from pumice.wire.programs import Maker, Role
+from pumice.node.findings import Check, Finding, State
+from pumice.wire import names
+from pumice.wire.programs import CHIPS, HAMI_IGNORE, HAMI_WEBHOOK, Maker, Role
 
 BAD, WARNING, UNKNOWN = State.BAD, State.WARNING, State.UNKNOWN
 POLICIES_SINCE: Final = 30
@@ -20,30 +22,130 @@ OPTIONAL: Final = ("volcano-tenant-void",)
 TENANTS: Final = "/tenants/validate"
 """The admission server's path that says what the policies of tenants say."""
 SHOWN: Final = 6
+NODES_SHOWN: Final = 3
+WORKLOADS = ("deployments", "daemonsets", "statefulsets")
+ABSENT = {
+    Role.CONTROLLER: Finding(BAD, "no controller works: Jobs get no pods, and nobody looks after PodGroups and queues",
+                             "kubectl apply -f deploy/manifests/volcano.yml"),
+    Role.ADMISSION: Finding(WARNING, "no admission server works: Jobs and queues that cannot be meant are stored, and fail later",
+                            "kubectl apply -f deploy/manifests/volcano-admission.yml"),
+}  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One row, as in the node's table: nothing found means that all is well, where there is something to look at. ``lacks`` names
-    what is not there."""
+def schedulers(facts: ClusterFacts) -> Iterator[Finding]:
+    yield from unread(facts, *WORKLOADS)
+    found = facts.of(Role.SCHEDULER)
+    by_name: dict[str, list[Workload]] = defaultdict(list)
+    for one in found:
+        for name in one.program.names:
+            by_name[name].append(one)
+    for name, takers in sorted(by_name.items()):
+        if len(takers) > 1:
+            yield Finding(BAD, f"{len(takers)} schedulers take the pods of schedulerName {name}: {_listed(takers)}; "
+                          "they give the same cards away twice", _scale_down(takers))  # fmt: skip
+    if _all_known(facts) and names.SCHEDULER_NAME not in by_name:
+        yield Finding(BAD, f"no scheduler takes the pods of schedulerName {names.SCHEDULER_NAME}: they stay Pending",
+                      "kubectl create -f deploy/manifests/volcano.yml")  # fmt: skip
+    ours = [one for one in found if one.program.maker in (Maker.OURS, Maker.VOLCANO)]
+    if len(ours) > 1 and not any(len(takers) > 1 for takers in by_name.values()):
+        yield Finding(WARNING, f"{_listed(ours)} place pods with cards side by side: between two cycles neither knows what the "
+                      "other has just given away", f"keep them on nodes of their own, or {_scale_down(ours)}")  # fmt: skip
+    for one in found:
+        if one.program.maker is Maker.OURS and not one.ready:
+            yield Finding(BAD, f"{one} is not ready: it places nothing", f"{_logs(one)}; its /readyz names what it lacks")
 
-    name: str
-    promise: str
-    look: Callable[[ClusterFacts], Iterable[Finding]]
-    lacks: Callable[[ClusterFacts], str] = lambda facts: ""
 
-    def found(self, facts: ClusterFacts) -> list[Finding]:
-        if found := list(self.look(facts)):
-            return found
-        if (lacking := self.lacks(facts)) and not facts.in_one_process:
-            mend = "ask as somebody who may read it" if facts.unread else "install what is meant to be here"
-            return [Finding(UNKNOWN, f"no {lacking} {'was seen' if facts.unread else 'is there'}: nothing was looked at", mend)]
-        return [Finding(State.OK, self.promise)]
+def daemons(facts: ClusterFacts) -> Iterator[Finding]:
+    """Controllers and admission servers, of which there is one; and replicas that would not choose one among them."""
+    yield from unread(facts, *WORKLOADS)
+    for role, missing in ABSENT.items():
+        found = facts.of(role)
+        if not found and _all_known(facts):
+            yield missing
+        if len(found) > 1:
+            yield Finding(BAD, f"{len(found)} of one kind work on the same objects: {_listed(found)}", _scale_down(found))
+        for one in found:
+            if one.program.maker is Maker.OURS and not one.ready:
+                yield Finding(BAD, f"{one} is not ready", _logs(one))
+    for one in facts.workloads:
+        if one.wanted > 1 and not one.program.elects and one.program.role in (Role.SCHEDULER, Role.CONTROLLER):
+            text = f"{one} has {one.wanted} replicas, and none of them waits for the others"
+            yield Finding(BAD, text, "give it --leader-elect")
 
 
-def examine(facts: ClusterFacts) -> list[tuple[Check, list[Finding]]]:
-    """Every check with what it found."""
-    return [(check, check.found(facts)) for check in CHECKS]
+def hami(facts: ClusterFacts) -> Iterator[Finding]:
+    yield from unread(facts, *WORKLOADS)
+    hooks = sorted({config["metadata"]["name"] for config in facts.webhooks for hook in config.get("webhooks") or ()
+                    if str(hook.get("name", "")).endswith(f".{HAMI_WEBHOOK}")})  # fmt: skip
+    found = facts.of(Role.SCHEDULER, Maker.HAMI)
+    if hooks:
+        text = f"HAMi's webhook {', '.join(hooks)} sends pods without a schedulerName that ask for its resources to its scheduler"
+        mend = f"write schedulerName: {names.SCHEDULER_NAME} into them, or kubectl label namespace NAMESPACE {HAMI_IGNORE}"
+        yield Finding(WARNING, text, f"{mend}; kubectl delete mutatingwebhookconfiguration {hooks[0]} once HAMi is gone")
+    chips = [plugin for plugin in facts.plugins if plugin.program.devices == CHIPS]
+    if found and chips and len(facts.of(Role.SCHEDULER)) > len(found):
+        text = f"{_listed(found)} and Volcano's or ours both book the chips of {_nodes(chips)} by the same annotations"
+        yield Finding(BAD, text, _scale_down(found))
+    elif found and not hooks:
+        yield Finding(WARNING, f"{_listed(found)} runs beside: its pods' cards are not in our books",
+                      "keep its plugin and ours on nodes of their own")  # fmt: skip
+
+
+def plugins(facts: ClusterFacts) -> Iterator[Finding]:
+    yield from unread(facts, "pods")
+    if not facts.plugins and "pods" not in facts.unread and _all_known(facts):
+        yield Finding(WARNING, "no device plugin runs: no node offers shares of cards or chips",
+                      "kubectl apply -f deploy/manifests/volcano-vgpu-device-plugin.yml; or does its DaemonSet select no node, "
+                      "or tolerate none?")  # fmt: skip
+    there: dict[tuple[str, str], list[PluginPod]] = defaultdict(list)
+    for plugin in facts.plugins:
+        there[plugin.node, plugin.program.devices].append(plugin)
+    alike: dict[str, list[str]] = defaultdict(list)
+    for (node, devices), found in sorted(there.items()):
+        if len(found) > 1:
+            resources = {one.program.resource for one in found}
+            what = f"all serve {resources.pop()}: the kubelet asks whoever registered last" if len(resources) == 1 else (
+                f"hand {devices} out as {' and '.join(sorted(resources))}: each of them is given away twice")  # fmt: skip
+            who = sorted(f"{one.program} ({one.image})" for one in found)
+            alike[f"{' and '.join(who)} {what}"].append(node)
+    for text, there_too in alike.items():
+        more = f" and {len(there_too) - NODES_SHOWN} more" if len(there_too) > NODES_SHOWN else ""
+        where = ", ".join(there_too[:NODES_SHOWN]) + more
+        yield Finding(BAD, f"on {where}: {text}", "keep one of the two off these nodes, by a node selector of its DaemonSet")
+
+
+def _all_known(facts: ClusterFacts) -> bool:
+    """Return whether all that would be found was listed, so that what is not found is not there."""
+    return not facts.in_one_process and not any(facts.unread.get(plural) for plural in WORKLOADS)
+
+
+def _scale_down(found: list[Workload]) -> str:
+    last = next((one for one in found if one.program.maker is not Maker.OURS), found[-1])
+    return f"keep one: kubectl -n {last.namespace} scale {last.kind.lower()} {last.name} --replicas=0"
+
+
+def _logs(one: Workload) -> str:
+    return f"kubectl -n {one.namespace} logs {one.kind.lower()}/{one.name}"
+
+
+def _listed(found: list[Workload]) -> str:
+    return ", ".join(map(str, found))
+
+
+def _nodes(pods: list[PluginPod]) -> str:
+    return ", ".join(sorted({pod.node for pod in pods})[:NODES_SHOWN])
+
+
+def _unless(what: str, there: Callable[[ClusterFacts], object]) -> Callable[[ClusterFacts], Finding | None]:
+    """The finding where ``what`` is not there, so that nothing was looked at."""
+
+    def lacking(facts: ClusterFacts) -> Finding | None:
+        if there(facts) or facts.in_one_process:
+            return None
+        mend = "ask as somebody who may read it" if facts.unread else "install what is meant to be here"
+        return Finding(UNKNOWN, f"no {what} {'was seen' if facts.unread else 'is there'}: nothing was looked at", mend)
+
+    return lacking
 
 
 def _kubernetes(facts: ClusterFacts) -> Iterator[Finding]:
@@ -65,8 +167,8 @@ def _policies(facts: ClusterFacts) -> Iterator[Finding]:
     for name, file in shipped.policies().items():
         if name not in facts.policies and name not in OPTIONAL and not (file.startswith("tenant") and TENANTS in asked):
             missing.setdefault(file, []).append(name)
-    for file, names in sorted(missing.items()):
-        yield Finding(WARNING, f"the policies {', '.join(names)} are not there: nobody keeps others from what {file} forbids",
+    for file, lacking in sorted(missing.items()):
+        yield Finding(WARNING, f"the policies {', '.join(lacking)} are not there: nobody keeps others from what {file} forbids",
                       f"kubectl create -f deploy/manifests/{file}")  # fmt: skip
 
 
@@ -102,35 +204,26 @@ def _webhooks(facts: ClusterFacts) -> Iterator[Finding]:
                 yield Finding(WARNING, text, "look at the log of the daemon that registers it")
 
 
-def _no_daemon(facts: ClusterFacts) -> str:
-    return "" if any(one.program.maker is Maker.OURS for one in facts.workloads) else "daemon of ours"
-
-
-def _no_plugin(facts: ClusterFacts) -> str:
-    return "" if facts.plugins else "device plugin"
-
-
-def _no_configured_scheduler(facts: ClusterFacts) -> str:
-    conf = facts.scheduler_conf
-    return "" if conf is not None and conf.text and facts.of(Role.SCHEDULER) else "scheduler with a configuration"
-
-
+DAEMON: Final = _unless("daemon of ours", lambda facts: any(one.program.maker is Maker.OURS for one in facts.workloads))
 CHECKS: Final = (
     Check("kubernetes", "the API server is one that obeys policies", _kubernetes),
     Check("kinds", "Volcano's kinds are defined as our code knows them", kinds),
     Check("policies", "the API server keeps tenants and nodes to what is theirs", _policies),
-    Check("schedulers", "one scheduler takes Volcano's pods", clashes.schedulers),
-    Check("daemons", "one controller and one admission server work", clashes.daemons),
-    Check("hami", "HAMi's scheduler and webhook keep out of the way", clashes.hami),
-    Check("plugins", "one plugin serves each node's devices", clashes.plugins),
-    Check("rights", "the daemons' accounts may what their code does", _rights, _no_daemon),
-    Check("scheduler-config", "the scheduler's configuration is understood", configuration.scheduler_config,
-          lambda facts: "" if facts.scheduler_conf is not None and facts.scheduler_conf.text else "configuration of a scheduler"),
-    Check("device-config", "the ConfigMaps of devices and nodes are understood", configuration.device_config,
-          lambda facts: "" if facts.device_configs else "ConfigMap of devices"),
-    Check("modes", "every way of sharing has its switch and its plugin", configuration.modes, _no_configured_scheduler),
+    Check("schedulers", "one scheduler takes Volcano's pods", schedulers),
+    Check("daemons", "one controller and one admission server work", daemons),
+    Check("hami", "HAMi's scheduler and webhook keep out of the way", hami),
+    Check("plugins", "one plugin serves each node's devices", plugins),
+    Check("rights", "the daemons' accounts may what their code does", _rights, DAEMON),
+    Check("scheduler-config", "the scheduler's configuration is understood", scheduler_config,
+          _unless("configuration of a scheduler", lambda facts: facts.scheduler_conf is not None and facts.scheduler_conf.text)),
+    Check("device-config", "the ConfigMaps of devices and nodes are understood", device_config,
+          _unless("ConfigMap of devices", lambda facts: facts.device_configs)),
+    Check("modes", "every way of sharing has its switch and its plugin", modes,
+          _unless("scheduler with a configuration",
+                  lambda facts: facts.scheduler_conf is not None and facts.scheduler_conf.text and facts.of(Role.SCHEDULER))),
     Check("webhooks", "a webhook that is asked has somebody who answers", _webhooks,
-          lambda facts: "" if facts.webhooks else "webhook"),
-    Check("runtime-classes", "the RuntimeClasses that plugins name are there", nodes.runtime_classes, _no_daemon),
-    Check("nodes", "every node's plugin is ready and tells of its devices", nodes.nodes, _no_plugin),
+          _unless("webhook", lambda facts: facts.webhooks)),
+    Check("runtime-classes", "the RuntimeClasses that plugins name are there", runtime_classes, DAEMON),
+    Check("nodes", "every node's plugin is ready and tells of its devices", nodes,
+          _unless("device plugin", lambda facts: facts.plugins)),
 )  # fmt: skip

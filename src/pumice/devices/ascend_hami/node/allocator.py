@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import Final
 
 from pumice.devices.ascend_hami.device_request import ContainerRequest, container_request
-from pumice.devices.ascend_hami.node.answer import SoftPlaces, hard, soft
-from pumice.devices.ascend_hami.node.inventory import Handshake, NpuSharing, missing, units
+from pumice.devices.ascend_hami.inventory import units_of
+from pumice.devices.ascend_hami.node.answer import Handshake, NpuSharing, SoftPlaces, hard, missing, soft, units
 from pumice.devices.ascend_hami.node.matching import (
     ALLOCATING,
     FAILED,
@@ -23,15 +23,13 @@ from pumice.devices.ascend_hami.node.matching import (
     waiting,
     work_of,
 )
-from pumice.devices.ascend_hami.units import units_of
 from pumice.effects.vocabulary import Event, NodeEffect, PatchNode, PatchPod
 from pumice.model.hardware.npu import NpuChip
 from pumice.model.refusal import Refusal
-from pumice.node.answer import Answer
 from pumice.node.device_list import MESSAGE_LIMIT, Unit, worst_size
 from pumice.node.matching import Broken, Key, ServedContainers, first_in_line, waits
 from pumice.node.pods import Container, Held, NodePod
-from pumice.node.protocol import Allocator, Conflict, Cut, Decision, Outdated, Refuse, Serve
+from pumice.node.protocol import Allocator, Answer, Conflict, Cut, Decision, Outdated, Refuse, Serve
 from pumice.ports.cards import CardFacts
 from pumice.ports.slices import Place
 from pumice.wire import names, variables

@@ -4,13 +4,92 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Final
 
-from pumice.effects.vocabulary import MakeDirectory
-from pumice.node.answer import Answer, Mount
+from pumice.effects.vocabulary import MakeDirectory, NodeEffect, PatchNode
+from pumice.model.hardware.npu import NpuChip
+from pumice.node.device_list import Unit
+from pumice.node.protocol import Answer, Mount
 from pumice.ports.cards import CardFacts
-from pumice.wire import variables
-from pumice.wire.ascend_hami import RuntimeNpu
+from pumice.wire import names, variables
+from pumice.wire.ascend_hami import RegisteredNpu, RuntimeNpu, handshake_key, register_key, render_npu_register
+from pumice.wire.objects import Node
+
+REPORT_EVERY: Final = 30.0
+RING: Final = 4
+"""Cards of a 910 that are linked with one another; dies of a 910C are all."""
+
+
+@dataclass(frozen=True, slots=True)
+class NpuSharing:
+    """How this node shares chips of one type. ``shares``: how many pods a card takes (0: as many as it has smallest templates).
+    ``without``: cards that are not shared, by physical id or UUID."""
+
+    chip: NpuChip
+    soft: bool = False
+    shares: int = 0
+    without_indices: frozenset[int] = frozenset()
+    without_uuids: frozenset[str] = frozenset()
+
+    def takes(self, card: CardFacts) -> bool:
+        return card.minor not in self.without_indices and card.uuid not in self.without_uuids
+
+    @property
+    def count(self) -> int:
+        return self.shares or self.chip.shares
+
+
+def registered(cards: Sequence[CardFacts], unhealthy: Mapping[str, str], sharing: NpuSharing) -> list[RegisteredNpu]:
+    """The shared cards, numbered without gaps. The ring follows from the physical id, whatever cards are left out."""
+    chip = sharing.chip
+    return [
+        RegisteredNpu(
+            card.uuid, position, sharing.count, chip.memory, 100 if sharing.soft else chip.cores, chip.word,
+            card.uuid not in unhealthy, ring=ring(card.minor, chip.word),
+        )
+        for position, card in enumerate(card for card in cards if sharing.takes(card))
+    ]  # fmt: skip
+
+
+def ring(physical: int, word: str) -> int | None:
+    if not word.startswith("Ascend910"):
+        return None
+    return 0 if word == "Ascend910C" else max(0, physical) // RING
+
+
+def units(cards: Sequence[CardFacts], unhealthy: Mapping[str, str], sharing: NpuSharing) -> list[Unit]:
+    """``<UUID>-<i>``, each as well as its card."""
+    shared = [card for card in cards if sharing.takes(card)]
+    return [Unit(f"{card.uuid}-{i}", card.uuid not in unhealthy) for card in shared for i in range(sharing.count)]
+
+
+def missing(node: Node, cards: Sequence[CardFacts], unhealthy: Mapping[str, str], sharing: NpuSharing) -> list[NodeEffect]:
+    """The writes that make the node say what it has."""
+    wanted = {
+        register_key(sharing.chip.word): render_npu_register(registered(cards, unhealthy, sharing)),
+        names.NODE_NPU_SOFT: str(sharing.soft).lower(),
+    }
+    lacking = {key: text for key, text in wanted.items() if node.metadata.annotations.get(key) != text}
+    return [PatchNode(lacking)] if lacking else []
+
+
+class Handshake:
+    """HAMi's scheduler asks by it whether the plugin lives: whatever stands there is overwritten with every report."""
+
+    def __init__(self, word: str, offset: float = 1.0) -> None:
+        self._key, self._offset = handshake_key(word), offset
+        self._written, self._text = float("-inf"), ""
+
+    def due(self, node: Node, monotonic: float, stamp: str) -> list[NodeEffect]:
+        """``stamp``: the time in UTC, as the plugin server has it."""
+        found = node.metadata.annotations.get(self._key, "")
+        if found == self._text and monotonic - self._written < REPORT_EVERY:
+            return []
+        local = datetime.fromisoformat(stamp.replace("Z", "+00:00")).astimezone() + timedelta(seconds=self._offset)
+        self._written, self._text = monotonic, local.strftime("Reported_%Y.%m.%d %H:%M:%S")
+        return [PatchNode({self._key: self._text})]
+
 
 DRIVER_FILES: Final = (
     "/usr/local/bin/npu-smi", "/etc/ascend_install.info", "/usr/local/Ascend/driver/lib64/driver",

@@ -4,7 +4,9 @@ has."""
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
+import os
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,18 +18,17 @@ from pumice.adapters.journal import FileJournal
 from pumice.apps.node.allocating import PATIENCE
 from pumice.apps.node.card_watch import open_cards
 from pumice.apps.node.device_type import PluginSettings, ServedDevices
+from pumice.apps.node.files import digests, install_files, make_directory
 from pumice.apps.node.npu_metrics import npu_page, short_id
+from pumice.apps.node.performing import Slicer
 from pumice.apps.node.serving import run_plugins
-from pumice.apps.node.slicing import Slicer
 from pumice.apps.node.written_node import WrittenNode
 from pumice.apps.service.own_node import OwnNode
 from pumice.devices.ascend_hami.node.allocator import NpuAllocator
-from pumice.devices.ascend_hami.node.answer import SoftPlaces
-from pumice.devices.ascend_hami.node.inventory import NpuSharing
+from pumice.devices.ascend_hami.node.answer import SHARED, NpuSharing, SoftPlaces
 from pumice.devices.ascend_hami.node.keeper import Keeper, Swept
-from pumice.devices.ascend_hami.plugin.soft_npus import ASSETS, install_library, open_shared
 from pumice.effects.tasks import first
-from pumice.effects.vocabulary import Event
+from pumice.effects.vocabulary import Event, InstallFile, MakeDirectory
 from pumice.metrics.text import MetricFamily
 from pumice.model.errors import BadInput, Unavailable
 from pumice.model.hardware.npu import NpuChip
@@ -37,13 +38,16 @@ from pumice.ports.cards import CardFacts, Cards
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
 from pumice.ports.vnpus import Vnpus
-from pumice.wire import names
+from pumice.wire import names, variables
 from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.kinds import CONFIGMAPS
 from pumice.wire.npu_config import VnpuConfig, shipped
 from pumice.wire.npu_node_config import NpuNodeEntry, parse_npu_node_config
 
 log = logging.getLogger("pumice.node")
+
+NAMES = ("libvnpu.so", "ld.so.preload")
+ASSETS = Path("/usr/local/hami-vnpu-core-assets")
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,3 +307,42 @@ def read_node_entry(file: Path | None, node: str) -> NpuNodeEntry | None:
     for problem in problems:
         log.warning("%s: %s", file, problem)
     return entry
+
+
+# -- The needs of a node before soft shares of its NPUs can be given --------------------------------------------------
+
+# (HAMi ascend-device-plugin): the library where containers mount it from, and the chips switched to be shared. Nodes
+# that only cut their chips need none of it.
+
+
+
+
+def assets_folder() -> Path:
+    return Path(os.environ.get(variables.VNPU_ASSETS_PATH) or ASSETS)
+
+
+def install_library(assets: Path, library: Path, shared: str = SHARED) -> None:
+    """Copy what is new, and make the folder that containers share. Raises BadInput where there is nothing to copy and nothing was
+    copied before."""
+    present = digests(library, NAMES)
+    files = []
+    for name in NAMES:
+        try:
+            content = (assets / name).read_bytes()
+        except OSError as error:
+            if name not in present:
+                raise BadInput(f"soft sharing needs {name}, and {assets / name} cannot be read: {error.strerror}") from error
+            continue
+        if present.get(name) != hashlib.sha256(content).hexdigest():
+            files.append(InstallFile(str(library / name), content, 0o755 if name.endswith(".so") else 0o644))
+    install_files(files)
+    make_directory(MakeDirectory(shared, 0o777))
+
+
+def open_shared(place: str, chip: str) -> DcmiCards:
+    """The chips of this type, switched to be shared; one that refuses takes no pods, and the others do. Raises
+    CardsUnavailable."""
+    cards = DcmiCards(place, chip)
+    for uuid, why in cards.share().items():
+        log.error("card %s cannot be shared softly: %s", uuid, why)
+    return cards

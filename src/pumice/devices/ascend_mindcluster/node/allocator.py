@@ -11,11 +11,10 @@ from typing import Final
 
 from pumice.effects.vocabulary import Event, NodeEffect, PatchNode, PatchPod
 from pumice.model.hardware.npu_slices import SliceKind
-from pumice.node.answer import Answer
 from pumice.node.device_list import Unit
 from pumice.node.matching import Broken, Key, ServedContainers, first_in_line, waits
 from pumice.node.pods import Container, Held, NodePod
-from pumice.node.protocol import Allocator, Cut, Refuse, Serve
+from pumice.node.protocol import Allocator, Answer, Cut, Refuse, Serve
 from pumice.ports.cards import CardFacts
 from pumice.ports.slices import Place, Slice
 from pumice.wire import variables

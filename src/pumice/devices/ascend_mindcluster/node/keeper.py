@@ -7,14 +7,29 @@ entry.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
-from pumice.devices.ascend_mindcluster.node.books import Pods, foreign, gone, held_by, ids_text, is_there, lost, settled
-from pumice.node.slices.manager import Create, Plan, Remove, SliceManager, Step
+from pumice.effects.vocabulary import PatchPod
+from pumice.model.hardware.npu_slices import SliceKind
+from pumice.node.pods import NodePod
+from pumice.node.slices import Create, Plan, Remove, SliceManager, Step
 from pumice.ports.slices import CutRefused, Entry, Journal, Phase, Place, Slice
 from pumice.ports.vnpus import NpuRefused, Vnpu, Vnpus
-from pumice.wire.mindcluster import NO_RESOURCE, SEGMENT_FAILED, chip_name, slice_numbers
+from pumice.wire.device_reports import device_info
+from pumice.wire.mindcluster import (
+    KUBELET_DEVICES,
+    NO_RESOURCE,
+    REAL,
+    SEGMENT_FAILED,
+    RealSlice,
+    chip_name,
+    render_real_chips,
+    render_real_slice,
+    slice_numbers,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,3 +160,133 @@ def _need_whole(places: Iterable[Place], others: Iterable[Entry], seen: Mapping[
             raise NpuRefused(f"{NO_RESOURCE}: vNPU {numbers} lies on chip {chip_name(place.start)}, which was to be given whole")
         if place.card in taken:
             raise NpuRefused(f"{NO_RESOURCE}: chip {chip_name(place.start)} is another pod's still")
+
+
+# -- The books of a node's chips --------------------------------------------------------------------------------------
+
+# What was handed out, as the journal has it (ADR 81). An entry is a slice, or a whole chip where its profile is
+# empty. ``Entry.uuid`` has the kubelet's ids of it: they tell whom the kubelet asked for, which the call for it did
+# not.
+
+
+Seen = Mapping[str, Sequence[Vnpu]]
+"""The slices by card; a card that did not answer is left out."""
+
+
+class Pods(Protocol):
+    """The state of this node's pods, by UID (``node.slice_owners``)."""
+
+    def runs(self, uid: str) -> str:
+        """The name of the pod where it is there and has not ended, else empty."""
+        ...
+
+    def holds(self, uid: str) -> str:
+        """The same, and for a while also where it vanished and its containers may run yet."""
+        ...
+
+
+def ids_text(ids: Iterable[str]) -> str:
+    return ",".join(sorted(ids))
+
+
+def settled(entries: Iterable[Entry], seen: Seen) -> tuple[Entry, ...]:
+    """The books once it is known which slice was made before somebody was killed: it has the number that was meant for it."""
+    return tuple(_settled(entries, seen))
+
+
+def _settled(entries: Iterable[Entry], seen: Seen) -> Iterator[Entry]:
+    for entry in entries:
+        if entry.phase is not Phase.MAKING or entry.place.card not in seen:
+            yield entry
+        elif is_there(entry.place, seen[entry.place.card]):
+            yield replace(entry, phase=Phase.MADE)
+
+
+def is_there(place: Place, slices: Iterable[Vnpu]) -> bool:
+    return any((slice_.id, slice_.template) == (place.start, place.profile) for slice_ in slices)
+
+
+def gone(entries: Iterable[Entry], pods: Pods) -> tuple[Entry, ...]:
+    """Return the entries that nobody holds any more. The driver itself keeps a slice while a container has it; of a whole chip
+    it knows nothing."""
+    return tuple(
+        entry for entry in entries
+        if entry.phase is Phase.MADE and not (pods.runs if entry.place.profile else pods.holds)(entry.owner)
+    )  # fmt: skip
+
+
+def lost(entries: Iterable[Entry], seen: Seen, pods: Pods) -> tuple[Entry, ...]:
+    """Slices that somebody holds and that are not there: a boot or a reset took them."""
+    return tuple(
+        entry for entry in entries
+        if entry.place.profile and entry.phase is Phase.MADE and entry.place.card in seen and pods.runs(entry.owner)
+        and not is_there(entry.place, seen[entry.place.card])
+    )  # fmt: skip
+
+
+def foreign(entries: Iterable[Entry], seen: Seen) -> dict[str, tuple[Vnpu, ...]]:
+    """Slices of each card that somebody else made."""
+    ours = {entry.place for entry in entries}
+    found = {card: tuple(s for s in slices if Place(card, s.template, s.id) not in ours) for card, slices in seen.items()}
+    return {card: slices for card, slices in found.items() if slices}
+
+
+def held_by(entries: Sequence[Entry], record: Mapping[str, str], live: Set[str]) -> tuple[Entry, ...]:
+    """The books by the kubelet's own record (``record``: the ids by the UID of their pod). Two pods that wait for as many cores
+    may be mistaken for each other when they are served; whoever has the ids has what was given for them. An owner that the
+    kubelet has not written down yet keeps what it was given."""
+    holder = {ids: uid for uid, ids in record.items() if uid in live}
+    last = {entry.uuid: entry.owner for entry in entries}
+
+    def owner(entry: Entry) -> str:
+        found = holder.get(entry.uuid, entry.owner)
+        current = entry.owner == last[entry.uuid]  # the kubelet gives the ids of pods that ended to others
+        elsewhere = entry.owner not in live or record.get(entry.owner, entry.uuid) != entry.uuid
+        return found if current and elsewhere else entry.owner
+
+    return tuple(replace(entry, owner=owner(entry)) for entry in entries)
+
+
+# -- Reports of what the plugin made ----------------------------------------------------------------------------------
+
+# (Volcano pkg/scheduler/api/devices/ascend/mindcluster, MindCluster ascend-device-plugin): pods what they have, the
+# cluster which chips are free.
+
+
+_CODE = re.compile(r"0x([0-9A-F]{8})")
+
+
+def realised(
+    pods: Iterable[NodePod], record: Mapping[str, str], state: State, chips: Mapping[int, str], kind: SliceKind
+) -> Iterator[PatchPod]:
+    """To be told to pods that the kubelet has written down, and that were not told or say otherwise. ``record``: the kubelet's
+    ids by pod UID, ``chips``: UUIDs by physical id."""
+    number = {uuid: chip for chip, uuid in chips.items()}
+    for pod in pods:
+        ids = record.get(pod.uid, "")
+        if not ids or pod.finished:
+            continue
+        given = [entry for entry in state.entries if entry.owner == pod.uid and entry.uuid == ids and entry.phase is Phase.MADE]
+        said = {REAL: _real(given, state, number, kind), KUBELET_DEVICES: ids}
+        if said[REAL] and any(pod.annotations.get(key) != text for key, text in said.items()):
+            yield PatchPod.of(pod.metadata, said)
+
+
+def _real(given: Sequence[Entry], state: State, number: Mapping[str, int], kind: SliceKind) -> str:
+    if not given or any(entry.place.card not in number for entry in given):
+        return ""
+    place = given[0].place
+    if not place.profile:
+        return render_real_chips(sorted(number[entry.place.card] for entry in given))
+    made = next((one for one in state.seen.get(place.card, ()) if one.id == place.start), None)
+    if made is None or place.profile not in kind.templates:
+        return ""
+    return render_real_slice(RealSlice(kind.templates[place.profile].word, place.start, number[place.card], made.group))
+
+
+def report(chips: Mapping[int, str], unhealthy: Mapping[str, str], state: State, now: int) -> dict[str, Any]:
+    """The ``DeviceInfo``: free are chips that are healthy, given to nobody, and carry no vNPU, whoever made it."""
+    given = {entry.place.card for entry in state.entries} | {card for card, slices in state.seen.items() if slices}
+    free = [chip_name(chip) for chip, uuid in chips.items() if uuid not in unhealthy and uuid not in given]
+    ill = {chip_name(chip): _CODE.findall(unhealthy[uuid]) for chip, uuid in chips.items() if uuid in unhealthy}
+    return device_info(free, list(ill), now, faults=ill)

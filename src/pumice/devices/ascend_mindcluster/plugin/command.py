@@ -21,7 +21,7 @@ from pumice.cli.plugin_options import (
     Socket,
     common,
 )
-from pumice.devices.ascend_hami.node.ownership import MODES as SWEEPS
+from pumice.devices.ascend_hami.node.keeper import MODES as SWEEPS
 from pumice.model.errors import BadInput
 from pumice.wire import variables
 
@@ -81,7 +81,7 @@ def ascend(
     import asyncio
 
     from pumice.devices.ascend_hami.plugin import daemon as ascend_plugin
-    from pumice.devices.ascend_hami.plugin.soft_npus import assets_folder
+    from pumice.devices.ascend_hami.plugin.daemon import assets_folder
     from pumice.devices.ascend_mindcluster.plugin import daemon as mindcluster_plugin
     from pumice.wire.ascend_hami import SOFT_SHARE_NOT_SERVED
 

@@ -3,32 +3,42 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any, Final
 
 from pumice.adapters.dcmi import DcmiCards, DcmiVnpus
 from pumice.adapters.journal import FileJournal
+from pumice.adapters.kubelet.checkpoint import devices_held
 from pumice.apps.node.card_watch import open_cards
 from pumice.apps.node.device_type import PluginSettings, ServedDevices
 from pumice.apps.node.npu_metrics import npu_page
+from pumice.apps.node.performing import Slicer
 from pumice.apps.node.serving import run_plugins
 from pumice.apps.node.written_node import WrittenNode
 from pumice.apps.service.own_node import OwnNode
 from pumice.devices.ascend_mindcluster.node.allocator import ChipAllocator
-from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper
-from pumice.devices.ascend_mindcluster.plugin.slicing import ChipSlices
+from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper, State, foreign, ids_text, realised, report
+from pumice.effects.tasks import first
+from pumice.effects.vocabulary import Event
 from pumice.metrics.text import MetricFamily
-from pumice.model.errors import BadInput
+from pumice.model.errors import BadInput, Unavailable
 from pumice.model.hardware.npu_driver import driver_chips
 from pumice.model.hardware.npu_slices import slice_kinds
-from pumice.ports.cards import Cards
+from pumice.node.protocol import Conflict, Cut, Serve
+from pumice.ports.cards import CardFacts, Cards
 from pumice.ports.clock import Clock
-from pumice.ports.cluster import Cluster
+from pumice.ports.cluster import ApiError, Cluster
+from pumice.ports.slices import Place
 from pumice.ports.vnpus import Vnpus
-from pumice.wire.mindcluster import DRIVER_NAME, KIND, PAIRED
+from pumice.wire import names
+from pumice.wire.device_reports import render_own_devices
+from pumice.wire.kinds import CONFIGMAPS
+from pumice.wire.mindcluster import DRIVER_NAME, KIND, NPU_CORE, PAIRED
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,3 +94,144 @@ def mindcluster(settings: Settings, cluster: Cluster, cards: Cards | None = None
 
     return ServedDevices("pumice-mindcluster-plugin", allocator, partial(DcmiCards, settings.dcmi, DRIVER_NAME), cards,
                  slicer=slicer, metrics=metrics)  # fmt: skip
+
+
+ANEW: Final = 300.0
+AT_MOST_EVERY: Final = 1.0
+"""Seconds after which a report is written though it says the same, and between two of them (MindCluster ascend-device-plugin)."""
+
+
+class ChipReports:
+    """One node's ConfigMap, written when it has something else to say, and once in a while."""
+
+    def __init__(self, cluster: Cluster, own: OwnNode) -> None:
+        self._cluster, self._own = cluster, own
+        self._said: Any = None
+        self._since = float("-inf")
+
+    async def tell(self, chips: Mapping[int, str], unhealthy: Mapping[str, str], state: State) -> None:
+        """``chips``: UUIDs by physical id; ``unhealthy``: why some take no pods, by UUID."""
+        clock = self._own.clock
+        info = report(chips, unhealthy, state, int(clock.now()))
+        if info["DeviceList"] == self._said and clock.monotonic() < self._since + ANEW:
+            return
+        try:
+            await self._write(render_own_devices(self._own.name, info))
+        except ApiError as error:
+            log.warning("the report of this node's chips was not written: %s", error)
+            return
+        self._said, self._since = info["DeviceList"], clock.monotonic()
+
+    async def _write(self, body: dict[str, Any]) -> None:
+        meta = body["metadata"]
+        try:
+            await self._cluster.patch(CONFIGMAPS, meta["name"], body, meta["namespace"])
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            await self._cluster.create(CONFIGMAPS, body, meta["namespace"])
+
+
+log = logging.getLogger("pumice.node")
+
+
+class ChipSlices(Slicer):
+    """Slices made for pods, and whole chips. ``folder``: of the kubelet's own record, looked at every so many seconds."""
+
+    def __init__(
+        self, keeper: ChipKeeper, chips: ChipAllocator, cluster: Cluster, folder: Path, every: float, own: WrittenNode,
+    ) -> None:  # fmt: skip
+        super().__init__(own, partial(devices_held, folder, NPU_CORE), "vnpus")
+        self._keeper, self._chips, self._every = keeper, chips, every
+        self._state = State()
+        self._strangers: dict[str, int] = {}
+        self._beside = False
+        self._failed: dict[Place, str] = {}
+        self._would: set[Place] = set()
+        self._reports = ChipReports(cluster, own)
+
+    async def start(self, cards: Iterable[CardFacts]) -> None:
+        self._chips.show(tuple(cards))
+        await self._sweep(await self._record())
+
+    async def keep(self) -> None:
+        clock, looked = self._own.clock, float("-inf")
+        while True:
+            changed = self._own.node_changed.wait()
+            if clock.monotonic() >= looked + self._every:
+                looked, record = clock.monotonic(), await self._record()
+                await self._sweep(record)
+                await self._tell_pods(record)
+            await self._reports.tell(self._chips.chips, self._chips.unhealthy, self._state)
+            await clock.sleep(AT_MOST_EVERY)
+            await first(changed, clock.sleep(max(0.0, looked + self._every - clock.monotonic())))
+
+    async def cut(self, wanted: Cut) -> Serve | Conflict:
+        await self._record()
+        cards = list(self._chips.chips.values())
+        try:
+            given, self._state = await self._call(
+                lambda: self._keeper.give(wanted.places, wanted.pod.uid, wanted.ids, cards, self._owners)
+            )
+        except Unavailable as error:
+            return Conflict(wanted.pod, str(error), self._owners.vanishing)
+        await self._tell_node(self._state)
+        return wanted.then(given)
+
+    # -- looks -----------------------------------------------------------------------------------------------------------
+
+    async def _record(self) -> dict[str, str]:
+        """The kubelet's record as it is now: who holds cores, and its ids of each pod by the UID."""
+        found = await self._ask()
+        return {uid: ids_text(ids) for (uid, _), ids in (found or {}).items()}
+
+    async def _sweep(self, record: Mapping[str, str]) -> None:
+        cards = list(self._chips.chips.values())
+        live = {pod.uid for pod in self._own.pods if not pod.finished}
+        try:
+            self._state = await self._call(lambda: self._keeper.sweep(cards, self._owners, record, live))
+        except Unavailable as error:
+            log.error("slices are left as they are: %s", error)
+            return
+        await self._tell_node(self._state)
+
+    # -- what is told ----------------------------------------------------------------------------------------------------
+
+    async def _tell_pods(self, record: Mapping[str, str]) -> None:
+        for patch in realised(self._own.pods, record, self._state, self._chips.chips, slice_kinds()[KIND]):
+            if await self._own.perform_soon(patch, f"telling pod {patch.namespace}/{patch.name} what it has"):
+                log.info("told pod=%s/%s %s", patch.namespace, patch.name, next(iter(patch.annotations.values())))
+
+    async def _tell_node(self, state: State) -> None:
+        if state.dry:
+            for place in set(state.destroyed) - self._would:
+                log.info("vNPU %d (%s) of card %s would be destroyed: nobody holds it", place.start, place.profile, place.card)
+            self._would = set(state.destroyed)
+        else:
+            await self._tell_each("VNPUDestroyed", state.destroyed, "destroyed: nobody holds it")
+        await self._tell_each("VNPURestored", state.restored, "made again: it had vanished under its pod")
+        failed = dict(state.failed)
+        for place, why in failed.items():
+            if self._failed.get(place) != why:
+                log.error("vNPU %d (%s) vanished under its pod and cannot be made again: %s", place.start, place.profile, why)
+        self._failed = failed
+        self._warn_of_others(state)
+
+    async def _tell_each(self, reason: str, places: Iterable[Place], what: str) -> None:
+        name = self._own.name
+        for place in places:
+            text = f"vNPU {place.start} ({place.profile}) of card {place.card} {what}"
+            log.info(text)
+            await self._own.perform(Event.on_node(name, "Normal", reason, text))
+
+    def _warn_of_others(self, state: State) -> None:
+        beside = self._own.node is not None and f"{names.NODE_NPU_REGISTER}{KIND}" in self._own.node.metadata.annotations
+        if beside and not self._beside:
+            log.warning("HAMi's plugin has registered this node's chips, too: only one of both may run here, for each takes the "
+                        "other's slices for a stranger's")  # fmt: skip
+        self._beside = beside
+        strangers = {card: len(slices) for card, slices in foreign(state.entries, state.seen).items()}
+        if strangers != self._strangers:
+            for card, count in strangers.items():
+                log.warning("%d slices of card %s were made by somebody else and are left alone", count, card)
+            self._strangers = strangers

@@ -45,7 +45,7 @@ def gpushare(
     log_level: LogLevel = "",
 ) -> None:
     """Share cards without limits, as the older plugin: volcano.sh/gpu-memory and gpu-number."""
-    from pumice.devices.nvidia_gpushare.node.sharing import STRATEGIES, Legacy
+    from pumice.devices.nvidia_gpushare.node.allocator import STRATEGIES, Legacy
     from pumice.devices.nvidia_gpushare.plugin import daemon as gpushare_plugin
 
     if gpu_strategy not in STRATEGIES:

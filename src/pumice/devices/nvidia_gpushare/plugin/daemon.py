@@ -10,8 +10,7 @@ from functools import partial
 from pumice.adapters.nvml import NvmlCards
 from pumice.apps.node.device_type import PluginSettings, ServedDevices
 from pumice.apps.node.serving import run_plugins
-from pumice.devices.nvidia_gpushare.node.allocator import ShareAllocator
-from pumice.devices.nvidia_gpushare.node.sharing import Legacy
+from pumice.devices.nvidia_gpushare.node.allocator import Legacy, ShareAllocator
 from pumice.ports.cards import Cards
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster

@@ -16,21 +16,27 @@ from pumice.devices.nvidia_vgpu.assignment import contradiction, excess, stateme
 from pumice.devices.nvidia_vgpu.device_request import container_request
 from pumice.devices.nvidia_vgpu.node import mps
 from pumice.devices.nvidia_vgpu.node.allocations import turns
-from pumice.devices.nvidia_vgpu.node.annotations import register_annotation, topology_annotation
 from pumice.devices.nvidia_vgpu.node.answer import ResponseOptions, build, opened, places, refusal
-from pumice.devices.nvidia_vgpu.node.inventory import SharedCard, capacity, core_list, memory_list, share, share_list
+from pumice.devices.nvidia_vgpu.node.inventory import (
+    SharedCard,
+    capacity,
+    core_list,
+    memory_list,
+    register_annotation,
+    share,
+    share_list,
+    topology_annotation,
+)
 from pumice.devices.nvidia_vgpu.node.matching import FAILED, INIT, Matcher, Unclear, Work, done, leftovers
+from pumice.devices.nvidia_vgpu.node.mig_slices import StaticSlices
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing, needed_factor
-from pumice.devices.nvidia_vgpu.node.static import StaticSlices
 from pumice.effects.vocabulary import Event, MakeDirectory, NodeEffect, PatchNode, PatchPod, PatchStatus
 from pumice.model.refusal import Refusal
-from pumice.node.answer import Answer
-from pumice.node.device_list import MESSAGE_LIMIT, Unit, worst_size
+from pumice.node.device_list import MESSAGE_LIMIT, Leftovers, Unit, holds, worst_size
 from pumice.node.matching import Broken
-from pumice.node.mps.supervisor import Bounds
-from pumice.node.node_object import Leftovers, holds
+from pumice.node.mps import Bounds
 from pumice.node.pods import Container, Held, NodePod
-from pumice.node.protocol import Allocator, Conflict, Cut, Decision, Outdated, Refuse, Repeat, Serve
+from pumice.node.protocol import Allocator, Answer, Conflict, Cut, Decision, Outdated, Refuse, Repeat, Serve
 from pumice.ports.cards import CardFacts
 from pumice.ports.slices import Slice
 from pumice.wire import names, variables
@@ -408,15 +414,29 @@ class Record:
             self._held[work.pod.uid] = tuple(() if at == work.segment else part for at, part in enumerate(parts))
 
     def resume(self, text: str, pods: Iterable[NodePod], held: Held | None, cards: Mapping[str, SharedCard]) -> None:
-        """Begin with what the process before published, and with pods that hold devices and are not named there."""
+        """Begin with what the process before published, and with what pods hold that is not named there: it may have ended after
+        a container was served and before that was published."""
         known = parse_handed_out(text)
         for pod in pods:
-            if pod.finished:
+            if pod.finished or pod.uid in self._held:
                 continue
-            if pod.uid in known:
-                self._held.setdefault(pod.uid, known[pod.uid].containers)
-            elif pod.uid not in self._held and (parts := self._taken_over(pod, held, cards)):
-                self._held[pod.uid] = parts
+            published = known[pod.uid].containers if pod.uid in known else ()
+            written = self._taken_over(pod, held, cards)
+            if published and len(published) == len(written):
+                served = self._served(pod, held, len(written))
+                later = (part if at in served else () for at, part in enumerate(written))
+                written = tuple(was or part for was, part in zip(published, later, strict=True))
+            elif published:
+                written = published
+            if written:
+                self._held[pod.uid] = written
+
+    def _served(self, pod: NodePod, held: Held | None, parts: int) -> set[int]:
+        """Return the parts that the kubelet's record names; without a record all of an admitted pod."""
+        found = turns(pod, parts, self._sharing.number, self._sharing.memory)
+        order = found if not isinstance(found, str) else ()
+        return {turn.part for turn in order if turn.part is not None
+                and (pod.admitted if held is None else (pod.uid, turn.container.name) in held)}  # fmt: skip
 
     def _taken_over(self, pod: NodePod, held: Held | None, cards: Mapping[str, SharedCard]) -> Parts:
         notes = pod.annotations

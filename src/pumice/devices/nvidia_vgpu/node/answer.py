@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import uuid
 from collections.abc import Mapping, Sequence
@@ -10,12 +11,11 @@ from typing import Final
 
 from pumice.devices.nvidia_vgpu.node import mps
 from pumice.devices.nvidia_vgpu.node.allocations import goes_first
-from pumice.devices.nvidia_vgpu.node.inventory import SharedCard
+from pumice.devices.nvidia_vgpu.node.inventory import SharedCard, place_of
 from pumice.devices.nvidia_vgpu.node.matching import Work
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing
-from pumice.devices.nvidia_vgpu.node.slots import place_of
 from pumice.effects.vocabulary import InstallFile, MakeDirectory
-from pumice.node.answer import Answer, DeviceNode, Mount
+from pumice.node.protocol import Answer, DeviceNode, Mount
 from pumice.ports.slices import Place, Slice
 from pumice.wire import cdi, limits_page, variables
 from pumice.wire.device_lists import CDI_ANNOTATIONS, CDI_FIELD
@@ -266,3 +266,27 @@ def _disabled(work: Work, response_options: ResponseOptions) -> bool:
 
 def _uuid4(rng: random.Random) -> uuid.UUID:
     return uuid.UUID(int=rng.getrandbits(128), version=4)
+
+
+# -- Which files ``libvgpu.so`` needs in the hook directory, and which of them have to be written ---------------------
+
+
+NAMES: Final = ("libvgpu.so", "ld.so.preload")
+
+
+def files(library: bytes) -> dict[str, tuple[bytes, int]]:
+    """Name to content and mode. The preload file holds the library's path as the container sees it."""
+    return {"libvgpu.so": (library, 0o755), "ld.so.preload": (LIBRARY.encode(), 0o644)}
+
+
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def install(hook: str, library: bytes, present: Mapping[str, str]) -> list[InstallFile]:
+    """The files to write. ``present`` maps the names that exist in the hook directory to their digests."""
+    return [
+        InstallFile(f"{hook}/{name}", content, mode)
+        for name, (content, mode) in files(library).items()
+        if present.get(name) != digest(content)
+    ]

@@ -6,15 +6,25 @@ Spec nvidia-device-plugin 5 (ids), 8 (annotation), real-kubelet 2 (why only the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from pumice.devices.nvidia_vgpu.node.mps_cards import clients, unfit
+from pumice.devices.nvidia_vgpu.mig_catalogue import Catalogue
+from pumice.devices.nvidia_vgpu.mig_places import Places
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing
-from pumice.devices.nvidia_vgpu.node.slots import uncut
+from pumice.model.cards import Card, Mode
+from pumice.model.units import Mib
 from pumice.node.device_list import Unit
 from pumice.ports.cards import CardFacts
+from pumice.wire import kubernetes, names
+from pumice.wire.device_config import NvidiaConfig
+from pumice.wire.nvidia_vgpu import CardPlace, PodDevice, render_register, render_topology
+
+if TYPE_CHECKING:
+    from pumice.ports.slices import Place
 
 
 class SharedCard(Struct, frozen=True):
@@ -108,3 +118,117 @@ def capacity(cards: Sequence[SharedCard], sharing: Sharing) -> dict[str, int]:
         sharing.memory: sum(card.memory for card in healthy),
         sharing.cores: sum(card.cores for card in healthy),
     }
+
+
+def hollow_node(
+    name: str,
+    cards: Sequence[CardFacts],
+    sharing: Sharing | None = None,
+    *,
+    resources: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """A ready node with these cards, as an object to be created. ``resources``: cpu, memory and pods."""
+    sharing = sharing or Sharing()
+    shared = share(cards, sharing)
+    counts = {sharing.number: len(share_list(shared)), **capacity(shared, sharing)} if shared else {}
+    annotations = {names.NODE_VGPU_REGISTER: register_annotation(shared)} if shared else {}
+    if topology := topology_annotation(shared):
+        annotations[names.CARD_TOPOLOGY] = topology
+    quantities = {"cpu": "64", "memory": "256Gi", "pods": "500", **(resources or {})}
+    quantities |= {resource: str(count) for resource, count in counts.items()}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "labels": {kubernetes.HOSTNAME: name, **(labels or {})},
+            "annotations": annotations,
+        },
+        "spec": {},
+        "status": {
+            "capacity": quantities,
+            "allocatable": dict(quantities),
+            "conditions": [{"type": "Ready", "status": "True", "reason": "Hollow", "message": "no kubelet behind it"}],
+            "addresses": [{"type": "Hostname", "address": name}],
+        },
+    }
+
+
+def register_annotation(cards: Sequence[SharedCard]) -> str:
+    """``volcano.sh/node-vgpu-register``; empty when there is no card, which readers take for no vGPU node."""
+    return render_register(
+        Card(
+            index=position,
+            uuid=card.uuid,
+            type=card.type,
+            total=Mib(card.memory),
+            shares=card.shares,
+            healthy=card.healthy,
+            mode=Mode.MIG if card.mode == "mig" else Mode.HAMI_CORE,
+            places=card.places,
+        )
+        for position, card in enumerate(by_minor(cards))
+    )
+
+
+def topology_annotation(cards: Sequence[SharedCard]) -> str:
+    """``pumice.io/card-topology``, ours alone: where the cards sit and how they are linked; empty when nothing is known."""
+    if all(card.numa < 0 and not card.links for card in cards):
+        return ""
+    return render_topology([CardPlace(card.uuid, card.numa, card.links) for card in by_minor(cards)])
+
+
+CAPABILITY: Final = (7, 0)
+"""From which on a server holds clients to portions of threads and keeps their memory apart (Multi-Process Service, Volta MPS)."""
+
+
+def clients(capability: tuple[int, int]) -> int:
+    """How many programs a server takes on one card (Volcano pkg/scheduler/api/devices/nvidia/gpushare)."""
+    return 48 if capability >= (7, 5) or capability == (0, 0) else 16
+
+
+def unfit(card: CardFacts) -> str:
+    """Why a card cannot be shared by MPS; empty where it can, or where it does not tell."""
+    if (0, 0) != card.capability < CAPABILITY:
+        had, needed = (".".join(map(str, version)) for version in (card.capability, CAPABILITY))
+        return f"this node shares cards by MPS, which bounds nobody below compute capability {needed}, and the card has {had}"
+    return ""
+
+
+def uncut(config: NvidiaConfig, card_type: str, mig: bool) -> str:
+    """Why a card that is to be cut cannot be, as far as its model and the configuration tell; empty where it can."""
+    if not mig:
+        return "this node is to cut MIG slices, and the card's MIG mode is off; switch it on (nvidia-smi -mig 1)"
+    geometry = _catalogue(config).of(card_type)
+    if geometry is None:
+        return f"it is in MIG mode, and no MIG geometry is known for {card_type}; switch MIG off"
+    if geometry.free is None:
+        return f"it is in MIG mode, and knownMigGeometries gives {card_type} groups that the hardware cannot be cut into"
+    return ""
+
+
+def place_of(config: NvidiaConfig, card_type: str, device: PodDevice) -> Place | str:
+    """The place of a device that is a slice, or why there is none."""
+    from pumice.ports.slices import (
+        Place,  # here: what a machine without a cluster imports knows no slices that are to be cut
+    )
+
+    geometry = _catalogue(config).of(card_type)
+    places = geometry.free if geometry is not None else None
+    if not isinstance(places, Places):
+        return f"no MIG geometry is known for {card_type}"
+    if device.profile:
+        if isinstance(found := places.outside(device.profile, device.slot), str):
+            return found
+        return Place(device.uuid, device.profile, device.slot)
+    group = places.index.get(device.group)
+    if group is None or device.slot >= len(places.homes[group]):
+        return f"{card_type} has no slot {device.place}; was the ConfigMap changed since the pod was placed?"
+    home = places.place(group, device.slot)
+    return Place(device.uuid, home.profile, home.start)
+
+
+@lru_cache(maxsize=4)
+def _catalogue(config: NvidiaConfig) -> Catalogue:
+    return Catalogue(config, anywhere=True)

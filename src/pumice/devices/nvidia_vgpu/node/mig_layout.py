@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from pumice.devices.nvidia_vgpu.node.mig_plans import removal
-from pumice.node.slices.manager import Fill, Make, Step
+from pumice.devices.nvidia_vgpu.node.mig_slices import removal
+from pumice.node.slices import Fill, Make, Step
 from pumice.ports.slices import Place, Slice, SliceProfile
 
 

@@ -1,14 +1,38 @@
-"""MIG slices of one machine's cards, made for pods by plan and journal, with the driver and the file behind their ports."""
+"""MIG slices of one machine's cards, made for pods by plan and journal, with the driver and the file behind their ports.
+
+Plans lead from what is there, the journal and the places that a pod was given to ordered steps, or a sentence why
+not; and from what a crash, a reset or a reboot has left to what the journal says.
+
+A slice of ours that nobody holds stays where it is until it lies in the way: the next pod of that place gets it as it is.
+Everything that stands beside the wanted places is left alone, so cards are recut beside running pods.
+What is recovered follows reality:
+
+| journal | there is | what follows |
+|---|---|---|
+| making | nothing | forgotten: nobody was answered |
+| making | half a slice | finished for a pod that still holds it, else removed |
+| making | a slice | it was made: the next pod of the place gets it |
+| made | nothing | made again for a pod that still holds it (a boot takes all slices away), else forgotten |
+| made | half a slice | filled again for a pod that still holds it, else left until it lies in the way |
+| made | that slice | nothing to do |
+| removing | half a slice, or that slice with nobody on it | removed |
+| any | another slice at the place | it is somebody else's, and nobody touches it; a pod that was given ours is told |
+
+A slice that the journal does not know is somebody else's. One that stands exactly where one was being made when the process
+died cannot be told from our own and counts as ours (ADR 58).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
-from pumice.devices.nvidia_vgpu.node.mig_plans import Holds, Lost, foreign, lost, ours, plan, recover
 from pumice.model.errors import Unavailable
-from pumice.node.slices.manager import Drain, Entries, Fill, Make, Plan, Remove, SliceManager, Step, known
-from pumice.ports.slices import CutRefused, Journal, NoRights, Place, Slice, Slices
+from pumice.node.device_list import Unit
+from pumice.node.slices import Drain, Entries, Fill, Make, Plan, Remove, SliceManager, Step, known
+from pumice.ports.slices import CutRefused, Entry, Journal, NoRights, Phase, Place, Slice, SliceProfile, Slices
+from pumice.wire import names
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,3 +134,190 @@ def act(driver: Slices, step: Step) -> str:
         case Remove(place):
             driver.remove(place)
     return ""
+
+
+# -- Plans of MIG slices ----------------------------------------------------------------------------------------------
+
+
+Books = Mapping[Place, Entry]
+Holds = Callable[[str], str]
+"""The name of the pod of that UID where it still holds its slices, else empty."""
+
+
+def plan(
+    seen: Sequence[Slice],
+    books: Books,
+    wanted: Sequence[Place],
+    owner: str,
+    *,
+    offered: Mapping[str, Sequence[SliceProfile]],
+    holds: Holds,
+) -> Plan | str:
+    """How the pod ``owner`` comes to its places. ``seen`` and ``offered`` are of the cards that the places name."""
+    after = dict(books)
+    there = {slice_.place: slice_ for slice_ in seen}
+    removals: list[Step] = []
+    makes: list[tuple[int, list[Step]]] = []
+    taken: dict[str, int] = {}
+    for place in wanted:
+        profile = next((p for p in offered.get(place.card, ()) if p.name == place.profile), None)
+        if profile is None or place.start not in profile.starts:
+            return _not_offered(place, offered.get(place.card, ()))
+        cover = (1 << profile.size) - 1 << place.start
+        if cover & taken.get(place.card, 0):
+            return f"the pod was given places of card {place.card} that lie over each other"
+        taken[place.card] = cover | taken.get(place.card, 0)
+        found, entry = there.get(place), books.get(place)
+        if entry is not None and entry.owner != owner and (holder := holds(entry.owner)):
+            return f"pod {holder} holds slice {place} of card {place.card}"
+        if found is None:
+            for other in (s for s in seen if s.place.card == place.card and s.cover & cover):
+                if reason := in_the_way(other, books, owner, holds):
+                    return reason
+                removals += removal(other)
+                after[other.place] = replace(books[other.place], phase=Phase.REMOVING)
+            makes.append((profile.size, [Make(place), Fill(place)]))
+            after[place] = Entry(place, owner, Phase.MAKING)
+        elif reason := _not_to_be_had(found, books, owner, holds):
+            return reason
+        elif found.half:
+            makes.append((profile.size, [Fill(place)]))
+            after[place] = Entry(place, owner, Phase.MAKING)
+        else:
+            after[place] = Entry(place, owner, Phase.MADE, found.uuid)
+    steps = dict.fromkeys(removals)  # one slice may lie under two places
+    return Plan(tuple(after.values()), (*steps, *(step for _, two in sorted(makes, key=_largest_first) for step in two)))
+
+
+def ours(slice_: Slice, books: Books) -> bool:
+    """Return whether it was made by us: the journal has its place, and its UUID once that is known."""
+    entry = books.get(slice_.place)
+    if entry is None or entry.phase is Phase.LOST or slice_.parts > 1:
+        return False
+    return not entry.uuid or slice_.half or slice_.uuid == entry.uuid
+
+
+def in_the_way(slice_: Slice, books: Books, owner: str, holds: Holds) -> str:
+    """Why this slice cannot be removed for a pod; empty where it can."""
+    if reason := _not_to_be_had(slice_, books, owner, holds):
+        return reason
+    if books[slice_.place].owner == owner:
+        return f"slice {slice_.place} of card {slice_.place.card} is this pod's own and lies in the way"
+    return ""
+
+
+def removal(slice_: Slice) -> list[Step]:
+    return [Remove(slice_.place)] if slice_.half else [Drain(slice_.place), Remove(slice_.place)]
+
+
+def foreign(seen: Iterable[Slice], books: Books) -> list[Slice]:
+    """Return the slices that somebody else made."""
+    return [slice_ for slice_ in seen if not ours(slice_, books)]
+
+
+def _not_to_be_had(slice_: Slice, books: Books, owner: str, holds: Holds) -> str:
+    what = f"slice {slice_.place} of card {slice_.place.card}"
+    if not ours(slice_, books):
+        return f"{what} was made by somebody else and is left alone"
+    entry = books[slice_.place]
+    if entry.owner != owner and (holder := holds(entry.owner)):
+        return f"pod {holder} holds {what}"
+    if entry.owner != owner and slice_.busy:
+        return f"a process still runs on {what}, and its pod has ended"
+    return ""
+
+
+def _not_offered(place: Place, offered: Sequence[SliceProfile]) -> str:
+    if not offered:
+        return f"card {place.card} is not in MIG mode"
+    known = "; ".join(f"{p.name} at {', '.join(map(str, p.starts))}" for p in offered)
+    return f"card {place.card} has no slice {place}; its driver offers {known}"
+
+
+def _largest_first(made: tuple[int, list[Step]]) -> tuple[int, Place]:
+    size, steps = made
+    return -size, steps[0].place
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A pod's slice is not what its containers were given."""
+
+    owner: str
+    place: Place
+    was: str
+    now: str = ""
+
+
+def recover(seen: Sequence[Slice], books: Books, holds: Holds) -> Plan:
+    """Return the plan that brings journal and cards together."""
+    there = {slice_.place: slice_ for slice_ in seen}
+    after: dict[Place, Entry] = {}
+    removals: list[Step] = []
+    makes: list[Step] = []
+    for place, entry in sorted(books.items()):
+        found, held = there.get(place), bool(holds(entry.owner))
+        given = (entry.was or (entry.uuid if entry.phase is Phase.MADE else "")) if held else ""
+        if entry.phase is Phase.LOST or (found is not None and not ours(found, books)):
+            if given:
+                after[place] = replace(entry, phase=Phase.LOST, uuid="", was=given)
+        elif found is None:
+            if given:
+                makes += [Make(place), Fill(place)]
+                after[place] = replace(entry, phase=Phase.MAKING, uuid="", was=given)
+        elif entry.phase is Phase.REMOVING and not found.busy:
+            removals += removal(found)
+            after[place] = entry
+        elif not found.half:
+            after[place] = replace(entry, phase=Phase.MADE, uuid=found.uuid, was=given if given != found.uuid else "")
+        elif held:
+            makes.append(Fill(place))
+            after[place] = replace(entry, phase=Phase.MAKING, uuid="", was=given)
+        elif entry.phase is Phase.MAKING:
+            removals.append(Remove(place))
+            after[place] = replace(entry, phase=Phase.REMOVING)
+        else:
+            after[place] = entry
+    return Plan(tuple(after.values()), (*removals, *makes))
+
+
+def lost(books: Books, holds: Holds) -> list[Lost]:
+    """The pods that were given what is not there any more."""
+    return [Lost(e.owner, place, e.was, e.uuid) for place, e in sorted(books.items()) if e.was and holds(e.owner)]
+
+
+# -- MIG slices that an administrator has cut, as resources of their own ----------------------------------------------
+
+
+class StaticSlices:
+    """The slices that were there when the plugin started, by resource. One that is divided further is left out."""
+
+    def __init__(self, slices: Iterable[Slice] = ()) -> None:
+        self._slices: dict[str, dict[str, Slice]] = {}
+        for slice_ in slices:
+            if slice_.uuid:
+                self._slices.setdefault(resource_of(slice_.place.profile), {})[slice_.uuid] = slice_
+        self._unhealthy: Mapping[str, str] = MappingProxyType({})
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        return tuple(sorted(self._slices))
+
+    def show(self, unhealthy: Mapping[str, str]) -> None:
+        """Which cards take no pods."""
+        self._unhealthy = unhealthy
+
+    def units(self, resource: str) -> list[Unit]:
+        return [Unit(uuid, slice_.place.card not in self._unhealthy) for uuid, slice_ in self._slices[resource].items()]
+
+    def of(self, resource: str, ids: Sequence[str]) -> tuple[Slice, ...] | str:
+        """The slices of these ids in the order of their places; or which of them is none."""
+        known = self._slices[resource]
+        if strange := next((uuid for uuid in ids if uuid not in known), ""):
+            return f"{strange} is no slice of {resource} on this node; were its cards cut anew since the plugin started?"
+        return tuple(sorted((known[uuid] for uuid in ids), key=lambda slice_: slice_.place))
+
+
+def resource_of(profile: str) -> str:
+    """``volcano.sh/mig-1g.10gb``; a name holds no plus sign."""
+    return f"{names.DOMAIN}/mig-{profile.replace('+', '.')}"

@@ -8,9 +8,9 @@ from typing import Final
 
 from pumice.devices.nvidia_vgpu.node.matching import Work
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing
-from pumice.node.answer import Mount
-from pumice.node.mps.supervisor import Bounds
+from pumice.node.mps import Bounds
 from pumice.node.pods import Container, NodePod
+from pumice.node.protocol import Mount
 from pumice.ports.mps import folder_of
 from pumice.wire import variables
 from pumice.wire.nvidia_vgpu import PodDevice

@@ -21,7 +21,7 @@ from pumice.devices.nvidia_vgpu.node.answer import CONTROL_NODES
 from pumice.devices.nvidia_vgpu.node.devices_file import EXTRAS, Driver, cards_file, extra_file, moved, trouble
 from pumice.effects.vocabulary import InstallFile
 from pumice.model.errors import BadInput, Unavailable
-from pumice.node.answer import Answer
+from pumice.node.protocol import Answer
 from pumice.ports.cards import CardFacts
 from pumice.ports.slices import Slice
 from pumice.wire import cdi

@@ -23,18 +23,15 @@ from pumice.apps.node.allocating import PATIENCE
 from pumice.apps.node.control_daemons import ControlDaemons
 from pumice.apps.node.device_type import PluginSettings, ServedDevices
 from pumice.apps.node.files import digests, install_files
-from pumice.apps.node.performing import in_turn
+from pumice.apps.node.performing import Slicer, in_turn
 from pumice.apps.node.serving import run_plugins
-from pumice.apps.node.slicing import Slicer
 from pumice.apps.node.written_node import WrittenNode
 from pumice.apps.service.device_config import load_device_config, read_device_config, spaces
 from pumice.apps.service.worker import once
 from pumice.devices.nvidia_vgpu.node.allocator import VgpuAllocator
-from pumice.devices.nvidia_vgpu.node.answer import CONTROL_NODES, ResponseOptions
-from pumice.devices.nvidia_vgpu.node.library import NAMES, install
-from pumice.devices.nvidia_vgpu.node.mig_slices import Cutter, Given
+from pumice.devices.nvidia_vgpu.node.answer import CONTROL_NODES, NAMES, ResponseOptions, install
+from pumice.devices.nvidia_vgpu.node.mig_slices import Cutter, Given, StaticSlices
 from pumice.devices.nvidia_vgpu.node.sharing import Flags, Sharing, effective
-from pumice.devices.nvidia_vgpu.node.static import StaticSlices
 from pumice.devices.nvidia_vgpu.plugin.cdi_files import CdiFiles, CdiPlaces, KeptFiles
 from pumice.effects.tasks import first
 from pumice.effects.vocabulary import EndPod, Event

@@ -9,7 +9,7 @@ import pytest
 from kit.npu_world import chip
 
 from pumice.devices.ascend_hami.node.allocator import NpuAllocator
-from pumice.devices.ascend_hami.node.inventory import Handshake, NpuSharing, registered
+from pumice.devices.ascend_hami.node.answer import Handshake, NpuSharing, registered
 from pumice.effects.vocabulary import PatchNode
 from pumice.node.pods import NodePod
 from pumice.node.protocol import Cut, Refuse, Serve

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from kit.npu_world import chip
 
+from pumice.devices.ascend_hami.inventory import units_of
 from pumice.devices.ascend_hami.node.allocator import NpuAllocator
-from pumice.devices.ascend_hami.node.inventory import NpuSharing
-from pumice.devices.ascend_hami.units import units_of
+from pumice.devices.ascend_hami.node.answer import NpuSharing
 from pumice.model.hardware.npu import NpuChip
 from pumice.node.pods import NodePod
 from pumice.node.protocol import Conflict, Cut, Outdated, Serve

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from kit.npu_nodes import npu_machine
 
-from pumice.devices.ascend_hami.plugin import soft_npus
+from pumice.devices.ascend_hami.plugin import daemon as soft_npus
 from pumice.model.errors import BadInput
 from pumice_lab.machine.npus import NpuFaultModel, set_npu_fault
 
 SHARE = """
 import json
-from pumice.devices.ascend_hami.plugin.soft_npus import open_shared
+from pumice.devices.ascend_hami.plugin.daemon import open_shared
 from pumice_lab.machine.native import library_dir
 cards = open_shared(str(library_dir()), "310P3")
 print(json.dumps(cards.subscribe([card.uuid for card in cards.facts()])))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pumice.devices.ascend_mindcluster.node.books import held_by
+from pumice.devices.ascend_mindcluster.node.keeper import held_by
 from pumice.ports.slices import Entry, Phase, Place
 
 

@@ -19,8 +19,7 @@ from kit.node_world import FakeKubelet, node_cluster
 from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.adapters.kubelet.endpoint import device_list
-from pumice.devices.nvidia_gpushare.node.allocator import ASSIGNED, ShareAllocator
-from pumice.devices.nvidia_gpushare.node.sharing import Legacy
+from pumice.devices.nvidia_gpushare.node.allocator import ASSIGNED, Legacy, ShareAllocator
 from pumice.devices.nvidia_gpushare.plugin import daemon as gpushare_plugin
 from pumice.effects.vocabulary import PatchPod, PatchStatus
 from pumice.model.errors import BadInput

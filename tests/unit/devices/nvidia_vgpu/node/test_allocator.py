@@ -12,9 +12,8 @@ from kit.node_objects import CARDS, UID, A, B, allocator, card, container, gives
 from pumice.devices.nvidia_vgpu.node.allocator import VgpuAllocator
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing
 from pumice.effects.vocabulary import Event, PatchPod
-from pumice.node.answer import Answer
 from pumice.node.pods import ContainerStatus, NodePod
-from pumice.node.protocol import Cut, Outdated, Refuse, Repeat, Serve
+from pumice.node.protocol import Answer, Cut, Outdated, Refuse, Repeat, Serve
 from pumice.ports.slices import Place, Slice
 from pumice.wire import limits_page, names
 from pumice.wire.limits_page import GrantedCard, LimitsPage

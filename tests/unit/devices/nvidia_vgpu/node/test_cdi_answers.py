@@ -8,8 +8,7 @@ import pytest
 from kit.node_objects import UID, A, B, allocator, gives, pod, units_of
 
 from pumice.model.errors import BadInput
-from pumice.node.answer import Answer
-from pumice.node.protocol import Serve
+from pumice.node.protocol import Answer, Serve
 from pumice.wire.device_lists import strategies
 
 NAMED = f"k8s.device-plugin.nvidia.com/gpu={A}"

@@ -71,6 +71,20 @@ def test_a_pod_that_was_served_before_there_were_books_is_taken_over_by_an_assig
     assert parse_handed_out(record.text()).keys() == {"uid-good"}
 
 
+@pytest.mark.parametrize("both_were_served", [True, False])
+def test_a_plugin_killed_between_the_calls_of_two_containers_books_both_when_it_comes_back(both_were_served):
+    first, second = container("first", 1, 3000, 50), container("second", 1, 3000, 50)
+    two = pod("two", f"{gives(A)};{gives(B)}", first, second)
+    at, cards = Record("node-a", Sharing()), allocator()._cards
+    at.resume("uid-two " + f"{gives(A)};" + "\n", [two], frozenset(), cards)  # published after the first call
+    published = at.text()
+    later = Record("node-a", Sharing())
+    served = {("uid-two", "first"), *([("uid-two", "second")] if both_were_served else [])}
+    later.resume(published, [two], frozenset(served), cards)
+    cards_of = [[device.uuid for device in part] for part in parse_handed_out(later.text())["uid-two"].containers]
+    assert cards_of == [[A], [B] if both_were_served else []]
+
+
 def test_a_pod_that_names_its_node_and_cards_itself_was_bound_by_nobody_and_gets_nothing():
     forged, honest = pod("forged", gives(A, 32768, 100)), pod("honest", gives(A, 32768, 100))
     forged.status.conditions, forged.arrival, honest.arrival = [], 1, 2

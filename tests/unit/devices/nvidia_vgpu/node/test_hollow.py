@@ -1,6 +1,8 @@
 """Hollow nodes are what the plugin would have left."""
 
-from pumice.devices.nvidia_vgpu.node.hollow import facts, hollow_node
+from kit.card_facts import facts
+
+from pumice.devices.nvidia_vgpu.node.inventory import hollow_node
 from pumice.wire import names
 from pumice.wire.nvidia_vgpu import parse_register
 from pumice_lab.machine import machine_of

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from pumice.devices.nvidia_vgpu.node.mig_plans import plan
-from pumice.node.slices.manager import Drain, Fill, Make, Plan, Remove, known
+from pumice.devices.nvidia_vgpu.node.mig_slices import plan
+from pumice.node.slices import Drain, Fill, Make, Plan, Remove, known
 from pumice.ports.slices import Entry, Phase, Place, Slice, SliceProfile
 
 CARD = "GPU-a"

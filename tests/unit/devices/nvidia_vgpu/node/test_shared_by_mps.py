@@ -13,7 +13,7 @@ from pumice.devices.nvidia_vgpu.node.allocator import VgpuAllocator, register_an
 from pumice.devices.nvidia_vgpu.node.inventory import share
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing, effective
 from pumice.model.errors import BadInput
-from pumice.node.mps.supervisor import Bounds
+from pumice.node.mps import Bounds
 from pumice.node.pods import NodePod
 from pumice.node.protocol import Conflict, Refuse, Serve
 from pumice.ports.cards import CardFacts

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pumice.adapters.journal import FileJournal, file
+from pumice.adapters import journal as file
+from pumice.adapters.journal import FileJournal
 from pumice.model.errors import Unavailable
 from pumice.ports.slices import Entry, Phase, Place
 
