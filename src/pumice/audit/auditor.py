@@ -65,13 +65,20 @@ class Books:
         for card in self.cards_on.pop(name):
             del self.cards[card.uuid]
 
-    def take(self, pod: Json) -> list[str]:
-        """Book a pod on its node. Returns a sentence where it asks for cards and nobody decided about them."""
+    @staticmethod
+    def asked(pod: Json) -> Amounts:
+        """Return what a pod takes of its node."""
+        found = requests(pod)
+        for name in [name for name in found if name.endswith("-percentage") or says_how_much(name)]:
+            del found[name]
+        found["pods"] += 1
+        return found
+
+    def take(self, pod: Json, asked: Amounts | None = None) -> list[str]:
+        """Book a pod on its node. Returns a sentence where it asks for cards and nobody decided about them. ``asked``: of its
+        template, where thousands of pods have one."""
         node, text = pod["spec"]["nodeName"], pod["metadata"].get("annotations", {}).get(HELD, "")
-        asked = requests(pod)
-        for name in [name for name in asked if name.endswith("-percentage") or says_how_much(name)]:
-            del asked[name]
-        asked["pods"] += 1
+        asked = asked or self.asked(pod)
         self.used[node].update(asked)
         charge(self.cards, text)
         self.held.update(self._of_cards(node, asked, text))

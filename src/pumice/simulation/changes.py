@@ -34,7 +34,7 @@ UNCUT = "all-disabled"
 def with_policy(conf: str, policy: str) -> str:
     """The configuration with another policy of cards. Raises BadInput for a policy that does not exist."""
     if policy not in POLICIES:
-        raise BadInput(f"--policy {policy!r}: there is none{nearest(policy, POLICIES)}; there are {', '.join(POLICIES)}")
+        raise BadInput(f"--policy {policy!r}: it is not among {', '.join(POLICIES)}{nearest(policy, POLICIES)}")
     document = safe_load(conf)
     for tier in document.get("tiers") or ():
         for plugin in tier.get("plugins") or ():
@@ -58,8 +58,7 @@ def added(objects: Objects, text: str) -> Objects:
             fitting = [key for key in presets() if model.lower() in key.lower()]
             if not fitting:
                 there = sorted({word for node in objects.get("nodes", ()) for word in _models(node).split()} | set(presets()))
-                raise words.error(f"no model {model!r}{nearest(model, there)}; there are {', '.join(presets())}, and those of "
-                                  "the cluster")  # fmt: skip
+                raise words.error(f"no model {model!r} among those of the cluster and {', '.join(presets())}{nearest(model, there)}")
             cards, preset = words.whole("cards", 8), presets()[fitting[0]]
         made = [
             manifests.node(f"added-{i}", cpu=words.quantity("cpu", str(12 * cards or 32)),
@@ -117,8 +116,7 @@ def recut(objects: Objects, device_config: str, text: str) -> tuple[Objects, str
                   if len(group.instances) == 1}  # fmt: skip
         chosen = next((key for key in groups if cut in (key, key.partition(".")[0])), None)
         if chosen is None:
-            raise BadInput(f"--recut {text!r}: {kind} has no cut {cut!r}{nearest(cut, groups)}; there are "
-                           f"{', '.join((*groups, UNCUT))}")  # fmt: skip
+            raise BadInput(f"--recut {text!r}: {kind} has no cut {cut!r} among {', '.join((*groups, UNCUT))}{nearest(cut, groups)}")
         instances = groups[chosen].instances
         own = f"{kind} {chosen}"
         fresh = [_with(card, type=own, mode=Mode.MIG, shares=instances[0].count) for card in cards]

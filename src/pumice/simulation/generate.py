@@ -62,7 +62,7 @@ def _shapes(words: Words, rng: Random, tasks: Sequence[Task]) -> Callable[[], tu
         return lambda: (task := rng.choice(tasks)) and (task.template, task.runs)
     if name not in SHAPES:
         known = (*SHAPES, TRACE)
-        raise words.error(f"no shape {name!r}{nearest(name, known)}; there are {', '.join(known)}")
+        raise words.error(f"no shape {name!r} among {', '.join(known)}{nearest(name, known)}")
     rows = SHAPES[name]
     templates = [_template(cards, percent, cpu, gib, queue) for _, cards, percent, cpu, gib in rows]
     weights = [row[0] for row in rows]
@@ -82,7 +82,7 @@ def _arrivals(words: Words, rng: Random) -> Callable[[], float]:
     kind, _, rate = text.partition(":")
     kinds = ("poisson", "even", "once")
     if kind not in kinds:
-        raise words.error(f"arrival: no distribution {kind!r}{nearest(kind, kinds)}; write poisson:2/s, even:90/h or once")
+        raise words.error(f"arrival: write poisson:2/s, even:90/h or once, not {text!r}{nearest(kind, kinds)}")
     if kind == "once":
         return lambda: 0.0
     number, _, unit = rate.partition("/")
@@ -110,8 +110,8 @@ def _durations(words: Words, rng: Random) -> Callable[[], float] | None:
     kind, *rest = words.get("duration", "forever").split(":")
     kinds = {"fixed": 1, "exponential": 1, "lognormal": 2, "forever": 0, TRACE: 0}
     if kind not in kinds or len(rest) != kinds[kind]:
-        raise words.error(f"duration: {words['duration']!r} is none{nearest(kind, kinds)}; write fixed:10m, exponential:10m, "
-                          "lognormal:10m:1.5 (median and sigma), forever or trace")  # fmt: skip
+        raise words.error("duration: write fixed:10m, exponential:10m, lognormal:10m:1.5 (median and sigma), forever or trace, "
+                          f"not {words['duration']!r}{nearest(kind, kinds)}")  # fmt: skip
     if kind == TRACE:
         if words.get("shape") != TRACE:
             raise words.error("duration=trace needs shape=trace")

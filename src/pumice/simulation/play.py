@@ -16,6 +16,7 @@ from typing import Any
 from msgspec import to_builtins
 from msgspec.structs import replace
 
+from pumice.audit.amounts import Amounts
 from pumice.audit.auditor import Books
 from pumice.effects.vocabulary import Bind, Evict, GroupStatus, Nominate, OpenGate, SchedulerEffect
 from pumice.scheduler.engine import Engine
@@ -79,8 +80,9 @@ class PodRun:
 class Simulation:
     """One engine and all that was ever submitted to it. ``objects`` are what it has seen already, by kind as in a case file."""
 
-    def __init__(self, engine: Engine, begin: float, objects: Mapping[str, list[Json]]) -> None:
-        self.engine, self.begin, self.now = engine, begin, begin
+    def __init__(self, engine: Engine, begin: float, objects: Mapping[str, list[Json]], period: float = 0.0) -> None:
+        """``period``: the least seconds between cycles; 0: as the daemon does, as soon as something happens."""
+        self.engine, self.begin, self.now, self.period = engine, begin, begin, period
         self.books = Books(objects.get("nodes", ()))
         self.runs: list[PodRun] = []
         self.violations: list[str] = []
@@ -88,12 +90,13 @@ class Simulation:
         self.evictions = self.failures = self.cycles = 0
         self._due: list[tuple[float, int, str, Any]] = []
         self._serial = 0
-        self._stirred = inf
-        """Since when there is something that a cycle should look at."""
+        self._cycled, self._stirred = -inf, inf
+        """When the last cycle was; since when there is something that a cycle should look at."""
         self._living: dict[str, PodRun] = {}
         self._groups: dict[str, tuple[PodGroup, set[str]]] = {}
         self._parsed: dict[int, Pod] = {}
-        """The pod of each template, by the template's identity: thousands of pods share one."""
+        self._asked: dict[int, Amounts] = {}
+        """The pod of each template and the auditor's reading of it, by the template's identity: thousands of pods share one."""
         for group in objects.get("podGroups", ()):
             found = convert(PodGroup, group)
             key = f"{found.metadata.namespace}/{found.metadata.name}"
@@ -134,7 +137,8 @@ class Simulation:
         wake = self.engine.next_wake()
         tries = max(self.now + WINDOW, wake) if wake is not None else inf
         if self.engine.stirred:
-            tries = min(tries, max(self.now, self._stirred) + STATUS_WINDOW)
+            tries = min(tries, min(self.now, self._stirred) + STATUS_WINDOW)
+        tries = max(tries, self._cycled + self.period)
         if min(coming, due) == inf and tries > last + LAST_TRIES:
             return inf
         return min(coming, due, tries)
@@ -272,7 +276,7 @@ class Simulation:
         changed, futile = False, 0
         while self._should_cycle() and futile < FUTILE:
             effects = self.engine.cycle(self.now).effects
-            self.cycles += 1
+            self.cycles, self._cycled = self.cycles + 1, self.now
             moved = False
             for effect in effects:
                 moved = self._perform(effect) or moved
@@ -282,6 +286,8 @@ class Simulation:
 
     def _should_cycle(self) -> bool:
         """Return whether a cycle is due now: status alone waits for more of its kind, as in the daemon."""
+        if self.now < self._cycled + self.period:
+            return False
         if not self.engine.stirred:
             self._stirred = inf
             return self.engine.has_work(self.now)
@@ -333,7 +339,8 @@ class Simulation:
         self.engine.state.pods.put(run.pod, self.now)
         seen = {"metadata": {"uid": meta.uid, "namespace": meta.namespace, "name": meta.name, "annotations": meta.annotations},
                 "spec": {**run.template["spec"], "nodeName": effect.node}}  # fmt: skip
-        found = self.books.take(seen) + self._over(effect.node)
+        asked = self._asked.get(id(run.template)) or self._asked.setdefault(id(run.template), self.books.asked(seen))
+        found = self.books.take(seen, asked) + self._over(effect.node)
         self.violations += [text for text in found if text not in self._known]
         self._known.update(found)
         self.meter.touch(effect.node)

@@ -19,7 +19,7 @@ class Words(Mapping[str, str]):
         for pair in text.split(","):
             key, equals, value = pair.strip().partition("=")
             if key not in known:
-                raise self.error(f"no key {key!r}{nearest(key, known)}; it takes {', '.join(known)}")
+                raise self.error(f"no key {key!r} among {', '.join(known)}{nearest(key, known)}")
             if not equals or not value:
                 raise self.error(f"write {key}=…")
             self._values[key] = value.strip()
