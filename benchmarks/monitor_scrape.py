@@ -30,7 +30,7 @@ from pumice.apps.monitor.accounts import AccountRounds
 from pumice.apps.monitor.daemon import MetricsPage
 from pumice.apps.monitor.driver import DriverWatch
 from pumice.apps.monitor.reader import NodeReader
-from pumice.apps.service.daemon_pages import read_process
+from pumice.apps.service.http import read_process
 from pumice.effects.vocabulary import Event
 from pumice.node.pods import NodePod
 from pumice.ports.cards import CardProcess, CardReading, InstanceReading

@@ -43,7 +43,7 @@ from benchmarks.report import conclude, median
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
 from pumice.adapters.kubelet.proto import deviceplugin_pb2_grpc as rpc
 from pumice.adapters.nvml import NvmlCards
-from pumice.apps.service.daemon_pages import read_process
+from pumice.apps.service.http import read_process
 from pumice.devices.nvidia_vgpu.node.sharing import Flags
 from pumice.devices.nvidia_vgpu.plugin import daemon as vgpu_plugin
 from pumice.ports.clock import SystemClock

@@ -28,7 +28,7 @@ from kit.results import arguments
 from benchmarks.goals import goals_of
 from benchmarks.report import conclude
 from pumice.devices.ascend_mindcluster.chips import FREE_DVPP, loss, takes
-from pumice.model.hardware.npu_slices import Dvpp, SliceTemplate, slice_kinds
+from pumice.model.hardware.npu import Dvpp, SliceTemplate, slice_kinds
 
 KIND = slice_kinds()["Ascend310P"]
 CORES, WEIGHTS = (1, 2, 4, 8), (0.4, 0.3, 0.2, 0.1)

@@ -35,8 +35,7 @@ from pumice.devices.ascend_mindcluster.planning import ChipBoard
 from pumice.devices.card_policies import POLICIES
 from pumice.devices.layout import Board, Want, lay_out
 from pumice.devices.nvidia_vgpu.planning import MigBoard
-from pumice.model.hardware.npu import shipped_chips
-from pumice.model.hardware.npu_slices import Dvpp
+from pumice.model.hardware.npu import Dvpp, shipped_chips
 
 BURST = 8
 MINUTES = 17

@@ -24,7 +24,7 @@ from pumice.wire.objects import decode
 from pumice.wire.volcano import stamp
 from pumice_jobs.controllers.job import group as groups
 from pumice_jobs.controllers.job.defaults import completed
-from pumice_jobs.controllers.job.pods import body as pod_body
+from pumice_jobs.controllers.job.reconcile import body as pod_body
 
 MIB, SHARES, CARDS = 81920, 10, 8
 CREATED = 1_767_225_600

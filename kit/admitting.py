@@ -21,7 +21,7 @@ from kit.node_world import FakeKubelet
 from kit.virtual_time import under_way
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
 from pumice_lab.kubelet.devices import cdi
-from pumice_lab.kubelet.devices.messages import allocation_from
+from pumice_lab.kubelet.devices.checkpoint import allocation_from
 from pumice_lab.runtime.spec import StartFailed
 
 Json = dict[str, Any]

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
+from kit.virtual_time import EPOCH
 from pumice.adapters.kube.verbs import Verbs
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError
 from pumice_lab.apiserver import ADMIN, ApiServer, Request, User, open_storage
+from pumice_lab.apiserver.disk import Row
 
 
 class Chunks:
@@ -59,8 +61,40 @@ class DirectCluster(Verbs):
         return _Stream(answer.stream)
 
 
-async def memory_cluster(clock: Clock, rng: random.Random | None = None) -> DirectCluster:
+async def memory_cluster(clock: Clock) -> DirectCluster:
     """A fresh API server in memory and its client."""
-    api = ApiServer(open_storage(":memory:"), clock, rng or random.Random(0))
+    return DirectCluster(await started(clock), clock)
+
+
+Furnish = Callable[[ApiServer], Awaitable[None]]
+_starts: dict[Furnish, tuple[list[Row], Any]] = {}
+
+
+async def _nothing(api: ApiServer) -> None:
+    pass
+
+
+async def started(clock: Clock, furnish: Furnish = _nothing) -> ApiServer:
+    """An API server in memory that has started and was furnished. Where virtual time begins, what that writes is the same for
+    each test: it is played once, and read by later servers as after a restart; their numbers go on as if they had played it."""
+    rng, storage = random.Random(0), open_storage(":memory:")
+    if clock.now() != EPOCH:
+        return await _play(ApiServer(storage, clock, rng), furnish)
+    if furnish not in _starts:
+        first = await _play(ApiServer(open_storage(":memory:"), clock, rng), furnish)
+        stored = ((event.revision, event.change, event.stored) for event in first.storage._history)
+        rows = [(revision, of.resource, of.namespace, of.name, change, of.data) for revision, change, of in stored]
+        _starts[furnish] = rows, rng.getstate()
+    rows, state = _starts[furnish]
+    storage._disk.write(rows, [], 0)
+    storage._open()
+    rng.setstate(state)
+    api = ApiServer(storage, clock, rng)
     await api.start()
-    return DirectCluster(api, clock)
+    return api
+
+
+async def _play(api: ApiServer, furnish: Furnish) -> ApiServer:
+    await api.start()
+    await furnish(api)
+    return api

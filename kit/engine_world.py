@@ -33,8 +33,7 @@ from pumice.effects.vocabulary import (
 from pumice.scheduler.engine import Engine
 from pumice.scheduler.state.state import State
 from pumice.wire.names import QUEUE_GATE
-from pumice.wire.objects import ConfigMap, Node, Pod, convert
-from pumice.wire.resource_quota import ResourceQuota
+from pumice.wire.objects import ConfigMap, Node, Pod, ResourceQuota, convert
 from pumice.wire.scheduler_conf import SchedulerConf, parse_scheduler_conf
 from pumice.wire.topology import HyperNode
 from pumice.wire.volcano import PodGroup, PriorityClass, Queue

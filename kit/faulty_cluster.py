@@ -7,18 +7,16 @@ request is carried out and its answer lost. One of the reason ``NO_ANSWER`` come
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Callable, Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kit.direct_cluster import Chunks, DirectCluster
+from kit.direct_cluster import Chunks, DirectCluster, started
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Json
 from pumice.wire import kinds
-from pumice.wire.yaml_text import safe_load_all
-from pumice_lab.apiserver import ApiServer, open_storage
+from pumice.wire.document import safe_load_all
+from pumice_lab.apiserver import ApiServer
 
 Fault = Callable[[str, str], ApiError | tuple[ApiError, bool] | None]
 NO_ANSWER, PATIENCE = "NoAnswer", 30.0
@@ -96,25 +94,22 @@ async def _until(end: asyncio.Event, chunks: AsyncIterator[bytes]) -> AsyncItera
         ending.cancel()
 
 
-@cache
-def _volcanos_kinds() -> tuple[Json, ...]:
-    """Read once: that takes ten times as long as all the rest of a server's start."""
-    texts = [path.read_text(encoding="utf-8") for path in sorted(DEFINITIONS.glob("*.yaml"))]
-    return tuple(obj for text in texts for obj in safe_load_all(text) if obj)
-
-
 async def faulty_cluster(clock: Clock, *, volcano_kinds: bool = True, kind: type[FaultyCluster] = FaultyCluster) -> FaultyCluster:
     """A fresh server with the namespaces that the scheduler knows, and Volcano's kinds unless told otherwise."""
-    api = ApiServer(open_storage(":memory:"), clock, random.Random(0))
-    await api.start()
-    cluster = kind(api, clock)
-    if volcano_kinds:
-        for obj in _volcanos_kinds():
-            await cluster.create(kinds.CRDS, obj)
+    return kind(await started(clock, _with_volcanos_kinds if volcano_kinds else _with_namespaces), clock)
+
+
+async def _with_volcanos_kinds(api: ApiServer) -> None:
+    for path in sorted(DEFINITIONS.glob("*.yaml")):
+        for obj in filter(None, safe_load_all(path.read_text(encoding="utf-8"))):
+            await DirectCluster(api, api.clock).create(kinds.CRDS, obj)
+    await _with_namespaces(api)
+
+
+async def _with_namespaces(api: ApiServer) -> None:
     for name in ("default", "kube-system", SYSTEM):
         try:
-            await cluster.create(kinds.NAMESPACES, {"metadata": {"name": name}})
+            await DirectCluster(api, api.clock).create(kinds.NAMESPACES, {"metadata": {"name": name}})
         except ApiError as error:
             if error.code != 409:
                 raise
-    return cluster

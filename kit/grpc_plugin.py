@@ -11,7 +11,7 @@ import grpc
 
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
 from pumice.adapters.kubelet.proto import deviceplugin_pb2_grpc as rpc
-from pumice_lab.kubelet.devices.sockets import ShortPath
+from pumice_lab.kubelet.devices.grpc_plugin import ShortPath
 
 Answer = Callable[[list[str]], Any]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from kit.control_plane import Api
 from pumice.ports.cluster import Json, Resource
-from pumice.wire.yaml_text import safe_load_all
+from pumice.wire.document import safe_load_all
 
 CLUSTER_WIDE = {"Namespace", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "PriorityClass", "RuntimeClass",
                 "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}  # fmt: skip

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kit.objects import group, node, pod
 from kit.scheduler_daemon import CONF, create, daemon
 from kit.virtual_time import run_virtually
-from pumice.apps.service.daemon_pages import read_process
+from pumice.apps.service.http import read_process
 from pumice.metrics.monitor import CardView, ContainerView, MonitorView, Trouble, UnaccountedView, monitor_page
 from pumice.metrics.npu import Holder, SliceView, SoftView, npu_families
 from pumice.metrics.text import process_families, render
@@ -23,8 +23,7 @@ from pumice.ports.cards import CardReading, InstanceReading
 from pumice.ports.cluster import ApiError, Json
 from pumice.ports.region import DeviceUse
 from pumice.wire import names, volcano
-from pumice_jobs.metrics.controller import controller_page, pod_creation_latency
-from pumice_jobs.metrics.webhook import answer_seconds, webhook_page
+from pumice_jobs.metrics.controller import answer_seconds, controller_page, pod_creation_latency, webhook_page
 
 WITH_DRF = CONF.replace("  - name: proportion", "  - name: proportion\n  - name: drf")
 CARD = "GPU-n1-0"

@@ -13,7 +13,7 @@ from kit.device_world import TinyLedger
 from kit.engine_world import World
 from kit.objects import pod
 from pumice.devices.ascend_mindcluster.scheduling import AscendMindCluster
-from pumice.model.hardware.npu_slices import slice_kinds
+from pumice.model.hardware.npu import slice_kinds
 from pumice.wire.device_reports import device_info, read_gathered, render_gathered_devices
 from pumice.wire.mindcluster import RealSlice, chip_number, render_real_slice
 from pumice.wire.objects import ConfigMap, Node, Pod, convert
@@ -24,7 +24,7 @@ CORE = "huawei.com/npu-core"
 
 
 def core_device_type(**settings: Any) -> AscendMindCluster:
-    return AscendMindCluster(device_settings(**settings))
+    return AscendMindCluster(device_settings(**settings), slice_kinds()["Ascend310P"])
 
 
 def chips(*numbers: int) -> list[str]:
@@ -116,8 +116,8 @@ def slice_made(ledger: TinyLedger, pod: Pod, rng: Random) -> None:
             if container_device.card == allocation.container_devices[0].card and container_device.slot is not None
         }
         group = rng.choice([number for number in range(4) if number not in beside] or [rng.randrange(4)])
-        chip = chip_number(allocation.container_devices[0].uuid) or 0
-        made = RealSlice(slice_kinds()["Ascend310P"].templates[slot.profile].word, 100 + 16 * chip, chip, group)
+        chip = chip_number("Ascend310P", allocation.container_devices[0].uuid) or 0
+        made = RealSlice("Ascend310P", slice_kinds()["Ascend310P"].templates[slot.profile].word, 100 + 16 * chip, chip, group)
         notes["huawei.com/AscendReal"] = render_real_slice(made)
     ledger.replay(replace(placed, metadata=replace(placed.metadata, annotations=notes),
                           spec=replace(placed.spec, node_name=allocation.node)), allocation.node)  # fmt: skip
@@ -132,7 +132,7 @@ def cut_world(conf: str, *nodes: Sequence[Sequence[str]]) -> World:
         for chip, names in enumerate(held):
             for number, name in enumerate(names):
                 template = templates[name]
-                real = render_real_slice(RealSlice(template.word, 100 + 16 * chip + number, chip, number))
+                real = render_real_slice(RealSlice("Ascend310P", template.word, 100 + 16 * chip + number, chip, number))
                 notes = {CORE: f"{chip}-{name}", "huawei.com/AscendReal": real, "predicate-time": "1"}
                 level = "high" if template.cpus == template.cores > 1 else "low"
                 one = core_pod_object(f"r{at}-{chip}-{number}", template.cores, level, annotations=notes, nodeName=f"n{at}")

@@ -19,8 +19,7 @@ from pumice.ports.cards import LOST, CardEvent, CardFacts, CardReading
 from pumice.ports.cluster import Json
 from pumice.ports.vnpus import NpuRefused, Vnpu
 from pumice.wire.kinds import CONFIGMAPS, PODS
-from pumice_lab.machine.npu_layout import NpuState
-from pumice_lab.machine.npus import create_npus, npu_environment, read_npus
+from pumice_lab.machine.npus import NpuState, create_npus, npu_environment, read_npus
 
 
 @dataclass(frozen=True)

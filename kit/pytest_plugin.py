@@ -40,36 +40,18 @@ def pytest_runtest_makereport(
     return report
 
 
-class _Aside:
-    """Objects that were imported and collected stay: no collection of garbage looks through it again. Whether somebody took
-    that back is noted, for to ask means to count all of it."""
-
-    def __init__(self) -> None:
-        self._unfreeze, self._taken_back = gc.unfreeze, True
-        gc.unfreeze = self._noted
-
-    def _noted(self) -> None:
-        self._taken_back = True
-        self._unfreeze()
-
-    def set(self) -> None:
-        if self._taken_back:
-            gc.freeze()
-            self._taken_back = False
-
-
-_aside = _Aside()
+FREEZE, UNFREEZE, FREEZE_COUNT = gc.freeze, gc.unfreeze, gc.get_freeze_count
+"""What the collector of garbage really has: for the tests of who uses it."""
 
 
 def pytest_collection_finish() -> None:
+    """Set aside what was imported and collected: no collection of garbage looks through it again. A daemon that a test starts
+    sets nothing aside: its process would end with it, and here each would stay and be counted by all that come later."""
     gc.collect()
-    _aside.set()
-
-
-def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Daemons that tests ran may have taken that back. Looked at once a file, for what the file leaves is set aside with it."""
-    if nextitem is None or nextitem.path != item.path:
-        _aside.set()
+    gc.freeze()
+    count = gc.get_freeze_count()
+    gc.freeze = gc.unfreeze = lambda: None
+    gc.get_freeze_count = lambda: count
 
 
 _errors = pytest.StashKey[int]()

@@ -54,13 +54,8 @@ def using(name: str, *claims: str, **shape: Any) -> Json:
 
 
 def store(world: World, *objects: Json) -> None:
-    kept = world.engine.state.volumes
-    put = {"PersistentVolumeClaim": kept.put_claim, "PersistentVolume": kept.put_volume, "StorageClass": kept.put_class,
-           "CSINode": kept.put_csi_node, "VolumeAttachment": kept.put_attachment, "CSIDriver": kept.put_driver,
-           "CSIStorageCapacity": kept.put_capacity}  # fmt: skip
     for obj in objects:
-        put[obj["kind"]](obj)
-        world.engine.state.volumes.changed()
+        world.engine.state.volumes.put(obj["kind"], obj)
 
 
 def driver(name: str = THIN) -> Json:

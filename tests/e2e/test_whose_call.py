@@ -29,9 +29,8 @@ from pumice.adapters.kube import KubeClient
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import Json
 from pumice.wire import names
-from pumice.wire.handed_out import parse_handed_out
 from pumice.wire.kinds import NODES, PODS
-from pumice.wire.nvidia_vgpu import parse_pod_devices
+from pumice.wire.nvidia_vgpu import parse_handed_out, parse_pod_devices
 from pumice_lab import kube_control_plane, pki
 from pumice_lab.machine import library_dir
 

@@ -7,11 +7,16 @@ import pytest
 from kit.device_world import TinyLedger
 from kit.npu_core_world import chips, core_device_type, core_node, core_pod
 
-from pumice.devices.protocol import Fit
-from pumice.model.hardware.npu_slices import Dvpp, slice_kinds
+from pumice.devices.ascend_mindcluster.device_type import ASCEND_MINDCLUSTER
+from pumice.devices.ascend_mindcluster.plugin.daemon import need_chips
+from pumice.devices.protocol import DeviceRequest, Fit
+from pumice.devices.settings import Settings
+from pumice.model.hardware import cards
+from pumice.model.hardware.npu import Dvpp, slice_kinds
 from pumice.model.refusal import FitError, Refusal
 from pumice.wire.device_reports import check_code, device_info
-from pumice.wire.mindcluster import RealSlice, parse_real_slice, render_real_slice
+from pumice.wire.mindcluster import RealSlice, node_labels, parse_real_slice, render_base_devices, render_real_slice
+from pumice.wire.objects import Node, Pod, convert
 
 NOW = 1_700_000_000_000_000_000
 P310 = slice_kinds()["Ascend310P"]
@@ -26,7 +31,7 @@ def ledger(*nodes, **settings):
 
 
 def real(template, chip=0, group=0, number=100):
-    return render_real_slice(RealSlice(P310.templates[template].word, number, chip, group))
+    return render_real_slice(RealSlice("Ascend310P", P310.templates[template].word, number, chip, group))
 
 
 def hold(books, name, text, made="", node="n1", **more):
@@ -224,7 +229,7 @@ def test_the_check_code_of_section_30():
 
 
 def test_the_names_of_section_40_are_read_and_written():
-    assert parse_real_slice("Ascend310P-2c.1cpu-100-0_0") == RealSlice("2c.1cpu", 100, 0, 0)
+    assert parse_real_slice("Ascend310P", "Ascend310P-2c.1cpu-100-0_0") == RealSlice("Ascend310P", "2c.1cpu", 100, 0, 0)
     words = {name: template.word for name, template in P310.templates.items()}
     assert words == {"vir01": "1c", "vir02": "2c", "vir02_1c": "2c.1cpu", "vir04": "4c", "vir04_3c": "4c.3cpu",
                      "vir04_3c_ndvpp": "4c.3cpu.ndvpp", "vir04_4c_dvpp": "4c.4cpu.dvpp"}  # fmt: skip
@@ -473,3 +478,28 @@ def test_two_cores_join_many_slices_only_while_no_chip_is_idle():
     few, many, idle = ["vir04"], ["vir02", "vir01"], []
     assert device_request(with_chips(few, many, policy="expected"), 2, "high") == "1-vir02"
     assert device_request(with_chips(few, many, idle, policy="expected"), 2, "high") == "0-vir02"
+
+
+def test_a_further_kind_of_chip_is_a_row_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = dict(cards.table("npu_slices"))
+    rows["Ascend910X"] = {**rows["Ascend310P"], "device_type": "ascend910x-vNPU", "label": "ascend-910X", "driver": "910X"}
+    monkeypatch.setattr(cards, "table", lambda name: rows)
+    slice_kinds.cache_clear()
+    try:
+        switch = ASCEND_MINDCLUSTER.switches[0]
+        first, further = switch.device_types(None, Settings())
+        pod = {"metadata": {"name": "a", "labels": {"ring-controller.atlas": "ascend-910X"}},
+               "spec": {"containers": [{"name": "c", "resources": {"limits": {"huawei.com/npu-core": "2"}}}]}}  # fmt: skip
+        assert first.device_request(convert(Pod, pod)) is None, "it is for the other kind"
+        assert isinstance(further.device_request(convert(Pod, pod)), DeviceRequest)
+        node = convert(Node, {
+            "metadata": {"name": "n1", "labels": node_labels("Ascend910X", "910X", 8),
+                         "annotations": {"baseDeviceInfos": render_base_devices("Ascend910X", [0, 1])}},
+            "status": {"capacity": {"huawei.com/npu-core": "16"}},
+        })  # fmt: skip
+        assert first.inventory(node) is None
+        assert [card.uuid for card in further.inventory(node).cards] == ["Ascend910X-0", "Ascend910X-1"]
+        assert [row.uuid for row in ASCEND_MINDCLUSTER.card_rows(node, ())] == ["Ascend910X-0", "Ascend910X-1"]
+        assert need_chips({"910X"}).name == "Ascend910X"
+    finally:
+        slice_kinds.cache_clear()

@@ -23,12 +23,8 @@ def passing_nodes(case: Case) -> list[str]:
     engine = Engine(parse_scheduler_conf(CONF))
     for name, labels in NAMESPACES.items():
         engine.state.bookings.put_namespace(name, {"kubernetes.io/metadata.name": name, **labels})
-    volumes = engine.state.volumes
-    put = {"StorageClass": volumes.put_class, "PersistentVolumeClaim": volumes.put_claim, "CSINode": volumes.put_csi_node,
-           "PersistentVolume": volumes.put_volume, "VolumeAttachment": volumes.put_attachment,
-           "CSIDriver": volumes.put_driver, "CSIStorageCapacity": volumes.put_capacity}  # fmt: skip
     for obj in [*CLASSES, *case.storage]:
-        put[obj["kind"]](obj)
+        engine.state.volumes.put(obj["kind"], obj)
     for node in case.nodes:
         engine.state.bookings.put_node(convert(Node, node))
     for index, pod in enumerate([*case.bound, case.incoming]):

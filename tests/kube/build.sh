@@ -57,6 +57,13 @@ build_containerd() { # the runtime with CDI, beside Debian's without; in a folde
     ln -sfn ".containerd-$sum" "$assets/containerd-2"
 }
 
+build_allocator() { # Kubernetes' allocator for structured parameters behind a pipe: what the tests of claims compare with
+    local sum
+    sum=$(cat allocator/main.go | sha256sum | cut -c1-16)
+    build ".allocator-$sum" ./allocator
+    ln -sfn ".allocator-$sum" "$assets/allocator"
+}
+
 (
     flock 9 # two builds at once would only slow each other down
     build etcd go.etcd.io/etcd/server/v3
@@ -66,6 +73,7 @@ build_containerd() { # the runtime with CDI, beside Debian's without; in a folde
             *) build "$name" "k8s.io/kubernetes/cmd/$name" ;;
         esac
     done
+    build_allocator
     build_helm
     build_containerd
 ) 9>"$assets/.lock"

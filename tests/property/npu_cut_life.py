@@ -23,7 +23,7 @@ from pumice.adapters.dcmi import DcmiCards, DcmiVnpus
 from pumice.adapters.journal import FileJournal
 from pumice.devices.ascend_mindcluster.node.allocator import ChipAllocator
 from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper, ids_text, realised, report
-from pumice.model.hardware.npu_slices import slice_kinds
+from pumice.model.hardware.npu import slice_kinds
 from pumice.node.pods import NodePod
 from pumice.node.protocol import Cut
 from pumice.ports.vnpus import NpuRefused
@@ -43,7 +43,7 @@ class Life:
         self.cards = DcmiCards(place).facts()
         self.chips = ChipAllocator(NODE, self.kind, 8)
         self.chips.show(self.cards)
-        self.keeper = ChipKeeper(DcmiVnpus(place), FileJournal(machine / "cut.json"))
+        self.keeper = ChipKeeper(self.kind, DcmiVnpus(place), FileJournal(machine / "cut.json"))
         self.world = World(CONF)
         self.world.add(core_node_object(NODE, len(self.cards)), gathered({NODE: len(self.cards)}))
         self.record: dict[str, str] = {}
@@ -93,7 +93,7 @@ class Life:
         state = self.keeper.sweep(self.chips.chips.values(), self, self.record, set(self.record))
         for patch in list(realised(map(self.as_seen, self.bound()), self.record, state, self.chips.chips, self.kind)):
             self.annotate(patch.name, patch.annotations)
-        self.world.add(gathered({NODE: report(self.chips.chips, {}, state, 1)}))
+        self.world.add(gathered({NODE: report(self.kind.name, self.chips.chips, {}, state, 1)}))
 
     def leave(self) -> None:
         if self.world.pods:

@@ -14,7 +14,7 @@ from tests.property.npu_kills import KilledDriver, KilledJournal
 
 from pumice.devices.ascend_mindcluster.node.allocator import ChipAllocator
 from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper, realised, report
-from pumice.model.hardware.npu_slices import slice_kinds
+from pumice.model.hardware.npu import slice_kinds
 from pumice.node.pods import NodePod
 from pumice.node.protocol import Cut, Refuse
 from pumice.ports.cards import CardFacts
@@ -85,10 +85,10 @@ def run(count: int, seed: int) -> int:
         answered += isinstance(decision, Cut)
         assert decision is None or isinstance(decision, Cut | Refuse)
         driver = KilledDriver(rng)
-        keeper = ChipKeeper(driver, KilledJournal(driver, tuple(entry(rng) for _ in range(rng.randrange(4)))))
+        keeper = ChipKeeper(KIND, driver, KilledJournal(driver, tuple(entry(rng) for _ in range(rng.randrange(4)))))
         state = keeper.sweep("AB", Living(), {"a": ",".join(ids), "b": rng.choice(("", "x"))}, {"a", "b"})
         list(realised(pods, {"a": ",".join(ids)}, state, chips.chips, KIND))
-        json.dumps(report(chips.chips, chips.unhealthy, state, 1))
+        json.dumps(report(KIND.name, chips.chips, chips.unhealthy, state, 1))
         if gathered.take(told(rng), deleted=rng.random() < 0.1):
             gathered.config_maps()
     return answered

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from kit.node_objects import A, B, allocator, container, gives, pod
 
 from pumice.node.protocol import Serve
-from pumice.wire.handed_out import handed_to, parse_handed_out, render_handed_out
-from pumice.wire.nvidia_vgpu import PodDevice
+from pumice.wire.nvidia_vgpu import PodDevice, handed_to, parse_handed_out, render_handed_out
 
 AMOUNTS = st.sampled_from(("0", "1", "50", "100", "3000", "32768", "4294967295", str(2**64), "-1", "x", "9" * 400))
 TOKEN = st.tuples(st.sampled_from((A, B, "GPU-else", "", f"{A}[group1-0]", f"{B}[1g.5gb@3]")), AMOUNTS, AMOUNTS)

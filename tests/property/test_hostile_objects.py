@@ -101,16 +101,7 @@ def spoiled(obj: dict[str, Any], rng: Random) -> dict[str, Any]:
 
 def tell(running: Daemon, kind: str, type_: str, obj: dict[str, Any]) -> None:
     informers = running.scheduler.informers
-    kept = running.scheduler.engine.state.volumes
-    handlers = {
-        "pods": informers._on_pod, "nodes": informers._on_node, "podgroups": informers._on_group, "queues": informers._on_queue,
-        "priorityclasses": informers._on_priority_class,
-        "claims": informers._on_json("claims", kept.put_claim, kept.drop_claim),
-        "volumes": informers._on_json("volumes", kept.put_volume, kept.drop_volume),
-        "storageclasses": informers._on_json("storageclasses", kept.put_class, kept.drop_class),
-        "hypernodes": informers._on_hyper_node,
-        "services": informers._on_workload("Service"), "replicasets": informers._on_workload("ReplicaSet"),
-    }  # fmt: skip
+    handlers = {name: handle for name, _, _, handle in informers.handlers()}
     informers._take(kind, handlers[kind], WatchEvent(type_, json.dumps(obj).encode()))  # type: ignore[arg-type]
 
 

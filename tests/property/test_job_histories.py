@@ -6,7 +6,6 @@ is quiet, what is there is what the Job's phase says, and nobody writes any more
 
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -433,6 +432,3 @@ def test_the_same_over_a_million_events() -> None:
     first = int(os.environ.get("PUMICE_SOAK_JOBS_FROM", "1000000"))
     for seed in range(first, first + int(os.environ.get("PUMICE_SOAK_JOBS", "20000"))):
         play(seed)
-        if seed % 50 == 0:
-            gc.unfreeze()  # what a controller sets aside for as long as its process lives, thousands of them would keep
-            gc.collect()

@@ -14,7 +14,7 @@ from pumice.devices.layout import Board, Want, fills, lay_out
 from pumice.devices.nvidia_vgpu.mig import Geometry
 from pumice.devices.nvidia_vgpu.mig_catalogue import PUBLISHED, Catalogue
 from pumice.devices.nvidia_vgpu.planning import MigBoard
-from pumice.model.hardware.npu_slices import Dvpp, slice_kinds
+from pumice.model.hardware.npu import Dvpp, slice_kinds
 from pumice.wire.device_config import NvidiaConfig
 
 SIZES = (3000, 5120, 10240, 15000, 20480, 40960)

@@ -20,7 +20,7 @@ from pumice.node.protocol import Conflict, Cut, Outdated, Refuse, Serve
 from pumice.ports.cards import CardFacts
 from pumice.ports.slices import Entry, Phase, Place
 from pumice.ports.vnpus import UNOPENED, Vnpu
-from pumice.wire.npu_node_config import parse_npu_node_config
+from pumice.wire.node_config import parse_npu_node_config
 from pumice.wire.objects import convert
 
 RESOURCE, WORD = "huawei.com/Ascend310P", "Ascend310P"

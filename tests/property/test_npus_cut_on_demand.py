@@ -16,7 +16,7 @@ from kit.scheduler_confs import conf, sharing
 from kit.seeds import chosen_seed
 
 from pumice.devices.protocol import Fit
-from pumice.model.hardware.npu_slices import slice_kinds
+from pumice.model.hardware.npu import slice_kinds
 from pumice.wire.device_reports import device_info, node_info, render_gathered_hosts
 from pumice.wire.mindcluster import RealSlice, parse_assignment, render_real_slice
 
@@ -99,7 +99,7 @@ class Life:
                 beside = {text.rpartition("_")[2] for text in self.real_on(pod["spec"]["nodeName"], decided.chips[0])}
                 group = next((number for number in range(4) if str(number) not in beside), 3)
                 word = KIND.templates[decided.template].word
-                made = render_real_slice(RealSlice(word, 100 + 16 * decided.chips[0], decided.chips[0], group))
+                made = render_real_slice(RealSlice(KIND.name, word, 100 + 16 * decided.chips[0], decided.chips[0], group))
             else:
                 made = ",".join(chips(*decided.chips))
             notes["huawei.com/AscendReal"] = made

@@ -22,7 +22,7 @@ from pumice.devices.ascend_mindcluster.fit import chips_of
 from pumice.devices.ascend_mindcluster.planning import Cut
 from pumice.devices.protocol import DeviceRequest, Fit, Planned
 from pumice.model.cards import Allocation
-from pumice.model.hardware.npu_slices import slice_kinds
+from pumice.model.hardware.npu import slice_kinds
 from pumice.wire.ascend_hami import use_key
 from pumice.wire.objects import Pod, convert
 

@@ -12,9 +12,8 @@ from kit.engine_world import World
 from kit.objects import Json, node, pod
 
 from pumice.wire import names
-from pumice.wire.handed_out import render_handed_out
 from pumice.wire.kubernetes import MIRROR
-from pumice.wire.nvidia_vgpu import PodDevices, parse_pod_devices
+from pumice.wire.nvidia_vgpu import PodDevices, parse_pod_devices, render_handed_out
 
 MIB = 8000
 MEMORY = (2000, 3000, 5000, 8000)

@@ -341,7 +341,7 @@ class History:
 
     def _booked(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return what was handed out by the plugin's word, and what those who are there were given."""
-        from pumice.wire.handed_out import parse_handed_out
+        from pumice.wire.nvidia_vgpu import parse_handed_out
 
         text = self.world.cluster.notes("nodes", self.world.settings.node_name).get(names.HANDED_OUT, "")
         held = {uid: [sorted((d.uuid, d.memory, d.cores) for d in part) for part in given.containers]

@@ -20,7 +20,7 @@ from pumice.wire import names
 
 CROWD = CardPolicy(
     "crowd",
-    lambda memory, shares: shares,
+    lambda memory, shares, cores, total: shares,
     lambda charged, total, shares: 100.0 * (shares > 0),
     lambda memory, total, shares, limit: shares / limit,
 )

@@ -28,6 +28,7 @@ from pumice.devices.ascend_hami.node.answer import NpuSharing
 from pumice.devices.ascend_hami.plugin import daemon as ascend_plugin
 from pumice.devices.ascend_mindcluster.plugin import daemon as mindcluster_plugin
 from pumice.devices.nvidia_gpushare.plugin import daemon as gpushare_plugin
+from pumice.model.hardware.npu import slice_kinds
 from pumice.wire import names, variables
 from pumice.wire.ascend_hami import NpuDevice, RuntimeNpu, render_npu_binding
 from pumice_lab.machine import machine_of
@@ -106,7 +107,7 @@ def test_npus_cut_on_demand() -> None:
     async def story(node: Node) -> None:
         npus = Npus()
         settings = mindcluster_plugin.Settings(**node.settings(), journal=node.root)
-        device_type = mindcluster_plugin.mindcluster(settings, node.cluster, npus, npus)
+        device_type = mindcluster_plugin.mindcluster(settings, slice_kinds()["Ascend310P"], node.cluster, npus, npus)
         async with plugin_served(settings, device_type, node.cluster, VirtualClock()):
             await node.kubelet.until(CORE, lambda units: len(units) == 16)
             first = node.put("a", {CORE: "0-vir02_1c", "predicate-time": "1"}, asking(CORE, 2))

@@ -12,7 +12,7 @@ from kit.scheduler_confs import conf, sharing
 
 from pumice.metrics.scheduler import SchedulerMetrics
 from pumice.scheduler.engine import Engine
-from pumice.scheduler.explaining.groups import explain_group
+from pumice.scheduler.explaining.workloads import explain_group
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice.wire.volcano import stamp
 

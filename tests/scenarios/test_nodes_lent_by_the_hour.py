@@ -9,7 +9,7 @@ import pytest
 from kit.engine_world import World
 from kit.objects import group, node, pod
 
-from pumice.wire.time_windows import Window, parse_window
+from pumice.wire.cron import Window, parse_window
 
 Json = dict[str, Any]
 MAY_GO = {"volcano.sh/revocable-zone": "*"}

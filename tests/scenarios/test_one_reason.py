@@ -7,8 +7,8 @@ from kit.objects import group, node, pod, queue
 
 from pumice.metrics.jobs import JobSeries, queue_families
 from pumice.scheduler.explaining.explain import explain_known
-from pumice.scheduler.explaining.groups import explain_group
 from pumice.scheduler.explaining.queues import queue_view, queue_views
+from pumice.scheduler.explaining.workloads import explain_group
 
 WHY = "0/1 nodes are unavailable: 1 hami-vgpuDeviceSharing: memory 2 of 2 cards."
 

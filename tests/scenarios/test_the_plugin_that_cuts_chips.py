@@ -21,6 +21,7 @@ from kit.virtual_time import VirtualClock, in_silence, run_virtually
 
 from pumice.devices.ascend_mindcluster.plugin import daemon as mindcluster_plugin
 from pumice.model.errors import BadInput
+from pumice.model.hardware.npu import slice_kinds
 from pumice.ports.cluster import ApiError
 from pumice.wire.device_reports import check_code
 
@@ -105,7 +106,7 @@ def in_a_world(test: Any, again: Any = None, **changes: Any) -> None:
 
 
 def served(world: World, settings: mindcluster_plugin.Settings) -> AbstractAsyncContextManager[None]:
-    device_type = mindcluster_plugin.mindcluster(settings, world.cluster, world.npus, world.npus)
+    device_type = mindcluster_plugin.mindcluster(settings, slice_kinds()["Ascend310P"], world.cluster, world.npus, world.npus)
     return plugin_served(settings, device_type, world.cluster, world.clock)
 
 

@@ -95,8 +95,7 @@ def test_volumes_that_are_attached_already_cost_nothing_and_attachments_without_
     world.settle()
     assert world.node_of("third") == ""
     assert "2 node(s) exceed max volume count" in world.condition("third")["message"]
-    world.engine.state.volumes.drop_attachment({"metadata": {"name": "a"}})
-    world.engine.state.volumes.changed()
+    world.engine.state.volumes.drop("VolumeAttachment", {"metadata": {"name": "a"}})
     world.settle()
     assert world.node_of("third") == "n1"
 

@@ -12,11 +12,11 @@ from importlib.resources import files
 from pumice.model.errors import Unavailable
 from pumice.ports.cluster import ApiError, Cluster, Json, Resource
 from pumice.wire import names, volcano
-from pumice.wire.conditions import holds
+from pumice.wire.document import safe_load
 from pumice.wire.kinds import CONFIGMAPS, CRDS, NAMESPACES, STORAGE_CLASSES
 from pumice.wire.kubernetes import LAST_APPLIED
-from pumice.wire.yaml_text import safe_load
-from pumice_lab.controllers.folders import standard_class
+from pumice.wire.objects import holds
+from pumice_lab.controllers.storage import standard_class
 from pumice_lab.spec import ClusterSpec
 
 ESTABLISHED_SECONDS = 20.0

@@ -35,13 +35,13 @@ from pumice.devices.registry import settings_from
 from pumice.devices.settings import Settings
 from pumice.effects.tasks import run_until
 from pumice.model.errors import BadInput, PumiceError
+from pumice.model.hardware.npu import slice_kinds
 from pumice.ports.clock import Clock, SystemClock
 from pumice.ports.cluster import Cluster
 from pumice.ports.mps import PROGRAM
 from pumice.wire import names, variables
-from pumice.wire.device_lists import strategies
+from pumice.wire.cdi import strategies
 from pumice.wire.kinds import CONFIGMAPS
-from pumice.wire.mindcluster import DRIVER_NAME
 from pumice.wire.node_config import LIST, parse_node_config
 from pumice.wire.objects import ConfigMap, decode
 from pumice.wire.scheduler_conf import parse_scheduler_conf
@@ -91,8 +91,9 @@ async def run(settings: AgentSettings, *, cluster: Cluster, clock: Clock, rng: r
     if settings.npus:
         known = asyncio.Event() if settings.cards else ready  # with cards beside them those are waited for
         npu_modes: asyncio.Queue[str] = asyncio.Queue()
+        cut_on_demand = settings.npu in {kind.driver for kind in slice_kinds().values()}
         jobs += [
-            _follow(cluster, npu_modes, npu_mode if settings.npu == DRIVER_NAME else _hami_alone, "ascend"),
+            _follow(cluster, npu_modes, npu_mode if cut_on_demand else _hami_alone, "ascend"),
             _serve_plugin(settings, npu_modes, cluster, clock, rng, known),
         ]
     if settings.cards:

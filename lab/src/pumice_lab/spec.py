@@ -21,9 +21,9 @@ from typing import Any, Final
 
 from pumice.model.errors import BadInput
 from pumice.model.hardware import preset_names
-from pumice.model.hardware.npu_driver import driver_chips
+from pumice.model.hardware.npu import driver_chips
 from pumice.wire.quantity import parse_quantity
-from pumice_lab.machine.document import Field, as_written, read_file
+from pumice_lab.machine.document import Field, read_file
 
 DEFAULT_MODEL = "GeForce-GTX-1080-Ti"  # the 11,178 MiB card of the published user guides
 DEFAULT_NPU = "310P3"
@@ -156,7 +156,7 @@ def _nodes(part: Field, folder: Path, first: int) -> list[NodeSpec]:
 def _node_facts(keys: Mapping[str, Field], folder: Path) -> Iterator[tuple[str, Any]]:
     if part := keys.get("cards"):
         if not isinstance(part.value, int) or isinstance(part.value, bool):
-            raise part.error(f"must be a whole number, not {as_written(part.value)!r}; what cards they are stands beside it, "
+            raise part.error(f"must be a whole number, not {part.value!r}; what cards they are stands beside it, "
                              "as in {cards: 2, model: Tesla-T4}")  # fmt: skip
         yield "cards", part.integer(most=MAX_CARDS)
     elif "npus" in keys:
@@ -196,12 +196,11 @@ def _name(part: Field) -> str:
 def _labels(part: Field) -> tuple[tuple[str, str], ...]:
     from pumice_lab.apiserver.names import bad_label_value, bad_qualified
 
-    if not isinstance(part.value, dict):
-        raise part.error("must be a mapping of labels to values")
-    labels = {key: "" if value.value == "" else value.text() for key, value in part.value.items()}  # as roles of nodes are
+    given = part.mapping(part.value or (), wanted="a mapping of labels to values")
+    labels = {key: "" if value.value == "" else value.text() for key, value in given.items()}  # as roles of nodes are
     for key, text in labels.items():
         if why := bad_qualified(key) or bad_label_value(text):
-            raise part.value[key].error(f"cannot be a node's label: {why}")
+            raise part[key].error(f"cannot be a node's label: {why}")
     return tuple(labels.items())
 
 

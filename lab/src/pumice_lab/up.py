@@ -43,9 +43,8 @@ from pumice_lab.emulation import around, as_found, container_env, machine_of
 from pumice_lab.free_ports import port_or_free
 from pumice_lab.kubelet.run import run as run_kubelet
 from pumice_lab.kubelet.settings import KubeletSettings, ServerTls
-from pumice_lab.network.choosing import choose_network
 from pumice_lab.network.names import PodNames
-from pumice_lab.network.pod_network import RoutedNetwork
+from pumice_lab.network.pod_network import RoutedNetwork, choose_network
 from pumice_lab.pki import Pki, ensure_pki, issue
 from pumice_lab.service_proxy import ServiceProxy
 from pumice_lab.spec import ClusterSpec, NodeSpec

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kit.npu_nodes import NpuMachine, npu_machine
 
-from pumice.model.hardware.npu_driver import driver_chips
+from pumice.model.hardware.npu import driver_chips
 from pumice_lab.machine import npus
 
 

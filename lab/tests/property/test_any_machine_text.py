@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pumice_lab.machine import DocumentError, MachineError, MachineModel, layout, load_model, open_machine
+from pumice.model.errors import BadInput
+from pumice_lab.machine import MachineError, MachineModel, layout, load_model, open_machine
 
 _LINES = [
     "machine: n1",
@@ -51,7 +52,7 @@ def test_any_document_is_a_model_or_one_line_of_reproach(text: str) -> None:
     answer: MachineModel | str
     try:
         answer = load_model(text)
-    except DocumentError as error:
+    except BadInput as error:
         answer = str(error)
     assert isinstance(answer, MachineModel) or (answer.startswith("<model>:") and len(answer.splitlines()) == 1)
 
@@ -76,13 +77,13 @@ def test_any_short_state_file_is_refused_in_one_sentence(
         ("a: &a [1, 1]\nb: &b [*a, *a]\nc: [*b, *b]\n", "<model>:1: a: unknown key; known:"),
         ("? [a]\n: b\n", "<model>:1: has a key that is no word"),
         ("cards: [L4]\ncards: [L4]\n", "<model>:2: cards: stands twice"),
-        ("cards: " + "[" * 1200, "<model>:1: is nested too deeply"),
-        ("cards = " + "[" * 1200, "<model>:1: is nested too deeply"),
+        ("cards: " + "[" * 1200, "<model>:1: nested too deeply"),
+        ("cards = " + "[" * 1200, "<model>:1: nested too deeply"),
         ("\x07", "<model>:1: not YAML: unacceptable character"),
     ],
 )
 def test_odd_yaml_is_refused_at_its_line(text: str, reproach: str) -> None:
-    with pytest.raises(DocumentError) as refused:
+    with pytest.raises(BadInput) as refused:
         load_model(text)
     assert str(refused.value).startswith(reproach)
 
@@ -90,5 +91,5 @@ def test_odd_yaml_is_refused_at_its_line(text: str, reproach: str) -> None:
 def test_a_text_that_grows_without_end_is_refused() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [" + ", ".join([f"*a{n - 1}"] * 9) + "]" for n in range(1, 9)]
-    with pytest.raises(DocumentError, match="more than 20000 values"):
+    with pytest.raises(match="more than 200000 values"):
         load_model("\n".join(lines) + "\n")

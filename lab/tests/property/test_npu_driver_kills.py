@@ -81,6 +81,7 @@ from pumice.adapters.dcmi import DcmiVnpus
 from pumice.adapters.journal import FileJournal
 from pumice_lab.machine.native import library_dir
 from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper
+from pumice.model.hardware.npu import slice_kinds
 from pumice.ports.slices import Place
 vnpus = DcmiVnpus(str(library_dir()))
 chips = vnpus.chips()
@@ -88,7 +89,7 @@ class Pods:
     def runs(self, uid):
         return {holds!r}
     holds = runs
-keeper = ChipKeeper(vnpus, FileJournal(Path({journal!r})))
+keeper = ChipKeeper(slice_kinds()["Ascend310P"], vnpus, FileJournal(Path({journal!r})))
 if {give}:
     keeper.give([Place(chips[0], "vir02_1c", 0)], "pod", ["npu-core-0", "npu-core-1"], chips, Pods())
 print(json.dumps([place.start for place in keeper.sweep(chips, Pods(), {{}}, set()).destroyed]))

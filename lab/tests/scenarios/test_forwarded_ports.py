@@ -10,8 +10,7 @@ import pytest
 from kit.real_node import Cases, Cluster
 
 from pumice_lab.kubelet import spdy
-from pumice_lab.kubelet.port_channels import CHANNELS
-from pumice_lab.kubelet.port_forward import MOST_STREAMS, PROTOCOL
+from pumice_lab.kubelet.port_forward import CHANNELS, MOST_STREAMS, PROTOCOL
 
 PORT = 18080
 SERVER = f"""

@@ -17,7 +17,7 @@ from pumice.ports.cluster import Json
 from pumice.wire import volcano
 from pumice.wire.kinds import PODS
 from pumice_lab.network.pod_network import interface_of
-from pumice_lab.runtime.isolation import probe
+from pumice_lab.runtime.spawner import probe
 
 PORT, SSHD = 5000, "/usr/sbin/sshd"
 LISTEN = f"{sys.executable} -m http.server {PORT}"

@@ -16,8 +16,7 @@ from typing import Final
 
 import pynvml
 
-from pumice.adapters.environments import variable_of
-from pumice.adapters.regular_files import content_of
+from pumice.adapters.regular_files import content_of, variable_of
 from pumice.model.errors import Unavailable
 from pumice.ports.mps import COMM, PROGRAM, DaemonSeen, folder_of
 from pumice.wire import variables

@@ -12,6 +12,7 @@ from typing import Any, Final
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from pumice.cel.values import NOTHING, CelError, Optional, of
+from pumice.cel.versions import Semver
 from pumice.wire.quantity import parse_quantity
 
 ADDRESSES: Final = (IPv4Address, IPv6Address, IPv4Network, IPv6Network)
@@ -71,6 +72,13 @@ def _amount(value: Any) -> Fraction:
 def _added(value: Any, other: Any, sign: int = 1) -> Quantity:
     more = Fraction(other) if isinstance(other, int) and not isinstance(other, bool) else _amount(other)
     return Quantity(_amount(value) + sign * more)
+
+
+def _order(value: Any, other: Any) -> int:
+    """-1, 0 or 1: of quantities, and of versions."""
+    if isinstance(value, Semver) and isinstance(other, Semver):
+        return (value > other) - (value < other)
+    return (_amount(value) > _amount(other)) - (_amount(value) < _amount(other))
 
 
 def _as_integer(value: Any) -> int:
@@ -167,9 +175,8 @@ NAMESPACES: Final[dict[str, Callable[..., Any]]] = {
 METHODS: Final[dict[str, Callable[..., Any]]] = {
     "sign": lambda value: (_amount(value) > 0) - (_amount(value) < 0), "isInteger": lambda value: _amount(value).denominator == 1,
     "asInteger": _as_integer, "asApproximateFloat": lambda value: float(_amount(value)), "add": _added,
-    "sub": lambda value, other: _added(value, other, -1), "isGreaterThan": lambda value, other: _amount(value) > _amount(other),
-    "isLessThan": lambda value, other: _amount(value) < _amount(other),
-    "compareTo": lambda value, other: (_amount(value) > _amount(other)) - (_amount(value) < _amount(other)),
+    "sub": lambda value, other: _added(value, other, -1), "isGreaterThan": lambda value, other: _order(value, other) > 0,
+    "isLessThan": lambda value, other: _order(value, other) < 0, "compareTo": lambda value, other: _order(value, other),
     "getScheme": _url(lambda parts: parts.scheme), "getHost": _url(_host),
     "getHostname": _url(lambda parts: parts.hostname or ""),
     "getPort": _url(lambda parts: str(parts.port or "")), "getEscapedPath": _url(lambda parts: parts.path),

@@ -153,8 +153,10 @@ def lookup(value: Any, key: Any) -> Optional:
     if isinstance(value, Message):
         value = value.fields
     if isinstance(value, Mapping):
-        key = _key(key)
-        return Optional(True, value[key]) if key in value else NOTHING
+        try:
+            return Optional(True, value[_key(key)])  # not looked up before: a map may have a value for keys that it lacks
+        except KeyError:
+            return NOTHING
     if isinstance(value, list) and is_number(key) and key == key // 1:
         key = int(key)
         return Optional(True, value[key]) if 0 <= key < len(value) else NOTHING

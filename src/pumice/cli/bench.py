@@ -22,8 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pumice.cli import flags
-from pumice.model.errors import BadInput
-from pumice.wire.nearest import nearest
+from pumice.model.errors import BadInput, nearest
 
 app = flags.App()
 ROOT = Path(__file__).parents[3]

@@ -17,16 +17,14 @@ from typing import Any
 import msgspec
 
 from pumice.effects.vocabulary import Bind, PodCondition
-from pumice.model.errors import BadInput
+from pumice.model.errors import BadInput, nearest
 from pumice.ports.cluster import Resource
 from pumice.scheduler.engine import Engine
 from pumice.scheduler.state.state import State
 from pumice.wire import kinds, names, volcano
 from pumice.wire.device_config import DeviceConfig
 from pumice.wire.device_config_text import parse_device_config
-from pumice.wire.nearest import nearest
-from pumice.wire.objects import ConfigMap, Node, Pod, Workload, convert
-from pumice.wire.resource_quota import ResourceQuota
+from pumice.wire.objects import ConfigMap, Node, Pod, ResourceQuota, Workload, convert
 from pumice.wire.scheduler_conf import DEFAULT_CONF, parse_scheduler_conf
 from pumice.wire.topology import HyperNode
 from pumice.wire.volcano import PodGroup, PriorityClass, Queue
@@ -90,6 +88,10 @@ WORKLOADS: Mapping[str, str] = {
     "services": "Service", "replicationControllers": "ReplicationController", "replicaSets": "ReplicaSet",
     "statefulSets": "StatefulSet",
 }  # fmt: skip
+STORAGE: Mapping[str, str] = {
+    "claims": "PersistentVolumeClaim", "volumes": "PersistentVolume", "storageClasses": "StorageClass", "csiNodes": "CSINode",
+    "csiDrivers": "CSIDriver", "csiStorageCapacities": "CSIStorageCapacity", "volumeAttachments": "VolumeAttachment",
+}  # fmt: skip
 
 
 def _put_workload(state: State, kind: str, obj: dict[str, Any]) -> None:
@@ -131,13 +133,7 @@ def engine_of(case: Case) -> Engine:
         **{key: partial(_put_workload, state, kind) for key, kind in WORKLOADS.items()},
         "priorityClasses": lambda o: state.groups.put_priority_class(convert(PriorityClass, o)),
         "podGroups": lambda o: state.groups.put_group(convert(PodGroup, o)),
-        "claims": state.volumes.put_claim,
-        "volumes": state.volumes.put_volume,
-        "storageClasses": state.volumes.put_class,
-        "csiNodes": state.volumes.put_csi_node,
-        "csiDrivers": state.volumes.put_driver,
-        "csiStorageCapacities": state.volumes.put_capacity,
-        "volumeAttachments": state.volumes.put_attachment,
+        **{key: partial(state.volumes.put, kind) for key, kind in STORAGE.items()},
         "pods": lambda o: _put_pod(state, convert(Pod, o), case.now),
     }
     for kind, action in put.items():

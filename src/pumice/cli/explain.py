@@ -70,9 +70,9 @@ def main(
     from pumice.cli.explanation import show, units_of
     from pumice.cli.picture import Source, picture
     from pumice.scheduler.explaining.explain import explain
-    from pumice.scheduler.explaining.groups import explain_group
     from pumice.scheduler.explaining.queues import queue_view
     from pumice.scheduler.explaining.room import explain_room
+    from pumice.scheduler.explaining.workloads import explain_group
 
     if not name:
         kind, _, name = kind.partition("/")

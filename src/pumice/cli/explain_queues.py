@@ -16,8 +16,8 @@ from pumice.cli.cards_table import model_of
 from pumice.cli.output import document
 from pumice.cli.tables import GAP, end_of, print_whole
 from pumice.model.errors import BadInput
-from pumice.scheduler.explaining.groups import GroupView
 from pumice.scheduler.explaining.queues import QueueView
+from pumice.scheduler.explaining.workloads import GroupView
 from pumice.scheduler.state.resources import Vector, amount_text, render
 
 COLUMNS = ("RESOURCE", "GUARANTEE", "DESERVED", "CAPABILITY", "USED", "BORROWED", "WAITING")

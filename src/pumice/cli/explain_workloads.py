@@ -13,11 +13,9 @@ from rich.text import Text
 
 from pumice.cli.casefile import Case, engine_of
 from pumice.cli.tables import print_whole
-from pumice.model.errors import BadInput
-from pumice.scheduler.explaining.waiting import WaitingPods, waiting_pods
-from pumice.scheduler.explaining.workloads import WorkloadView, explain_workload
+from pumice.model.errors import BadInput, nearest
+from pumice.scheduler.explaining.workloads import WaitingPods, WorkloadView, explain_workload, waiting_pods
 from pumice.wire.kubectl_columns import age
-from pumice.wire.nearest import nearest
 from pumice.wire.objects import Meta, Pod, Workload, convert
 from pumice.wire.volcano import PodGroup, stamp
 

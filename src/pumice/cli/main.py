@@ -33,6 +33,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "Pods, before and while they wait": {
         "explain": ("pumice.cli.explain", "Say why a pod waits and what would let it in"),
         "fits": ("pumice.cli.fits", "Say whether a pod that does not exist yet would fit"),
+        "claim": ("pumice.cli.claim", "Say which devices a claim in a file would get"),
         "lint": ("pumice.cli.lint", "Check scheduler, device and pod files"),
         "convert": ("pumice.cli.convert", "Write HAMi's files in our words, and back"),
         "dump": ("pumice.cli.dump", "Write what the scheduler sees to a file"),
@@ -187,8 +188,7 @@ def load(name: str) -> App:
     import importlib
 
     if name not in COMMANDS:
-        from pumice.model.errors import BadInput
-        from pumice.wire.nearest import nearest
+        from pumice.model.errors import BadInput, nearest
 
         raise BadInput(f"there is no command {name!r}{nearest(name, COMMANDS) or '; see `pumice --help`'}")
     module, _, attribute = _place_of(name).partition(":")

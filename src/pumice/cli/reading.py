@@ -9,8 +9,7 @@ from enum import Enum
 from typing import Any
 
 from pumice.cli.flags import Command, Context, Parameter
-from pumice.model.errors import BadInput
-from pumice.wire.nearest import nearest, nearest_word
+from pumice.model.errors import BadInput, nearest, nearest_word
 
 ON, OFF = frozenset({"1", "true", "t", "yes", "y", "on"}), frozenset({"0", "false", "f", "no", "n", "off"})
 HELP = ("-h", "--help")

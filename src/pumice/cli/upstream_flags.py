@@ -11,8 +11,7 @@ import sys
 from collections.abc import Iterable, Mapping
 
 from pumice.cli.flags import Command
-from pumice.model.errors import BadInput
-from pumice.wire.nearest import nearest
+from pumice.model.errors import BadInput, nearest
 
 TRUE = frozenset({"true", "True", "TRUE", "t", "T", "1"})
 FALSE = frozenset({"false", "False", "FALSE", "f", "F", "0"})

@@ -16,33 +16,56 @@ TIE = 1e-4
 emptier one. Small enough never to change what upstream's rounding makes of a score."""
 
 
+class Stranding(Struct, frozen=True):
+    """How a policy counts what is stranded on a node (``fragmentation``). ``ahead``: the weight of what will be left over beside
+    what no pod can use now; ``whole``: what whole free cards are worth that lie on one node, for pods of many cards."""
+
+    ahead: float = 0.0
+    whole: float = 0.0
+
+
 class CardPolicy(Struct, frozen=True):
     """One policy. Without any, the highest index comes first and no node is better than another."""
 
     name: str
-    rank: Callable[[Any, Any], Any]
-    """(memory in use, shares) of a card: the greatest comes first, of equal ones the lowest index."""
+    rank: Callable[[Any, Any, Any, Any], Any]
+    """(memory in use, shares, cores in use, total) of a card, the total of it at least 1: the greatest comes first, of equal ones
+    the lowest index."""
     worth: Callable[[Any, Any, Any], Any]
     """(memory in use with the pod, total, shares before it) of a chosen card, in 0..100; the node's score is their mean."""
     tie: Callable[[Any, Any, Any, Any], Any]
     """(memory in use, total, shares, share limit) of a whole node, in 0..1, before the pod."""
+    stranding: Stranding | None = None
+    """Between nodes, what a pod would strand of cards comes first, and ``worth`` decides where that is alike."""
+
+
+def _tightest(memory: Any, shares: Any, cores: Any, total: Any) -> Any:
+    """The greater of the parts in use of memory and cores, in millionths."""
+    of_memory, of_cores = memory * 1_000_000 // total, cores * 10_000
+    return of_memory + (of_cores - of_memory) * (of_cores > of_memory)
+
+
+def _used(charged: Any, total: Any, shares: Any) -> Any:
+    return 100.0 * charged / total
+
+
+def _fuller(memory: Any, total: Any, shares: Any, limit: Any) -> Any:
+    return memory / total
+
 
 
 POLICIES: Mapping[str, CardPolicy] = {
     policy.name: policy
     for policy in (
-        CardPolicy(
-            "binpack",
-            lambda memory, shares: memory,
-            lambda charged, total, shares: 100.0 * charged / total,
-            lambda memory, total, shares, limit: memory / total,
-        ),
+        CardPolicy("binpack", lambda memory, shares, cores, total: memory, _used, _fuller),
         CardPolicy(
             "spread",
-            lambda memory, shares: -shares,
+            lambda memory, shares, cores, total: -shares,
             lambda charged, total, shares: 100.0 * (shares == 0),
             lambda memory, total, shares, limit: 1.0 - shares / limit,
         ),
+        CardPolicy("fgd", _tightest, _used, _fuller, Stranding()),
+        CardPolicy("lookahead", _tightest, _used, _fuller, Stranding(ahead=0.5, whole=0.02)),
     )
 }
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:  # deciding for one node needs no arrays, and `pumice run` sho
     import numpy as np
     from numpy.typing import NDArray
 
+    from pumice.devices.fragmentation import CardPart
+
 
 class Inventory(Struct, frozen=True):
     """The cards of one node as registered, and what is wrong with the registration (one sentence each)."""
@@ -136,6 +138,11 @@ class Ranking(ABC):
     def without_constraints(self, device_request: DeviceRequest) -> WithoutConstraints | None:
         """The part of an ask that looks at counters only; None when that is all of it."""
         return None
+
+    def part(self, device_request: DeviceRequest) -> tuple[CardPart | None, str]:
+        """What a pod takes of cards that are shared by memory and cores, and the name of its card policy between nodes. None:
+        its policy counts nothing that such pods strand."""
+        return None, ""
 
     def card_state(self, card: int, usage: Usage, inventory: Inventory) -> int:
         """A small number that stands for everything an ask can meet of the card beyond the other columns (for MIG: geometry,

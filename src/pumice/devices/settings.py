@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pumice.devices.card_policies import POLICIES
+from pumice.model.errors import nearest
 from pumice.wire import names
-from pumice.wire.nearest import nearest
 
 if TYPE_CHECKING:
     import numpy as np

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pumice.adapters.environments import variable_of
 from pumice.adapters.region.extension import DeviceBudget
+from pumice.adapters.regular_files import variable_of
 from pumice.ports.region import DeviceUse, RegionDevice, RegionSnapshot
 from pumice.wire import variables
 

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import re
+from typing import NewType
 
 from pumice.model.errors import BadInput
-from pumice.model.units import INT32_MAX
+
+Mib = NewType("Mib", int)
+"""Memory in memory units of the wire (MiB with the default factor)."""
+
+INT32_MAX = 2**31 - 1
+"""Largest value that the wire carries for a count, a memory or a percentage (defect D-18)."""
+
 
 MIB = 1 << 20
 POWERS = {"k": 10, "m": 20, "g": 30, "t": 40}

@@ -2,7 +2,6 @@
 
     PumiceError
     ├── BadInput                what a person wrote is wrong; exit code 2 of a command
-    │   ├── DocumentError           a machine file (machine)
     │   └── Refused                 a share that cannot be given (local)
     ├── Unavailable             something outside did not answer; later may help
     │   ├── CardsUnavailable        the cards' driver (ports)
@@ -24,6 +23,8 @@ of its own.
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class PumiceError(Exception):
     """Root of our errors; its text is one line that names what, where and the nearest right thing."""
@@ -35,3 +36,21 @@ class BadInput(PumiceError):
 
 class Unavailable(PumiceError):
     """Something outside did not answer or is not there; trying again later can help."""
+
+
+# -- The nearest right word to one that means nothing ----------------------------------------------------------------
+
+
+def nearest(word: str, known: Any) -> str:
+    """``; did you mean 'x'?`` when something known is near, else nothing."""
+    found = nearest_word(word, known)
+    return f"; did you mean {found!r}?" if found else ""
+
+
+def nearest_word(word: str, known: Any) -> str:
+    """Return the nearest known word; empty where none is near."""
+    import difflib
+
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    folded = [k for k in known if k.lower() == word.lower()] or close
+    return folded[0] if folded else ""

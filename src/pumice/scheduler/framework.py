@@ -38,6 +38,7 @@ from pumice.scheduler.plugins.contract import (
     Role,
     Scorer,
     Session,
+    Several,
     Spared,
     TaskNodeOrder,
     TaskOrder,
@@ -102,6 +103,7 @@ class Framework:
         self._scores = self._all(NodeOrder)
         self._bounds = self._all(TaskPredicate)
         self._leanings = self._all(TaskNodeOrder)
+        self._versions = [plugin.version for plugin in self._scores if type(plugin).version is not NodeOrder.version]
         self._domain_scores = self._all(HyperNodeOrder)
         self.minds_tasks = bool(self._bounds or self._leanings)
         """True if pods of one class may be treated differently."""
@@ -267,6 +269,14 @@ class Framework:
 
     def scores(self, state: State, cls: PodClass, rows: Rows | None) -> NDArray[np.float64] | None:
         return _sum(plugin.scores(state, cls, rows) for plugin in self._scores)
+
+    def several(self, state: State, cls: PodClass) -> list[Several]:
+        """As ``scorers``, of plugins that score a few rows together."""
+        return [found for plugin in self._scores if (found := plugin.several(state, cls)) is not None]
+
+    def scores_version(self, state: State, cls: PodClass) -> int:
+        """Another number whenever ``scores`` of nodes that did not change may be others; 0: they never are."""
+        return sum([version(state, cls) for version in self._versions])
 
     def relative(self, state: State, cls: PodClass, fits: NDArray[np.bool_]) -> NDArray[np.float64] | None:
         return _sum(plugin.relative(state, cls, fits) for plugin in self._scores)

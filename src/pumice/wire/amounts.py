@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pumice.model.units import INT32_MAX
+from pumice.model.amount import INT32_MAX
 from pumice.wire.quantity import parse_quantity
 
 LEAST_MEANT = 16

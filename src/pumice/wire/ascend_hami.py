@@ -13,8 +13,8 @@ from typing import Any
 from msgspec import DecodeError, Struct
 from msgspec.json import decode
 
+from pumice.model.amount import INT32_MAX
 from pumice.model.refusal import Refusal
-from pumice.model.units import INT32_MAX
 from pumice.wire import names
 
 SOFT = "hami-core"

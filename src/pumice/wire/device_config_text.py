@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
-from pumice.model.errors import BadInput
-from pumice.model.units import INT32_MAX
+from pumice.model.amount import INT32_MAX
+from pumice.model.errors import BadInput, nearest
 from pumice.wire import names
 from pumice.wire.device_config import MOST_SLOTS, DeviceConfig, MigGroup, MigInstances, ModelGeometries, NvidiaConfig
 from pumice.wire.document import Field, read_document
-from pumice.wire.nearest import nearest
 from pumice.wire.npu_config import read_vnpus
 from pumice.wire.nvidia_vgpu import FORBIDDEN_IN_GROUP
 from pumice.wire.without_effect import What, rows

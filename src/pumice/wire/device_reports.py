@@ -17,6 +17,7 @@ from typing import Any, Final
 from msgspec import DecodeError, Struct
 from msgspec.json import decode
 
+from pumice.model.hardware.npu import slice_kinds
 from pumice.wire.objects import ConfigMap
 
 DEVICES: Final = "devices"
@@ -156,11 +157,12 @@ def _device_list(entry: Any) -> str | None:
     listed, time = entry.get("DeviceList"), entry.get("UpdateTime")
     if not isinstance(listed, dict) or type(time) is not int or time <= 0:
         return None
-    from pumice.wire.mindcluster import WHOLE_CHIPS
+    from pumice.wire.mindcluster import whole_chips
 
-    if WHOLE_CHIPS not in listed:
+    name = next((name for name in map(whole_chips, slice_kinds()) if name in listed), "")
+    if not name:
         return ""
-    lists = [listed.get(f"{WHOLE_CHIPS}{ending}", "") for ending in LISTS]
+    lists = [listed.get(f"{name}{ending}", "") for ending in LISTS]
     if not all(isinstance(text, str) and ";" not in text for text in lists):
         return None
     return ";".join(",".join(sorted(part.strip() for part in text.split(",") if part.strip())) for text in lists)
@@ -218,15 +220,16 @@ def check_code(body: Mapping[str, Any], about: str = DEVICES) -> str:
 
 def device_info(
     free: Sequence[str], unhealthy: Sequence[str] = (), time: int = 1, *, recovering: Sequence[str] = (),
-    faults: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    faults: Mapping[str, Sequence[str]] = MappingProxyType({}), kind: str = "Ascend310P",
 ) -> dict[str, Any]:  # fmt: skip
     """The ``DeviceInfo`` of a node with these chips. ``faults``: the driver's error codes by chip."""
-    from pumice.wire.mindcluster import WHOLE_CHIPS
+    from pumice.wire.mindcluster import whole_chips
 
-    listed = {WHOLE_CHIPS: ",".join(free), f"{WHOLE_CHIPS}-Unhealthy": ",".join(unhealthy),
-              f"{WHOLE_CHIPS}-Fault": _dump([_fault(chip, codes) for chip, codes in faults.items()])}  # fmt: skip
+    name = whole_chips(kind)
+    listed = {name: ",".join(free), f"{name}-Unhealthy": ",".join(unhealthy),
+              f"{name}-Fault": _dump([_fault(chip, codes) for chip, codes in faults.items()])}  # fmt: skip
     if recovering:
-        listed[f"{WHOLE_CHIPS}-Recovering"] = ",".join(recovering)
+        listed[f"{name}-Recovering"] = ",".join(recovering)
     return {"DeviceList": listed, "UpdateTime": time}
 
 

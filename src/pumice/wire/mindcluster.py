@@ -30,17 +30,9 @@ NO_POD: Final = "not get valid pod"
 NO_RESOURCE: Final = "NoNPUResource"
 SEGMENT_FAILED: Final = "NPUSegmentFailed"
 """How the plugin's refusals begin, by which people look for them (MindCluster ascend-device-plugin)."""
-KIND: Final = "Ascend310P"
-DRIVER_NAME: Final = "310P3"
-"""The driver's name of a chip of this kind."""
-PAIRED: Final = "Duo"
-"""In what a card of two such chips is sold as; the plugin cuts none of those (MindCluster ascend-device-plugin)."""
-WHOLE_CHIPS: Final = f"{names.HUAWEI}{KIND}"
-"""Annotation of a pod that holds whole chips by the scheme that cuts none: their names, with commas between."""
 
 RING_CONTROLLER: Final = "ring-controller.atlas"
-CUT_ON_DEMAND: Final = "ascend-310P"
-"""The value of ``RING_CONTROLLER`` by which a pod takes part."""
+"""Label of a pod whose value names the kind of chip of which it wants a part."""
 LEVEL: Final = "vnpu-level"
 LEVELS: Final = ("low", "high")
 DVPP: Final = "vnpu-dvpp"
@@ -58,25 +50,27 @@ FIRST_SLICE: Final = 100
 SLICES_OF_A_CHIP: Final = 8
 """A vNPU's number is the chip's times 16, plus 100, plus 0 to 7 (MindCluster ascend-device-plugin)."""
 _TEMPLATE = re.compile(r"vir0*([0-9]{1,3})(?:_|$)")
-_CHIP = re.compile(r"[A-Za-z0-9]+-([0-9]{1,2})")
 
 
-def chip_name(number: int) -> str:
-    return f"{KIND}-{number}"
+def whole_chips(kind: str) -> str:
+    """Annotation of a pod that holds whole chips by the scheme that cuts none (their names, with commas between), and the list
+    of free ones in reports."""
+    return f"{names.HUAWEI}{kind}"
 
 
-def chip_number(name: str) -> int | None:
+def chip_name(kind: str, number: int) -> str:
+    return f"{kind}-{number}"
+
+
+def chip_number(kind: str, name: str) -> int | None:
     """The physical id in a chip's name; None for what is no chip of this kind."""
-    found = _CHIP.fullmatch(name)
-    if found is None or not name.startswith(f"{KIND}-") or int(found[1]) >= CHIPS:
-        return None
-    return int(found[1])
+    return _id(name.removeprefix(f"{kind}-")) if name.startswith(f"{kind}-") else None
 
 
 # -- the node -----------------------------------------------------------------------------------------------------------
 
 
-def parse_base_devices(text: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
+def parse_base_devices(kind: str, text: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """The ids of all chips in annotation ``baseDeviceInfos``, and a sentence for each thing that is wrong. vNPUs (more than one
     ``-``) are skipped."""
     try:
@@ -87,22 +81,22 @@ def parse_base_devices(text: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
         return (), (f"annotation {BASE_DEVICES} {text[:80]!r} is no JSON map",)
     chips, problems = set(), []
     for name in found:
-        number = chip_number(name)
+        number = chip_number(kind, name)
         if number is not None:
             chips.add(number)
         elif name.count("-") <= 1:
-            problems.append(f"{name[:80]!r} in annotation {BASE_DEVICES} is no {KIND}-<number>; skipped")
+            problems.append(f"{name[:80]!r} in annotation {BASE_DEVICES} is no {kind}-<number>; skipped")
     return tuple(sorted(chips)), tuple(problems)
 
 
-def render_base_devices(chips: Iterable[int]) -> str:
-    return json.dumps({chip_name(chip): {"IP": "", "SuperDeviceID": 0} for chip in sorted(chips)}, separators=(",", ":"))
+def render_base_devices(kind: str, chips: Iterable[int]) -> str:
+    return json.dumps({chip_name(kind, chip): {"IP": "", "SuperDeviceID": 0} for chip in sorted(chips)}, separators=(",", ":"))
 
 
-def node_labels(cores: int) -> dict[str, str]:
+def node_labels(kind: str, driver: str, cores: int) -> dict[str, str]:
     """The node labels that the plugin writes (Volcano pkg/scheduler/api/devices/ascend/mindcluster, MindCluster
-    ascend-device-plugin); ``cores`` of each chip."""
-    return {ACCELERATOR: f"huawei-{KIND}", SERVER_TYPE: f"{KIND}-{cores}", CHIP_NAME: DRIVER_NAME}
+    ascend-device-plugin); ``driver``: its name of such a chip, ``cores`` of each."""
+    return {ACCELERATOR: f"huawei-{kind}", SERVER_TYPE: f"{kind}-{cores}", CHIP_NAME: driver}
 
 
 # -- a pod's decision -----------------------------------------------------------------------------------------------------
@@ -146,9 +140,9 @@ def placed_at(notes: Mapping[str, str]) -> int:
     return min(int(text), latest) if text.isascii() and text.isdigit() and len(text) <= 20 else latest
 
 
-def parse_whole_chips(text: str) -> tuple[int, ...]:
-    """The chips in annotation ``huawei.com/Ascend310P`` of a pod that holds whole ones; empty where it means something else."""
-    found = [chip_number(part.strip()) for part in text.split(",")]
+def parse_whole_chips(kind: str, text: str) -> tuple[int, ...]:
+    """The chips in annotation ``whole_chips`` of a pod that holds whole ones; empty where it means something else."""
+    found = [chip_number(kind, part.strip()) for part in text.split(",")]
     return tuple(number for number in found if number is not None) if None not in found else ()
 
 
@@ -159,33 +153,35 @@ def render_mindcluster_binding(assignment: Assignment, now_ns: int) -> dict[str,
 
 @dataclass(frozen=True, slots=True)
 class RealSlice:
-    """A slice as the plugin names it: what its name says of its template, its number, its chip and its vGroup."""
+    """A slice as the plugin names it: its kind of chip, what its name says of its template, its number, its chip and its
+    vGroup."""
 
+    kind: str
     word: str
     number: int
     chip: int
     group: int
 
 
-def parse_real_slice(text: str) -> RealSlice | None:
+def parse_real_slice(kind: str, text: str) -> RealSlice | None:
     """``Ascend310P-2c.1cpu-100-0_0``; None for what is no such name."""
     parts = text.split("-")
-    if len(parts) != 4 or parts[0] != KIND:
+    if len(parts) != 4 or parts[0] != kind:
         return None
     chip, _, group = parts[3].partition("_")
     numbers = _id(parts[2], 4), _id(chip), _id(group, 1)
     if None in numbers:
         return None
-    return RealSlice(parts[1], *(number for number in numbers if number is not None))
+    return RealSlice(kind, parts[1], *(number for number in numbers if number is not None))
 
 
 def render_real_slice(real: RealSlice) -> str:
-    return f"{KIND}-{real.word}-{real.number}-{real.chip}_{real.group}"
+    return f"{real.kind}-{real.word}-{real.number}-{real.chip}_{real.group}"
 
 
-def render_real_chips(chips: Iterable[int]) -> str:
+def render_real_chips(kind: str, chips: Iterable[int]) -> str:
     """The same for whole chips: ``Ascend310P-0,Ascend310P-1``."""
-    return ",".join(map(chip_name, chips))
+    return ",".join(chip_name(kind, chip) for chip in chips)
 
 
 def slice_numbers(chip: int) -> range:

@@ -1,22 +1,30 @@
-"""``config.json`` of the node ConfigMap: what one node does differently (HAMi volcano-vgpu-device-plugin
-pkg/plugin/vgpu/config)."""
+"""What one node does differently: ``config.json`` for its cards (HAMi volcano-vgpu-device-plugin pkg/plugin/vgpu/config), and
+``node-config.yaml`` of ConfigMap ``hami-device-node-config`` for its NPUs (HAMi ascend-device-plugin)."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
 
-import msgspec
 from msgspec import Struct
 
-from pumice.model.errors import BadInput
+from pumice.model.errors import BadInput, nearest
+
+if TYPE_CHECKING:
+    from pumice.wire.document import Field
 
 LIST = "nodeconfig"
-"""The one key of the document: an entry for each node."""
+"""The one key of the cards' document: an entry for each node."""
 KEYS = (
     "name", "operatingmode", "devicememoryscaling", "devicecorescaling", "devicesplitcount", "migstrategy",
     "filterdevices", "libcudaloglevel", "preconfigureddevicememory", "enablenumatopology",
     "enablegetpreferredallocation",
 )  # fmt: skip
+NPU_KEYS = ("name", "hami-vnpu-core", "vDeviceCount", "filterDevices")
+WITHOUT_EFFECT = {
+    "preconfigureddevicememory": "a card that does not tell its memory is left out",
+    "migstrategy": "operatingmode mig is meant",
+}
 
 
 class NodeEntry(Struct, frozen=True):
@@ -46,66 +54,112 @@ class NodeConfig(Struct, frozen=True):
         return tuple(entry for entry in self.entries if entry.name == node)
 
 
+class NpuNodeEntry(Struct, frozen=True):
+    """``shares``: pods of one card, 0 for as many as it has smallest templates."""
+
+    soft: bool = False
+    shares: int = 0
+    without_indices: frozenset[int] = frozenset()
+    without_uuids: frozenset[str] = frozenset()
+
+
 def parse_node_config(text: str | bytes) -> NodeConfig:
-    """Parse the file. Raises BadInput when it is no JSON of the right shape; strange values are warnings."""
-    try:
-        document = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
-        raise BadInput(f"the node configuration is no JSON: {error}") from error
-    listed = document.get(LIST, []) if isinstance(document, dict) else None
-    if not isinstance(listed, list):
-        raise BadInput('the node configuration must be {"nodeconfig": [{"name": "..."}]}')
-    entries: list[NodeEntry] = []
+    """Parse the cards' file. Raises BadInput where it has not the right shape; strange values are warnings."""
     warnings: list[str] = []
-    for position, item in enumerate(listed):
-        if not isinstance(item, dict) or not isinstance(item.get("name"), str):
-            warnings.append(f"nodeconfig[{position}]: an entry needs a name; ignored")
-            continue
-        where = f"nodeconfig[{position}] of node {item['name']}"
-        warnings += [f"{where}: unknown key {key!r}" for key in item if key not in KEYS]
-        if item.get("preconfigureddevicememory"):
-            warnings.append(f"{where}: preconfigureddevicememory has no effect; a card that does not tell its memory is left out")
-        if item.get("migstrategy"):
-            warnings.append(f"{where}: migstrategy has no effect; operatingmode mig is meant")
-        entries.append(_entry(item, where, warnings))
+    entries = []
+    for entry in _listed_under(LIST, text, '{"nodeconfig": [{"name": "..."}]}', "no JSON"):
+        if not isinstance(entry.value, dict) or not isinstance(entry.value.get("name"), str):
+            warnings.append(f"{entry}: an entry needs a name; ignored")
+        else:
+            entries.append(_entry(entry, warnings))
     return NodeConfig(tuple(entries), tuple(warnings))
 
 
-def _entry(item: dict[str, Any], where: str, warnings: list[str]) -> NodeEntry:
-    left_out = item.get("filterdevices") or {}
-    if not isinstance(left_out, dict):
-        warnings.append(f"{where}: filterdevices must hold the lists uuid and index; ignored")
-        left_out = {}
-    uuids = left_out.get("uuid") or []
-    indices = left_out.get("index") or []
-    level = item.get("libcudaloglevel")
+def parse_npu_node_config(text: str, node: str) -> tuple[NpuNodeEntry | None, tuple[str, ...]]:
+    """The node's entry, None where there is none, and a sentence for each thing that is wrong in it.
+
+    Raises BadInput where it is no such document."""
+    problems: list[str] = []
+    for entry in _listed_under("nodes", text, "a mapping with a list under nodes", "no YAML", may_be_empty=True):
+        if isinstance(entry.value, dict) and entry.value.get("name") == node:
+            _unknown(entry, NPU_KEYS, problems)
+            uuids, indices = _left_out(entry["filterDevices"], problems)
+            shares = entry["vDeviceCount"]
+            valid = not shares.given or (type(shares.value) is int and 0 <= shares.value <= 1000)
+            problems += [] if valid else [f"{shares}: {shares.value!r} is no number from 0 to 1000; it does not count"]
+            soft = _switch(entry["hami-vnpu-core"], problems)
+            return NpuNodeEntry(soft is True, (shares.value or 0) if valid else 0, indices, uuids), tuple(problems)
+    return None, ()
+
+
+def _listed_under(key: str, text: str | bytes, shape: str, otherwise: str, *, may_be_empty: bool = False) -> list[Field]:
+    from pumice.wire.document import read_document  # here: who runs without a cluster parses no YAML
+
+    try:
+        root = read_document(text).root
+    except BadInput as error:
+        raise BadInput(f"the node configuration is {otherwise}: {error}") from error
+    if may_be_empty and not root.value:
+        return []
+    if not isinstance(root.value, dict) or not isinstance(root.value.get(key) or [], list):
+        raise BadInput(f"the node configuration must be {shape}")
+    return root[key].items() if root.value.get(key) else []
+
+
+def _entry(entry: Field, warnings: list[str]) -> NodeEntry:
+    _unknown(entry, KEYS, warnings)
+    warnings += [f"{entry[key]} has no effect; {why}" for key, why in WITHOUT_EFFECT.items() if entry[key].value]
+    uuids, indices = _left_out(entry["filterdevices"], warnings)
+    mode, level = entry["operatingmode"].value, entry["libcudaloglevel"].value
     return NodeEntry(
-        name=item["name"],
-        mode=item["operatingmode"] if isinstance(item.get("operatingmode"), str) else "",
-        memory_scaling=_positive(item, "devicememoryscaling", where, warnings),
-        core_scaling=_positive(item, "devicecorescaling", where, warnings),
-        split=int(_positive(item, "devicesplitcount", where, warnings)),
-        without_uuids=frozenset(u for u in uuids if isinstance(u, str)) if isinstance(uuids, list) else frozenset(),
-        without_indices=frozenset(i for i in indices if type(i) is int) if isinstance(indices, list) else frozenset(),
-        prefers=_switch(item, "enablegetpreferredallocation", where, warnings),
-        numa=_switch(item, "enablenumatopology", where, warnings),
+        name=entry.value["name"],
+        mode=mode if isinstance(mode, str) else "",
+        memory_scaling=_positive(entry["devicememoryscaling"], warnings),
+        core_scaling=_positive(entry["devicecorescaling"], warnings),
+        split=int(_positive(entry["devicesplitcount"], warnings)),
+        without_uuids=uuids,
+        without_indices=indices,
+        prefers=_switch(entry["enablegetpreferredallocation"], warnings),
+        numa=_switch(entry["enablenumatopology"], warnings),
         log_level=str(level) if type(level) is int and 0 <= level <= 4 else "",
     )
 
 
-def _switch(item: dict[str, Any], key: str, where: str, warnings: list[str]) -> bool | None:
-    value = item.get(key)
-    if value is None or isinstance(value, bool):
-        return value
-    warnings.append(f"{where}: {key} must be true or false, not {value!r}; ignored")
+def _unknown(entry: Field, keys: Collection[str], problems: list[str]) -> None:
+    problems += [f"{key}: unknown key{nearest(str(key.path[-1]), keys)}" for key in entry.unknown(keys)]
+
+
+def _switch(field: Field, problems: list[str]) -> bool | None:
+    if isinstance(field.value, bool):
+        return field.value
+    if not field.given:
+        return None
+    problems.append(f"{field} must be true or false, not {field.value!r}; ignored")
     return None
 
 
-def _positive(item: dict[str, Any], key: str, where: str, warnings: list[str]) -> float:
-    value = item.get(key)
+def _positive(field: Field, problems: list[str]) -> float:
+    value = field.value
     if value is None or value == 0:
         return 0.0
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e6:
-        warnings.append(f"{where}: {key} must be a number above 0, not {value!r}; ignored")
+        problems.append(f"{field} must be a number above 0, not {value!r}; ignored")
         return 0.0
     return float(value)
+
+
+def _left_out(field: Field, problems: list[str]) -> tuple[frozenset[str], frozenset[int]]:
+    """The cards that are not shared, by UUID and by index."""
+    if not field.value:
+        return frozenset(), frozenset()
+    if not isinstance(field.value, dict):
+        problems.append(f"{field} must hold the lists uuid and index; ignored")
+        return frozenset(), frozenset()
+    return frozenset(_listed(field["uuid"], str, problems)), frozenset(_listed(field["index"], int, problems))
+
+
+def _listed(field: Field, kind: type, problems: list[str]) -> list[Any]:
+    values = field.value or []
+    if not isinstance(values, list) or any(type(value) is not kind for value in values):
+        problems.append(f"{field}: {values!r} is no list of {'numbers' if kind is int else 'texts'}")
+    return [value for value in values if type(value) is kind] if isinstance(values, list) else []

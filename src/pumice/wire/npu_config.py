@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from pumice.model.amount import INT32_MAX
+from pumice.model.errors import nearest
 from pumice.model.hardware.npu import NpuChip, Template, shipped_chips
-from pumice.model.units import INT32_MAX
 from pumice.wire import names
-from pumice.wire.nearest import nearest
 
 if TYPE_CHECKING:
     from pumice.wire.document import Field

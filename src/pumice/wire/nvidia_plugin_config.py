@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pumice.model.errors import nearest
 from pumice.wire.document import Document, Field
-from pumice.wire.nearest import nearest
 
 FLAGS: Final[Mapping[str, str]] = {
     "migStrategy": "mig_strategy", "failOnInitError": "fail_on_init_error", "nvidiaDriverRoot": "driver_root",

@@ -6,6 +6,7 @@ by the garbage collector (``gc=False``): they hold no cycles, and bulk decoding 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -209,3 +210,53 @@ def decode(kind: type[T], raw: bytes) -> T:
 def convert(kind: type[T], obj: Any) -> T:
     """The same from a plain dict (tests, files of ``pumice dump``)."""
     return msgspec.convert(obj, kind, strict=False)
+
+
+# -- The conditions in an object's status, which every kind of Kubernetes writes alike -------------------------------
+
+
+def condition(obj: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    """Empty while the object has none of this kind."""
+    entries = (obj.get("status") or {}).get("conditions") or ()
+    return next((entry for entry in entries if entry.get("type") == kind), {})
+
+
+def holds(obj: Mapping[str, Any], kind: str) -> bool:
+    return condition(obj, kind).get("status") == "True"
+
+
+def is_ready(pod: Mapping[str, Any]) -> bool:
+    return holds(pod, "Ready")
+
+
+# -- ResourceQuotas: what the pods of a namespace may ask for together -----------------------------------------------
+
+
+class ResourceQuotaSpec(Struct, rename="camel", gc=False):
+    hard: Quantities = {}
+    scopes: list[str] = []
+    scope_selector: dict[str, object] = {}
+
+
+class ResourceQuotaStatus(Struct, rename="camel", gc=False):
+    hard: Quantities = {}
+    used: Quantities = {}
+
+
+class ResourceQuota(Struct, rename="camel", gc=False):
+    metadata: Meta = msgspec.field(default_factory=Meta)
+    spec: ResourceQuotaSpec = msgspec.field(default_factory=ResourceQuotaSpec)
+    status: ResourceQuotaStatus = msgspec.field(default_factory=ResourceQuotaStatus)
+
+    @property
+    def scoped(self) -> bool:
+        """True if it holds for some pods only: which ones a group will have is not known before they are made."""
+        return bool(self.spec.scopes or self.spec.scope_selector)
+
+
+PREFIX = "requests."
+
+
+def asked_for(hard_name: str) -> str:
+    """The resource that a name in a quota is about: ``requests.cpu`` and ``cpu`` are one."""
+    return hard_name.removeprefix(PREFIX)

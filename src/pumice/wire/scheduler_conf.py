@@ -13,9 +13,8 @@ from typing import Any, Final
 
 import yaml
 
-from pumice.model.errors import BadInput
+from pumice.model.errors import BadInput, nearest
 from pumice.wire.document import Document, read_document
-from pumice.wire.nearest import nearest
 from pumice.wire.without_effect import What, rows
 
 # -- The words of ``volcano-scheduler.conf`` --------------------------------------------------------------------------

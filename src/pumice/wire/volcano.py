@@ -6,8 +6,10 @@ declared.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
@@ -18,6 +20,7 @@ from msgspec import Struct
 from pumice.ports.cluster import Resource
 from pumice.wire import names
 from pumice.wire.objects import Meta, OwnerReference, Quantities
+from pumice.wire.quantity import parse_quantity
 from pumice.wire.topology import TOPOLOGY, NetworkTopology, SubGroupPolicy
 
 VOLCANO: Final = names.VOLCANO_GROUP
@@ -209,3 +212,100 @@ def default_queue(name: str, *, reclaimable: bool) -> dict[str, Any]:
         "metadata": {"name": name},
         "spec": {"weight": 1, "reclaimable": reclaimable},
     }
+
+
+# -- Which groups of nodes a queue may and would rather use ----------------------------------------------------------
+
+# ``spec.affinity`` and an annotation of a Queue. A node's group is its label (docs/reference/topology.md).
+
+NODE_GROUP: Final = "volcano.sh/nodegroup-name"
+LIMITS: Final = "volcano.sh/nodegroup-resource-limits"
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGroups:
+    """``limits``: per group and resource how much the queue may hold there, as it is written."""
+
+    required: tuple[str, ...] = ()
+    preferred: tuple[str, ...] = ()
+    anti_required: tuple[str, ...] = ()
+    anti_preferred: tuple[str, ...] = ()
+    limits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    problem: str = ""
+    """Why the annotation cannot be read."""
+
+    @property
+    def chosen(self) -> bool:
+        """True if it says anything of groups."""
+        return bool(self.required or self.preferred or self.anti_required or self.anti_preferred)
+
+
+NO_GROUPS: Final = NodeGroups()
+
+
+def node_groups_of(queue: Queue) -> NodeGroups:
+    affinity, text = queue.spec.affinity, queue.metadata.annotations.get(LIMITS, "")
+    if not affinity and not text:
+        return NO_GROUPS
+    with_, without = affinity.get("nodeGroupAffinity"), affinity.get("nodeGroupAntiAffinity")
+    limits, problem = _limits(text)
+    return NodeGroups(
+        _names(with_, REQUIRED), _names(with_, PREFERRED), _names(without, REQUIRED), _names(without, PREFERRED), limits, problem
+    )
+
+
+def _limits(text: str) -> tuple[Mapping[str, Mapping[str, Any]], str]:
+    try:
+        found = json.loads(text) if text else {}
+    except ValueError as error:
+        return {}, f"annotation {LIMITS} is no JSON: {error}"
+    if not isinstance(found, dict) or not all(isinstance(part, dict) for part in found.values()):
+        return {}, f"annotation {LIMITS} does not name a resource list for each group"
+    amounts = [amount for part in found.values() for amount in part.values()]
+    wrong = next((amount for amount in amounts if not _is_quantity(amount)), None)
+    return ({}, f"annotation {LIMITS}: {wrong!r} is no quantity") if wrong is not None else (found, "")
+
+
+def _is_quantity(value: Any) -> bool:
+    try:
+        return isinstance(value, str | int | float) and parse_quantity(value) >= 0
+    except ValueError:
+        return False
+
+
+def _names(rules: Any, key: str) -> tuple[str, ...]:
+    named = rules.get(key) if isinstance(rules, dict) else None
+    return tuple(dict.fromkeys(str(name) for name in named)) if isinstance(named, list) else ()
+
+
+# -- The condition of a PodGroup that names the nodes reserved for it ------------------------------------------------
+
+# A condition of our own, which a restarted scheduler reads again.
+
+RESERVED: Final = "Reserved"
+"""The condition's type. Its last transition is when the nodes were taken, or given back."""
+HELD: Final = "NodesHeld"
+OVER: Final = "TimeOver"
+_WORDS: Final = "Nothing of lower rank is placed on "
+
+
+def held(nodes: frozenset[str], since: float) -> PodGroupCondition:
+    return PodGroupCondition(RESERVED, "True", "", stamp(since), HELD, _WORDS + ", ".join(sorted(nodes)))
+
+
+def given_back(reason: str, text: str, when: float) -> PodGroupCondition:
+    return PodGroupCondition(RESERVED, "False", "", stamp(when), reason, text)
+
+
+def nodes_of(condition: PodGroupCondition) -> frozenset[str]:
+    """Those that are held; none where it says otherwise, or what nobody can read."""
+    if condition.status != "True" or not condition.message.startswith(_WORDS):
+        return frozenset()
+    return frozenset(filter(None, condition.message.removeprefix(_WORDS).split(", ")))
+
+
+def since(condition: PodGroupCondition) -> float:
+    """The time of day of its last transition; 0 where it has none."""
+    return seconds(condition.last_transition_time)

@@ -12,10 +12,9 @@ from pumice.wire.names import DEFAULT_QUEUE, ROOT_QUEUE
 from pumice.wire.objects import decode
 from pumice.wire.volcano import OPEN
 from pumice_jobs.admission.review import UPDATE, Answer, Json, Patch, Request, Settings, View, put
-from pumice_jobs.controllers.job.defaults import MAX_RETRY, NEEDS, completed
+from pumice_jobs.controllers.job.defaults import MAX_RETRY, NEEDS, completed, mapping
 from pumice_jobs.controllers.job.phases import minimum
 from pumice_jobs.controllers.job.plugins.registry import PLUGINS
-from pumice_jobs.controllers.job.templates import mapping
 from pumice_jobs.controllers.job.validation import TWO_TIERS, both_tiers, mistakes, never_whole
 
 HOST_NETWORK_DNS = "ClusterFirstWithHostNet"

@@ -31,3 +31,16 @@ def controller_page(queues: Iterable[str], groups: Iterable[tuple[str, str]], co
         samples = [({"job_name": job, "queue_name": queue}, times) for (job, queue), times in sorted(ends.items())]
         families.append(counter(f"volcano_job_{phase}_phase_count", f"How often a Job was {phase}", samples))
     return render([*families, latency])
+
+
+# -- The admission server's `/metrics`; all of it is ours ------------------------------------------------------------
+
+
+def answer_seconds() -> Histogram:
+    return Histogram("pumice_webhook_answer_seconds", "From an ask to its answer", exponential(0.0005, 10, 15))
+
+
+def webhook_page(answers: Mapping[tuple[str, str], int], seconds: Histogram) -> str:
+    """``answers``: how often, by path and outcome."""
+    samples = [({"path": path, "outcome": outcome}, times) for (path, outcome), times in sorted(answers.items())]
+    return render([counter("pumice_webhook_answers_total", "Answers by path and outcome", samples), seconds])

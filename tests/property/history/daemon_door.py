@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 from collections.abc import Coroutine, Iterator, Mapping
 from itertools import combinations, islice
 from random import Random
@@ -71,8 +70,6 @@ class DaemonDoor(Door):
     async def end(self) -> None:
         if hasattr(self, "task"):
             await self._kill()
-        gc.unfreeze()  # what a daemon sets aside for as long as its process lives, thousands of them would keep
-        gc.collect()
 
     async def _kill(self) -> None:
         self.task.cancel()

@@ -11,9 +11,8 @@ from typing import Any
 from pumice.effects.vocabulary import Event, GroupStatus, SchedulerEffect
 from pumice.metrics.jobs import JobSeries
 from pumice.scheduler.engine import Engine
-from pumice.scheduler.explaining.groups import group_view
 from pumice.scheduler.explaining.queues import views_as_they_are
-from pumice.scheduler.explaining.waiting import as_they_wait
+from pumice.scheduler.explaining.workloads import as_they_wait, group_view
 from pumice.scheduler.state.jobs import Job
 from pumice.scheduler.state.tasks import Status
 

@@ -13,6 +13,10 @@ from pumice.cel.values import CelError
 
 @pytest.mark.parametrize(("text", "expected"), [
     ("quantity('1500m').add(quantity('500m')).asInteger()", 2), ("quantity('1Ki').compareTo(quantity('1k'))", 1),
+    ("semver('1.2.3').isLessThan(semver('1.10.0'))", True), ("semver('1.0.0-rc.2').compareTo(semver('1.0.0-rc.10'))", -1),
+    ("semver('1.0.0-rc.1').isLessThan(semver('1.0.0'))", True), ("semver('1.2.3') == semver('1.2.3+build')", True),
+    ("isSemver('1.2')", False), ("isSemver('01.2.3')", False), ("semver('v01.2', true).minor()", 2),
+    ("semver('12.8.1').major() + semver('12.8.1').patch()", 13), ("isSemver('1.0.0-01')", False),
     ("isQuantity('3GB')", False), ("duration('1h30m') == duration('90m')", True), ("duration('1m').getSeconds()", 60),
     ("duration('2s') - duration('500ms')", timedelta(seconds=1.5)),
     ("timestamp('2026-11-22T10:00:00Z') - timestamp('2026-11-22T09:00:00+00:00') == duration('1h')", True),

@@ -16,9 +16,8 @@ from pumice.model.hardware import preset, preset_names
 from pumice.wire import names
 from pumice.wire.device_config import NvidiaConfig
 from pumice.wire.device_config_text import parse_device_config
-from pumice.wire.node_config import parse_node_config
+from pumice.wire.node_config import parse_node_config, parse_npu_node_config
 from pumice.wire.npu_config import shipped
-from pumice.wire.npu_node_config import parse_npu_node_config
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 
 FOLDER = Path(str(files("pumice"))) / "manifests"

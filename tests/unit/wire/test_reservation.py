@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pumice.wire.reservation import given_back, held, nodes_of, since
-from pumice.wire.volcano import PodGroupCondition
+from pumice.wire.volcano import PodGroupCondition, given_back, held, nodes_of, since
 
 
 def test_what_is_written_is_read_back() -> None:

@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pumice.wire.yaml_text import safe_load, safe_load_all
+from pumice.wire.document import safe_load, safe_load_all
 
 DOCUMENTS = (
     "", "a: b", "a: [1, 0x1f, 1_000, 0o7, 1e3, .inf, ~, yes, 2001-01-02]", "a: &x {b: 1}\nc: {<<: *x, d: 2}", "a: |\n  b\n  c\n",

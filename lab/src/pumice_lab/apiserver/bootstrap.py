@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -84,11 +85,16 @@ _CONTROLLER = "system:controller:"
 
 def component_roles() -> Iterator[tuple[str, list[Json], list[Json]]]:
     """Name, rules and subjects of each; nobody has some from the beginning."""
-    table = tomllib.loads(files(__package__).joinpath("component_roles.toml").read_text("utf-8"))
+    table = dict(_component_table())
     bound: dict[str, list[str]] = table.pop("bound")
     for name, lines in table.items():
         own = [f"ServiceAccount kube-system/{name.removeprefix(_CONTROLLER)}"] if name.startswith(_CONTROLLER) else []
         yield name, [rule for line in lines for rule in _rules(line)], [_subject(text) for text in bound.get(name, own)]
+
+
+@cache
+def _component_table() -> Json:
+    return tomllib.loads(files(__package__).joinpath("component_roles.toml").read_text("utf-8"))
 
 
 def _rules(line: str) -> Iterator[Json]:

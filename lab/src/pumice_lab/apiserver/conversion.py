@@ -17,7 +17,7 @@ from pumice_lab.apiserver.backend import Backend
 from pumice_lab.apiserver.errors import ApiFailure
 from pumice_lab.apiserver.http_types import Request
 from pumice_lab.apiserver.registry import Kind
-from pumice_lab.apiserver.webhook_calls import NoAnswer, ask
+from pumice_lab.apiserver.webhooks import NoAnswer, ask
 
 Json = dict[str, Any]
 API: Final = "apiextensions.k8s.io/v1"

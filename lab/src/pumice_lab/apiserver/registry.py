@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pumice_lab.apiserver.schema.shape import ANY, Shape, Types
 
 if TYPE_CHECKING:
-    from pumice_lab.apiserver.crd.custom import CustomKind
+    from pumice_lab.apiserver.crd.serve import CustomKind
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 

@@ -13,7 +13,7 @@ from typing import Any
 from pumice.ports.clock import Clock, SystemClock
 from pumice_lab.apiserver import bootstrap, discovery, usage
 from pumice_lab.apiserver.asking import made
-from pumice_lab.apiserver.auth import Tokens
+from pumice_lab.apiserver.auth import Tokens, acting_user
 from pumice_lab.apiserver.backend import Backend
 from pumice_lab.apiserver.conversion import Conversion
 from pumice_lab.apiserver.crd.serve import CustomKinds
@@ -27,10 +27,8 @@ from pumice_lab.apiserver.errors import (
     unauthorized,
 )
 from pumice_lab.apiserver.expiry import Expiry
-from pumice_lab.apiserver.health import Checks, health_checks, health_page, indicators
+from pumice_lab.apiserver.health import Checks, Requests, health_checks, health_page, indicators
 from pumice_lab.apiserver.http_types import ANONYMOUS, Request, Response, Target, failure, reply, target_of
-from pumice_lab.apiserver.impersonation import acting_user
-from pumice_lab.apiserver.metrics import Requests
 from pumice_lab.apiserver.objects import Objects
 from pumice_lab.apiserver.openapi import OpenApi
 from pumice_lab.apiserver.quotas import Account

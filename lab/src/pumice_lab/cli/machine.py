@@ -29,8 +29,8 @@ from pumice_lab.machine import (
     machine_of,
     open_machine,
 )
-from pumice_lab.machine.codes import FAULT_ANSWERS, answer_code, answer_name
 from pumice_lab.machine.document import nearest
+from pumice_lab.machine.model_file import FAULT_ANSWERS, answer_code, answer_name
 from pumice_lab.machine.native import functions
 
 MIB = 1 << 20

@@ -13,8 +13,8 @@ from pumice.cli.output import Output
 from pumice.model.errors import BadInput
 from pumice.ports.vnpus import UNOPENED
 from pumice.wire import variables
-from pumice_lab.machine.npu_layout import NpuChip
 from pumice_lab.machine.npus import (
+    NpuChip,
     NpuFaultModel,
     clear_npu_faults,
     create_npus,

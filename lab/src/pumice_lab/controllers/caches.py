@@ -1,9 +1,8 @@
-"""Object caches of the controllers: one watch per kind, indexes by owner and namespace."""
+"""The object cache of the controllers, filled by one watch per kind, with indexes by name and namespace."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -11,9 +10,8 @@ import msgspec
 
 from pumice.ports.cluster import ApiError, Cluster, Resource
 from pumice.wire.kinds import PODS
-from pumice_lab.controllers.garbage import Bare, Graph, Meta, Vertex
+from pumice_lab.controllers.garbage import Bare, Graph, Meta, Vertex, dependents
 
-_TOMBSTONES = 5000
 _decode_bare = msgspec.json.Decoder(Bare, strict=False).decode
 Changed = Callable[[Resource, Meta, dict[str, Any] | None], None]  # None: the object is gone
 
@@ -21,8 +19,7 @@ Changed = Callable[[Resource, Meta, dict[str, Any] | None], None]  # None: the o
 class Caches:
     """Full objects of the kinds in ``full``, metadata of all watched kinds in ``graph``.
 
-    Answers to our own writes are put in at once (``put``), so that a controller sees what it did before the watch tells;
-    a watch event older than that is dropped by its resource version.
+    Answers to our own writes are put in at once (``put``), so that a controller sees what it did before the watch tells.
     """
 
     def __init__(self, cluster: Cluster, full: Iterable[Resource], changed: Changed, released: Callable[[str], None]) -> None:
@@ -35,7 +32,6 @@ class Caches:
         self.synced: set[Resource] = set()
         self.all_synced = asyncio.Event()
         self._expected: dict[Resource, None] = {}
-        self._dropped: OrderedDict[str, None] = OrderedDict()
         self._tasks: dict[Resource, asyncio.Task[None]] = {}
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Raises what ended a watch for good: the objects here are out of date from then on."""
@@ -84,46 +80,37 @@ class Caches:
             self.all_synced.set()
 
     def _take(self, resource: Resource, raw: bytes) -> None:
-        meta = _decode_bare(raw).metadata
-        if self._is_news(meta):
-            self._store(resource, meta, msgspec.json.decode(raw) if resource in self.full else None)
+        self._store(Vertex(resource, _decode_bare(raw).metadata, msgspec.json.decode(raw) if resource in self.full else None))
 
     def put(self, resource: Resource, obj: dict[str, Any]) -> None:
         """The answer to a write of ours."""
         meta = msgspec.convert(obj["metadata"], Meta, strict=False)
-        if self._is_news(meta):
-            self._store(resource, meta, obj if resource in self.full else None)
+        self._store(Vertex(resource, meta, obj if resource in self.full else None))
 
     def drop(self, resource: Resource, meta: Meta) -> None:
-        before = self.graph.vertices.get(meta.uid)
-        self._dropped[meta.uid] = None
-        if len(self._dropped) > _TOMBSTONES:
-            self._dropped.popitem(last=False)
+        before = self.graph.drop(meta.uid)
         if before is None:
             return
+        meta = before.metadata
         self.full.get(resource, {}).pop(meta.uid, None)
-        self.graph.drop(meta.uid)
-        self.by_namespace.get(before.meta.namespace, set()).discard(meta.uid)
-        if self.names.get((resource, before.meta.namespace, before.meta.name)) == meta.uid:
-            del self.names[resource, before.meta.namespace, before.meta.name]
-        self.changed(resource, before.meta, None)
+        self.by_namespace.get(meta.namespace, set()).discard(meta.uid)
+        if self.names.get((resource, meta.namespace, meta.name)) == meta.uid:
+            del self.names[resource, meta.namespace, meta.name]
+        self.changed(resource, meta, None)
 
-    def _is_news(self, meta: Meta) -> bool:
-        if meta.uid in self._dropped:
-            return False
-        before = self.graph.vertices.get(meta.uid)
-        return before is None or _version(meta) >= _version(before.meta)
-
-    def _store(self, resource: Resource, meta: Meta, obj: dict[str, Any] | None) -> None:
-        if obj is not None:
-            self.full[resource][meta.uid] = obj
-        before = self.graph.vertices.get(meta.uid)
-        self.graph.put(resource, meta)
+    def _store(self, vertex: Vertex) -> None:
+        resource, meta = vertex.resource, vertex.metadata
+        before = self.graph.get(meta.uid)
+        if not self.graph.put(vertex):
+            return
+        if vertex.whole is not None:
+            self.full[resource][meta.uid] = vertex.whole
         self.names[resource, meta.namespace, meta.name] = meta.uid
         self.by_namespace.setdefault(meta.namespace, set()).add(meta.uid)
-        self.changed(resource, meta, obj)
-        for uid in {o.uid for o in before.meta.owner_references} - {o.uid for o in meta.owner_references} if before else ():
-            self.released(uid)
+        self.changed(resource, meta, vertex.whole)
+        if before is not None:
+            for uid in {o.uid for o in before.metadata.owner_references} - {o.uid for o in meta.owner_references}:
+                self.released(uid)
 
     # -- questions ------------------------------------------------------------------------------------------------
 
@@ -135,8 +122,7 @@ class Caches:
 
     def owned(self, resource: Resource, uid: str) -> list[dict[str, Any]]:
         """Full objects of a kind that name ``uid`` as an owner."""
-        table = self.full[resource]
-        return [table[d] for d in sorted(self.graph.dependents.get(uid, ())) if d in table]
+        return [v.whole for v in dependents(self.graph, uid) if v.resource == resource and v.whole is not None]
 
     def pods_on(self, node: str) -> list[dict[str, Any]]:
         return [pod for pod in self.every(PODS) if pod["spec"].get("nodeName") == node]
@@ -146,8 +132,4 @@ class Caches:
         return self.get(resource, uid) if uid else None
 
     def in_namespace(self, name: str) -> list[Vertex]:
-        return [self.graph.vertices[uid] for uid in sorted(self.by_namespace.get(name, ())) if uid in self.graph.vertices]
-
-
-def _version(meta: Meta) -> int:
-    return int(meta.resource_version) if meta.resource_version.isdigit() else 0
+        return [self.graph.objects[uid] for uid in sorted(self.by_namespace.get(name, ())) if uid in self.graph.objects]

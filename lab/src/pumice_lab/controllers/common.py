@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from pumice.effects.vocabulary import Patch
 from pumice.ports.cluster import Resource
-from pumice.wire.conditions import condition, is_ready
-from pumice_lab.controllers.actions import Json, View
+from pumice.wire.objects import condition, is_ready
+from pumice_lab.controllers.actions import Action, Json, View
+from pumice_lab.requirements import matches_selector
 
 BURST = 500
 """Pods that a controller makes or deletes in one pass, as Kubernetes' do: the rest comes in the next ones."""
@@ -135,3 +136,32 @@ def by_deletion_order(pods: Iterable[View]) -> list[View]:
 def _reversed_text(pod: View) -> str:
     """Sorts later creation times first."""
     return "".join(chr(255 - ord(c)) for c in pod["metadata"].get("creationTimestamp", ""))
+
+
+# -- Adoption and release: what a controller selects and nobody owns becomes its own ---------------------------------
+
+# What it no longer selects is let go.
+# Source: Kubernetes, pkg/controller/controller_ref_manager.go.
+
+
+def claimed(owner: View, reference: Json, selector: Json, resource: Resource, objects: Iterable[View],
+            living: Callable[[View], bool] = lambda obj: not is_deleting(obj)) -> tuple[list[Action], list[View]]:  # fmt: skip
+    """Return what is to be written, and those that are its own. Only what is ``living`` is adopted or let go."""
+    actions: list[Action] = []
+    own: list[View] = []
+    uid = owner["metadata"]["uid"]
+    for obj in objects:
+        matches = matches_selector(selector, obj["metadata"].get("labels") or {})
+        if owned_by(obj, uid) and (matches or not living(obj)):
+            own.append(obj)
+        elif owned_by(obj, uid):
+            actions.append(_owned(resource, obj, [o for o in obj["metadata"]["ownerReferences"] if o["uid"] != uid]))
+        elif matches and controller_of(obj) is None and living(obj) and not is_deleting(owner):
+            actions.append(_owned(resource, obj, [*(obj["metadata"].get("ownerReferences") or ()), reference]))
+            own.append(obj)
+    return actions, own
+
+
+def _owned(resource: Resource, obj: View, owners: list[Json]) -> Patch:
+    meta = obj["metadata"]
+    return Patch(resource, meta["namespace"], meta["name"], {"metadata": {"ownerReferences": owners or None}}, meta["uid"])

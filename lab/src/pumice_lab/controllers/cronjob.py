@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from pumice.effects.vocabulary import Create, Delete, Event, Requeue
-from pumice.wire.conditions import condition
 from pumice.wire.cron import parse_schedule
 from pumice.wire.kinds import CRON_JOBS, JOBS
+from pumice.wire.objects import condition
 from pumice_lab.controllers.actions import Action, Json, View
 from pumice_lab.controllers.common import is_deleting, owner_reference, seconds_of, status_patch, timestamp
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pumice.effects.vocabulary import Create, Delete, Requeue
-from pumice.wire.conditions import is_ready
 from pumice.wire.kinds import DAEMON_SETS, PODS
+from pumice.wire.objects import is_ready
 from pumice_lab.controllers.actions import Action, Json, View
 from pumice_lab.controllers.common import (
     available_in,

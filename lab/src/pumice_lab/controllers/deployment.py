@@ -6,11 +6,11 @@ import copy
 from collections.abc import Sequence
 
 from pumice.effects.vocabulary import Create, Delete, Event, Patch
-from pumice.wire.conditions import condition, holds
 from pumice.wire.kinds import DEPLOYMENTS, REPLICA_SETS
+from pumice.wire.objects import condition, holds
 from pumice_lab.controllers.actions import Action, Json, View
-from pumice_lab.controllers.claiming import claimed
 from pumice_lab.controllers.common import (
+    claimed,
     is_deleting,
     owner_reference,
     share_of,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from pumice.effects.vocabulary import Patch, Requeue
-from pumice.wire.conditions import is_ready
 from pumice.wire.kinds import DISRUPTION_BUDGETS
+from pumice.wire.objects import is_ready
 from pumice_lab.controllers.actions import Action, Json, View
 from pumice_lab.controllers.common import controller_of, is_deleting, seconds_of, share_of, with_condition
 

@@ -10,8 +10,8 @@ from itertools import zip_longest
 
 from pumice.effects.vocabulary import Create, Delete, Patch
 from pumice.ports.cluster import Resource
-from pumice.wire.conditions import is_ready
 from pumice.wire.kinds import ENDPOINT_SLICES, ENDPOINTS
+from pumice.wire.objects import is_ready
 from pumice_lab.controllers.actions import Action, Json, View
 from pumice_lab.controllers.common import is_deleting, owner_reference, phase
 

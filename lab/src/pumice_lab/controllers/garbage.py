@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
+from pumice.effects.object_cache import ObjectCache
 from pumice.effects.vocabulary import Delete, Patch
 from pumice.ports.cluster import Resource
 from pumice_lab.controllers.actions import Action
@@ -43,48 +45,28 @@ class Bare(msgspec.Struct, gc=False):
 
 @dataclass(slots=True)
 class Vertex:
+    """An object of a watched kind; ``whole`` where its kind is held in full."""
+
     resource: Resource
-    meta: Meta
+    metadata: Meta
+    whole: dict[str, Any] | None = None
 
     @property
     def deleting(self) -> bool:
-        return self.meta.deletion_timestamp is not None
+        return self.metadata.deletion_timestamp is not None
 
 
-@dataclass(slots=True)
-class Graph:
-    """Every object of the watched kinds, by uid, and who depends on whom."""
+Graph = ObjectCache[Vertex]
+"""Every object of the watched kinds, and who depends on whom."""
 
-    vertices: dict[str, Vertex] = field(default_factory=dict)
-    dependents: dict[str, set[str]] = field(default_factory=dict)
 
-    def put(self, resource: Resource, meta: Meta) -> None:
-        before = self.vertices.get(meta.uid)
-        if before is not None and before.meta.owner_references != meta.owner_references:
-            self._unlink(before)
-        self.vertices[meta.uid] = Vertex(resource, meta)
-        for owner in meta.owner_references:
-            self.dependents.setdefault(owner.uid, set()).add(meta.uid)
+def affected_by(graph: Graph, meta: Meta) -> Iterable[str]:
+    """Return the objects to look at when one changed or vanished: itself, its dependents, its owners."""
+    return {meta.uid, *graph.owned(meta.uid), *(o.uid for o in meta.owner_references)}
 
-    def drop(self, uid: str) -> None:
-        before = self.vertices.pop(uid, None)
-        if before is not None:
-            self._unlink(before)
 
-    def _unlink(self, vertex: Vertex) -> None:
-        for owner in vertex.meta.owner_references:
-            there = self.dependents.get(owner.uid)
-            if there is not None:
-                there.discard(vertex.meta.uid)
-                if not there:
-                    del self.dependents[owner.uid]
-
-    def of(self, uid: str) -> list[Vertex]:
-        return [self.vertices[d] for d in sorted(self.dependents.get(uid, ())) if d in self.vertices]
-
-    def affected_by(self, meta: Meta) -> Iterable[str]:
-        """Return the objects to look at when one changed or vanished: itself, its dependents, its owners."""
-        return {meta.uid, *self.dependents.get(meta.uid, ()), *(o.uid for o in meta.owner_references)}
+def dependents(graph: Graph, uid: str) -> list[Vertex]:
+    return [vertex for _, vertex in sorted(graph.owned(uid).items())]
 
 
 def collect(vertex: Vertex, graph: Graph, absent: Mapping[str, bool]) -> list[Action]:
@@ -94,27 +76,27 @@ def collect(vertex: Vertex, graph: Graph, absent: Mapping[str, bool]) -> list[Ac
 
 
 def _as_owner(vertex: Vertex, graph: Graph) -> list[Action]:
-    finalizers = vertex.meta.finalizers
-    dependents = graph.of(vertex.meta.uid)
+    finalizers = vertex.metadata.finalizers
+    below = dependents(graph, vertex.metadata.uid)
     if ORPHAN in finalizers:
-        if dependents:
-            return [_without_owners(d, {vertex.meta.uid}) for d in dependents]
+        if below:
+            return [_without_owners(d, {vertex.metadata.uid}) for d in below]
         return [_without_finalizer(vertex, ORPHAN)]
     if FOREGROUND in finalizers:
-        blocking = [d for d in dependents if any(o.uid == vertex.meta.uid and o.block_owner_deletion
-                                                 for o in d.meta.owner_references)
-                    and not (d.deleting and _leads_to(d, vertex.meta.uid, graph))]
+        blocking = [d for d in below if any(o.uid == vertex.metadata.uid and o.block_owner_deletion
+                                                 for o in d.metadata.owner_references)
+                    and not (d.deleting and _leads_to(d, vertex.metadata.uid, graph))]
         if not blocking:
             return [_without_finalizer(vertex, FOREGROUND)]
-        return [_delete(d, "Foreground") for d in dependents if not d.deleting]
+        return [_delete(d, "Foreground") for d in below if not d.deleting]
     return []
 
 
 def _leads_to(vertex: Vertex, uid: str, graph: Graph) -> bool:
     """Return True if ``uid`` is among the dependents of its own dependent: then each waits for the other, and nobody has to."""
-    seen, left = {vertex.meta.uid}, [vertex.meta.uid]
+    seen, left = {vertex.metadata.uid}, [vertex.metadata.uid]
     while left:
-        below = graph.dependents.get(left.pop(), set())
+        below = graph.owned(left.pop()).keys()
         if uid in below:
             return True
         left.extend(below - seen)
@@ -123,34 +105,34 @@ def _leads_to(vertex: Vertex, uid: str, graph: Graph) -> bool:
 
 
 def _as_dependent(vertex: Vertex, graph: Graph, absent: Mapping[str, bool]) -> list[Action]:
-    owners = vertex.meta.owner_references
+    owners = vertex.metadata.owner_references
     if not owners or vertex.deleting:
         return []
-    gone = {o.uid for o in owners if o.uid not in graph.vertices and absent.get(o.uid, False)}
+    gone = {o.uid for o in owners if o.uid not in graph.objects and absent.get(o.uid, False)}
     if not gone:
         return []
     if len(gone) < len(owners):
-        waiting = {o.uid for o in owners if (there := graph.vertices.get(o.uid)) and there.deleting
-                   and FOREGROUND in there.meta.finalizers}
+        waiting = {o.uid for o in owners if (there := graph.objects.get(o.uid)) and there.deleting
+                   and FOREGROUND in there.metadata.finalizers}
         if len(gone) + len(waiting) < len(owners):
             return [_without_owners(vertex, gone)]
         return [_delete(vertex, "Foreground")]
-    return [_delete(vertex, "Orphan" if ORPHAN in vertex.meta.finalizers else "Background")]
+    return [_delete(vertex, "Orphan" if ORPHAN in vertex.metadata.finalizers else "Background")]
 
 
 def _delete(vertex: Vertex, propagation: str) -> Delete:
-    meta = vertex.meta
+    meta = vertex.metadata
     return Delete(vertex.resource, meta.namespace, meta.name, meta.uid, propagation)
 
 
 def _without_owners(vertex: Vertex, uids: set[str]) -> Patch:
     left = [{"apiVersion": o.api_version, "kind": o.kind, "name": o.name, "uid": o.uid, "controller": o.controller,
-             "blockOwnerDeletion": o.block_owner_deletion} for o in vertex.meta.owner_references if o.uid not in uids]
-    return Patch(vertex.resource, vertex.meta.namespace, vertex.meta.name, {"metadata": {"ownerReferences": left or None}},
-                 vertex.meta.uid)
+             "blockOwnerDeletion": o.block_owner_deletion} for o in vertex.metadata.owner_references if o.uid not in uids]
+    meta = vertex.metadata
+    return Patch(vertex.resource, meta.namespace, meta.name, {"metadata": {"ownerReferences": left or None}}, meta.uid)
 
 
 def _without_finalizer(vertex: Vertex, name: str) -> Patch:
-    left = [f for f in vertex.meta.finalizers if f != name]
-    body = {"metadata": {"finalizers": left or None, "resourceVersion": vertex.meta.resource_version}}
-    return Patch(vertex.resource, vertex.meta.namespace, vertex.meta.name, body, vertex.meta.uid)
+    left = [f for f in vertex.metadata.finalizers if f != name]
+    body = {"metadata": {"finalizers": left or None, "resourceVersion": vertex.metadata.resource_version}}
+    return Patch(vertex.resource, vertex.metadata.namespace, vertex.metadata.name, body, vertex.metadata.uid)

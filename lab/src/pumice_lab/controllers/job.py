@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pumice.effects.vocabulary import Delete, Event, Requeue
-from pumice.wire.conditions import condition, holds, is_ready
 from pumice.wire.kinds import JOBS, PODS
+from pumice.wire.objects import condition, holds, is_ready
 from pumice_lab.controllers.actions import Action, Json, View
-from pumice_lab.controllers.claiming import claimed
 from pumice_lab.controllers.common import (
+    claimed,
     is_deleting,
     owned_by,
     owner_reference,
@@ -25,8 +25,16 @@ from pumice_lab.controllers.common import (
     timestamp,
     with_condition,
 )
-from pumice_lab.controllers.job_pods import Seen, delete, indexed, manage, observe, per_index
-from pumice_lab.controllers.job_policies import failure_rule, success_rule
+from pumice_lab.controllers.job_pods import (
+    Seen,
+    delete,
+    failure_rule,
+    indexed,
+    manage,
+    observe,
+    per_index,
+    success_rule,
+)
 
 OURS = "kubernetes.io/job-controller"  # spec.managedBy (KEP-4368)
 FIRST_TOLD = {"Complete": "SuccessCriteriaMet", "Failed": "FailureTarget"}  # that it will be, while its pods still end

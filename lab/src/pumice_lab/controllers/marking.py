@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster, Resource
 from pumice.wire import kinds
-from pumice.wire.conditions import holds
-from pumice_lab.controllers import nodes, storage
+from pumice.wire.objects import holds
+from pumice_lab.controllers import (
+    endpoints,
+    job,
+    nodes,
+    policies,
+    replicaset,
+    revisions,
+    statefulset,
+    storage,
+    unserved,
+)
+from pumice_lab.controllers.actions import View
 from pumice_lab.controllers.caches import Caches
 from pumice_lab.controllers.common import controller_of, is_deleting
-from pumice_lab.controllers.garbage import Meta
+from pumice_lab.controllers.garbage import Meta, affected_by
 from pumice_lab.controllers.namespaces import ROOT_CA
-from pumice_lab.controllers.selecting import Key, Selecting
-from pumice_lab.controllers.watched import FULL, NODE_LEASES, OWNER_KINDS, RECONCILED, SELECTORS
+from pumice_lab.requirements import matches_selector
 
 GARBAGE = Resource("", "", "garbage")  # the queue of the garbage collector: keys are uids of any kind
 PUBLISHED = Resource("", "", "published")  # the queue of certificates that were changed: keys are namespaces
@@ -31,7 +41,7 @@ class Marking:
         self.caches = Caches(cluster, FULL, self._changed, lambda uid: self._mark(GARBAGE, uid))
         self.selecting = Selecting(lambda name: (
             pod for v in self.caches.in_namespace(name)
-            if v.resource == kinds.PODS and (pod := self.caches.get(kinds.PODS, v.meta.uid))))  # fmt: skip
+            if v.resource == kinds.PODS and (pod := self.caches.get(kinds.PODS, v.metadata.uid))))  # fmt: skip
         self._published: dict[str, str] = {}  # namespace -> at which version its certificate was looked at
         self._renewed: dict[str, tuple[str, float]] = {}  # node -> (its lease's renewTime, when we saw that)
 
@@ -88,7 +98,7 @@ class Marking:
         if obj is None and meta.namespace:
             self._mark_namespace(meta.namespace, resource)
         if meta.owner_references or meta.finalizers or obj is None or meta.deletion_timestamp:
-            for uid in self.caches.graph.affected_by(meta):
+            for uid in affected_by(self.caches.graph, meta):
                 self._mark(GARBAGE, uid)
 
     def _mark_namespace(self, name: str, lost: Resource) -> None:
@@ -123,3 +133,103 @@ class Marking:
 
     def _mark(self, controller: Resource, uid: str) -> None:
         self._put((controller, uid))
+
+
+# -- Which pods a selector takes, kept as selectors and pods come and go ---------------------------------------------
+
+# Nobody looks through all pods for one that changed.
+
+Key = tuple[Resource, str]  # a kind that selects, and a uid
+Labels = Mapping[str, str]
+_Place = tuple[str, str, str]  # a namespace, and a label that whoever is taken must have (empty: none is sure)
+
+
+class Selecting:
+    def __init__(self, pods_in: Callable[[str], Iterable[View]]) -> None:
+        """``pods_in`` a namespace: asked once for each new selector."""
+        self._pods_in = pods_in
+        self._selectors: dict[Key, tuple[_Place, View]] = {}
+        self._at: dict[_Place, set[Key]] = {}
+        self._members: dict[Key, set[str]] = {}
+        self._of: dict[str, set[Key]] = {}
+
+    def put(self, key: Key, namespace: str, selector: View | None) -> None:
+        """The selector is new or another one; None takes nobody."""
+        place = (namespace, *next(iter(sorted(((selector or {}).get("matchLabels") or {}).items())), ("", "")))
+        if self._selectors.get(key) == (place, selector):
+            return
+        self.drop(key)
+        if selector is not None:
+            self._selectors[key] = (place, selector)
+            self._at.setdefault(place, set()).add(key)
+            for pod in self._pods_in(namespace):
+                if matches_selector(selector, _labels(pod)):
+                    self._take(key, pod["metadata"]["uid"])
+
+    def drop(self, key: Key) -> None:
+        known = self._selectors.pop(key, None)
+        if known is None:
+            return
+        for uid in self._members.pop(key, ()):
+            self._of[uid].discard(key)
+        self._at[known[0]].discard(key)
+        if not self._at[known[0]]:
+            del self._at[known[0]]
+
+    def see(self, uid: str, namespace: str, pod: View | None) -> set[Key]:
+        """A pod has changed, or is gone. Whose it was, and is."""
+        before = self._of.pop(uid, set())
+        for key in before:
+            self._members[key].discard(uid)
+        if pod is None or not self._selectors:
+            return before
+        labels = _labels(pod)
+        places = [(namespace, "", ""), *((namespace, name, value) for name, value in labels.items())]
+        now = {key for place in places for key in self._at.get(place, ()) if matches_selector(self._selectors[key][1], labels)}
+        for key in now:
+            self._take(key, uid)
+        return before | now
+
+    def members(self, key: Key) -> Iterable[str]:
+        return sorted(self._members.get(key, ()))
+
+    def _take(self, key: Key, uid: str) -> None:
+        self._members.setdefault(key, set()).add(uid)
+        self._of.setdefault(uid, set()).add(key)
+
+
+def _labels(pod: View) -> Labels:
+    return pod["metadata"].get("labels") or {}
+
+
+# -- The kinds that the controllers look at, as tables ---------------------------------------------------------------
+
+# Whose objects they want whole, whose owners, whose selectors.
+
+NODE_LEASES = "kube-node-lease"
+RECONCILED = (kinds.DEPLOYMENTS, kinds.REPLICA_SETS, kinds.REPLICATION_CONTROLLERS, kinds.DAEMON_SETS, kinds.JOBS,
+              kinds.CRON_JOBS, kinds.STATEFUL_SETS, kinds.NAMESPACES, kinds.CLUSTER_ROLES, policies.POLICIES,
+              kinds.RESOURCE_QUOTAS, *unserved.KINDS)  # fmt: skip
+"""Looked at whenever they change."""
+FULL = (*RECONCILED, kinds.PODS, kinds.NODES, kinds.CRDS, kinds.LEASES, kinds.SERVICES, kinds.ENDPOINT_SLICES, kinds.ENDPOINTS,
+        kinds.DISRUPTION_BUDGETS, revisions.REVISIONS, *storage.KINDS)  # fmt: skip
+_RBAC, _HOOKS = "rbac.authorization.k8s.io", "admissionregistration.k8s.io"
+_CORE = ("configmaps", "secrets", "serviceaccounts", "podtemplates", "limitranges", "events")
+COLLECTED = (
+    *(Resource("", "v1", plural) for plural in _CORE), Resource(_RBAC, "v1", "roles"), Resource(_RBAC, "v1", "rolebindings"),
+    *(Resource(group, "v1", plural, namespaced=False) for group, plural in (
+        (_RBAC, "clusterrolebindings"), (_HOOKS, "mutatingwebhookconfigurations"),
+        (_HOOKS, "validatingwebhookconfigurations"))),
+)  # fmt: skip
+"""Beside those: collected with their owners, and emptied with their namespace."""
+OWNER_KINDS = {
+    "ReplicaSet": kinds.REPLICA_SETS, "DaemonSet": kinds.DAEMON_SETS, "Job": kinds.JOBS, "Deployment": kinds.DEPLOYMENTS,
+    "Service": kinds.SERVICES, "ReplicationController": kinds.REPLICATION_CONTROLLERS, "CronJob": kinds.CRON_JOBS,
+    "StatefulSet": kinds.STATEFUL_SETS,
+}  # fmt: skip
+SELECTORS: Mapping[Resource, Callable[[Mapping[str, Any]], dict[str, Any] | None]] = {
+    kinds.SERVICES: endpoints.selector_of, kinds.DISRUPTION_BUDGETS: lambda budget: (budget.get("spec") or {}).get("selector"),
+    kinds.REPLICA_SETS: replicaset.selector_of, kinds.REPLICATION_CONTROLLERS: replicaset.selector_of,
+    kinds.STATEFUL_SETS: statefulset.selector_of, kinds.JOBS: job.selector_of,
+}  # fmt: skip
+"""Kinds whose controllers follow the pods that they select."""

@@ -27,9 +27,9 @@ def reconcile(namespace: View, content: Iterable[Vertex], root_ca: str, now: flo
         if not left:
             return [Finalize({**namespace, "spec": {"finalizers": []}})]
         first = [v for v in [v for v in left if v.resource == PODS] or left if not v.deleting][:BURST]
-        return [*(Delete(v.resource, name, v.meta.name, v.meta.uid, "Background") for v in first),
+        return [*(Delete(v.resource, name, v.metadata.name, v.metadata.uid, "Background") for v in first),
                 *status_patch(NAMESPACES, namespace, {"conditions": _conditions(namespace, left, now)}), Requeue(RETRY)]
-    present = {(v.resource.plural, v.meta.name) for v in content if v.resource in (SERVICE_ACCOUNTS, CONFIGMAPS)}
+    present = {(v.resource.plural, v.metadata.name) for v in content if v.resource in (SERVICE_ACCOUNTS, CONFIGMAPS)}
     actions: list[Action] = []
     if ("serviceaccounts", "default") not in present:
         actions.append(Create(SERVICE_ACCOUNTS, {"apiVersion": "v1", "kind": "ServiceAccount",
@@ -47,7 +47,7 @@ def published(namespace: str, root_ca: str) -> list[Action]:
 
 def _conditions(namespace: View, left: list[Vertex], now: float) -> list[Json]:
     kinds = Counter(f"{v.resource.plural}.{v.resource.group}" for v in left)
-    held = Counter(finalizer for v in left for finalizer in v.meta.finalizers)
+    held = Counter(finalizer for v in left for finalizer in v.metadata.finalizers)
     remaining = ", ".join(f"{kind} has {count} resource instances" for kind, count in sorted(kinds.items()))
     finalizers = ", ".join(f"{name} in {count} resource instances" for name, count in sorted(held.items()))
     told = (

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pumice.effects.vocabulary import Delete, Event, Patch, Requeue
-from pumice.wire.conditions import condition, is_ready
 from pumice.wire.kinds import NODES, PODS
+from pumice.wire.objects import condition, is_ready
 from pumice_lab.controllers.actions import Action, Json, View
 from pumice_lab.controllers.common import is_deleting, phase, seconds_of, timestamp
 

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 
 from pumice.effects.vocabulary import Create, Delete, Requeue
 from pumice.ports.cluster import Resource
-from pumice.wire.conditions import is_ready
 from pumice.wire.kinds import PODS, REPLICA_SETS
+from pumice.wire.objects import is_ready
 from pumice_lab.controllers.actions import Action, Json, View
-from pumice_lab.controllers.claiming import claimed
 from pumice_lab.controllers.common import (
     BURST,
     available_in,
     by_deletion_order,
+    claimed,
     is_active,
     is_deleting,
     owner_reference,

@@ -43,9 +43,7 @@ from pumice_lab.controllers import (
 )
 from pumice_lab.controllers.actions import Action, Finalize, RemoveFolder
 from pumice_lab.controllers.common import controller_of
-from pumice_lab.controllers.marking import GARBAGE, ORPHANS, PUBLISHED, Marking
-from pumice_lab.controllers.selecting import Key
-from pumice_lab.controllers.watched import COLLECTED, FULL
+from pumice_lab.controllers.marking import COLLECTED, FULL, GARBAGE, ORPHANS, PUBLISHED, Key, Marking
 
 log = logging.getLogger("pumice.kube-controllers")
 _WRITES, _WORKERS = 16, 64  # at a time
@@ -207,12 +205,12 @@ class Controllers:
         return found
 
     async def _collect(self, uid: str) -> Sequence[Action]:
-        vertex = self.caches.graph.vertices.get(uid)
+        vertex = self.caches.graph.objects.get(uid)
         if vertex is None:
             return []
-        for owner in vertex.meta.owner_references:
-            if owner.uid not in self.caches.graph.vertices and owner.uid not in self._absent:
-                await self._ask_for_owner(owner, vertex.meta.namespace)
+        for owner in vertex.metadata.owner_references:
+            if owner.uid not in self.caches.graph.objects and owner.uid not in self._absent:
+                await self._ask_for_owner(owner, vertex.metadata.namespace)
         return garbage.collect(vertex, self.caches.graph, self._absent)
 
     async def _claim_of(self, volume: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pumice.effects.vocabulary import Create, Delete, Patch, Requeue
-from pumice.wire.conditions import is_ready
 from pumice.wire.kinds import PERSISTENT_VOLUME_CLAIMS, PODS, STATEFUL_SETS
+from pumice.wire.objects import is_ready
 from pumice_lab.controllers.actions import Action, Json, View
 from pumice_lab.controllers.common import (
     BURST,

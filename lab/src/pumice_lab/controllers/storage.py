@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
+from pumice.effects.vocabulary import Create, Event, Patch, Severity
 from pumice.effects.vocabulary import Delete as DeleteObject
-from pumice.effects.vocabulary import Event, Patch, Severity
 from pumice.ports.cluster import Resource
 from pumice.wire import kinds
+from pumice.wire.kubernetes import SELECTED_NODE
 from pumice.wire.quantity import parse_quantity
-from pumice_lab.controllers import folders
 from pumice_lab.controllers.actions import Action, Json, RemoveFolder, View
 from pumice_lab.controllers.common import is_deleting, status_patch, timestamp
 from pumice_lab.controllers.garbage import Meta
@@ -46,8 +46,8 @@ def reconcile_claim(claim: View, volumes: Iterable[View], classes: Iterable[View
     if found:
         return _bind(claim, found[0], now)
     pending: list[Action] = [*status_patch(CLAIMS, claim, {"phase": "Pending"})]
-    ours = class_ is not None and class_.get("provisioner") == folders.PROVISIONER
-    if class_ is not None and ours and (made := folders.make(claim, class_, _about(claim))):
+    ours = class_ is not None and class_.get("provisioner") == PROVISIONER
+    if class_ is not None and ours and (made := make(claim, class_, _about(claim))):
         return [*pending, *made]
     return [*pending, Event.on(_about(claim), *_why_unbound(str(spec.get("storageClassName") or ""), class_, waits=waits))]
 
@@ -230,3 +230,53 @@ def _size(volume: View) -> int:
 
 def _phase(volume: View) -> str:
     return str((volume.get("status") or {}).get("phase", ""))
+
+
+# -- Volumes that are made when a pod needs them: folders of the node that its scheduler has chosen. Pure ------------
+
+# What a local-path provisioner does elsewhere, step by step as in Kubernetes "Storage Classes", section "Volume
+# binding mode".
+
+PROVISIONER = "pumice.volcano.sh/folder"
+_PLACE = "/tmp/pumice-volumes"
+"""Below /tmp, for what lies there may be removed with its volume; a path that the machine lacks is a folder of the data dir."""
+
+
+def standard_class() -> Json:
+    return {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": PROVISIONER, "reclaimPolicy": "Delete",
+            "volumeBindingMode": "WaitForFirstConsumer",
+            "metadata": {"name": "standard", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}}  # fmt: skip
+
+
+def make(claim: View, class_: View, about: Json) -> list[Action]:
+    """The volume for a claim of a class of ours. Nothing while no node is chosen; otherwise an event says why none is made."""
+    meta, spec = claim["metadata"], claim["spec"]
+    node = (meta.get("annotations") or {}).get(SELECTED_NODE)
+    if why := _refusal(spec, class_):
+        return [Event.on(about, "Warning", "ProvisioningFailed", f'failed to provision volume with StorageClass "'
+                     f'{class_["metadata"]["name"]}": {why}')]  # fmt: skip
+    if not node:
+        return []
+    name = f"pvc-{meta['uid']}"
+    here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+    owner = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": meta["namespace"], "name": meta["name"],
+             "uid": meta["uid"]}  # fmt: skip
+    return [Create(kinds.PERSISTENT_VOLUMES, {
+        "apiVersion": "v1", "kind": "PersistentVolume",
+        "metadata": {"name": name, "annotations": {"pv.kubernetes.io/provisioned-by": PROVISIONER}},
+        "spec": {"capacity": {"storage": spec["resources"]["requests"]["storage"]}, "accessModes": spec["accessModes"],
+                 "persistentVolumeReclaimPolicy": class_.get("reclaimPolicy", "Delete"), "claimRef": owner,
+                 "storageClassName": class_["metadata"]["name"], "volumeMode": "Filesystem",
+                 "hostPath": {"path": f"{_PLACE}/{name}", "type": "DirectoryOrCreate"},
+                 "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}}}}),
+            Event.on(about, "Normal", "ProvisioningSucceeded", f"Successfully provisioned volume {name}")]  # fmt: skip
+
+
+def _refusal(spec: View, class_: View) -> str:
+    if class_.get("volumeBindingMode") != "WaitForFirstConsumer":
+        return "a folder is made on the node of its first pod: the class must have volumeBindingMode WaitForFirstConsumer"
+    if spec.get("volumeMode", "Filesystem") != "Filesystem":
+        return "folders are no block devices"
+    if spec.get("selector"):
+        return "a claim with a selector is for volumes that are there already"
+    return ""

@@ -32,7 +32,7 @@ async def run(settings: KubeletSettings, *, cluster: Cluster, clock: Clock, rng:
         if own is not None:
             stack.push_async_callback(own.close)
         if not settings.hollow:
-            from pumice_lab.kubelet.sockets import open_sockets  # gRPC and HTTP only where they are needed
+            from pumice_lab.kubelet.podresources import open_sockets  # gRPC and HTTP only where they are needed
 
             await stack.enter_async_context(open_sockets(simulator))
         await simulator.run(stop, ready)

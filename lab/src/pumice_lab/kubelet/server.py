@@ -21,8 +21,15 @@ from aiohttp import WSMsgType, web
 
 from pumice.ports.clock import Clock
 from pumice_lab.kubelet.logs import LogOptions, read_log
-from pumice_lab.kubelet.port_channels import CHANNELS, ChannelForward, ports_asked
-from pumice_lab.kubelet.port_forward import PROTOCOL, Forward, PortForward, connector
+from pumice_lab.kubelet.port_forward import (
+    CHANNELS,
+    PROTOCOL,
+    ChannelForward,
+    Forward,
+    PortForward,
+    connector,
+    ports_asked,
+)
 from pumice_lab.kubelet.usage import Usage
 from pumice_lab.runtime.spec import Attached, ExecSession, StartFailed
 

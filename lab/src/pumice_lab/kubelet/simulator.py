@@ -20,12 +20,11 @@ from pumice.ports.cluster import ApiError, Cluster
 from pumice.wire.kinds import NODES, PODS
 from pumice_lab.kubelet.devices import checkpoint
 from pumice_lab.kubelet.devices.manager import AllocationRefused, DeviceManager
-from pumice_lab.kubelet.devices.names import device_limits
+from pumice_lab.kubelet.devices.plugin import device_limits
 from pumice_lab.kubelet.fit import DoesNotFit, check_fit
 from pumice_lab.kubelet.node import NodeKeeper
 from pumice_lab.kubelet.settings import KubeletSettings
-from pumice_lab.kubelet.status import PodFacts, rejected_status
-from pumice_lab.kubelet.status_writer import StatusWriter
+from pumice_lab.kubelet.status import PodFacts, StatusWriter, rejected_status
 from pumice_lab.kubelet.worker import NodeTools, PodWorker
 from pumice_lab.network.names import PodNames
 from pumice_lab.network.pod_network import LoopbackNetwork, PodNetwork

@@ -21,13 +21,10 @@ from pumice_lab.kubelet.command import hostname
 from pumice_lab.kubelet.devices.manager import DeviceManager
 from pumice_lab.kubelet.devices.plugin import PluginError
 from pumice_lab.kubelet.environment import ConfigMissing
-from pumice_lab.kubelet.health import PodHealth
-from pumice_lab.kubelet.probes import make_probe
-from pumice_lab.kubelet.records import Ended, Record, guests_of, next_step, records_of, start_guests
-from pumice_lab.kubelet.restoring import restore
+from pumice_lab.kubelet.probes import PodHealth, make_probe
+from pumice_lab.kubelet.records import Ended, Record, guests_of, next_step, records_of, restore, start_guests
 from pumice_lab.kubelet.settings import KubeletSettings
-from pumice_lab.kubelet.status import PodFacts, pod_status
-from pumice_lab.kubelet.status_writer import StatusWriter
+from pumice_lab.kubelet.status import PodFacts, StatusWriter, pod_status
 from pumice_lab.kubelet.volumes import VolumeNotReady
 from pumice_lab.network.names import PodNames
 from pumice_lab.network.pod_network import PodNetwork

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pumice_lab.machine.directory import Machine, RaisedXid, SetFault, create, open_machine
-    from pumice_lab.machine.document import DocumentError
     from pumice_lab.machine.model import CardModel, FaultModel, MachineModel, machine_of, preset
     from pumice_lab.machine.model_file import load_model
     from pumice_lab.machine.native import MachineError, library_dir, nvml_library
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CardModel",
-    "DocumentError",
     "FaultModel",
     "Machine",
     "MachineError",
@@ -38,7 +36,6 @@ __all__ = [
 
 _PARTS = {
     "directory": ("Machine", "RaisedXid", "SetFault", "create", "open_machine"),
-    "document": ("DocumentError",),
     "model": ("CardModel", "FaultModel", "MachineModel", "machine_of", "preset"),
     "model_file": ("load_model",),
     "native": ("MachineError", "library_dir", "nvml_library"),

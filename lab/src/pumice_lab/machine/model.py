@@ -10,9 +10,10 @@ import re
 import uuid
 from dataclasses import dataclass, field, replace
 
+from pumice.model.errors import BadInput
 from pumice.model.hardware import CardPreset, preset_names
 from pumice.model.hardware import preset as card_preset
-from pumice_lab.machine.document import DocumentError, nearest
+from pumice_lab.machine.document import nearest
 
 MAX_CARDS = 16  # MACHINE_CARDS of state.h; NVML users stop at 16 as well
 # What one CUDA context takes of a card, by architecture (seen with drivers 535 to 580).
@@ -78,7 +79,7 @@ class MachineModel:
 
 
 def preset(name: str) -> CardModel:
-    """One card of the preset ``name``, alone in a machine; raises ``DocumentError`` naming the nearest preset."""
+    """One card of the preset ``name``, alone in a machine; raises BadInput naming the nearest preset."""
     return machine_of(name).cards[0]
 
 
@@ -91,10 +92,10 @@ def machine_of(
         match = re.fullmatch(r"(?:(\d+)x)?(.+)", word.strip())
         assert match is not None
         if match[2] not in preset_names():
-            raise DocumentError("cards", match[2], f"no such card{nearest(match[2], preset_names())}")
+            raise BadInput(f"cards: {match[2]}: no such card{nearest(match[2], preset_names())}")
         models += [from_preset(card_preset(match[2])) for _ in range(int(match[1] or 1))]
     if not 1 <= len(models) <= MAX_CARDS:
-        raise DocumentError("cards", "", f"a machine has 1 to {MAX_CARDS} cards, not {len(models)}")
+        raise BadInput(f"cards: a machine has 1 to {MAX_CARDS} cards, not {len(models)}")
     model = MachineModel(name=name, cards=placed(name, models), virtual_time=virtual_time)
     return replace(model, driver=driver) if driver else model
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from pumice.model.hardware import CardPreset, mig_table_for, mig_tables, preset_names
 from pumice.model.hardware import preset as card_preset
-from pumice_lab.machine.codes import FAULT_ANSWERS, answer_code
-from pumice_lab.machine.document import Field, looks_like_toml, nearest, read_document, read_file
+from pumice_lab.machine.document import Field, nearest, read_document, read_file
 from pumice_lab.machine.model import MAX_CARDS, CardModel, FaultModel, MachineModel, from_preset, placed
 
 _ARCHITECTURES = ("pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell")
@@ -20,10 +19,10 @@ _ARCHITECTURES = ("pascal", "volta", "turing", "ampere", "ada", "hopper", "black
 def load_model(source: Path | str) -> MachineModel:
     """The model in a file (``Path``, or text naming a ``.yaml``, ``.yml`` or ``.toml`` file) or in a text.
 
-    Raises ``DocumentError`` with file, line, key and the nearest right word, also when the file cannot be read.
+    Raises BadInput with file, line, key and the nearest right word, also when the file cannot be read.
     """
     if isinstance(source, str) and ("\n" in source or not re.search(r"\.(ya?ml|toml)$", source)):
-        return _machine(read_document(source, "<model>", toml=looks_like_toml(source)))
+        return _machine(read_document(source, "<model>"))
     return _machine(read_file(Path(source)))
 
 
@@ -217,7 +216,7 @@ def _check_unique(cards: tuple[CardModel, ...], parts: list[Field]) -> None:
         for index, (card, part) in enumerate(zip(cards, parts, strict=True)):
             value = getattr(card, attribute)
             if value in seen:
-                own = part.value.get(attribute, part) if isinstance(part.value, dict) else part
+                own = part[attribute] if isinstance(part.value, dict) and attribute in part.value else part
                 raise own.error(
                     f"cards {seen[value]} and {index} have one {attribute} ({value}); every card has its own"
                 )
@@ -237,3 +236,71 @@ def _check_links(cards: tuple[CardModel, ...], parts: list[Field]) -> None:
 
 def _others(index: int, count: int) -> str:
     return ", ".join(str(other) for other in range(count) if other != index) or "none"
+
+
+# -- Names and numbers of the errors that CUDA's driver API and NVML answer with (cuda.h, nvml.h) --------------------
+
+CUDA_ERRORS: Mapping[str, int] = {
+    "CUDA_ERROR_INVALID_VALUE": 1,
+    "CUDA_ERROR_OUT_OF_MEMORY": 2,
+    "CUDA_ERROR_NOT_INITIALIZED": 3,
+    "CUDA_ERROR_DEINITIALIZED": 4,
+    "CUDA_ERROR_STUB_LIBRARY": 34,
+    "CUDA_ERROR_DEVICE_UNAVAILABLE": 46,
+    "CUDA_ERROR_NO_DEVICE": 100,
+    "CUDA_ERROR_INVALID_DEVICE": 101,
+    "CUDA_ERROR_INVALID_IMAGE": 200,
+    "CUDA_ERROR_INVALID_CONTEXT": 201,
+    "CUDA_ERROR_MAP_FAILED": 205,
+    "CUDA_ERROR_NO_BINARY_FOR_GPU": 209,
+    "CUDA_ERROR_ECC_UNCORRECTABLE": 214,
+    "CUDA_ERROR_UNSUPPORTED_LIMIT": 215,
+    "CUDA_ERROR_INVALID_PTX": 218,
+    "CUDA_ERROR_OPERATING_SYSTEM": 304,
+    "CUDA_ERROR_INVALID_HANDLE": 400,
+    "CUDA_ERROR_NOT_FOUND": 500,
+    "CUDA_ERROR_NOT_READY": 600,
+    "CUDA_ERROR_ILLEGAL_ADDRESS": 700,
+    "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES": 701,
+    "CUDA_ERROR_LAUNCH_TIMEOUT": 702,
+    "CUDA_ERROR_CONTEXT_IS_DESTROYED": 709,
+    "CUDA_ERROR_LAUNCH_FAILED": 719,
+    "CUDA_ERROR_NOT_PERMITTED": 800,
+    "CUDA_ERROR_NOT_SUPPORTED": 801,
+    "CUDA_ERROR_SYSTEM_NOT_READY": 802,
+    "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH": 803,
+    "CUDA_ERROR_UNKNOWN": 999,
+}
+NVML_ERRORS: Mapping[str, int] = {
+    "NVML_ERROR_UNINITIALIZED": 1,
+    "NVML_ERROR_INVALID_ARGUMENT": 2,
+    "NVML_ERROR_NOT_SUPPORTED": 3,
+    "NVML_ERROR_NO_PERMISSION": 4,
+    "NVML_ERROR_NOT_FOUND": 6,
+    "NVML_ERROR_INSUFFICIENT_SIZE": 7,
+    "NVML_ERROR_DRIVER_NOT_LOADED": 9,
+    "NVML_ERROR_TIMEOUT": 10,
+    "NVML_ERROR_IRQ_ISSUE": 11,
+    "NVML_ERROR_LIBRARY_NOT_FOUND": 12,
+    "NVML_ERROR_FUNCTION_NOT_FOUND": 13,
+    "NVML_ERROR_GPU_IS_LOST": 15,
+    "NVML_ERROR_RESET_REQUIRED": 16,
+    "NVML_ERROR_LIB_RM_VERSION_MISMATCH": 18,
+    "NVML_ERROR_IN_USE": 19,
+    "NVML_ERROR_MEMORY": 20,
+    "NVML_ERROR_NO_DATA": 21,
+    "NVML_ERROR_INSUFFICIENT_RESOURCES": 23,
+    "NVML_ERROR_UNKNOWN": 999,
+}
+FAULT_ANSWERS: Mapping[str, int] = {**CUDA_ERRORS, **NVML_ERRORS}
+
+
+def answer_code(name: str) -> int | None:
+    """The number behind an error's name, or None when there is no such error."""
+    return FAULT_ANSWERS.get(name)
+
+
+def answer_name(call: str, code: int) -> str:
+    """The name of ``code`` as an answer of ``call`` (a ``cu…`` or ``nvml…`` function)."""
+    table = NVML_ERRORS if call.startswith("nvml") else CUDA_ERRORS
+    return next((name for name, number in table.items() if number == code), str(code))

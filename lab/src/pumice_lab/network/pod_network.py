@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import pumice_lab
+from pumice.model.errors import Unavailable
 from pumice_lab.network.netlink import Netlink, Network
 from pumice_lab.network.relay import servers
 from pumice_lab.network.router import API, NAMES, Router, free_network
@@ -202,3 +203,25 @@ def loopback_addresses(node: str) -> Addresses:
     own = int(ipaddress.IPv4Address(node))
     # The last ten bits of a node's address count the nodes; the five before them tell clusters apart (datadir).
     return Addresses(ipaddress.IPv4Network((127 << 24 | 1 << 23 | (own >> 10 & 31) << 18 | (own & 1023) << 8, 24)))
+
+
+# -- Which network the pods of a cluster get, and what a person is told about it -------------------------------------
+
+SHARED = ("pods share this machine's network (two that listen on all addresses of one port collide, and cluster addresses of "
+          "Services lead nowhere)")
+
+
+async def choose_network(wanted: str, name: str) -> tuple[RoutedNetwork | None, str]:
+    """``wanted``: auto, none, or a range. Raises Unavailable where a range was asked for and cannot be had."""
+    if wanted == "none":
+        return None, f"{SHARED}, as was asked for"
+    try:
+        if os.geteuid() != 0:
+            raise PermissionError("a network of their own needs root")
+        network = await RoutedNetwork.launch(name, "" if wanted == "auto" else wanted)
+    except OSError as error:
+        if wanted != "auto":
+            raise Unavailable(f"--pod-network {wanted}: {error}") from error
+        return None, f"{SHARED}: {error}"
+    beyond = f"; nothing leads out of it: {network.no_way_out}" if network.no_way_out else ""
+    return network, f"pods have addresses of {network.range}{beyond}"

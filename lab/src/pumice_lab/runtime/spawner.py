@@ -31,7 +31,6 @@ from typing import Any
 from pumice_lab.runtime import rootfs
 from pumice_lab.runtime.child import become_container, become_exec
 from pumice_lab.runtime.crilog import Log
-from pumice_lab.runtime.isolation import probe
 from pumice_lab.runtime.proc import MARK, carries, mount_namespace, pids, session, sweep
 
 _KILL_ROUNDS = 10  # a container that forks faster than this is left to the next start's sweep
@@ -338,3 +337,33 @@ def main() -> None:
         sock.sendall(struct.pack("!I", len(body)) + body)
     sock.setblocking(False)
     spawner.run()
+
+
+# -- Which kind of namespaces this machine allows. Standard library only (see spawner) -------------------------------
+
+
+def probe(wanted: str, stage: str) -> tuple[str, str]:
+    """The strongest isolation that works here, and why nothing stronger does."""
+    reasons = []
+    order = {"auto": ("mount", "user") if os.geteuid() == 0 else ("user",)}.get(wanted, (wanted,))
+    for isolation in order:
+        if isolation == "none":
+            return "none", "asked for"
+        read, write = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                rootfs.enter_namespaces(isolation)
+                rootfs.build_root(stage, [])
+                os._exit(0)
+            except BaseException as error:
+                os.write(write, str(error).encode()[:500])
+            os._exit(1)
+        os.close(write)
+        _, status = os.waitpid(pid, 0)
+        text = os.read(read, 500).decode()
+        os.close(read)
+        if status == 0:
+            return isolation, ""
+        reasons.append(text)
+    return "none", "; ".join(reasons)

@@ -17,7 +17,7 @@ from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
 from pumice.adapters.kubelet.proto import podresources_pb2 as prpb
 from pumice.adapters.kubelet.proto import podresources_pb2_grpc as prrpc
 from pumice.ports.cluster import Json
-from pumice_lab.kubelet.devices.sockets import ShortPath
+from pumice_lab.kubelet.devices.grpc_plugin import ShortPath
 
 
 def _rejected(status: Json, cause: str) -> None:

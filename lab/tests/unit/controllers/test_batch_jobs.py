@@ -12,9 +12,8 @@ from pumice.effects.vocabulary import Create, Patch
 from pumice.ports.cluster import Json, Resource
 from pumice.wire.kinds import JOBS, PODS
 from pumice_lab.controllers.actions import View
-from pumice_lab.controllers.job import reconcile
+from pumice_lab.controllers.job import failure_rule, reconcile, success_rule
 from pumice_lab.controllers.job_indexes import Indexes
-from pumice_lab.controllers.job_policies import failure_rule, success_rule
 from pumice_lab.runtime.spec import ContainerSpec
 
 With = Callable[[Callable[[Cluster], Coroutine[Any, Any, None]]], None]

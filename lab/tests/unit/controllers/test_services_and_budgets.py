@@ -13,7 +13,7 @@ from lab.tests.unit.controllers.conftest import Cluster, template
 from pumice.ports.cluster import ApiError, Json
 from pumice.wire.kinds import DEPLOYMENTS, DISRUPTION_BUDGETS, ENDPOINT_SLICES, ENDPOINTS, PODS, SERVICES
 from pumice_lab.controllers import endpoints
-from pumice_lab.controllers.selecting import Selecting
+from pumice_lab.controllers.marking import Selecting
 from pumice_lab.requirements import matches_selector
 
 With = Callable[[Callable[[Cluster], Coroutine[Any, Any, None]]], None]

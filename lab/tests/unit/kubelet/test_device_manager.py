@@ -13,10 +13,8 @@ import pytest
 from lab.tests.unit.kubelet.world import NUMBER, FakePlugin, devices
 
 from pumice_lab.kubelet.devices import checkpoint
-from pumice_lab.kubelet.devices.books import Books
-from pumice_lab.kubelet.devices.manager import AllocationRefused, DeviceManager
-from pumice_lab.kubelet.devices.names import is_extended
-from pumice_lab.kubelet.devices.plugin import Allocation, Device, Options
+from pumice_lab.kubelet.devices.manager import AllocationRefused, Books, DeviceManager
+from pumice_lab.kubelet.devices.plugin import Allocation, Device, Options, is_extended
 
 MEMORY = "volcano.sh/vgpu-memory"
 

@@ -9,16 +9,16 @@ import pytest
 from kit.native_build import compiled
 
 from pumice.adapters.dcmi import driver as structures
-from pumice_lab.machine import MachineError, npu_layout, npus
+from pumice_lab.machine import MachineError, npus
 
 HEADER = Path(__file__).parents[3] / "native/include/machine/npu.h"
 
 
 def test_every_structure_lies_as_the_compiler_lays_it(tmp_path: Path) -> None:
-    asked = [f"sizeof(struct {name})" for name in npu_layout.MIRRORED]
-    asked += [f"offsetof(struct {name}, {field[0]})" for name, mirror in npu_layout.MIRRORED.items() for field in mirror._fields_]
+    asked = [f"sizeof(struct {name})" for name in npus.MIRRORED]
+    asked += [f"offsetof(struct {name}, {field[0]})" for name, mirror in npus.MIRRORED.items() for field in mirror._fields_]
     laid_out = compiled(HEADER, "machine/npu.h", asked, tmp_path)
-    for name, mirror in npu_layout.MIRRORED.items():
+    for name, mirror in npus.MIRRORED.items():
         for field in mirror._fields_:
             assert getattr(mirror, field[0]).offset == laid_out[f"offsetof(struct {name}, {field[0]})"], (name, field[0])
         assert npus.sizeof(mirror) == laid_out[f"sizeof(struct {name})"], name
@@ -27,9 +27,9 @@ def test_every_structure_lies_as_the_compiler_lays_it(tmp_path: Path) -> None:
 def test_the_mirror_has_the_constants_of_the_header() -> None:
     text = HEADER.read_text()
     for name, number in re.findall(r"^#define NPU_(CHIPS|TEMPLATES|SLICES|PROCESSES|ERRORS|FAULTS) (\d+)\b", text, re.M):
-        assert getattr(npu_layout, name) == int(number), name
-    assert f"NPU_MAGIC 0x{npu_layout.MAGIC:x}ull" in text
-    assert f"NPU_VERSION {npu_layout.VERSION}u" in text
+        assert getattr(npus, name) == int(number), name
+    assert f"NPU_MAGIC 0x{npus.MAGIC:x}ull" in text
+    assert f"NPU_VERSION {npus.VERSION}u" in text
 
 
 @pytest.mark.parametrize(

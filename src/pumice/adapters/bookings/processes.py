@@ -17,8 +17,8 @@ import struct
 from pathlib import Path
 from typing import Final
 
-from pumice.adapters.environments import variable_of
 from pumice.adapters.region.extension import FILE_BYTES
+from pumice.adapters.regular_files import variable_of
 from pumice.wire import variables
 
 REGION_VARIABLE = variables.SHARED_CACHE

@@ -21,8 +21,7 @@ from pumice.node.pods import Container, NodePod
 from pumice.ports.region import BadRegion, RegionClaims
 from pumice.wire import names
 from pumice.wire.device_config import NvidiaConfig
-from pumice.wire.handed_out import handed_to
-from pumice.wire.nvidia_vgpu import PodDevice
+from pumice.wire.nvidia_vgpu import PodDevice, handed_to
 
 log = logging.getLogger("pumice.monitor")
 

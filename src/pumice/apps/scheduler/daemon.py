@@ -29,12 +29,9 @@ from pumice.apps.scheduler.metrics_page import MetricsPage
 from pumice.apps.scheduler.node_locks import NodeLocks
 from pumice.apps.scheduler.status_writer import StatusWriter
 from pumice.apps.scheduler.volume_wait import VolumeWait
-from pumice.apps.service.daemon_pages import pages
 from pumice.apps.service.garbage import Garbage
-from pumice.apps.service.http import Handler, host_and_port, served
-from pumice.apps.service.lease import Election
-from pumice.apps.service.reviewed import Reviewed, is_loopback
-from pumice.apps.service.settings import LedSettings
+from pumice.apps.service.http import Handler, Reviewed, host_and_port, is_loopback, pages, served
+from pumice.apps.service.lease import Election, LedSettings
 from pumice.effects.tasks import group, run_until
 from pumice.effects.vocabulary import (
     Bind,

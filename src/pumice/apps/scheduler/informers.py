@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,18 +17,32 @@ import msgspec
 from pumice.apps.service.watches import Handler, Watcher, object_of
 from pumice.devices.protocol import ReportSource
 from pumice.ports.clock import Clock
-from pumice.ports.cluster import Cluster, Json, Resource, WatchEvent
+from pumice.ports.cluster import Cluster, Resource, WatchEvent
 from pumice.scheduler.engine import Engine
 from pumice.scheduler.state.jobs import Task
 from pumice.wire import kinds, volcano
-from pumice.wire.objects import ConfigMap, Node, Pod, Workload, decode
-from pumice.wire.resource_quota import ResourceQuota
+from pumice.wire.objects import ConfigMap, Node, Pod, ResourceQuota, Workload, decode
 from pumice.wire.topology import HyperNode
 from pumice.wire.volcano import PodGroup, PriorityClass, Queue
 
 log = logging.getLogger("pumice.scheduler")
 
 REPORTS = "device reports"
+WORKLOADS = (
+    ("services", kinds.SERVICES, "Service"),
+    ("replicationcontrollers", kinds.REPLICATION_CONTROLLERS, "ReplicationController"),
+    ("replicasets", kinds.REPLICA_SETS, "ReplicaSet"),
+    ("statefulsets", kinds.STATEFUL_SETS, "StatefulSet"),
+)
+STORAGE = (
+    ("claims", kinds.PERSISTENT_VOLUME_CLAIMS, "PersistentVolumeClaim"),
+    ("volumes", kinds.PERSISTENT_VOLUMES, "PersistentVolume"),
+    ("storageclasses", kinds.STORAGE_CLASSES, "StorageClass"),
+    ("csinodes", kinds.CSI_NODES, "CSINode"),
+    ("csidrivers", kinds.CSI_DRIVERS, "CSIDriver"),
+    ("capacities", kinds.CSI_STORAGE_CAPACITIES, "CSIStorageCapacity"),
+    ("attachments", kinds.VOLUME_ATTACHMENTS, "VolumeAttachment"),
+)
 
 
 @dataclass(slots=True)
@@ -60,36 +75,37 @@ class Informers:
 
     def watches(self, *, volumes: bool = True) -> list[Coroutine[Any, Any, None]]:
         """One endless watch per kind, each of which is waited for before the first decision."""
-        state = self.engine.state
-        watched: list[tuple[str, Resource, Handler, type[Any] | None]] = [
-            ("nodes", kinds.NODES, self._on_node, Node),
-            ("namespaces", kinds.NAMESPACES, self._on_namespace, None),
-            ("priorityclasses", kinds.PRIORITY_CLASSES, self._on_priority_class, None),
-            ("queues", volcano.QUEUES, self._on_queue, None),
-            ("resourcequotas", kinds.RESOURCE_QUOTAS, self._on_quota, None),
-            ("hypernodes", volcano.HYPER_NODES, self._on_hyper_node, None),
-            ("services", kinds.SERVICES, self._on_workload("Service"), Workload),
-            ("replicationcontrollers", kinds.REPLICATION_CONTROLLERS, self._on_workload("ReplicationController"), Workload),
-            ("replicasets", kinds.REPLICA_SETS, self._on_workload("ReplicaSet"), Workload),
-            ("statefulsets", kinds.STATEFUL_SETS, self._on_workload("StatefulSet"), Workload),
-            ("budgets", kinds.DISRUPTION_BUDGETS, self._on_budget, None),
-            ("podgroups", volcano.POD_GROUPS, self._on_group, PodGroup),
-            ("pods", kinds.PODS, self._on_pod, Pod),
-        ]
-        if volumes:
-            kept = state.volumes
-            storage = [
-                ("claims", kinds.PERSISTENT_VOLUME_CLAIMS, kept.put_claim, kept.drop_claim),
-                ("volumes", kinds.PERSISTENT_VOLUMES, kept.put_volume, kept.drop_volume),
-                ("storageclasses", kinds.STORAGE_CLASSES, kept.put_class, kept.drop_class),
-                ("csinodes", kinds.CSI_NODES, kept.put_csi_node, kept.drop_csi_node),
-                ("csidrivers", kinds.CSI_DRIVERS, kept.put_driver, kept.drop_driver),
-                ("capacities", kinds.CSI_STORAGE_CAPACITIES, kept.put_capacity, kept.drop_capacity),
-                ("attachments", kinds.VOLUME_ATTACHMENTS, kept.put_attachment, kept.drop_attachment),
-            ]
-            watched += [(name, resource, self._on_json(name, put, drop), None) for name, resource, put, drop in storage]
+        watched = self.handlers(volumes=volumes)
         self.unsynced.update(name for name, _, _, _ in watched)
-        return [self.watch(name, resource, handle, kind=kind) for name, resource, handle, kind in watched]
+        return [self.watch(name, resource, handle, kind=kind) for name, resource, kind, handle in watched]
+
+    def handlers(self, *, volumes: bool = True) -> list[tuple[str, Resource, type[Any] | None, Handler]]:
+        """Return what takes the events of each kind, by the name of its list. A slice of its objects is named where the watch
+        decodes them."""
+        state, on = self.engine.state, self._handler
+        groups, bookings, hyper_nodes, quotas = state.groups, state.bookings, state.hyper_nodes, state.quotas
+        found: list[tuple[str, Resource, type[Any] | None, Handler]] = [
+            ("nodes", kinds.NODES, Node, self._on_node),
+            ("namespaces", kinds.NAMESPACES, None, on(
+                ConfigMap, lambda o: bookings.put_namespace(o.metadata.name, o.metadata.labels),
+                lambda o: bookings.put_namespace(o.metadata.name, None), "Namespace")),
+            ("priorityclasses", kinds.PRIORITY_CLASSES, None, on(
+                PriorityClass, groups.put_priority_class, lambda o: groups.drop_priority_class(o.metadata.name, o.metadata.uid))),
+            ("queues", volcano.QUEUES, None, on(
+                Queue, groups.put_queue, lambda o: groups.drop_queue(o.metadata.name, o.metadata.uid))),
+            ("resourcequotas", kinds.RESOURCE_QUOTAS, None, on(
+                ResourceQuota, quotas.put, lambda o: quotas.drop(o.metadata.namespace, o.metadata.name), "ResourceQuota")),
+            ("hypernodes", volcano.HYPER_NODES, None, on(
+                HyperNode, hyper_nodes.put, lambda o: hyper_nodes.drop(o.metadata.name), "HyperNode")),
+            *(self._workloads(*row) for row in WORKLOADS),
+            ("budgets", kinds.DISRUPTION_BUDGETS, None, on(None, state.budgets.put, state.budgets.drop, "PodDisruptionBudget")),
+            ("podgroups", volcano.POD_GROUPS, PodGroup, self._on_group),
+            ("pods", kinds.PODS, Pod, self._on_pod),
+        ]  # fmt: skip
+        put, drop = state.volumes.put, state.volumes.drop
+        for name, resource, kind in STORAGE if volumes else ():
+            found.append((name, resource, None, on(None, partial(put, kind), partial(drop, kind), kind)))
+        return found
 
     async def watch(
         self, name: str, resource: Resource, handle: Handler, namespace: str = "", field_selector: str = "",
@@ -161,13 +177,6 @@ class Informers:
         else:
             self.engine.state.bookings.put_node(node)
 
-    def _on_quota(self, event: WatchEvent) -> None:
-        quota = object_of(ResourceQuota, event)
-        if event.type == "DELETED":
-            self.engine.state.quotas.drop(quota.metadata.namespace, quota.metadata.name)
-        else:
-            self.engine.state.quotas.put(quota)
-
     def _on_group(self, event: WatchEvent) -> None:
         group = object_of(PodGroup, event)
         if event.type == "DELETED":
@@ -176,59 +185,29 @@ class Informers:
         else:
             self.engine.state.groups.put_group(group)
 
-    def _on_queue(self, event: WatchEvent) -> None:
-        queue = decode(Queue, event.raw)
-        if event.type == "DELETED":
-            self.engine.state.groups.drop_queue(queue.metadata.name, queue.metadata.uid)
-        else:
-            self.engine.state.groups.put_queue(queue)
+    def _workloads(self, name: str, resource: Resource, kind: str) -> tuple[str, Resource, type[Any], Handler]:
+        """Services and controllers, of which the selectors count."""
+        put = self.engine.state.classes.workloads.put
+        handler = self._handler(
+            Workload, lambda o: put(kind, o.metadata.namespace, o.metadata.name, o.spec.selector),
+            lambda o: put(kind, o.metadata.namespace, o.metadata.name, None), kind,
+        )  # fmt: skip
+        return name, resource, Workload, handler
 
-    def _on_hyper_node(self, event: WatchEvent) -> None:
-        found = decode(HyperNode, event.raw)
-        name = found.metadata.name
-        if self._heeds("HyperNode", name, found.metadata.uid, event):
-            if event.type == "DELETED":
-                self.engine.state.hyper_nodes.drop(name)
-            else:
-                self.engine.state.hyper_nodes.put(found)
-
-    def _on_namespace(self, event: WatchEvent) -> None:
-        meta = decode(ConfigMap, event.raw).metadata  # only its metadata counts
-        if self._heeds("Namespace", meta.name, meta.uid, event):
-            self.engine.state.bookings.put_namespace(meta.name, None if event.type == "DELETED" else meta.labels)
-
-    def _on_priority_class(self, event: WatchEvent) -> None:
-        cls = decode(PriorityClass, event.raw)
-        if event.type == "DELETED":
-            self.engine.state.groups.drop_priority_class(cls.metadata.name, cls.metadata.uid)
-        else:
-            self.engine.state.groups.put_priority_class(cls)
-
-    def _on_workload(self, kind: str) -> Handler:
-        workloads = self.engine.state.classes.workloads
+    def _handler(
+        self, slice_: type[Any] | None, put: Callable[[Any], None], drop: Callable[[Any], None], heeded: str = ""
+    ) -> Handler:
+        """Return what hands an object over, read as that slice (None: as it is). ``heeded``: the name for a kind of which a new
+        object under a name replaces the old one whole."""
 
         def handle(event: WatchEvent) -> None:
-            found = object_of(Workload, event)
-            meta = found.metadata
-            if self._heeds(kind, f"{meta.namespace}/{meta.name}", meta.uid, event):
-                workloads.put(kind, meta.namespace, meta.name, None if event.type == "DELETED" else found.spec.selector)
-
-        return handle
-
-    def _on_budget(self, event: WatchEvent) -> None:
-        budget, budgets = msgspec.json.decode(event.raw), self.engine.state.budgets
-        meta = budget.get("metadata") or {}
-        name = f"{meta.get('namespace', '')}/{meta.get('name', '')}"
-        if self._heeds("PodDisruptionBudget", name, meta.get("uid", ""), event):
-            (budgets.drop if event.type == "DELETED" else budgets.put)(budget)
-
-    def _on_json(self, kind: str, put: Callable[[Json], None], drop: Callable[[Json], None]) -> Handler:
-        def handle(event: WatchEvent) -> None:
-            obj = msgspec.json.decode(event.raw)
-            meta = obj.get("metadata") or {}
-            if self._heeds(kind, f"{meta.get('namespace', '')}/{meta.get('name', '')}", meta.get("uid", ""), event):
-                (drop if event.type == "DELETED" else put)(obj)
-                self.engine.state.volumes.changed()
+            gone = event.type == "DELETED"
+            found = msgspec.json.decode(event.raw) if slice_ is None else object_of(slice_, event)
+            if heeded:
+                meta = object_of(ConfigMap, event).metadata if slice_ is None else found.metadata
+                if not self._heeds(heeded, f"{meta.namespace}/{meta.name}", meta.uid, event):
+                    return
+            (drop if gone else put)(found)
 
         return handle
 

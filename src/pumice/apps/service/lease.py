@@ -12,6 +12,7 @@ from typing import Any
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
 from pumice.wire.kinds import LEASES
+from pumice.wire.names import DEFAULT_QUEUE, SCHEDULER_NAME, SYSTEM_NAMESPACE
 from pumice.wire.volcano import micro_stamp
 
 log = logging.getLogger("pumice.lease")
@@ -152,3 +153,17 @@ class Election:
             return False
         self._seen = (self.identity, str(spec["renewTime"]))
         return True
+
+
+# -- The common settings of daemons that may have a standby ----------------------------------------------------------
+
+
+@dataclass(slots=True)
+class LedSettings:
+    """``leader_elect``: work only while holding the Lease, which lies in ``lease_namespace``."""
+
+    scheduler_names: tuple[str, ...] = (SCHEDULER_NAME,)
+    listen: str = "127.0.0.1:0"
+    default_queue: str = DEFAULT_QUEUE
+    leader_elect: bool = False
+    lease_namespace: str = SYSTEM_NAMESPACE

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pumice.devices.card_policies import POLICIES
+from pumice.model.amount import INT32_MAX
 from pumice.model.hardware.npu import NpuChip
 from pumice.model.refusal import Refusal
-from pumice.model.units import INT32_MAX
 from pumice.wire import names
 from pumice.wire.amounts import out_of_range
 from pumice.wire.ascend_hami import SOFT, nouse_key, use_key

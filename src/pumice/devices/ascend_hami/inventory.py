@@ -8,9 +8,7 @@ from functools import lru_cache
 
 from pumice.devices.protocol import Inventory
 from pumice.model.cards import Card
-from pumice.model.hardware.npu import NpuChip
-from pumice.model.hardware.npu_driver import MEDIA, Size, driver_chips
-from pumice.model.hardware.npu_slices import GROUPS, groups_wanted
+from pumice.model.hardware.npu import GROUPS, MEDIA, NpuChip, Size, driver_chips, groups_wanted
 from pumice.wire import names
 from pumice.wire.ascend_hami import RegisteredNpu, parse_npu_register, register_key
 from pumice.wire.nvidia_vgpu import parse_list

@@ -13,7 +13,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from pumice.model.cards import Allocation, Card, ContainerDevice, Slot, Usage
-from pumice.model.hardware.npu_slices import GROUPS, Dvpp, SliceKind, SliceTemplate, groups_wanted
+from pumice.model.hardware.npu import GROUPS, Dvpp, SliceKind, SliceTemplate, groups_wanted
 
 SHUT = "it is not in the list of free chips that its node's plugin writes"
 IN_THE_MAKING = -1

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pumice.model.hardware.npu_slices import Dvpp, SliceKind, SliceTemplate
+from pumice.model.amount import INT32_MAX
+from pumice.model.hardware.npu import Dvpp, SliceKind, SliceTemplate, slice_kinds
 from pumice.model.refusal import Refusal
-from pumice.model.units import INT32_MAX
 from pumice.wire.amounts import out_of_range
-from pumice.wire.mindcluster import CUT_ON_DEMAND, DVPP, LEVEL, LEVELS, NPU_CORE, RING_CONTROLLER
+from pumice.wire.mindcluster import DVPP, LEVEL, LEVELS, NPU_CORE, RING_CONTROLLER
 from pumice.wire.objects import Container, Pod
 from pumice.wire.quantity import parse_quantity
 
@@ -28,11 +28,13 @@ class CoreRequest:
 
 
 def core_request(pod: Pod, kind: SliceKind) -> CoreRequest | Refusal | None:
-    """None when no container asks for AI cores."""
+    """None when no container asks for AI cores of this kind."""
     asking = [c for c in (*pod.spec.init_containers, *pod.spec.containers) if _amount(c) != 0]
-    if not asking:
+    labels = pod.metadata.labels
+    other_kinds = (other.label for other in slice_kinds().values() if other is not kind)
+    if not asking or labels.get(RING_CONTROLLER, "") in other_kinds:
         return None
-    container, labels = asking[0], pod.metadata.labels
+    container = asking[0]
     where, text, cores = f"container {container.name!r}: {NPU_CORE}", _text(container), _amount(container)
     if not 0 <= cores <= INT32_MAX:
         return Refusal(where, out_of_range(text, cores, memory=False))
@@ -41,9 +43,9 @@ def core_request(pod: Pod, kind: SliceKind) -> CoreRequest | Refusal | None:
     if len(asking) > 1:
         others = ", ".join(repr(c.name) for c in asking[1:])
         return Refusal(where, f"and {others}: only one container can have AI cores, the node's plugin gives a pod one assignment")
-    if labels.get(RING_CONTROLLER) != CUT_ON_DEMAND:
+    if labels.get(RING_CONTROLLER) != kind.label:
         found = f"it is {labels[RING_CONTROLLER]!r}" if RING_CONTROLLER in labels else "it is missing"
-        return Refusal(f"label {RING_CONTROLLER}", f"{found}; pods that ask for {NPU_CORE} need {CUT_ON_DEMAND!r}")
+        return Refusal(f"label {RING_CONTROLLER}", f"{found}; pods that ask for {NPU_CORE} need {kind.label!r}")
     return _resolved(pod, kind, cores)
 
 

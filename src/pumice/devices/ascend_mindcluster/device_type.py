@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from pumice.devices.ascend_mindcluster.arguments import CoreArguments
 from pumice.devices.device_type import CardRow, DeviceType, Holder, PluginCommand, Switch
 from pumice.devices.settings import Settings
-from pumice.model.hardware.npu_slices import slice_kinds
+from pumice.model.hardware.npu import SliceKind, slice_kinds
 from pumice.wire import names
 from pumice.wire.device_config import DeviceConfig
-from pumice.wire.mindcluster import BASE_DEVICES, KIND, NPU_CORE, chip_name, parse_assignment, parse_base_devices
+from pumice.wire.mindcluster import BASE_DEVICES, NPU_CORE, chip_name, parse_assignment, parse_base_devices
 from pumice.wire.objects import Node, Pod
 
 if TYPE_CHECKING:
@@ -22,9 +22,12 @@ def card_rows(node: Node, pods: Sequence[Pod]) -> list[CardRow]:
     """Return the chips; ``cores`` is the part of their AI cores that is taken, in per cent."""
     if NPU_CORE not in node.status.capacity or BASE_DEVICES not in node.metadata.annotations:
         return []
-    chips = parse_base_devices(node.metadata.annotations[BASE_DEVICES])[0]
-    rows = {chip: CardRow(node.metadata.name, chip, chip_name(chip), KIND, 0) for chip in chips}
-    kind = slice_kinds()[KIND]
+    return [row for kind in slice_kinds().values() for row in _rows_of(kind, node, pods)]
+
+
+def _rows_of(kind: SliceKind, node: Node, pods: Sequence[Pod]) -> list[CardRow]:
+    chips = parse_base_devices(kind.name, node.metadata.annotations[BASE_DEVICES])[0]
+    rows = {chip: CardRow(node.metadata.name, chip, chip_name(kind.name, chip), kind.name, 0) for chip in chips}
     per_chip = min(kind.cpus)
     for pod in pods:
         decided = parse_assignment(pod.metadata.annotations.get(NPU_CORE, ""))
@@ -42,7 +45,7 @@ _SWITCH, _OTHER = "deviceshare.AscendMindClusterVNPUEnable", "deviceshare.Ascend
 def device_types(config: DeviceConfig | None, settings: Settings) -> list[DeviceSharing]:
     from pumice.devices.ascend_mindcluster.scheduling import AscendMindCluster
 
-    return [AscendMindCluster(settings)]
+    return [AscendMindCluster(settings, kind) for kind in slice_kinds().values()]
 
 
 ASCEND_MINDCLUSTER = DeviceType(

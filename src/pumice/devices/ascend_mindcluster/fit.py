@@ -22,7 +22,7 @@ from pumice.devices.ascend_mindcluster.device_request import CoreRequest
 from pumice.devices.ascend_mindcluster.inventory import EARLY, Facts
 from pumice.devices.protocol import Fit, NodeCards
 from pumice.model.cards import Allocation, Card
-from pumice.model.hardware.npu_slices import SliceKind, SliceTemplate
+from pumice.model.hardware.npu import SliceKind, SliceTemplate
 from pumice.model.refusal import CardFitError, FitError, Short
 from pumice.wire.mindcluster import CHIPS, NPU_CORE
 

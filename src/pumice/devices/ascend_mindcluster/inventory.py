@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pumice.devices.protocol import Inventory
 from pumice.model.cards import Card
-from pumice.model.hardware.npu_slices import SliceKind
+from pumice.model.hardware.npu import SliceKind, slice_kinds
 from pumice.wire import names
 from pumice.wire.device_reports import DEVICES, DOUBT, HOST, NOT_ENABLED, ChipLists, parse_chip_lists
 from pumice.wire.mindcluster import (
@@ -44,11 +44,12 @@ def chip_inventory(node: Node, kind: SliceKind, *, self_maintained: bool, avoid_
     """None for a node that has nothing to do with these chips. Where something is missing, its chips stay known as far as they
     are, so that what runs there stays booked, and none of them takes a pod."""
     labels, name = node.metadata.labels, node.metadata.name
-    if NPU_CORE not in node.status.capacity and labels.get(ACCELERATOR, "").partition("-")[2] != kind.name:
+    said = labels.get(ACCELERATOR, "").partition("-")[2]
+    if said != kind.name and (said in slice_kinds() or NPU_CORE not in node.status.capacity):
         return None
     problems: list[str] = []
     per_chip, cause = _per_chip(node, kind)
-    base, wrong = parse_base_devices(node.metadata.annotations.get(BASE_DEVICES, ""))
+    base, wrong = parse_base_devices(kind.name, node.metadata.annotations.get(BASE_DEVICES, ""))
     problems += wrong
     lists = parse_chip_lists(node.reports.get(DEVICES, ""))
     doubt = node.reports.get(DOUBT, "")
@@ -56,7 +57,7 @@ def chip_inventory(node: Node, kind: SliceKind, *, self_maintained: bool, avoid_
         cause = cause or f"node {name} {NOT_ENABLED}" + (f" ({doubt})" if doubt else "")
     elif doubt:
         problems.append(f"what was said before counts: {doubt}")
-    free, unhealthy = _chips(lists or ChipLists(), problems)
+    free, unhealthy = _chips(kind.name, lists or ChipLists(), problems)
     if self_maintained:
         if not base:
             cause = cause or f"annotation {BASE_DEVICES} names no chip"
@@ -64,11 +65,11 @@ def chip_inventory(node: Node, kind: SliceKind, *, self_maintained: bool, avoid_
     refusal = f"{INVALID}: {cause}" if cause else _host(node.reports.get(HOST, ""), avoid_unhealthy=avoid_unhealthy)
     cordoned = parse_list(node.metadata.annotations.get(names.CORDONED_CARDS))
     cards = tuple(
-        Card(place, chip_name(chip), kind.name, per_chip, per_chip, chip not in unhealthy,
-             blocked=refusal or ("cordoned" if chip_name(chip) in cordoned else ""))
+        Card(place, chip_name(kind.name, chip), kind.name, per_chip, per_chip, chip not in unhealthy,
+             blocked=refusal or ("cordoned" if chip_name(kind.name, chip) in cordoned else ""))
         for place, chip in enumerate(sorted({*base, *free, *unhealthy}))
     )  # fmt: skip
-    numbers = [chip_number(card.uuid) for card in cards]
+    numbers = [chip_number(kind.name, card.uuid) for card in cards]
     facts = Facts(
         kind.cpus.get(per_chip, 0), tuple(number in free for number in numbers),
         {card.uuid: card.index for card in cards}, refusal,
@@ -102,19 +103,19 @@ def _per_chip(node: Node, kind: SliceKind) -> tuple[int, str]:
     return int(size), ""
 
 
-def _chips(lists: ChipLists, problems: list[str]) -> tuple[set[int], set[int]]:
+def _chips(kind: str, lists: ChipLists, problems: list[str]) -> tuple[set[int], set[int]]:
     """The free ones and those that are unhealthy; a chip in both lists is unhealthy."""
     listed = (*lists.unhealthy, *lists.recovering)
-    free, unhealthy = set(_numbers(lists.free, problems)), set(_numbers(listed, problems))
+    free, unhealthy = set(_numbers(kind, lists.free, problems)), set(_numbers(kind, listed, problems))
     for chip in sorted(free & unhealthy):
-        problems.append(f"chip {chip_name(chip)} is listed both as free and as unhealthy; it counts as unhealthy")
+        problems.append(f"chip {chip_name(kind, chip)} is listed both as free and as unhealthy; it counts as unhealthy")
     return free - unhealthy, unhealthy
 
 
-def _numbers(listed: tuple[str, ...], problems: list[str]) -> Iterator[int]:
+def _numbers(kind: str, listed: tuple[str, ...], problems: list[str]) -> Iterator[int]:
     seen = set()
     for name in listed:
-        number = chip_number(name)
+        number = chip_number(kind, name)
         if number is not None:
             if number in seen:
                 problems.append(f"chip {name} is listed twice")

@@ -22,7 +22,7 @@ from pumice.devices.ascend_mindcluster.device_request import CoreRequest
 from pumice.devices.ascend_mindcluster.fit import as_planned, chips_of, fit_of
 from pumice.devices.layout import STEPS_IN_A_CYCLE, Board, Want, few_of_a_sort, lay_out
 from pumice.devices.protocol import DeviceRequest, Fit, NodeCards, Planned, Planner
-from pumice.model.hardware.npu_slices import SliceKind, SliceTemplate
+from pumice.model.hardware.npu import SliceKind, SliceTemplate
 
 Left = tuple[int, int, int]
 """Free AI cores, free AI CPUs, and the rest as ``chip_state`` writes it."""

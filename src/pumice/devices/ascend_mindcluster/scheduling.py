@@ -33,15 +33,13 @@ from pumice.devices.protocol import (
 )
 from pumice.devices.settings import Settings
 from pumice.model.cards import Allocation, ContainerDevice, Usage
-from pumice.model.hardware.npu_slices import SliceKind, SliceTemplate, slice_kinds
+from pumice.model.hardware.npu import SliceKind, SliceTemplate
 from pumice.model.refusal import FitError, Refusal, Short
 from pumice.wire.ascend_hami import PREDICATE_TIME
 from pumice.wire.device_reports import GATHERED_LABEL, GATHERED_NAMESPACE, OWN_LABEL, read_gathered, read_own
 from pumice.wire.mindcluster import (
-    KIND,
     NPU_CORE,
     REAL,
-    WHOLE_CHIPS,
     Assignment,
     chip_name,
     chip_number,
@@ -49,6 +47,7 @@ from pumice.wire.mindcluster import (
     parse_real_slice,
     parse_whole_chips,
     render_mindcluster_binding,
+    whole_chips,
 )
 from pumice.wire.objects import Node, Pod, is_admitted, is_mirror
 
@@ -95,14 +94,13 @@ OWN = ReportSource("", OWN_LABEL, read_own)
 
 
 class AscendMindCluster(DeviceSharing):
-    """The one kind of chip that is cut by AI cores."""
+    """One kind of chip that is cut by AI cores."""
 
-    name = "ascend310p-vNPU"
     series = Series("pumice_npu_chip", "pumice_npu", "ai_cores", "ai_cpus")
     allocation_keys = (NPU_CORE, PREDICATE_TIME)
 
-    def __init__(self, settings: Settings) -> None:
-        self.arguments, self.kind = settings.of(CoreArguments), slice_kinds()[KIND]
+    def __init__(self, settings: Settings, kind: SliceKind) -> None:
+        self.arguments, self.kind, self.name = settings.of(CoreArguments), kind, kind.device_type
         self._scale = TIE_ALONE if settings.weight is None else 1.0
         self.ranking = CoreRanking(self.kind, self._scale)
         self.planner = CorePlanner(self.name, self.kind, self.arguments.policy, self._scale)
@@ -142,7 +140,7 @@ class AscendMindCluster(DeviceSharing):
         return None if found is None else fit_of(self.name, found, cards, self._scale)
 
     def annotations(self, allocation: Allocation, now_ns: int) -> dict[str, str]:
-        chips = [chip_number(container_device.uuid) for container_device in allocation.container_devices]
+        chips = [chip_number(self.kind.name, container_device.uuid) for container_device in allocation.container_devices]
         slot = allocation.container_devices[0].slot
         assignment = Assignment(tuple(chip for chip in chips if chip is not None), "" if slot is None else slot.profile)
         return render_mindcluster_binding(assignment, now_ns)
@@ -174,14 +172,14 @@ def replay_pod(
         return None
     notes = pod.metadata.annotations
     if NPU_CORE not in notes:
-        return _without(device_type, pod, node, inventory, want)
+        return _without(device_type, pod, node, inventory, kind, want)
     assignment = parse_assignment(notes[NPU_CORE])
     real = notes.get(REAL, "")
     template = kind.templates.get(assignment.template) if assignment else None
     if assignment is None:
         doubts = [_doubt(pod, "", f"annotation {NPU_CORE} {notes[NPU_CORE][:80]!r} names no chip")]
     elif assignment.template and template is None:
-        named = chip_name(assignment.chips[0])
+        named = chip_name(kind.name, assignment.chips[0])
         doubts = [_doubt(pod, named, f"annotation {NPU_CORE} names a template that {kind.name} does not have")]
     else:
         return _granted(device_type, pod, node, inventory, kind, want, assignment, template, real)
@@ -192,27 +190,27 @@ def _granted(
     device_type: str, pod: Pod, node: str, inventory: Inventory, kind: SliceKind, want: CoreRequest | None,
     assignment: Assignment, template: SliceTemplate | None, real: str,
 ) -> Allocation:  # fmt: skip
-    facts: Facts = inventory.config
     doubts, group = [], IN_THE_MAKING
     if template is not None and real:
-        made = parse_real_slice(real)
+        made = parse_real_slice(kind.name, real)
         group = made.group if made is not None else UNKNOWN_GROUP
         if made is None or (made.chip, made.word) != (assignment.chips[0], template.word):
             what = f"annotation {REAL} {real[:80]!r} is not what annotation {NPU_CORE} asked the plugin for"
             where = {assignment.chips[0], *([made.chip] if made is not None else ())}
-            doubts += [_doubt(pod, chip_name(chip), what) for chip in sorted(where)]
+            doubts += [_doubt(pod, chip_name(kind.name, chip), what) for chip in sorted(where)]
     if want is not None and (reason := _contradiction(want, assignment, template)):
-        doubts += [_doubt(pod, chip_name(chip), reason) for chip in assignment.chips]
-    container_devices = _container_devices(inventory, assignment.chips, template, facts.cpus, group)
+        doubts += [_doubt(pod, chip_name(kind.name, chip), reason) for chip in assignment.chips]
+    container_devices = _container_devices(inventory, kind, assignment.chips, template, group)
     return _settled(Allocation(device_type, node, (container_devices,) if container_devices else (), tuple(doubts)))
 
 
 def _container_devices(
-    inventory: Inventory, chips: tuple[int, ...], template: SliceTemplate | None, cpus: int, group: int
+    inventory: Inventory, kind: SliceKind, chips: tuple[int, ...], template: SliceTemplate | None, group: int
 ) -> tuple[ContainerDevice, ...]:
-    places = inventory.config.by_uuid
-    named = [places[chip_name(chip)] for chip in dict.fromkeys(chips) if chip_name(chip) in places]
-    return tuple(container_device_of(inventory.cards[place], template, cpus, group) for place in named)
+    facts: Facts = inventory.config
+    names = dict.fromkeys(chip_name(kind.name, chip) for chip in chips)
+    named = [facts.by_uuid[name] for name in names if name in facts.by_uuid]
+    return tuple(container_device_of(inventory.cards[place], template, facts.cpus, group) for place in named)
 
 
 def _settled(allocation: Allocation) -> Allocation:
@@ -232,11 +230,13 @@ def _contradiction(want: CoreRequest, assignment: Assignment, template: SliceTem
     return ""
 
 
-def _without(device_type: str, pod: Pod, node: str, inventory: Inventory, want: CoreRequest | None) -> Allocation | None:
+def _without(
+    device_type: str, pod: Pod, node: str, inventory: Inventory, kind: SliceKind, want: CoreRequest | None
+) -> Allocation | None:
     """A pod that this scheduler gave nothing: one with whole chips of the other scheme, or one of which nothing is known."""
-    chips = parse_whole_chips(pod.metadata.annotations.get(WHOLE_CHIPS, ""))
+    chips = parse_whole_chips(kind.name, pod.metadata.annotations.get(whole_chips(kind.name), ""))
     if want is None and chips:
-        container_devices = _container_devices(inventory, chips, None, inventory.config.cpus, IN_THE_MAKING)
+        container_devices = _container_devices(inventory, kind, chips, None, IN_THE_MAKING)
         return Allocation(device_type, node, (container_devices,)) if container_devices else None
     if want is None or not is_admitted(pod):
         return None

@@ -11,9 +11,9 @@ from pumice.devices.convert.objects import Way
 from pumice.model.errors import BadInput
 from pumice.wire import elsewhere, names, node_config
 from pumice.wire.device_config_text import KEYS, SECTIONS
+from pumice.wire.document import has_key
 from pumice.wire.elsewhere import To
 from pumice.wire.without_effect import What, rows
-from pumice.wire.yaml_text import has_key
 
 UNSET = ("", "0", "false", "False", "default")
 """Values that ask for nothing."""

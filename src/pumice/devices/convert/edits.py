@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import yaml
 
 from pumice.model.errors import BadInput
-from pumice.wire.document import DEEPEST, MOST_NODES, refusals
+from pumice.wire.document import DEEPEST, MOST_NODES, refusals, spaced
 
 MERGE = "tag:yaml.org,2002:merge"
 _PROPERTIES = re.compile(r"(?:[&!]\S*\s+)*")
@@ -166,16 +166,7 @@ class Draft:
 def documents(file: str, text: str, first_line: int = 1) -> list[yaml.Node]:
     """The documents of a stream. Raises BadInput with the line."""
     with refusals(f"{file}:", first_line):
-        spaced = text.replace("\t", " ") if _is_json(text) else text  # between words alone: within them JSON has no tabs
-        return [node for node in yaml.compose_all(spaced, Loader=yaml.SafeLoader) if node is not None]
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
+        return [node for node in yaml.compose_all(spaced(text), Loader=yaml.SafeLoader) if node is not None]
 
 
 def _properties(raw: str) -> str:

@@ -18,8 +18,7 @@ from pumice.model.errors import BadInput
 from pumice.wire import names
 from pumice.wire.device_config import DeviceConfig
 from pumice.wire.device_config_text import SECTIONS
-from pumice.wire.document import Document, read_documents
-from pumice.wire.yaml_text import has_key
+from pumice.wire.document import Document, has_key, read_documents
 
 __all__ = ["EMPTY_DEVICES", "Finding", "is_empty", "lint_files"]
 

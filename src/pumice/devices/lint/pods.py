@@ -10,11 +10,11 @@ import msgspec
 
 from pumice.devices.lint.finding import Finding
 from pumice.devices.protocol import DeviceSharing, Tunables
+from pumice.model.errors import nearest
 from pumice.model.refusal import Refusal
 from pumice.wire import elsewhere, names
 from pumice.wire.amounts import meant_mib, percent_of
 from pumice.wire.document import Document
-from pumice.wire.nearest import nearest
 from pumice.wire.objects import Pod, convert
 from pumice.wire.quantity import parse_quantity, round_up
 from pumice.wire.volcano import Queue

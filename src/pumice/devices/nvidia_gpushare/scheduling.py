@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pumice.devices.protocol import Columns, DeviceRequest, DeviceSharing, Fit, Inventory, NodeCards, Ranking, Tunables
+from pumice.model.amount import INT32_MAX
 from pumice.model.cards import Allocation, Card, ContainerDevice, Mode
 from pumice.model.refusal import CardFitError, FitError, Refusal, Short
-from pumice.model.units import INT32_MAX
 from pumice.wire import names
 from pumice.wire.amounts import out_of_range
 from pumice.wire.nvidia_gpushare import parse_index, parse_unhealthy, render_binding

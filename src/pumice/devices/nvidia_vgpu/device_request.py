@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from pumice.devices.card_policies import POLICIES
 from pumice.devices.protocol import Tunables
+from pumice.model.amount import INT32_MAX
 from pumice.model.refusal import Refusal
-from pumice.model.units import INT32_MAX
 from pumice.wire import names
 from pumice.wire.amounts import out_of_range
 from pumice.wire.device_config import NvidiaConfig

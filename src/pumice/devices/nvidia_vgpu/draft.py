@@ -59,8 +59,13 @@ def ordered(rows: Sequence[Row], policy: str, draft: Draft) -> list[Row]:
     known = POLICIES.get(policy)
     if known is None:
         return list(reversed(rows))
-    rank = known.rank
-    return sorted(rows, key=lambda row: (-rank(draft.memory[row.card], draft.shares[row.card]), row.card))
+    memory, shares, cores = draft.memory, draft.shares, draft.cores
+
+    def place(row: Row) -> tuple[int, int]:
+        card = row.card
+        return -known.rank(memory[card], shares[card], cores[card], row.total or 1), card
+
+    return sorted(rows, key=place)
 
 
 def charge(draft: Draft, row: Row, device_request: ContainerRequest, uuid: str, group: int, slot: int) -> ContainerDevice:

@@ -232,7 +232,7 @@ def _first_open(rows: Sequence[Row], cores: int, policy: str, usages: Sequence[U
             continue
         if known is None:
             return row
-        key = known.rank(usage.memory, shares)
+        key = known.rank(usage.memory, shares, used, total or 1)
         if best is None or key > rank:
             best, rank = row, key
     return best
@@ -244,7 +244,7 @@ def _tier(device_request: VgpuRequest, draft: Draft) -> Callable[[Row], tuple[fl
 
     def tier(row: Row) -> tuple[float, ...]:
         memory, shares = draft.memory[row.card], draft.shares[row.card]
-        rank = on_card.rank(memory, shares) if on_card else 0
+        rank = on_card.rank(memory, shares, draft.cores[row.card], row.total or 1) if on_card else 0
         return (rank, on_node.worth(memory + row.need, row.total or 1, shares)) if on_node else (rank,)
 
     return tier

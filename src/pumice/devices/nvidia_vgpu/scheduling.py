@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from pumice.devices.fragmentation import CardPart
+
 
 @dataclass(frozen=True, slots=True)
 class VgpuRanking(Ranking):
@@ -77,6 +79,19 @@ class VgpuRanking(Ranking):
         uuids = frozenset(want.use_uuids or want.nouse_uuids)
         plain = replace(want, use_uuids=(), nouse_uuids=(), group="", rules=frozenset())
         return WithoutConstraints(None if want.use_uuids else self.remembered(plain), uuids, want.group, want.rules)
+
+    def part(self, device_request: DeviceRequest) -> tuple[CardPart | None, str]:
+        """Of several containers: as many cards as all together, and of each as much as the largest. A pod that wants slots
+        takes no share of a card."""
+        from pumice.devices.fragmentation import CardPart
+
+        want: VgpuRequest = device_request.detail
+        if want.mode not in (None, Mode.HAMI_CORE.value):
+            return None, want.node_policy
+        count = sum(container.count for container in want.containers)
+        largest = max(want.containers, key=lambda container: (container.percent != UNSET, container.percent, container.memory))
+        cores = max(container.cores for container in want.containers)
+        return CardPart(count, largest.memory, largest.percent, cores), want.node_policy
 
     def card_state(self, card: int, usage: Usage, inventory: Inventory) -> int:
         facts: Facts = inventory.config

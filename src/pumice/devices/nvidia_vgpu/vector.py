@@ -131,7 +131,7 @@ def _rank_shares(device_request: VgpuRequest, columns: Columns) -> Ranked:
         need = container.memory if container.percent == UNSET else total * container.percent // 100
         open_cards = usable & (shares < columns.share_limit) & (memory <= total - need)
         open_cards &= _cores_allow(container.cores, cores, shares)
-        key = _order(device_request.card_policy, memory, shares, reverse)
+        key = _order(device_request.card_policy, memory, shares, cores, total, reverse)
         np.putmask(key, ~open_cards, -1)
         for _ in range(container.count):
             best = np.ascontiguousarray(key.T).max(axis=0)  # a reduction over the short axis itself is much slower
@@ -182,7 +182,7 @@ def _rank_slots(device_request: VgpuRequest, columns: Columns, catalogue: Catalo
             tables.append((here, need, answers_of(geometry, need * geometry.factor, choose)))
         if picks > 1:  # where the walk fails all the same, fit may yet find a way (search.py)
             enough &= _room_for_slots(tables, columns.state) >= _larger(device_request, container)[1]
-        order = _order(device_request.card_policy, now.memory, now.shares, reverse)
+        order = _order(device_request.card_policy, now.memory, now.shares, now.cores, columns.total, reverse)
         taken = np.zeros((nodes, width), bool)
         for _ in range(container.count):
             offer = _offers(tables, columns, now, container.cores)
@@ -290,12 +290,12 @@ def _slot_need(container: ContainerRequest, totals: Ints, geometry: Geometry) ->
     return needs.pop() if len(needs) == 1 else None
 
 
-def _order(policy: str, memory: Ints, shares: Ints, reverse: Ints) -> Ints:
+def _order(policy: str, memory: Ints, shares: Ints, cores: Ints, total: Ints, reverse: Ints) -> Ints:
     """Keys whose maximum is the first card in the policy's order (section 9)."""
     width = len(reverse)
     known = POLICIES.get(policy)
     if known is not None:
-        return np.asarray((known.rank(memory, shares) + _MANY) * width + reverse)
+        return np.asarray((known.rank(memory, shares, cores, np.maximum(total, 1)) + _MANY) * width + reverse)
     return np.tile(np.arange(width), (len(memory), 1))
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-
-from pumice.model.hardware import shipped
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +36,7 @@ class CardPreset:
 @cache
 def presets() -> dict[str, CardPreset]:
     """Every preset by its key, in the file's order."""
-    rows = shipped.table("cards")
+    rows = table("cards")
     return {key: _preset(key, row) for key, row in rows.items()}
 
 
@@ -61,3 +60,15 @@ def _preset(key: str, row: dict[str, object]) -> CardPreset:
         memory_clock=memory_clock,  # type: ignore[has-type]
         **facts,  # type: ignore[arg-type]
     )
+
+
+# -- The tables of facts beside this file. Their parser is loaded when one is asked for ------------------------------
+
+# Most programs ask for none.
+
+
+def table(name: str) -> dict[str, Any]:
+    import tomllib
+    from importlib import resources
+
+    return tomllib.loads(resources.files(__package__).joinpath(f"{name}.toml").read_text("utf-8"))

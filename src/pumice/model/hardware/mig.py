@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from pumice.model.hardware import shipped
+from pumice.model.hardware import cards
 
 # NVML's numbers for nvmlDeviceGetGpuInstanceProfileInfo; the driver's own profile ids (19, 14, 9, ...) are in the
 # table.
@@ -85,7 +85,7 @@ class MigTable(Struct, frozen=True):
 @cache
 def mig_tables() -> dict[str, MigTable]:
     """Every table by name, in the file's order."""
-    document = shipped.table("mig")
+    document = cards.table("mig")
     return {name: _table(name, row, document["layout"]) for name, row in document["table"].items()}
 
 

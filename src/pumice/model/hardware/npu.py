@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cache
+from typing import Any, Final
 
-from pumice.model.hardware import shipped
+from pumice.model.hardware import cards
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ class NpuChip:
 def shipped_chips(prefix: str) -> tuple[NpuChip, ...]:
     """The chips that are known without a configuration, in the file's order; ``prefix`` of the resources by which they are asked
     for."""
-    rows = shipped.table("npu")
+    rows = cards.table("npu")
     return tuple(
         NpuChip(
             name, row["word"], row["memory"], row["capacity"], row["cores"], row["cpus"],
@@ -77,3 +80,139 @@ def shipped_chips(prefix: str) -> tuple[NpuChip, ...]:
         )
         for name, row in rows.items()
     )  # fmt: skip
+
+
+# -- The facts of the driver of an Ascend chip -----------------------------------------------------------------------
+
+# (``npu.toml``; Huawei ascend-device-plugin, Huawei's table of 310P templates): its units and the templates that it
+# accepts, of which a configuration names those that pods are given.
+
+MEDIA: Final = ("JPEGD", "JPEGE", "VPC", "VDEC", "PNGD", "VENC")
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """The units of a chip or a slice. Memory in MB; ``media`` by the order of ``MEDIA``; a chip's number of 0 is not counted."""
+
+    memory: int
+    cores: int
+    cpus: int
+    media: tuple[int, ...] = (0,) * len(MEDIA)
+
+
+@dataclass(frozen=True, slots=True)
+class DriverChip:
+    """``name`` as the driver reports it, ``groups`` its vGroups (``grouped``: slices of several cores want some that are free),
+    ``slices`` how many it takes at most."""
+
+    name: str
+    product: str
+    hbm: bool
+    size: Size
+    groups: int
+    slices: int
+    templates: tuple[tuple[str, Size], ...]
+    grouped: bool = False
+
+
+@cache
+def driver_chips() -> dict[str, DriverChip]:
+    """By the driver's name."""
+    rows = cards.table("npu")
+    return {name: _chip(name, row) for name, row in rows.items()}
+
+
+def _chip(name: str, row: dict[str, Any]) -> DriverChip:
+    facts = row["driver"]
+    return DriverChip(
+        name, facts["product"], facts["hbm"], Size(facts["memory"], row["cores"], row["cpus"], _media(facts["media"])),
+        facts["groups"], facts["slices"],
+        tuple((t, Size(memory, cores, cpus, _media(media))) for t, memory, cores, cpus, media in facts["templates"]),
+        facts.get("grouped", False),
+    )  # fmt: skip
+
+
+def _media(numbers: list[int]) -> tuple[int, ...]:
+    return tuple(numbers) or (0,) * len(MEDIA)
+
+
+# -- How Ascend chips are cut on demand, by AI cores, AI CPUs and media units ----------------------------------------
+
+# (``npu_slices.toml``; Volcano pkg/scheduler/api/devices/ascend).
+
+GROUPS = 4
+"""vGroups of a chip (Huawei ascend-device-plugin)."""
+
+
+def groups_wanted(cores: Any) -> Any:
+    """How many vGroups of a 310P have to be free for a slice of so many AI cores (Volcano
+    pkg/scheduler/api/devices/ascend); for numbers and arrays."""
+    return (cores >= 2) + (cores >= 4) * 1
+
+
+class Dvpp(StrEnum):
+    """A slice's part of a chip's media units: all, nothing, or its share."""
+
+    YES = "yes"
+    NO = "no"
+    SHARE = "null"
+
+
+@dataclass(frozen=True, slots=True)
+class SliceTemplate:
+    """``word``: what the name of such a slice says of it."""
+
+    name: str
+    cores: int
+    cpus: int
+    dvpp: Dvpp
+    word: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SliceKind:
+    """One kind of chip, a row of the table. ``device_type``, the ``label`` of its pods, ``driver`` and ``paired`` are its
+    names elsewhere. ``cpus``: AI CPUs by the AI cores of a chip. ``high`` and ``low``: (AI cores, DVPP) to the template of
+    such a request, and to the smaller one that it may fall back to. ``worth``: by template what the first, the second, …
+    place for such a slice counts in the value of a chip; ``whole`` for the chip itself. ``in_use``: what the vGroups in use
+    add to it. ``company``: by template what each of them counts for a slice that is to join them, while no chip of the node
+    is idle and while one is."""
+
+    name: str
+    device_type: str
+    label: str
+    driver: str
+    paired: str
+    cpus: Mapping[int, int]
+    templates: Mapping[str, SliceTemplate]
+    high: Mapping[tuple[int, Dvpp], tuple[SliceTemplate, ...]]
+    low: Mapping[tuple[int, Dvpp], tuple[SliceTemplate, ...]]
+    worth: Mapping[str, tuple[float, ...]]
+    in_use: tuple[float, ...]
+    company: Mapping[str, tuple[float, float]]
+
+    def choices(self, cores: int, dvpp: Dvpp, *, high: bool) -> tuple[SliceTemplate, ...]:
+        """The templates that serve a request, the one to be tried first in front; empty where none does."""
+        return (self.high if high else self.low).get((cores, dvpp), ())
+
+
+@cache
+def slice_kinds() -> Mapping[str, SliceKind]:
+    """All that are known, by name."""
+    rows = cards.table("npu_slices")
+    found: dict[str, SliceKind] = {}
+    for kind, row in rows.items():
+        templates = {
+            name: SliceTemplate(name, cores, cpus, Dvpp(dvpp), word) for name, cores, cpus, dvpp, word in row["templates"]
+        }
+        high, low = (
+            {(cores, Dvpp(dvpp)): tuple(templates[name] for name in names if name) for cores, dvpp, *names in row[level]}
+            for level in ("high", "low")
+        )
+        worth = {name: tuple(map(float, counts)) for name, counts in row["worth"].items()}
+        cpus_of = {int(cores): cpus for cores, cpus in row["cpus"].items()}
+        found[kind] = SliceKind(
+            kind, row["device_type"], row["label"], row["driver"], row["paired"], cpus_of, templates, high, low, worth,
+            tuple(row["in_use"]), row["company"],
+        )  # fmt: skip
+    return found

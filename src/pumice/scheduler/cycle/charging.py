@@ -45,8 +45,8 @@ def open_gates(cycle: Cycle, job: Job, *, beyond: bool = False) -> None:
         task.error = None
         cycle.effects.append(OpenGate(task.uid, task.namespace, task.name))
     if len(opened) < len(waiting):
-        cycle.blocked[job] = None
-        cycle.short_of_share[job] = None
+        attempt = cycle.attempts[job]
+        attempt.blocked = attempt.short_of_share = True
 
 
 def beside_others(task: Task, amounts: Vector) -> Vector:

@@ -1,4 +1,4 @@
-"""The end of a job's statement: it is committed, stands until the cycle ends, or is taken back."""
+"""The end of a job's statement: it is committed, kept until the cycle ends, or taken back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def conclude(cycle: Cycle, job: Job, statement: Statement) -> bool:
         commit(cycle, job, statement)
         return True
     if cycle.framework.job_pipelined(job):
-        stand(cycle, job, statement)
+        keep_pipelined(cycle, job, statement)
     else:
         discard(cycle, job, statement)
     return False
@@ -43,23 +43,25 @@ def _keep_nominated(cycle: Cycle, statement: Statement) -> None:
 def discard(cycle: Cycle, job: Job, statement: Statement) -> None:
     """Take everything back; each pod remembers where it would have gone. A nomination that the gang failed with is not followed
     again: without it there may be room for all."""
-    cycle.discarded[job] = None
+    attempt = cycle.attempts[job]
+    attempt.discarded = True
     for step in statement.steps:
         if isinstance(step, Place) and step.task.nominated == step.choice.node:
             step.task.nominated = ""
-            cycle.postponed[job] = None
+            attempt.postponed = True
     _remember(statement)
     statement.rollback()
     cycle.placer.reconsider(t.cls for t in job.pending.values())  # those that were promised a place, too
 
 
-def stand(cycle: Cycle, job: Job, statement: Statement) -> None:
+def keep_pipelined(cycle: Cycle, job: Job, statement: Statement) -> None:
     """Neither committed nor discarded: the gang would be whole once something is released."""
     _remember(statement)
     for step in statement.steps:
         if isinstance(step, Place):
             cycle.state.ledger.set_apart(step.task.uid)
-    cycle.standing[job] = statement
+    cycle.attempts[job].pipelined = True
+    cycle.uncommitted.append(statement)
 
 
 def commit(cycle: Cycle, job: Job, statement: Statement) -> None:
@@ -78,7 +80,7 @@ def commit(cycle: Cycle, job: Job, statement: Statement) -> None:
     cycle.state.scheduling_queue.write_status(job)
     statement.steps = [step for step in statement.steps if isinstance(step, Nomination)]
     _remember(statement)
-    cycle.nominations.append(statement)
+    cycle.uncommitted.append(statement)
 
 
 def _remember(statement: Statement) -> None:

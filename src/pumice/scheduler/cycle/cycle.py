@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -14,6 +15,7 @@ from pumice.scheduler.placing.among import Among, among
 from pumice.scheduler.placing.placer import Placer
 from pumice.scheduler.state.jobs import Job, Task
 from pumice.scheduler.state.nodes import Rows
+from pumice.scheduler.state.scheduling_queue import UNTRIED, Attempt
 from pumice.scheduler.state.state import State
 
 MAKING_ROOM = frozenset({"preempt", "reclaim", "gangpreempt", "gangreclaim"})
@@ -77,36 +79,26 @@ class Cycle:
     """Jobs that are tried although the time is over."""
     effects: list[SchedulerEffect] = field(default_factory=list)
     measures: Measures = field(default_factory=Measures)
-    tried: dict[Job, None] = field(default_factory=dict)
-    blocked: dict[Job, None] = field(default_factory=dict)
-    """Jobs that their queue or the enqueue check refused."""
-    short_of_share: dict[Job, None] = field(default_factory=dict)
-    """Jobs for whose pods there is room, but not within the share of their queue."""
-    invalid: dict[Job, None] = field(default_factory=dict)
-    """Jobs that lack pods: only a change of the job itself can help."""
-    discarded: dict[Job, None] = field(default_factory=dict)
-    """Gangs that were tried and taken back: they wait for whatever is released."""
-    explained: dict[Job, None] = field(default_factory=dict)
-    """Jobs some of whose pods got their reason in this cycle."""
-    standing: dict[Job, Statement] = field(default_factory=dict)
-    """Gangs that stand in part on what is being released: what they took is kept from others until the cycle ends."""
-    postponed: dict[Job, None] = field(default_factory=dict)
-    """Jobs that may have room made for them, and there was no time."""
-    nominations: list[Statement] = field(default_factory=list)
-    """Promises to gangs that were committed; they end with the cycle."""
+    attempts: defaultdict[Job, Attempt] = field(init=False)
+    """The findings about each job that it looked at (``SchedulingQueue.attempts``)."""
+    uncommitted: list[Statement] = field(default_factory=list)
+    """Nominations beside what was committed, and all places of pipelined gangs: kept from others until the cycle ends."""
     hints: dict[str, tuple[str, Any]] = field(default_factory=dict)
     """By the uids of pods that were laid out together: the node, and what to take there (``planning``)."""
     before: dict[str, str] = field(default_factory=dict)
-    """The nodes that pods of standing gangs had in the last cycle, by uid: they are looked at first."""
-    planned_jobs: dict[Job, None] = field(default_factory=dict)
-    """Jobs of one pod that were looked at for that."""
-    behind: dict[Job, Job] = field(default_factory=dict)
-    """Those that get no place by it, and after whom they come."""
+    """The nodes that pods of pipelined gangs had in the last cycle, by uid: they are looked at first."""
     gangs: dict[Job, int | None] = field(default_factory=dict)
     """How many members each gang lacks; None: it stands."""
     actions: frozenset[str] = frozenset()
     """Those that run in it."""
     started: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.attempts = self.state.scheduling_queue.attempts
+
+    def attempt(self, job: Job) -> Attempt:
+        """Return what it has found of the job so far, to be read."""
+        return self.attempts.get(job, UNTRIED)
 
     @property
     def makes_room(self) -> bool:
@@ -127,13 +119,14 @@ class Cycle:
 
     def postpone(self, job: Job) -> None:
         """There was no time to try all of its pods: whatever was found so far, it goes on in the next cycle."""
-        self.tried.pop(job, None)
-        self.blocked.pop(job, None)
+        attempt = self.attempts[job]
+        attempt.tried = attempt.blocked = False
 
     # -- what plugins may look at and say -----------------------------------------------------------------------
 
     def looked_at(self) -> Iterable[Job]:
-        return {**self.state.scheduling_queue.dirty, **self.tried, **self.explained}
+        looked_at = (job for job, found in self.attempts.items() if found.tried or found.explained)
+        return {**self.state.scheduling_queue.dirty, **dict.fromkeys(looked_at)}
 
     def stands(self, job: Job) -> None:
         self.gangs[job] = None

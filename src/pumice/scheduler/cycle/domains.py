@@ -260,7 +260,7 @@ class _Search:
 
     def _refuse(self, text: str) -> None:
         """The job waits for anything that is released, and its pods are told why."""
-        self.cycle.blocked[self.job] = None
+        self.cycle.attempts[self.job].blocked = True
         said = by_nodes(text)
         if not self.cycle.framework.job_ready(self.job):
             self.job.refusal = said

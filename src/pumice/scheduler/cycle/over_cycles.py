@@ -101,10 +101,10 @@ class Held:
                 found.revisions[row] = now[row]
         found.passed_over.update(dict.fromkeys(task.uid for task in self.passed_over))
         found.failed_roles |= self.failed_roles
-        found.short_of_share |= self.job in cycle.short_of_share
-        for told in (cycle.tried, cycle.blocked, cycle.short_of_share):
-            told.pop(self.job, None)
-        cycle.postponed[self.job] = None
+        attempt = cycle.attempts[self.job]
+        found.short_of_share |= attempt.short_of_share
+        attempt.tried = attempt.blocked = attempt.short_of_share = False
+        attempt.postponed = True
 
     def take_again(self) -> None:
         """Take in this cycle what is held. A pod whose place is lost is tried like any other."""
@@ -134,7 +134,8 @@ class Held:
             else:
                 self.tasks.append(task)
         if found.short_of_share:
-            cycle.blocked[job] = cycle.short_of_share[job] = None
+            attempt = cycle.attempts[job]
+            attempt.blocked = attempt.short_of_share = True
 
     def _is_unchanged(self, found: Search, nominated: Nominated) -> bool:
         """Return whether nothing has come to its node or its queue since that could refuse the pod the place that it has

@@ -112,8 +112,8 @@ def _rows(cycle: Cycle, tasks: Sequence[Task], within: Rows | None) -> list[set[
 
 def together(cycle: Cycle, queue: QueueState, job: Job, task: Task, line: Line[Job]) -> None:
     """The job is the next of its queue. Where it is one pod of a kind that can be planned, lay it out with those behind it that
-    are, too. Who is not in the layout then comes after those who are (``cycle.behind``), as it was played."""
-    if queue.one_by_one or job in cycle.planned_jobs or not _single(cycle, job) or not plannable(cycle, task):
+    are, too. Who is not in the layout then comes after those who are (``Attempt.behind``), as it was played."""
+    if queue.one_by_one or cycle.attempt(job).planned or not _single(cycle, job) or not plannable(cycle, task):
         return
     if not _early(cycle):
         return
@@ -123,7 +123,8 @@ def together(cycle: Cycle, queue: QueueState, job: Job, task: Task, line: Line[J
         if its is None or not _single(cycle, other) or not plannable(cycle, its):
             break
         tasks[other] = its
-    cycle.planned_jobs.update(dict.fromkeys(tasks))
+    for other in tasks:
+        cycle.attempts[other].planned = True
     if len({task.cls for task in tasks.values()}) < 2 or not _scarce(cycle, list(tasks.values())):
         return
     order = list(tasks.values())
@@ -140,7 +141,7 @@ def together(cycle: Cycle, queue: QueueState, job: Job, task: Task, line: Line[J
     last = [job for job, task in tasks.items() if task.uid in hints][-1]
     for other in tasks:
         if tasks[other].uid not in hints:
-            cycle.behind[other] = last
+            cycle.attempts[other].behind = last
 
 
 def _early(cycle: Cycle) -> bool:

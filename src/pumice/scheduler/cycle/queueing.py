@@ -100,7 +100,8 @@ def refuse(cycle: Cycle, job: Job, reason: Reason | None) -> None:
     job.refusal = reason
     for task in job.pending.values():
         task.trial = None
-    cycle.tried[job] = cycle.blocked[job] = None
+    attempt = cycle.attempts[job]
+    attempt.tried = attempt.blocked = True
 
 
 def call_up(cycle: Cycle, queue: QueueState) -> None:

@@ -25,7 +25,7 @@ from pumice.scheduler.state.jobs import Job, QueueState, Task
 from pumice.scheduler.state.nodes import Rows
 from pumice.scheduler.state.nominations import Reservation
 from pumice.scheduler.state.tasks import Status
-from pumice.wire import reservation as words
+from pumice.wire import volcano as words
 from pumice.wire.volcano import SCHEDULING_API, PodGroupCondition
 
 MOST: Final = 256
@@ -60,7 +60,7 @@ def reserve(cycle: Cycle) -> None:
     served = {found.job.queue for found in reservations.held.values()}
     for queue in [queue for queue in cycle.state.queues.values() if queue not in served]:
         job = _first(cycle, queue)
-        if job is None or (job in queue.active and job not in cycle.tried):
+        if job is None or (job in queue.active and not cycle.attempt(job).tried):
             continue  # it is still to be tried
         nodes = _nodes_for(cycle, job)
         if not nodes:
@@ -95,7 +95,8 @@ def _over(cycle: Cycle, found: Reservation) -> tuple[str, str] | None:
     job, rows = found.job, cycle.state.ledger.table.row_of
     if not job.known or job.group is None:
         return "Withdrawn", "it is gone"
-    on_trial = job in cycle.standing or job in cycle.postponed  # that ends with the cycle, or goes on in the next one
+    attempt = cycle.attempt(job)
+    on_trial = attempt.pipelined or attempt.postponed  # that ends with the cycle, or goes on in the next one
     if cycle.framework.job_ready(job) or (job.is_pipelined() and not on_trial):
         return "Placed", "its pods have places"
     if not _limit(cycle):
@@ -144,7 +145,7 @@ def _first(cycle: Cycle, queue: QueueState) -> Job | None:
 
 def _waits(cycle: Cycle, job: Job) -> bool:
     ready = job.is_pipelined() or cycle.framework.job_ready(job)
-    if job.group is None or job.stalled or ready or job.backoff.until > cycle.now or job in cycle.standing:
+    if job.group is None or job.stalled or ready or job.backoff.until > cycle.now or cycle.attempt(job).pipelined:
         return False
     return not policies_of(job) and cycle.framework.job_valid(job) is None
 

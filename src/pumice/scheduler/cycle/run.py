@@ -18,7 +18,7 @@ from pumice.scheduler.cycle.statement import Place, Step
 from pumice.scheduler.cycle.trying import explain
 from pumice.scheduler.state.domains import bound_together
 from pumice.scheduler.state.jobs import Job
-from pumice.scheduler.state.scheduling_queue import NO_HINT, Hint, QueueEvent
+from pumice.scheduler.state.scheduling_queue import NO_HINT, Attempt, Hint, QueueEvent
 from pumice.scheduler.state.tasks import Gate, Status
 from pumice.scheduler.state.waiting import never
 from pumice.wire.volcano import SCHEDULING_API
@@ -29,7 +29,6 @@ from pumice.wire.volcano import SCHEDULING_API
 def activate(cycle: Cycle) -> None:
     """Activate all jobs that have a reason to be tried."""
     state = cycle.state
-    cycle.placer.fallen.clear()
     _give_up(cycle)
     reserving.give_back(cycle)
     redeem(cycle)
@@ -67,8 +66,7 @@ def _give_up(cycle: Cycle) -> None:
 def _offer_gains(cycle: Cycle) -> None:
     """Offer what was released to the unschedulable classes, as far as the time allows; the others come next cycle."""
     scheduling_queue, placer, begin = cycle.state.scheduling_queue, cycle.placer, cycle.tick()
-    if placer.changed_elsewhere():
-        scheduling_queue.changed_elsewhere()
+    scheduling_queue.offer_elsewhere(placer.lasting)
     scheduling_queue.offer(placer.news, placer.is_unschedulable, lambda: cycle.tick() - begin > cycle.budget / 4)
 
 
@@ -92,55 +90,54 @@ ROOM_RETRY = 5.0
 
 def rest(cycle: Cycle) -> None:
     """Take back what did not reach the world, and move each tried job to where its verdict leads."""
-    taken_back = [step for statement in reversed(cycle.nominations) for step in statement.rollback()]
-    taken_back += _let_go(cycle)
-    for job in {step.task.job: None for step in taken_back if step.task is not None}:
+    for job in {step.task.job: None for step in _let_go(cycle) if step.task is not None}:
         if job is not None and job.known:
             job.settle()  # when it was settled last, those places counted as taken
-    for job in cycle.tried:
-        _put_to_rest(cycle, job)
-    for found in cycle.state.terminating.untold.values():
-        if found.action == ALLOCATE:
-            found.meanwhile.update(cycle.tried)
-    if cycle.standing:  # others saw the held room as taken; who comes anew, and is more important, may have it
-        cycle.placer.reconsider(cycle.placer.fallen)
+    tried = {job: found for job, found in cycle.attempts.items() if found.tried}
+    for job, found in tried.items():
+        verdict = _verdict(cycle, job, found) if job.known else None
+        if verdict is not None:  # else the cycle is not finished with it: it stays active
+            cycle.state.scheduling_queue.rest(job, *verdict)
+    for search in cycle.state.terminating.untold.values():
+        if search.action == ALLOCATE:
+            search.meanwhile.update(dict.fromkeys(tried))
+    if any(found.pipelined for found in cycle.attempts.values()):
+        # Others saw the held room as taken; who comes anew, and is more important, may have it.
+        cycle.placer.reconsider(cycle.state.scheduling_queue.unschedulable_now)
     if not cycle.out_of_time():
         for queue in queues(cycle):
-            for job in [job for job in queue.active if job not in cycle.tried and job not in cycle.postponed]:
+            for job in [job for job in queue.active if job not in tried and not cycle.attempt(job).postponed]:
                 # No action of this configuration looks at it.
                 cycle.state.scheduling_queue.rest(job, QueueEvent.UNPLACED, Hint(cycle.now + RETRY, released=True))
 
 
 def _let_go(cycle: Cycle) -> list[Step]:
-    """Take back what standing gangs hold, and return it. Nothing of it reached the world, and no Binding may rest on it. Rows of
-    gangs that stand no longer are offered to unschedulable jobs."""
+    """Take back what pipelined gangs hold and what was nominated for the cycle alone, and return it. Nothing of it reached the
+    world, and no Binding may rest on it. Rows of gangs that are pipelined no longer are offered to unschedulable jobs."""
     table, before = cycle.state.ledger.table, cycle.state.scheduling_queue.reserved
-    back = {job: statement.rollback() for job, statement in reversed(cycle.standing.items())}
-    now = {job: frozenset(step.choice.row for step in steps if isinstance(step, Place)) for job, steps in back.items()}
+    back = [step for statement in reversed(cycle.uncommitted) for step in statement.rollback()]
+    now = {job: frozenset[int]() for job, found in cycle.attempts.items() if found.pipelined}
+    for step in back:
+        if isinstance(step, Place) and step.task.job is not None:
+            now[step.task.job] |= {step.choice.row}
     for job, rows in before.items():
         if job in now:
             continue
-        if job.known and job not in cycle.tried and cycle.out_of_time():
+        if job.known and not cycle.attempt(job).tried and cycle.out_of_time():
             now[job] = rows
             continue
         for row in rows:
             table.touch(row, gain=True)
     cycle.state.scheduling_queue.reserve(now)
-    return [step for steps in back.values() for step in steps]
+    return back
 
 
-def _put_to_rest(cycle: Cycle, job: Job) -> None:
-    """Say what the cycle found of a job that was tried, and what may help it; one that it is not finished with stays active."""
-    found = _verdict(cycle, job) if job.known else None
-    if found is not None:
-        cycle.state.scheduling_queue.rest(job, *found)
-
-
-def _verdict(cycle: Cycle, job: Job) -> tuple[QueueEvent, Hint] | None:
+def _verdict(cycle: Cycle, job: Job, found: Attempt) -> tuple[QueueEvent, Hint] | None:
+    """Return what follows for a job that was tried, and what may help it; None where the cycle is not finished with it."""
     if job.backoff.until > cycle.now:
         return QueueEvent.WRITE_REFUSED, Hint(job.backoff.until)
     pending = [t for t in job.pending.values() if not t.gated or t.gate is Gate.QUEUE]
-    if job in cycle.invalid:
+    if found.invalid:
         return QueueEvent.INVALID, NO_HINT
     if not pending and not job.is_pending():
         return _nothing_to_try(job), NO_HINT
@@ -150,11 +147,11 @@ def _verdict(cycle: Cycle, job: Job) -> tuple[QueueEvent, Hint] | None:
         return QueueEvent.INVALID, NO_HINT
     classes = tuple(cls for cls in dict.fromkeys(t.cls for t in hoping) if cycle.placer.is_unschedulable(cls))
     nowhere = all(t.cls in classes and not t.awaits_queue for t in hoping)
-    if job in cycle.postponed:
+    if found.postponed:
         return None
     reserved = job in cycle.state.scheduling_queue.reserved
-    blocked = job in cycle.blocked and (job.is_pending() or not nowhere)  # where no node takes it, its queue is no matter yet
-    if blocked or reserved or job in cycle.discarded:
+    blocked = found.blocked and (job.is_pending() or not nowhere)  # where no node takes it, its queue is no matter yet
+    if blocked or reserved or found.discarded:
         return QueueEvent.PART_PLACED if reserved else QueueEvent.UNPLACED, Hint(_again(cycle, job), released=True)
     if any(t.backoff.until > cycle.now for t in pending):
         return QueueEvent.WRITE_REFUSED, Hint(min(t.backoff.until for t in pending if t.backoff.until > cycle.now))
@@ -178,7 +175,7 @@ def _nothing_to_try(job: Job) -> QueueEvent:
 
 def _again(cycle: Cycle, job: Job) -> float:
     """Return when to try a job again although nothing was released."""
-    device_requests = cycle.makes_room and (job not in cycle.blocked or bound_together(job))
+    device_requests = cycle.makes_room and (not cycle.attempt(job).blocked or bound_together(job))
     return min(cycle.now + (ROOM_RETRY if device_requests else RETRY), cycle.framework.job_due(job, cycle.now))
 
 

@@ -46,12 +46,16 @@ def close(cycle: Cycle) -> list[SchedulerEffect]:
             continue
         job.settle()
         queues.add(job.queue.name)
-        _never(cycle, job)
-        waiting = Waiting(job)
+        waiting, learnt = Waiting(job), cycle.attempt(job).learnt
+        # Where no pod waits, the counts say it all.
+        known = (learnt or not job.pending) and not any(task.puzzling for task in job.pending.values())
+        if learnt:
+            _never(cycle, job)
         if job in cycle.gangs:
-            _gang(cycle, job, cycle.gangs[job], waiting)
-        effects.extend(_tasks(cycle, job, waiting))
-        effects.extend(_group(cycle, job, waiting))
+            _gang(cycle, job, cycle.gangs[job], waiting, known)
+        if learnt:
+            effects.extend(_tasks(cycle, job, waiting))
+        effects.extend(_group(cycle, job, waiting, known))
     effects.extend(_queues(cycle, queues))
     effects.extend(_hyper_nodes(cycle))
     effects.extend(_refused(cycle))
@@ -86,11 +90,11 @@ def phase_of(job: Job, cycle_uuid: str) -> str:
     return INQUEUE if job.phase == INQUEUE else PENDING
 
 
-def _gang(cycle: Cycle, job: Job, lacks: int | None, waiting: Waiting) -> None:
+def _gang(cycle: Cycle, job: Job, lacks: int | None, waiting: Waiting, known: bool) -> None:
     """Write whether the gang stands as conditions of its PodGroup: one per type, replaced in place."""
     if lacks is None:
         said = ("Scheduled", "tasks in gang are ready to be scheduled", "")
-    elif is_told(cycle, job):
+    elif known:
         cycle.measures.unready.append(job.key)
         text = f"{lacks}/{len(job.tasks)} tasks in gang unschedulable: {waiting.text}"
         said = ("Unschedulable", "NotEnoughResources", text)
@@ -102,8 +106,6 @@ def _gang(cycle: Cycle, job: Job, lacks: int | None, waiting: Waiting) -> None:
 
 
 def _tasks(cycle: Cycle, job: Job, waiting: Waiting) -> list[SchedulerEffect]:
-    if not _learnt(cycle, job):
-        return []
     found: list[SchedulerEffect] = []
     for task in job.tasks.values():
         if task.gated or task.puzzling or task.status not in (Status.PENDING, Status.PIPELINED, Status.ALLOCATED):
@@ -124,7 +126,7 @@ def _tasks(cycle: Cycle, job: Job, waiting: Waiting) -> list[SchedulerEffect]:
 
 def _never(cycle: Cycle, job: Job) -> None:
     """Whatever queue or gang say, a pod that can never run hears that first."""
-    for task in job.pending.values() if _learnt(cycle, job) else ():
+    for task in job.pending.values():
         if task.error is None and never(task):
             task.error = by_nodes(cycle.placer.why(task.cls).text)
 
@@ -137,11 +139,12 @@ def _words(told: tuple[str, str]) -> tuple[str, str]:
     return told[0], told[1].translate(_NO_DIGITS)
 
 
-def _group(cycle: Cycle, job: Job, waiting: Waiting) -> list[SchedulerEffect]:
+def _group(cycle: Cycle, job: Job, waiting: Waiting, known: bool) -> list[SchedulerEffect]:
+    """Write the status of its PodGroup; ``known``: the cycle learnt something about the job, and knows the reasons."""
     group = job.group
     if group is None or (not job.tasks and job.key in cycle.state.groups.elsewhere) or _goes_with_its_pod(job, group):
         return []
-    if is_told(cycle, job) or job.is_ready() or not (job.counts[Status.RUNNING] and job.phase in (RUNNING, UNKNOWN)):
+    if known or job.is_ready() or not (job.counts[Status.RUNNING] and job.phase in (RUNNING, UNKNOWN)):
         # Else it lost members, and why they cannot be replaced is still to be found.
         before, job.phase = job.phase, phase_of(job, cycle.uuid)
         if job.phase != before:
@@ -169,7 +172,7 @@ def _group(cycle: Cycle, job: Job, waiting: Waiting) -> list[SchedulerEffect]:
         group.status.phase, group.status.conditions = job.phase, list(conditions)
         group.status.running, group.status.succeeded, group.status.failed = counts
     if job.phase in (UNKNOWN, PENDING, INQUEUE):
-        if (job.pending or job.phase == UNKNOWN) and is_told(cycle, job):
+        if (job.pending or job.phase == UNKNOWN) and known:
             text = f"{len(job.pending)}/{len(job.tasks)} tasks in gang unschedulable: {waiting.text}"
             said, job.announced = job.announced, ("Unschedulable", text)
             if said[0] != "Unschedulable" or _spoken(said[1]) != _spoken(text):
@@ -194,16 +197,6 @@ def _spoken(text: str) -> list[str]:
 def _wordy(condition: PodGroupCondition) -> tuple[str, str, list[str]]:
     """Return what a condition says but for its numbers."""
     return condition.status, condition.reason, _spoken(condition.message)
-
-
-def is_told(cycle: Cycle, job: Job) -> bool:
-    """Return whether this cycle learnt something about the job, and knows the reasons. Where no pod waits, the counts say it
-    all."""
-    return (_learnt(cycle, job) or not job.pending) and not any(task.puzzling for task in job.pending.values())
-
-
-def _learnt(cycle: Cycle, job: Job) -> bool:
-    return job in cycle.tried or job in cycle.blocked or job in cycle.explained
 
 
 def _hyper_nodes(cycle: Cycle) -> Iterator[SchedulerEffect]:

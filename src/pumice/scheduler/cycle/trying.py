@@ -41,7 +41,7 @@ def explain(cycle: Cycle) -> None:
         for task in pending:
             task.puzzling, task.error = False, why
             assert task.job is not None
-            cycle.explained[task.job] = None
+            cycle.attempts[task.job].explained = True
             _despair(cycle, task, hopeless)
         if cycle.tick() - begin > cycle.budget / 3:
             return
@@ -185,8 +185,8 @@ def _too_dear(cycle: Cycle, task: Task, amounts: Vector) -> None:
     job = task.job
     assert job is not None
     task.error, task.puzzling = by_queue(no_room(cycle, task, amounts)), False
-    cycle.blocked[job] = None
-    cycle.short_of_share[job] = None
+    attempt = cycle.attempts[job]
+    attempt.blocked = attempt.short_of_share = True
 
 
 def _go_on(job: Job, failed: set[str], rest: list[Task], held: int) -> bool:

@@ -10,22 +10,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
+from msgspec.structs import replace
 
 from pumice.devices.explain import changes
 from pumice.devices.offers import Change
 from pumice.effects.vocabulary import Bind
 from pumice.model.cards import Allocation
-from pumice.model.refusal import CardFitError, FitError, Refusal
+from pumice.model.errors import nearest_word
+from pumice.model.refusal import FitError, Refusal
 from pumice.scheduler.engine import Engine
-from pumice.scheduler.explaining.payer import Payer
-from pumice.scheduler.explaining.what_if import EngineWhatIf
+from pumice.scheduler.explaining.what_if import EngineWhatIf, Payer
 from pumice.scheduler.placing.among import among
 from pumice.scheduler.state.classes import PodClass
 from pumice.scheduler.state.ledger import Hold, Holding
 from pumice.scheduler.state.tasks import Status
 from pumice.scheduler.state.waiting import Waiting
 from pumice.wire import names
-from pumice.wire.nearest import nearest_word
 from pumice.wire.objects import Pod
 
 
@@ -207,14 +207,4 @@ def as_json(found: Explanation) -> bytes:
 
 def _worded(fit_error: FitError) -> FitError:
     """With the words of each card written out, not only the numbers that they say."""
-    cards = tuple([CardFitError(c.uuid, c.short, c.wanted, c.best, c.text, c.unit) for c in fit_error.cards])
-    return FitError(
-        fit_error.node,
-        fit_error.short,
-        fit_error.text,
-        fit_error.wanted,
-        fit_error.best,
-        fit_error.final,
-        cards,
-        fit_error.detail,
-    )
+    return replace(fit_error, cards=tuple([replace(card, detail=card.text) for card in fit_error.cards]))

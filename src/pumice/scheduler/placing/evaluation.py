@@ -17,7 +17,7 @@ from pumice.devices.protocol import DeviceRequest, Fit
 from pumice.model.cards import Allocation
 from pumice.model.refusal import FitError
 from pumice.scheduler.framework import Framework
-from pumice.scheduler.plugins.contract import Part, Scorer
+from pumice.scheduler.plugins.contract import Part, Scorer, Several
 from pumice.scheduler.state.cards import DeviceTable
 from pumice.scheduler.state.classes import PodClass
 from pumice.scheduler.state.ledger import Amounts
@@ -41,6 +41,7 @@ class Recipe:
     cls: PodClass
     requested: Amounts
     scorers: list[Scorer]
+    several: list[Several]
     device_requests: list[tuple[DeviceRequest, DeviceTable]]
     constrained: bool = False
     """True if some filter may refuse a node, as of the nodes' version."""
@@ -88,7 +89,8 @@ class Evaluation:
         device_requests = [
             (device_request, ledger.device_tables[device_request.device_type]) for device_request in cls.device_requests
         ]
-        return Recipe(cls, ledger.columns(cls.request), self.framework.scorers(self.state, cls), device_requests)
+        return Recipe(cls, ledger.columns(cls.request), self.framework.scorers(self.state, cls),
+                      self.framework.several(self.state, cls), device_requests)  # fmt: skip
 
     def few(self, recipe: Recipe, rows: list[int]) -> list[Choice]:
         """The same as ``scores`` for a handful of rows, with the exact choice of cards; rows that do not fit are left out."""
@@ -104,12 +106,17 @@ class Evaluation:
             for verdict in self.framework.verdicts(self.state, recipe.cls, array, Part.NODE):
                 fits &= ~verdict.failed
             left = [line for line, fit in zip(left, fits.tolist(), strict=True) if fit]
-        return [choice for line in left if (choice := self._one(recipe, *line)) is not None]
+        own = [several([row for row, _, _ in left]) for several in recipe.several] if left else []
+        return [
+            choice
+            for place, line in enumerate(left)
+            if (choice := self._one(recipe, *line, sum([scores[place] for scores in own]))) is not None
+        ]
 
-    def _one(self, recipe: Recipe, row: int, have: list[int], used: list[int]) -> Choice | None:
-        """A row that every filter passes, with its cards."""
+    def _one(self, recipe: Recipe, row: int, have: list[int], used: list[int], score: float) -> Choice | None:
+        """A row that every filter passes, with its cards; ``score``: what it has by plugins that score several rows."""
         node, settings = self.state.ledger.table.name(row), self.state.settings
-        score, allocations = 0.0, []
+        allocations = []
         for scorer in recipe.scorers:
             score += scorer(row, have, used)
         for device_request, book in recipe.device_requests:

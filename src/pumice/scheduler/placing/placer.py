@@ -28,6 +28,7 @@ from pumice.scheduler.plugins.contract import Part
 from pumice.scheduler.state.classes import PodClass
 from pumice.scheduler.state.ledger import LEAVING
 from pumice.scheduler.state.nodes import Rows
+from pumice.scheduler.state.scheduling_queue import Seen
 from pumice.scheduler.state.state import State
 
 
@@ -40,19 +41,11 @@ class Placer:
         self.evaluation = Evaluation(state, framework)
         self.occupants = Occupants(state)
         self._kept = KeptClasses(state, self.evaluation)
-        self._unschedulable: dict[PodClass, tuple[int, int, int, int]] = {}
-        """Classes that fitted nowhere, with the gains, arrivals, changes of storage and departures that had been seen by then."""
         self._told: tuple[tuple[PodClass, int, int, int, int], Why] | None = None
         self._told_among: tuple[object, Why] | None = None
-        self._lost: dict[PodClass, int] = {}
-        """Classes that no node can hold, whatever leaves, by the version of the nodes of which that was found."""
-        self._hopeless: dict[PodClass, int] = {}
-        """Classes that no node can ever take, and the version of the table that said so."""
-        self._elsewhere = (0, 0, 0)
+        self._unschedulable, self._hopeless = state.scheduling_queue.unschedulable, state.scheduling_queue.hopeless
         self._no_future: dict[PodClass, int] = {}
         """Classes for which there was nothing on any row that is being released, and up to which change."""
-        self.fallen: list[PodClass] = []
-        """Classes that became unschedulable in the running cycle."""
 
     # -- choosing -----------------------------------------------------------------------------------------------
 
@@ -82,7 +75,7 @@ class Placer:
                 if declined or elsewhere:
                     return None  # it fits; nothing can help it but the one who declined
                 self._unschedulable[cls] = self._seen
-                self.fallen.append(cls)
+                self.state.scheduling_queue.unschedulable_now.append(cls)
                 if scores is None:
                     self._kept.drop(cls.base)
                 return None
@@ -196,22 +189,18 @@ class Placer:
     @property
     def news(self) -> int:
         """Grows whenever something happens that may help an unschedulable class."""
-        return self.state.ledger.table.gains.end + sum(self._lasting)
+        return self.state.ledger.table.gains.end + sum(self.lasting)
 
     @property
-    def _seen(self) -> tuple[int, int, int, int]:
+    def _seen(self) -> Seen:
         state, terms = self.state, self.state.ledger.terms
         return state.ledger.table.gains.end, terms.arrivals, state.volumes.version, terms.terminating
 
     @property
-    def _lasting(self) -> tuple[int, int, int]:
+    def lasting(self) -> tuple[int, int, int]:
+        """Return how often pods came or went that others may wait for, on trial apart, and storage changed."""
         terms = self.state.ledger.terms
         return terms.stays, self.state.volumes.version, terms.terminating
-
-    def changed_elsewhere(self) -> bool:
-        """Return whether pods came or went since the last call that others may wait for, or storage changed."""
-        before, self._elsewhere = self._elsewhere, self._lasting
-        return before != self._elsewhere
 
     def is_unschedulable(self, cls: PodClass) -> bool:
         """The queueing hint of a class. Return whether nothing that could help it has happened since it fitted nowhere: no row
@@ -226,9 +215,8 @@ class Placer:
         left = cls.base is not cls and seen[3] != now[3]
         if seen[0] == now[0] and not (came or storage or left):
             return True
-        if self._hopeless.get(cls) == table.version:
+        if cls.base is cls and self.hopeless(cls):
             return True
-        self._hopeless.pop(cls, None)
         changed = table.gains.since(seen[0])
         if cls.base is not cls:  # a pod that went or came may matter far from its node
             masked = self._kept.current(cls.base).masked
@@ -258,7 +246,6 @@ class Placer:
         """Drop everything that is remembered (the configuration changed)."""
         self._kept.clear()
         self._unschedulable.clear()
-        self._lost.clear()
         self._hopeless.clear()
         self._no_future.clear()
         self._told = self._told_among = None
@@ -364,12 +351,8 @@ class Placer:
         if self._told is not None and self._told[0] == self._moment(cls) and (self._told[1].fit_errors or not per_node):
             return self._told[1]
         why = why_not(self.state, self.framework, self.evaluation.exact, cls, per_node=per_node)
-        self._lost.pop(cls, None)
+        self._hopeless.pop(cls, None)
         if why.final and why.nodes and not (cls.constraints.topological or cls.constraints.claims):
-            self._lost[cls] = self.state.ledger.table.version
-            if len(self._lost) > 100_000:
-                self._lost.pop(next(iter(self._lost)))
-        if why.final and cls.base is cls and not cls.constraints.claims:
             self._hopeless[cls] = self.state.ledger.table.version
             if len(self._hopeless) > 100_000:
                 self._hopeless.pop(next(iter(self._hopeless)))
@@ -390,7 +373,7 @@ class Placer:
         """Return whether no node can hold such a pod, whatever leaves, as far as its reasons were worked out for these nodes."""
         if cls.refusals or cls.request.refused:
             return True
-        return self._lost.get(cls) == self.state.ledger.table.version
+        return self._hopeless.get(cls) == self.state.ledger.table.version
 
     def still_holds(self, cls: PodClass, why: Why) -> None:
         """The books are as they were when ``why`` was said: what an explanation tried since is taken back."""

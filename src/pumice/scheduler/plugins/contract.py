@@ -301,6 +301,10 @@ Scorer = Callable[[int, list[int], list[int]], float]
 """The score of one row, given its columns of what there is and of what is used as plain numbers."""
 
 
+Several = Callable[[list[int]], Sequence[float]]
+"""The scores of a few rows."""
+
+
 class NodeOrder(Role):
     switch = "NodeOrder"
 
@@ -315,6 +319,14 @@ class NodeOrder(Role):
             return 0.0 if found is None else float(found[0])
 
         return by_arrays
+
+    def several(self, state: State, cls: PodClass) -> Several | None:
+        """In place of ``scorer``, for who scores a few rows together as quickly as one."""
+        return None
+
+    def version(self, state: State, cls: PodClass) -> int:
+        """Another number whenever ``scores`` of nodes that did not change may be others for the class; 0: they never are."""
+        return 0
 
     def relative(self, state: State, cls: PodClass, fits: NDArray[np.bool_]) -> NDArray[np.float64] | None:
         """Scores that depend on which other nodes fit (normalised over them). Shape (capacity,)."""

@@ -5,38 +5,122 @@ score counts between nodes is ``Settings.node_weight``; ``enableNodeOrder: false
 switch: a card is only booked where it fits.
 
 Where a policy without a weight decides between nodes, pods that ask for no cards leave nodes with idle ones to those that do.
+Policies that count what a pod would strand of the cards (``stranding``) count it here, for such pods as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.scheduler.plugins.contract import NodeOrder, Scorer
+from pumice.devices.card_policies import POLICIES, Stranding
+from pumice.devices.fragmentation import STEP
+from pumice.devices.settings import LEXICOGRAPHIC_WEIGHT
+from pumice.scheduler.plugins.contract import NodeOrder, Scorer, Several
+from pumice.scheduler.plugins.stranding import StrandedCards
+from pumice.scheduler.state.cards import DeviceTable
 from pumice.scheduler.state.classes import PodClass
 from pumice.scheduler.state.nodes import Rows
+from pumice.scheduler.state.resources import CPU, MEMORY
 from pumice.scheduler.state.state import State
 from pumice.wire.names import INIT_PARAMS, PARAMS_READ
-from pumice.wire.scheduler_conf import SchedulerConf
+from pumice.wire.scheduler_conf import Arguments, SchedulerConf
 
 FREE_CARD = 100.0
 """The penalty on a node's score for each idle card, for pods without cards: as much as one of Kubernetes' node scores gives."""
 
 
+A_STEP = 1000.0
+"""The worth of a step of stranded cards beside Kubernetes' scores, for pods without cards: more than those together differ by."""
+FIRST = 1e6 * LEXICOGRAPHIC_WEIGHT
+"""The worth of a step where the policy comes first. Names order thousands of nodes by more than the cards' own score can."""
+BEFORE_WISHES = 1e3 * LEXICOGRAPHIC_WEIGHT
+"""The same for pods that would rather have some nodes than others: among those that strand alike the cards' score comes next."""
+NOWHERE = -1e18
+"""The score of a node on which no shared card takes the pod, though a slot may: behind all others (``LAST_RESORT``)."""
+
+
 class DeviceShare(NodeOrder):
     name = "deviceshare"
 
+    def __init__(self, arguments: Arguments) -> None:
+        super().__init__(arguments)
+        self._stranded: dict[tuple[str, Stranding], StrandedCards] = {}
+        self._rank, self._ranks = np.zeros(0, np.int64), 0
+        """The order of names, and how many there have been."""
+
     def scores(self, state: State, cls: PodClass, rows: Rows | None) -> NDArray[np.float64] | None:
+        how, settings = _stranding(state, cls), state.settings
+        if cls.device_requests:
+            if how is None or cls.shape is None:
+                return None
+            book = state.ledger.device_tables[cls.shape.device_type]
+            steps, takes = self._of(state, book, how).steps(rows, cls.shape.cpu, cls.shape.memory, cls.shape.part)
+            if settings.weight is not None:
+                return steps * (100 * STEP * settings.node_weight)
+            found = steps * BEFORE_WISHES if cls.prefers else (steps - self._order(state, rows)) * FIRST
+            return np.where(takes, found, NOWHERE)
         if not _leaves_cards_to_others(state, cls):
             return None
         free = sum(book.free(rows, state.ledger.table.capacity) for book in state.ledger.device_tables.values())
-        return -FREE_CARD * np.asarray(free)
+        score = -FREE_CARD * np.asarray(free)
+        if how is not None:
+            asked = cls.request.amounts()
+            for book in state.ledger.device_tables.values():
+                if book.device_type.ranking is not None:
+                    steps, _ = self._of(state, book, how).steps(rows, asked.get(CPU, 0), asked.get(MEMORY, 0), None)
+                    score += A_STEP * steps
+        return score
 
     def scorer(self, state: State, cls: PodClass) -> Scorer | None:
-        return super().scorer(state, cls) if _leaves_cards_to_others(state, cls) else None
+        alone = _stranding(state, cls) is None and _leaves_cards_to_others(state, cls)
+        return super().scorer(state, cls) if alone else None
+
+    def several(self, state: State, cls: PodClass) -> Several | None:
+        if _stranding(state, cls) is None:
+            return None
+
+        def together(rows: list[int]) -> Sequence[float]:
+            found = self.scores(state, cls, np.array(rows, np.intp))
+            assert found is not None
+            return [float(score) for score in found]
+
+        return together
+
+    def version(self, state: State, cls: PodClass) -> int:
+        if _stranding(state, cls) is None:
+            return 0
+        rank = state.ledger.table.rank()
+        if rank is not self._rank:
+            self._rank, self._ranks = rank, self._ranks + 1
+        state.classes.seen.current()
+        return state.classes.seen.version + self._ranks
+
+    def _order(self, state: State, rows: Rows | None) -> NDArray[np.float64]:
+        """In 0..1/2, the order of names: of nodes that strand alike one is filled after the other, and others stay whole. The
+        wishes of pods that have any come before it."""
+        table = state.ledger.table
+        rank = table.rank() if rows is None else table.rank()[rows]
+        return np.where(table.live if rows is None else table.live[rows], rank, 0) / (2.0 * max(1, len(table)))
+
+    def _of(self, state: State, book: DeviceTable, how: Stranding) -> StrandedCards:
+        key = book.device_type.name, how
+        found = self._stranded.get(key)
+        if found is None or found.state is not state or found.book is not book:
+            found = self._stranded[key] = StrandedCards(state, book, how)
+        return found
+
+
+def _stranding(state: State, cls: PodClass) -> Stranding | None:
+    """How the policy by which such a pod chooses between nodes counts stranded cards; None where it counts none."""
+    if cls.device_requests:
+        policy = POLICIES.get(cls.policy) if cls.shape is not None and state.settings.node_weight else None
+    else:
+        policy = POLICIES.get(state.settings.policy) if _leaves_cards_to_others(state, cls) else None
+    return None if policy is None else policy.stranding
 
 
 def _leaves_cards_to_others(state: State, cls: PodClass) -> bool:

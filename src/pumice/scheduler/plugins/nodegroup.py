@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from pumice.scheduler.plugins.contract import AllocationHandler, Session, TaskNodeOrder, TaskPredicate, Verdict
 from pumice.scheduler.state.jobs import ALLOCATED_STATUSES, QueueState, Task
 from pumice.scheduler.state.resources import Vector, add, vector
-from pumice.scheduler.state.selectors import Requirement
 from pumice.scheduler.state.state import State
-from pumice.wire.node_groups import NODE_GROUP, NodeGroups
 from pumice.wire.scheduler_conf import Arguments
+from pumice.wire.selectors import Requirement
+from pumice.wire.volcano import NODE_GROUP, NodeGroups
 
 SCORE = 100.0
 

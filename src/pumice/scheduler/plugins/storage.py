@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from pumice.scheduler.plugins.contract import Verdict
 from pumice.scheduler.state.classes import PodClass
-from pumice.scheduler.state.selectors import Requirement
 from pumice.scheduler.state.state import State
 from pumice.scheduler.state.volumes import ZONE_LABELS, Claim, VolumeOptions
+from pumice.wire.selectors import Requirement
 
 Mask = NDArray[np.bool_]
 Take = Callable[[Mask], Mask]

@@ -23,12 +23,12 @@ from pumice.scheduler.plugins.contract import (
     VictimTasks,
 )
 from pumice.scheduler.state.jobs import Job, Status, Task
-from pumice.scheduler.state.selectors import Requirement
 from pumice.scheduler.state.state import State
+from pumice.wire.cron import Window, parse_window
 from pumice.wire.duration import parse_duration
 from pumice.wire.names import JDB_MAX_UNAVAILABLE, JDB_MIN_AVAILABLE, REVOCABLE_ZONE
 from pumice.wire.scheduler_conf import Arguments
-from pumice.wire.time_windows import Window, parse_window
+from pumice.wire.selectors import Requirement
 
 ZONE = "tdm.revocable-zone."
 PERIOD = "tdm.evict.period"

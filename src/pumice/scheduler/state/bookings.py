@@ -26,7 +26,7 @@ from pumice.scheduler.state.tasks import DONE_STATUSES, Status
 from pumice.scheduler.state.terms import Features
 from pumice.wire import kubernetes, names
 from pumice.wire.device_reports import DOUBT, Reported
-from pumice.wire.handed_out import handed_to
+from pumice.wire.nvidia_vgpu import handed_to
 from pumice.wire.objects import Container, Meta, Node, Pod, PodSpec, PodStatus, is_admitted, is_mirror
 
 # -- what annotations say of the cards of placed pods ------------------------------------------------------------------

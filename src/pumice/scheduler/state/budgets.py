@@ -9,10 +9,9 @@ from typing import Any
 from pumice.scheduler.state.jobs import Task
 from pumice.scheduler.state.resources import PODS, Vector, amount
 from pumice.scheduler.state.scheduling_queue import SchedulingQueue
-from pumice.scheduler.state.selectors import Requirements, match_all, parse_label_selector
 from pumice.scheduler.state.terms import Features
-from pumice.wire.objects import Quantities
-from pumice.wire.resource_quota import ResourceQuota, asked_for
+from pumice.wire.objects import Quantities, ResourceQuota, asked_for
+from pumice.wire.selectors import Requirements, match_all, parse_label_selector
 
 # -- ResourceQuotas ----------------------------------------------------------------------------------------------------
 

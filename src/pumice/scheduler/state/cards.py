@@ -11,11 +11,22 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from pumice.devices.protocol import NO_MARKS, DeviceRequest, DeviceSharing, Fit, Inventory, Marks, NodeCards, Ranking
+from pumice.devices.protocol import (
+    NO_MARKS,
+    Columns,
+    DeviceRequest,
+    DeviceSharing,
+    Fit,
+    Inventory,
+    Marks,
+    NodeCards,
+    Ranking,
+)
 from pumice.model.cards import Allocation, Mode
-from pumice.model.refusal import CardFitError, FitError
+from pumice.model.refusal import FitError
 from pumice.scheduler.state.card_states import CardStates, NamedNodes, State
 from pumice.scheduler.state.device_table import CardUse, NodeDevices
 
@@ -210,11 +221,8 @@ class DeviceTable:
     def moved(self, fit_error: FitError, node: str, other: str) -> FitError:
         """A node's refusal as that of another node of the same number."""
         places, cards = self.nodes[node].by_uuid, self.nodes[other].inventory.cards
-        own = tuple(
-            CardFitError(cards[places[card.uuid]].uuid, card.short, card.wanted, card.best, card.detail, card.unit)
-            for card in fit_error.cards
-        )
-        return FitError(other, fit_error.short, fit_error.text, fit_error.wanted, fit_error.best, fit_error.final, own)
+        own = tuple(replace(card, uuid=cards[places[card.uuid]].uuid) for card in fit_error.cards)
+        return replace(fit_error, node=other, cards=own, detail="")
 
     def _rank(
         self, ranking: Ranking, device_request: DeviceRequest, rows: NDArray[np.intp] | None, capacity: int
@@ -237,6 +245,11 @@ class DeviceTable:
         self.states.fit_rows(capacity)
         self._catch_up()
         return np.asarray((self.states.ids[:capacity] if rows is None else self.states.ids[rows]) > 0)
+
+    def columns(self, rows: NDArray[np.intp]) -> Columns:
+        """The cards of these rows."""
+        self._catch_up()
+        return self.states.part(self.states.ids[rows])
 
     def state_of(self, row: int) -> int:
         """Number of the state of a row's cards: equal numbers mean equal cards, equally used (uuids apart)."""

@@ -15,15 +15,17 @@ from typing import Any, Final
 
 import msgspec
 
+from pumice.devices.fragmentation import Shape
 from pumice.devices.protocol import NO_MARKS, DeviceRequest, DeviceSharing, Marks
 from pumice.devices.unowned import unowned
 from pumice.model.refusal import Refusal
 from pumice.scheduler.state.nodes import Images, images_of
-from pumice.scheduler.state.resources import Request, Vector, pod_request, shared, while_resized
-from pumice.scheduler.state.selectors import Requirement, Requirements, match_all, parse_label_selector, parse_node_term
+from pumice.scheduler.state.resources import CPU, MEMORY, Request, Vector, pod_request, shared, while_resized
+from pumice.scheduler.state.seen_shapes import SeenShapes
 from pumice.scheduler.state.terms import Features, PodTerm, WeightedTerm
 from pumice.wire import kubernetes
 from pumice.wire.objects import Container, Pod, PodSpec, Toleration
+from pumice.wire.selectors import Requirement, Requirements, match_all, parse_label_selector, parse_node_term
 from pumice.wire.without_effect import asked_by_pod
 
 # -- constraints -------------------------------------------------------------------------------------------------------
@@ -296,6 +298,10 @@ class PodClass:
     """Asks of which ``demand`` leaves out what only the cards can tell (``LateQuota``)."""
     images: tuple[str, ...] = ()
     """Its images, where some node has one of them."""
+    shape: Shape | None = None
+    """By which nodes are judged for pods that come later; None where it asks for no cards, or for such that nobody judges so."""
+    policy: str = ""
+    """The card policy of its device type by which it chooses between nodes."""
     users: int = 0
     prefers: bool = field(init=False)
     """True where it would rather go to some nodes than to others that fit, by its own constraints."""
@@ -335,6 +341,7 @@ class Classes:
     """All classes by key. ``device_types`` decide what an ask is."""
 
     device_types: Sequence[DeviceSharing] = ()
+    seen: SeenShapes = field(default_factory=SeenShapes)
     images: Images = field(default_factory=Images)
     workloads: Workloads = field(default_factory=Workloads)
     labels_matter: bool = False
@@ -496,11 +503,26 @@ class Classes:
         )
         found = PodClass(
             self._next, key, request, device_requests, refusals, constraints, tuple(amounts.items()), amounts, quota_known_late,
-            images,
+            images, *self._shape(request, constraints, device_requests),
         )
         self._known[key] = found
         self._next += 1
         return found
+
+    def _shape(
+        self, request: Request, constraints: Constraints, device_requests: tuple[DeviceRequest, ...]
+    ) -> tuple[Shape | None, str]:
+        """The shape, and the policy between nodes."""
+        for device_type in self.device_types:
+            for device_request in device_requests:
+                if device_request.device_type == device_type.name and device_type.ranking is not None:
+                    part, policy = device_type.ranking.part(device_request)
+                    if part is not None:
+                        where = Constraints(selector=constraints.selector, required=constraints.required)
+                        asked = request.amounts()
+                        free = None if where == Constraints() else where
+                        return Shape(device_type.name, part, asked.get(CPU, 0), asked.get(MEMORY, 0), free), policy
+        return None, ""
 
     def _device_requests(self, pod: Pod) -> tuple[tuple[DeviceRequest, ...], tuple[Refusal, ...]]:
         device_requests: list[DeviceRequest] = []

@@ -299,6 +299,8 @@ class Pods:
         meta = pod.metadata
         cls = self.classes.of(pod, kind)
         cls.users += 1
+        if cls.shape is not None:
+            self.classes.seen.came(cls.shape)
         self._notice_terms(cls)
         task = Task(
             uid=meta.uid,

@@ -9,8 +9,18 @@ from pumice.model.cards import Allocation
 from pumice.scheduler.state.classes import PodClass
 from pumice.scheduler.state.ledger import Ledger
 from pumice.scheduler.state.resources import Vector, add, shared, subtract, vector
-from pumice.wire.node_groups import NO_GROUPS, NodeGroups, node_groups_of
-from pumice.wire.volcano import FIFO, OPEN, Hierarchy, Queue, hierarchy_of, hierarchy_problem, seconds
+from pumice.wire.volcano import (
+    FIFO,
+    NO_GROUPS,
+    OPEN,
+    Hierarchy,
+    NodeGroups,
+    Queue,
+    hierarchy_of,
+    hierarchy_problem,
+    node_groups_of,
+    seconds,
+)
 from pumice.wire.without_effect import Row, asked_by_queue
 
 NEWS_KEPT = 20_000

@@ -7,6 +7,7 @@ the state say what has happened. Compare kube-scheduler's pkg/scheduler/backend/
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -120,6 +121,44 @@ class Hint(Struct, frozen=True):
 NO_HINT: Final = Hint()
 
 
+class Attempt(Struct, eq=False, gc=False):
+    """The findings of the running cycle about one job."""
+
+    tried: bool = False
+    """Its pods were tried, or it is known why they are not: at the end it goes where the verdict leads."""
+    blocked: bool = False
+    """Its queue or the enqueue check refused it."""
+    short_of_share: bool = False
+    """There is room for its pods, but not within the share of their queue."""
+    invalid: bool = False
+    """It lacks pods: only a change of the job itself can help."""
+    discarded: bool = False
+    """The gang was tried and taken back: it waits for whatever is released."""
+    pipelined: bool = False
+    """The gang has places in part on what is being released: they are kept from others until the cycle ends."""
+    postponed: bool = False
+    """It stays active: there was no time to go on with it."""
+    explained: bool = False
+    """Some of its pods got their reason."""
+    planned: bool = False
+    """It is one pod that was looked at to be laid out with others (``cycle/planning``)."""
+    behind: Job | None = None
+    """It gets no place by that layout, and comes after this job."""
+
+    @property
+    def learnt(self) -> bool:
+        """Return whether the cycle has something new to say of the job."""
+        return self.tried or self.blocked or self.explained
+
+
+UNTRIED: Final = Attempt()
+"""Of a job that the cycle has not looked at; only to be read."""
+
+
+Seen = tuple[int, int, int, int]
+"""The gains of nodes, the arrivals of pods, the changes of storage and the departures that a class of pods has seen."""
+
+
 class _Resting(NamedTuple):
     state: JobState
     hint: Hint
@@ -165,6 +204,14 @@ def patience_of(conf: SchedulerConf) -> tuple[Patience, list[str]]:
 class SchedulingQueue:
     """All jobs by their state, and what else makes a cycle due: statuses and reasons to be written, and times."""
 
+    attempts: defaultdict[Job, Attempt] = field(default_factory=lambda: defaultdict(Attempt))
+    """Of the running cycle; empty between cycles."""
+    unschedulable: dict[PodClass, Seen] = field(default_factory=dict)
+    """Classes that fitted nowhere, with what they had seen by then (``Placer.is_unschedulable``)."""
+    unschedulable_now: list[PodClass] = field(default_factory=list)
+    """Those that became so in the running cycle."""
+    hopeless: dict[PodClass, int] = field(default_factory=dict)
+    """Classes that no node can hold, whatever leaves, by the version of the nodes of which that was found."""
     dirty: dict[Job, None] = field(default_factory=dict)
     """Jobs whose status must be looked at when the cycle closes."""
     settled: dict[str, None] = field(default_factory=dict)
@@ -192,6 +239,8 @@ class SchedulingQueue:
     """Something was released since jobs were last activated for it."""
     _lending_due: bool = False
     """A cycle had no time to lend to those who wait for it: the next one is due at once."""
+    _elsewhere: tuple[int, int, int] = (0, 0, 0)
+    """Changes of storage and of pods that others select, as far as jobs that mind them have seen them."""
     _offered: int = -1
     """How far gains have been offered to every unschedulable class."""
     _explained_nodes: int = 0
@@ -248,8 +297,8 @@ class SchedulingQueue:
     def start_over(self, jobs: Collection[Job], patience: Patience) -> None:
         """Another configuration decides now: every job may try again."""
         self.patience, self._cycle_at, self._offered = patience, FOR_EVER, -1
-        self._inqueue_until.clear()
-        self.unexplained.clear()
+        for memory in (self._inqueue_until, self.unexplained, self.unschedulable, self.hopeless):
+            memory.clear()
         self.reserved = {}
         for queue in {job.queue for job in jobs}:
             queue.active.start_over()
@@ -316,9 +365,10 @@ class SchedulingQueue:
         """A cycle ends in which these gangs held a part, on these rows."""
         self.reserved = rows
 
-    def changed_elsewhere(self) -> None:
-        """Storage changed, or pods came or went that others select: activate the jobs that mind it and wait for a time, too."""
-        minding = [
+    def offer_elsewhere(self, seen: tuple[int, int, int]) -> None:
+        """Where storage changed, or pods came or went that others select, activate the jobs that mind it and wait for a time."""
+        before, self._elsewhere = self._elsewhere, seen
+        minding = [] if before == seen else [
             job for job in self._timed
             if any(t.cls.constraints.awaits_pods or t.cls.constraints.claims for t in job.pending.values())
         ]  # fmt: skip
@@ -340,6 +390,8 @@ class SchedulingQueue:
 
     def close(self) -> None:
         """A cycle has written what there was to write."""
+        self.attempts.clear()
+        self.unschedulable_now.clear()
         self.dirty.clear()
         self.settled.clear()
 
@@ -445,6 +497,8 @@ class SchedulingQueue:
         by_class = {(cls, job) for job, resting in self._resting.items() for cls in resting.hint.classes}
         if by_class != {(cls, job) for cls, there in self._by_class.items() for job in there} or not all(self._by_class.values()):
             yield "the index of classes is not that of the hints"
+        if self.attempts:
+            yield "attempts outlive their cycle"
         known = set(jobs)
         for job, (state, hint) in self._resting.items():
             if job not in known or not job.known:

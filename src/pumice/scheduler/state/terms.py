@@ -16,7 +16,8 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from pumice.scheduler.state.selectors import LabelTable, Requirements, match_all
+from pumice.scheduler.state.selectors import LabelTable
+from pumice.wire.selectors import Requirements, match_all
 
 # -- selectors that match a pod, and pods that a selector matches, by label pairs --------------------------------------
 

@@ -5,7 +5,7 @@ Rules: kubernetes.io docs "Persistent Volumes", "Storage Classes" and "Node-spec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from pumice.ports.cluster import Json
 from pumice.scheduler.state.classes import PodClass
 from pumice.scheduler.state.ledger import Ledger
-from pumice.scheduler.state.selectors import Requirement, Requirements, match_all, parse_label_selector, parse_node_term
 from pumice.wire import kubernetes
 from pumice.wire.quantity import parse_quantity
+from pumice.wire.selectors import Requirement, Requirements, match_all, parse_label_selector, parse_node_term
 
 ZONE_LABELS = (
     kubernetes.ZONE, kubernetes.REGION, kubernetes.OLD_ZONE, kubernetes.OLD_REGION,
@@ -110,8 +110,8 @@ class Volumes:
     """Node to driver to how many volumes may be attached there."""
     attached: dict[str, dict[str, str]] = field(default_factory=dict)
     """Node to VolumeAttachment to the volume that is attached, whether a pod uses it or not."""
-    frugal: set[str] = field(default_factory=set)
-    """Drivers that want their capacity to be looked at (CSIDriver's storageCapacity)."""
+    frugal: dict[str, bool] = field(default_factory=dict)
+    """Whether a driver wants its capacity to be looked at (CSIDriver's storageCapacity)."""
     capacities: dict[str, Capacity] = field(default_factory=dict)
     """CSIStorageCapacity objects by namespace/name."""
     assumed: dict[str, str] = field(default_factory=dict)
@@ -167,107 +167,100 @@ class Volumes:
         """The nodes, as selectors, for which the claim's driver says that it can make a volume of that size; None where it need
         not say so."""
         made_by = self.classes.get(claim.storage_class)
-        if made_by is None or made_by.provisioner not in self.frugal or not claim.size:
+        if made_by is None or not self.frugal.get(made_by.provisioner) or not claim.size:
             return None
         known = (c for c in self.capacities.values() if c.storage_class == claim.storage_class)
         return [c.nodes for c in known if c.largest is not None and c.largest >= claim.size]
 
-    def changed(self) -> None:
-        """Claims, volumes, storage classes or what nodes may attach are not what they were."""
-        self.version += 1
-
     # -- what the API server shows ------------------------------------------------------------------------------------
 
-    def put_claim(self, obj: Json) -> None:
-        meta, spec = obj.get("metadata", {}), obj.get("spec", {})
-        annotations = meta.get("annotations") or {}
-        key, volume = _key(obj), str(spec.get("volumeName") or "")
-        bound = bool(volume) and (BOUND in annotations or obj.get("status", {}).get("phase") == "Bound")
-        self.claims[key] = Claim(
-            key, str(meta.get("uid", "")), volume, str(spec.get("storageClassName") or ""), bound,
-            frozenset(spec.get("accessModes") or ()), str(spec.get("volumeMode") or "Filesystem"),
-            _size((spec.get("resources") or {}).get("requests")),
-            parse_label_selector(spec["selector"]) if spec.get("selector") else (), str(annotations.get(SELECTED_NODE, "")),
-        )  # fmt: skip
+    def put(self, kind: str, obj: Json) -> None:
+        """An object of storage was seen. Raises LookupError, TypeError, ValueError or AttributeError where it cannot be read."""
+        if kind == ATTACHMENT:
+            self._detach(obj)
+            spec = obj.get("spec", {})
+            node = self._node_of[_name(obj)] = str(spec.get("nodeName", ""))
+            volume = str((spec.get("source") or {}).get("persistentVolumeName") or "")
+            self.attached.setdefault(node, {})[_name(obj)] = volume
+        else:
+            table, name_of, read = _READ[kind]
+            getattr(self, table)[name_of(obj)] = read(obj)
+            if kind == "PersistentVolume" and obj.get("spec", {}).get("claimRef"):
+                self.assumed.pop(_name(obj), None)
+        self.version += 1
 
-    def drop_claim(self, obj: Json) -> None:
-        self.claims.pop(_key(obj), None)
+    def drop(self, kind: str, obj: Json) -> None:
+        """It is gone."""
+        if kind == ATTACHMENT:
+            self._detach(obj)
+        else:
+            table, name_of, _ = _READ[kind]
+            getattr(self, table).pop(name_of(obj), None)
+        self.version += 1
 
-    def put_volume(self, obj: Json) -> None:
-        meta, spec = obj.get("metadata", {}), obj.get("spec", {})
-        name = str(meta.get("name", ""))
-        required: Any = (spec.get("nodeAffinity") or {}).get("required")
-        labels = {str(k): str(v) for k, v in (meta.get("labels") or {}).items()}
-        csi, claim = spec.get("csi"), spec.get("claimRef") or {}
-        if claim:
-            self.assumed.pop(name, None)
-        self.volumes[name] = Volume(
-            name,
-            tuple(parse_node_term(t) for t in required.get("nodeSelectorTerms") or ()) if required else None,
-            tuple((key, frozenset(labels[key].split("__"))) for key in ZONE_LABELS if key in labels),
-            (str(csi.get("driver", "")), str(csi.get("volumeHandle", ""))) if csi else None,
-            str(spec.get("storageClassName") or ""),
-            f"{claim.get('namespace', '')}/{claim.get('name', '')}" if claim else "",
-            obj.get("status", {}).get("phase", "Available") == "Available",
-            frozenset(spec.get("accessModes") or ()), str(spec.get("volumeMode") or "Filesystem"),
-            _size(spec.get("capacity")), tuple(sorted(labels.items())),
-        )  # fmt: skip
+    def _detach(self, obj: Json) -> None:
+        self.attached.get(self._node_of.pop(_name(obj), ""), {}).pop(_name(obj), None)
 
-    def drop_volume(self, obj: Json) -> None:
-        self.volumes.pop(str(obj.get("metadata", {}).get("name", "")), None)
 
-    def put_class(self, obj: Json) -> None:
-        topologies = obj.get("allowedTopologies") or ()
-        self.classes[str(obj.get("metadata", {}).get("name", ""))] = StorageClass(
-            str(obj.get("provisioner", "")),
-            obj.get("volumeBindingMode", "Immediate") != "WaitForFirstConsumer",
-            tuple(_topology(term) for term in topologies) or None,
-        )
-
-    def drop_class(self, obj: Json) -> None:
-        self.classes.pop(str(obj.get("metadata", {}).get("name", "")), None)
-
-    def put_csi_node(self, obj: Json) -> None:
-        drivers = obj.get("spec", {}).get("drivers") or ()
-        counts = {str(d.get("name", "")): (d.get("allocatable") or {}).get("count") for d in drivers}
-        self.limits[str(obj.get("metadata", {}).get("name", ""))] = {n: int(c) for n, c in counts.items() if c is not None}
-
-    def drop_csi_node(self, obj: Json) -> None:
-        self.limits.pop(str(obj.get("metadata", {}).get("name", "")), None)
-
-    def put_driver(self, obj: Json) -> None:
-        self.drop_driver(obj)
-        if (obj.get("spec") or {}).get("storageCapacity"):
-            self.frugal.add(str(obj.get("metadata", {}).get("name", "")))
-
-    def drop_driver(self, obj: Json) -> None:
-        self.frugal.discard(str(obj.get("metadata", {}).get("name", "")))
-
-    def put_capacity(self, obj: Json) -> None:
-        said = obj.get("maximumVolumeSize") or obj.get("capacity")
-        self.capacities[_key(obj)] = Capacity(
-            str(obj.get("storageClassName", "")), parse_label_selector(obj.get("nodeTopology")),
-            _size({"storage": said}) if said is not None else None,
-            _size({"storage": obj["capacity"]}) if obj.get("capacity") is not None else None,
-        )  # fmt: skip
-
-    def drop_capacity(self, obj: Json) -> None:
-        self.capacities.pop(_key(obj), None)
-
-    def put_attachment(self, obj: Json) -> None:
-        self.drop_attachment(obj)
-        name, spec = str(obj.get("metadata", {}).get("name", "")), obj.get("spec", {})
-        node = self._node_of[name] = str(spec.get("nodeName", ""))
-        self.attached.setdefault(node, {})[name] = str((spec.get("source") or {}).get("persistentVolumeName") or "")
-
-    def drop_attachment(self, obj: Json) -> None:
-        name = str(obj.get("metadata", {}).get("name", ""))
-        self.attached.get(self._node_of.pop(name, ""), {}).pop(name, None)
+def _name(obj: Json) -> str:
+    return str(obj.get("metadata", {}).get("name", ""))
 
 
 def _key(obj: Json) -> str:
     meta = obj.get("metadata", {})
     return f"{meta.get('namespace', '')}/{meta.get('name', '')}"
+
+
+def _claim(obj: Json) -> Claim:
+    meta, spec = obj.get("metadata", {}), obj.get("spec", {})
+    annotations, volume = meta.get("annotations") or {}, str(spec.get("volumeName") or "")
+    bound = bool(volume) and (BOUND in annotations or obj.get("status", {}).get("phase") == "Bound")
+    return Claim(
+        _key(obj), str(meta.get("uid", "")), volume, str(spec.get("storageClassName") or ""), bound,
+        frozenset(spec.get("accessModes") or ()), str(spec.get("volumeMode") or "Filesystem"),
+        _size((spec.get("resources") or {}).get("requests")),
+        parse_label_selector(spec["selector"]) if spec.get("selector") else (), str(annotations.get(SELECTED_NODE, "")),
+    )  # fmt: skip
+
+
+def _volume(obj: Json) -> Volume:
+    spec = obj.get("spec", {})
+    required: Any = (spec.get("nodeAffinity") or {}).get("required")
+    labels = {str(k): str(v) for k, v in (obj.get("metadata", {}).get("labels") or {}).items()}
+    csi, claim = spec.get("csi"), spec.get("claimRef") or {}
+    return Volume(
+        _name(obj),
+        tuple(parse_node_term(t) for t in required.get("nodeSelectorTerms") or ()) if required else None,
+        tuple((key, frozenset(labels[key].split("__"))) for key in ZONE_LABELS if key in labels),
+        (str(csi.get("driver", "")), str(csi.get("volumeHandle", ""))) if csi else None,
+        str(spec.get("storageClassName") or ""),
+        f"{claim.get('namespace', '')}/{claim.get('name', '')}" if claim else "",
+        obj.get("status", {}).get("phase", "Available") == "Available",
+        frozenset(spec.get("accessModes") or ()), str(spec.get("volumeMode") or "Filesystem"),
+        _size(spec.get("capacity")), tuple(sorted(labels.items())),
+    )  # fmt: skip
+
+
+def _class(obj: Json) -> StorageClass:
+    return StorageClass(
+        str(obj.get("provisioner", "")), obj.get("volumeBindingMode", "Immediate") != "WaitForFirstConsumer",
+        tuple(_topology(term) for term in obj.get("allowedTopologies") or ()) or None,
+    )  # fmt: skip
+
+
+def _limits(obj: Json) -> dict[str, int]:
+    drivers = obj.get("spec", {}).get("drivers") or ()
+    counts = {str(d.get("name", "")): (d.get("allocatable") or {}).get("count") for d in drivers}
+    return {name: int(count) for name, count in counts.items() if count is not None}
+
+
+def _capacity(obj: Json) -> Capacity:
+    said = obj.get("maximumVolumeSize") or obj.get("capacity")
+    return Capacity(
+        str(obj.get("storageClassName", "")), parse_label_selector(obj.get("nodeTopology")),
+        _size({"storage": said}) if said is not None else None,
+        _size({"storage": obj["capacity"]}) if obj.get("capacity") is not None else None,
+    )  # fmt: skip
 
 
 def _size(amounts: Any) -> int:
@@ -281,6 +274,18 @@ def _size(amounts: Any) -> int:
 def _topology(term: Any) -> Requirements:
     found = (term or {}).get("matchLabelExpressions") or ()
     return tuple(Requirement(str(e.get("key", "")), "In", tuple(str(v) for v in e.get("values") or ())) for e in found)
+
+
+ATTACHMENT = "VolumeAttachment"
+_READ: Mapping[str, tuple[str, Callable[[Json], str], Callable[[Json], Any]]] = {
+    "PersistentVolumeClaim": ("claims", _key, _claim),
+    "PersistentVolume": ("volumes", _name, _volume),
+    "StorageClass": ("classes", _name, _class),
+    "CSINode": ("limits", _name, _limits),
+    "CSIDriver": ("frugal", _name, lambda obj: bool((obj.get("spec") or {}).get("storageCapacity"))),
+    "CSIStorageCapacity": ("capacities", _key, _capacity),
+}
+"""By kind the table of ``Volumes``, the name under which an object is known there, and what is read of it."""
 
 
 # -- volumes that the claims of a pod would get on a node --------------------------------------------------------------

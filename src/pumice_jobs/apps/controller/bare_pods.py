@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
@@ -15,8 +16,7 @@ from pumice.ports.cluster import ApiError, Cluster, Json, Resource, WatchEvent
 from pumice.wire import kinds, volcano
 from pumice.wire.objects import ConfigMap, Pod, convert, decode
 from pumice.wire.volcano import group_name_for
-from pumice_jobs.apps.controller.job_refusals import lasting
-from pumice_jobs.apps.controller.moves import Moves
+from pumice_jobs.apps.controller.job_effects import lasting
 from pumice_jobs.controllers import podgroup
 
 log = logging.getLogger("pumice.controller")
@@ -170,3 +170,24 @@ class BarePods:
 def _belongs(pod: Pod, uid: str) -> bool:
     owner = podgroup.controlling_owner(pod)
     return owner is not None and owner.uid == uid and not pod.metadata.deletion_timestamp
+
+
+# -- A count of pods that move just now ------------------------------------------------------------------------------
+
+# Where they are many, the API server then has more urgent work than what only tells.
+
+MANY, MOMENT = 16, 0.25
+"""Moves of pods (bare ones that are bound, and all of Jobs'), and the seconds within which so many are many."""
+
+
+@dataclass(slots=True)
+class Moves:
+    clock: Clock
+    _last: deque[float] = field(default_factory=lambda: deque(maxlen=MANY))
+
+    def one(self) -> None:
+        """A pod was seen to move."""
+        self._last.append(self.clock.monotonic())
+
+    def are_many(self) -> bool:
+        return len(self._last) == MANY and self.clock.monotonic() - self._last[0] < MOMENT

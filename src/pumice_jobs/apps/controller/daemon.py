@@ -13,11 +13,9 @@ from typing import Any
 
 import msgspec
 
-from pumice.adapters.ssh_keys import rsa_pair
-from pumice.apps.service.daemon_pages import pages
-from pumice.apps.service.http import host_and_port, served
-from pumice.apps.service.lease import Election
-from pumice.apps.service.settings import LedSettings
+from pumice.adapters.certificates import rsa_pair
+from pumice.apps.service.http import host_and_port, pages, served
+from pumice.apps.service.lease import Election, LedSettings
 from pumice.apps.service.watches import ABSENT_OR_FORBIDDEN, SELDOM, Watcher, object_of
 from pumice.effects.performer import Performer
 from pumice.effects.recorder import EventRecorder
@@ -34,11 +32,10 @@ from pumice.wire.objects import Pod, PodSpec, PodStatus, decode
 from pumice.wire.volcano import Command, PodGroup, PriorityClass, Queue
 from pumice.wire.without_effect import Row, What, rows
 from pumice_jobs.apps.controller import discovery, ended_groups, jobs, queues
-from pumice_jobs.apps.controller.bare_pods import BOUND, UNBOUND, BarePods
+from pumice_jobs.apps.controller.bare_pods import BOUND, UNBOUND, BarePods, Moves
 from pumice_jobs.apps.controller.discovery import Topology
 from pumice_jobs.apps.controller.jobs import Jobs
 from pumice_jobs.apps.controller.makers import CRON, FLOW, TEMPLATE, Makers
-from pumice_jobs.apps.controller.moves import Moves
 from pumice_jobs.apps.controller.queues import Queues
 from pumice_jobs.controllers import podgroup
 from pumice_jobs.metrics.controller import controller_page

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pumice.effects.work_queue import WorkQueue
 from pumice.ports.cluster import ApiError, Cluster
 from pumice.wire import names, volcano
-from pumice_jobs.apps.controller.job_refusals import lasting
+from pumice_jobs.apps.controller.job_effects import lasting
 from pumice_jobs.apps.controller.job_store import JobStore, Known
 from pumice_jobs.controllers.job.effects import DropGroup
 
@@ -50,7 +50,7 @@ class EndedGroups:
             for uid, (known, group) in some.items():
                 try:
                     if group.uid in gone:
-                        self.store.dropped_group(known, group.uid)
+                        self.store.dropped_group(group.uid)
                     else:
                         await self.drop(known, group)
                     del waiting[uid]

@@ -8,23 +8,25 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+import msgspec
+
 from pumice.effects.performer import Performer
+from pumice.effects.recorder import EventRecorder
 from pumice.effects.vocabulary import Create, Delete, Event, Patch
 from pumice.metrics.text import Histogram
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Resource
 from pumice.wire import kinds, volcano
-from pumice.wire.batch import Job, JobPod
+from pumice.wire.batch import Job, JobPod, WrittenJob
 from pumice.wire.names import OUT_OF_SYNC
 from pumice.wire.objects import convert
 from pumice.wire.volcano import PodGroup
-from pumice_jobs.apps.controller.job_refusals import GroupNotTaken, lasting, refused
 from pumice_jobs.apps.controller.job_store import JobStore, Known
-from pumice_jobs.apps.controller.job_telling import Telling
 from pumice_jobs.controllers.job.effects import DeleteJob, DropGroup, DropPod, Effect, Ensure, Follow, Require, event
 from pumice_jobs.controllers.job.group import owner
 from pumice_jobs.controllers.job.phases import FINISHED
 from pumice_jobs.controllers.job.plugins.ssh import with_keys
+from pumice_jobs.controllers.job.status import begun
 
 Json = dict[str, Any]
 AT_ONCE = 64
@@ -130,7 +132,7 @@ class Effects:
         except ApiError as error:
             if not await self._is_gone(error, volcano.POD_GROUPS, effect.name, known.job.metadata.namespace, effect.uid):
                 raise
-        self.store.dropped_group(known, effect.uid)
+        self.store.dropped_group(effect.uid)
 
     async def _delete_job(self, known: Known) -> None:
         """Read it once more: somebody may have started it again."""
@@ -161,8 +163,7 @@ class Effects:
         if not self.store.pods_of(known) and not known.status.version:
             created = volcano.seconds(known.job.metadata.creation_timestamp)
             self.latency.observe(max(0.0, self.clock.now() - created) * 1000)
-        with self.store.making_pods():
-            await asyncio.gather(*map(one, wanted))
+        await asyncio.gather(*map(one, wanted))
         if problems:
             making = isinstance(wanted[0], Create)
             reason, doing = ("FailedCreate", "creating") if making else ("FailedDelete", "deleting")
@@ -196,7 +197,7 @@ class Effects:
         except ApiError as error:
             if not await self._is_gone(error, kinds.PODS, meta.name, meta.namespace, meta.uid):
                 raise
-        self.store.dropped_pod(known, effect.pod, volcano.stamp(self.clock.now()))
+        self.store.dropped_pod(effect.pod, volcano.stamp(self.clock.now()))
 
     async def make_sure(self, known: Known) -> None:
         """Ask for what only an answer told of: it may have gone while no watch was heard."""
@@ -238,3 +239,86 @@ def _not_made(job: Job, kind: Resource, cause: str) -> Event:
 
 def _is_of(job: Job, found: Json) -> bool:
     return any(each.get("uid") == job.metadata.uid for each in found["metadata"].get("ownerReferences") or ())
+
+
+# -- Reports about a Job: its status, and Events on it ---------------------------------------------------------------
+
+
+
+@dataclass(slots=True)
+class Telling:
+    cluster: Cluster
+    recorder: EventRecorder
+    store: JobStore
+
+    async def write_status(self, known: Known) -> None:
+        """Write what was decided, upon what is there. Where somebody wrote meanwhile, the Job is read again and the error is
+        raised: what was decided may not hold any more."""
+        meta, decided = known.job.metadata, known.status
+        body = {
+            "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version},
+            "status": difference(msgspec.to_builtins(known.written), msgspec.to_builtins(decided)),
+        }
+        try:
+            answer = await self.cluster.patch_as(volcano.JOBS, meta.name, body, meta.namespace, WrittenJob, subresource="status")
+        except ApiError as error:
+            if error.code == 409:
+                await self._read_again(known)
+            raise refused(error) from error
+        known.sent = decided
+        known.written = begun(answer)
+        if known.job.metadata.generation == answer.metadata.generation:
+            known.job = msgspec.structs.replace(known.job, metadata=answer.metadata)
+
+    async def _read_again(self, known: Known) -> None:
+        meta = known.job.metadata
+        found = await self.cluster.get(volcano.JOBS, meta.name, meta.namespace)
+        if found["metadata"]["uid"] == meta.uid:
+            known.sent = None
+            known.decide(known.written)  # what was not written is decided anew
+            self.store.take_job(msgspec.json.decode(msgspec.json.encode(found), type=Job, strict=False))
+
+    async def tell(self, known: Known, told: Event, *, again: bool = False) -> None:
+        """An event on the Job, unless it was the last one of its reason. That one is lost changes nothing."""
+        if not again and known.told.get(told.reason) == told.message:
+            return
+        known.told[told.reason] = told.message
+        await self.recorder.try_to_write(told)
+
+
+def difference(before: Json, after: Json) -> Json:
+    """The merge patch from one object to the other."""
+    found: Json = {key: None for key in before if key not in after}
+    for key, value in after.items():
+        was = before.get(key)
+        if isinstance(was, dict) and isinstance(value, dict):
+            if changed := difference(was, value):
+                found[key] = changed
+        elif value != was:
+            found[key] = value
+    return found
+
+
+# -- Answers of the API server that waiting alone does not change ----------------------------------------------------
+
+
+class NotTaken(ApiError):
+    """An answer that will not change by waiting alone: the object is invalid, or forbidden."""
+
+    action = "SyncJob"
+
+
+class GroupNotTaken(NotTaken):
+    """That answer to its PodGroup."""
+
+
+def lasting(error: ApiError) -> bool:
+    """Return whether an error is such an answer; conflicts, outages and overload are not."""
+    return 400 <= error.code < 500 and error.code not in (401, 404, 408, 409, 410, 429)
+
+
+def refused(error: ApiError, kind: type[NotTaken] = NotTaken) -> ApiError:
+    """The error as such an answer, where it is one."""
+    if not lasting(error):
+        return error
+    return kind(error.code, error.reason, error.message, error.retry_after)

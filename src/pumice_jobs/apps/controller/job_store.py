@@ -1,20 +1,20 @@
 """Jobs as the watches and our own writes tell of them, and the changes that have not been looked at yet.
 
-What a write answers is believed at once, so nothing is done twice while the watch lags behind; what the watch says about an
-object that is known to be gone, or in an older version, is an echo.
+Pods and groups are held by the object cache of all controllers; of a Job more is known than what was read.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 
 from pumice.apps.service.watches import object_of
+from pumice.effects.object_cache import ObjectCache, is_older
 from pumice.ports.cluster import WatchEvent
 from pumice.wire import names
 from pumice.wire.batch import JOB_API, JOB_KIND, Job, JobPod, JobStatus
@@ -96,17 +96,10 @@ class JobStore:
     """Values of the priority classes."""
     _keys: dict[str, str] = field(default_factory=dict)
     """Uid of a Job to its key."""
-    _pods: dict[str, dict[str, JobPod]] = field(default_factory=dict)
-    """Uid of the Job to its pods by name."""
-    _groups: dict[str, PodGroup] = field(default_factory=dict)
-    """Uid of the Job to its PodGroup."""
-    _gone_groups: set[str] = field(default_factory=set)
-    """Uids of those that we deleted and the watch may still speak of."""
-    _gone_pods: set[str] = field(default_factory=set)
-    """Uids of those that went while the answers of creations were outstanding, perhaps theirs."""
+    _pods: ObjectCache[JobPod] = field(default_factory=lambda: ObjectCache(attrgetter("name")))
+    _groups: ObjectCache[PodGroup] = field(default_factory=lambda: ObjectCache(attrgetter("name")))
     _untold: dict[str, str] = field(default_factory=dict)
     """Uid of what an answer told of, and no watch yet, to that of its Job."""
-    _making: int = 0
 
     def view(self, known: Known, now: float) -> View:
         if known.group_spec is None:
@@ -115,10 +108,13 @@ class JobStore:
         uid, evicted = known.job.metadata.uid, {}
         if known.delayed:
             evicted = {each.request.pod: each.request.since for each in known.delayed if each.request.event == POD_EVICTED}
-        return View(known.job, self._pods.get(uid, {}), self._groups.get(uid), known.group_spec, known.problem, now, evicted)
+        return View(known.job, self._pods.owned(uid), self._group_of(uid), known.group_spec, known.problem, now, evicted)
 
     def pods_of(self, known: Known) -> Mapping[str, JobPod]:
-        return self._pods.get(known.job.metadata.uid, {})
+        return self._pods.owned(known.job.metadata.uid)
+
+    def _group_of(self, uid: str) -> PodGroup | None:
+        return next(iter(self._groups.owned(uid).values()), None)
 
     # -- what the watches say -------------------------------------------------------------------------------------
 
@@ -159,38 +155,25 @@ class JobStore:
         """Return whether it is of a Job."""
         meta = pod.metadata
         self._untold.pop(meta.uid, None)
-        owner = _owning_job(meta)
-        if not owner and gone:  # a list that is told as a difference tells of names only
-            owner = next((job for job, pods in self._pods.items() if _is_among(meta, pods)), "")
+        before = self._pods.get(meta.uid)
+        owner = _owning_job(meta) or (_owning_job(before.metadata) if gone and before is not None else "")
         if not owner:
             return False
-        before = self._pods.get(owner, {}).get(meta.name)
-        if before is not None and before.metadata.uid != meta.uid:
-            if gone:
-                return True
-            before = None
-        if before is not None and not gone and _older(meta, before.metadata):
-            return True
-        key = self._keys.get(owner, "")
-        known = self.jobs.get(key)
         if gone:
-            if self._making:
-                self._gone_pods.add(meta.uid)
+            self._pods.drop(meta.uid)
             if before is None:
                 return True
-            self._pods[owner].pop(meta.name)
-        else:
-            self._pods.setdefault(owner, {})[meta.name] = pod
+        elif not self._pods.put(pod):
+            return True
+        known, mine = self._job_of(owner), self._pods.owned(owner)
         if known is None:
             return True
         if known.looked_at:
-            mine = self._pods[owner].values()
-            last = pod if gone and meta.annotations else before
-            known.requests.extend(events(known.job, last if gone else before, None if gone else pod, mine))
+            last = pod if gone and meta.annotations else before  # a list that is told as a difference tells of names only
+            known.requests.extend(events(known.job, last if gone else before, None if gone else pod, mine.values()))
         if before is not None and not gone and not known.requests and _reads_alike(before, pod):
             return True
-        crowd = len(self._pods[owner])
-        self._heard(key, min(LONGEST, crowd * PER_POD) if crowd > CROWD else 0.0)
+        self._heard(known.job.key, min(LONGEST, len(mine) * PER_POD) if len(mine) > CROWD else 0.0)
         return True
 
     def on_group(self, group: PodGroup, *, gone: bool) -> None:
@@ -198,19 +181,14 @@ class JobStore:
         owner, uid = _owning_job(group.metadata), group.metadata.uid
         self._untold.pop(uid, None)
         if gone:
-            self._gone_groups.discard(uid)
-            owner = owner or next((job for job, each in self._groups.items() if each.metadata.uid == uid), "")
-            if (there := self._groups.get(owner)) is not None and there.metadata.uid == uid:
-                del self._groups[owner]
-            if (known := self._owned(owner)) is not None and known.job.phase in FINISHED:
+            there = self._groups.drop(uid)
+            owner = owner or (_owning_job(there.metadata) if there is not None else "")
+            if (known := self._job_of(owner)) is not None and known.job.phase in FINISHED:
                 return  # it went because its Job has ended
-        elif not owner or uid in self._gone_groups:
-            return
         else:
-            before = self._groups.get(owner)
-            if before is not None and before.metadata.uid == uid and _older(group.metadata, before.metadata):
+            before = self._group_of(owner)
+            if not owner or not self._groups.put(group):
                 return
-            self._groups[owner] = group
             self._heed(owner, before, group)
             if before is not None and _asks_alike(before, group):
                 return
@@ -221,23 +199,23 @@ class JobStore:
         """A list is complete. What it did not tell of, and no watch did before, may have been made and gone in between."""
         self._untold = {uid: owner for uid, owner in self._untold.items() if owner in self._keys}
         for owner in set(self._untold.values()):
-            if (known := self._owned(owner)) is not None:
+            if (known := self._job_of(owner)) is not None:
                 known.doubted = True
                 self._heard(known.job.key)
 
     def untold(self, known: Known) -> tuple[list[JobPod], PodGroup | None]:
         """Return the pods and the group of a Job of which only an answer told."""
-        group = self._groups.get(known.job.metadata.uid)
+        group = self._group_of(known.job.metadata.uid)
         pods = [pod for pod in self.pods_of(known).values() if pod.metadata.uid in self._untold]
         return pods, group if group is not None and group.metadata.uid in self._untold else None
 
     def _heed(self, owner: str, before: PodGroup | None, group: PodGroup) -> None:
-        known = self._owned(owner)
+        known = self._job_of(owner)
         was = before.status.phase if before is not None else ""
         if known is not None and known.looked_at and group.status.phase == UNKNOWN_GROUP != was:
             known.requests.append(Request(UNKNOWN_GROUP, version=known.status.version))
 
-    def _owned(self, uid: str) -> Known | None:
+    def _job_of(self, uid: str) -> Known | None:
         """The Job of that uid."""
         return self.jobs.get(self._keys.get(uid, ""))
 
@@ -250,62 +228,39 @@ class JobStore:
     def _forget(self, known: Known) -> None:
         self.jobs.pop(known.job.key, None)
         self._keys.pop(known.job.metadata.uid, None)
-        self._groups.pop(known.job.metadata.uid, None)
-        self._pods.pop(known.job.metadata.uid, None)
+        self._groups.drop_owned(known.job.metadata.uid)
+        self._pods.drop_owned(known.job.metadata.uid)
 
     # -- what our writes answered ---------------------------------------------------------------------------------
 
-    @contextmanager
-    def making_pods(self) -> Iterator[None]:
-        """While answers of creations are outstanding, in which pods may come that are gone already."""
-        self._making += 1
-        try:
-            yield
-        finally:
-            self._making -= 1
-            if not self._making:
-                self._gone_pods.clear()
-
     def made_pod(self, known: Known, pod: JobPod) -> None:
-        mine = self._pods.setdefault(known.job.metadata.uid, {})
-        if pod.metadata.uid in self._gone_pods or pod.metadata.name in mine:
+        mine = self._pods.owned(known.job.metadata.uid)
+        if pod.metadata.name in mine or not self._pods.put(pod):
             return
-        mine[pod.metadata.name] = pod
         self._untold[pod.metadata.uid] = known.job.metadata.uid
         if speaks_of(known.job, POD_PENDING):  # the watch will tell nothing new of it
-            known.requests.extend(events(known.job, None, pod, mine.values()))
+            known.requests.extend(events(known.job, None, pod, self.pods_of(known).values()))
             self._heard(known.job.key)
 
-    def dropped_pod(self, known: Known, pod: JobPod, now: str) -> None:
+    def dropped_pod(self, pod: JobPod, now: str) -> None:
         """It is being deleted; the watch says when it is gone."""
-        there = self._pods.get(known.job.metadata.uid, {})
-        if (found := there.get(pod.metadata.name)) is not None and found.metadata.uid == pod.metadata.uid:
+        if (found := self._pods.get(pod.metadata.uid)) is not None:
             meta = msgspec.structs.replace(found.metadata, deletion_timestamp=found.metadata.deletion_timestamp or now)
-            there[pod.metadata.name] = msgspec.structs.replace(found, metadata=meta)
+            self._pods.put(msgspec.structs.replace(found, metadata=meta))
 
     def made_group(self, known: Known, group: PodGroup) -> None:
-        there = self._groups.get(known.job.metadata.uid)
-        if there is None:
+        there = self._group_of(known.job.metadata.uid)
+        if self._groups.put(group) and there is None:
             self._untold[group.metadata.uid] = known.job.metadata.uid
-        if there is None or not _older(group.metadata, there.metadata):
-            self._groups[known.job.metadata.uid] = group
 
-    def dropped_group(self, known: Known, uid: str) -> None:
-        there = self._groups.get(known.job.metadata.uid)
-        if there is not None and there.metadata.uid == uid:
-            del self._groups[known.job.metadata.uid]
-            self._gone_groups.add(uid)
+    def dropped_group(self, uid: str) -> None:
+        self._groups.drop(uid)
 
 
 def _owning_job(meta: Meta) -> str:
     """Uid of the Job that controls an object; empty where none does."""
     return next((owner.uid for owner in meta.owner_references
                  if owner.controller and owner.kind == JOB_KIND and owner.api_version == JOB_API), "")  # fmt: skip
-
-
-def _is_among(meta: Meta, pods: Mapping[str, JobPod]) -> bool:
-    found = pods.get(meta.name)
-    return found is not None and found.metadata.uid == meta.uid
 
 
 def _is_echo(job: Job, known: Known) -> bool:
@@ -335,14 +290,8 @@ def _asks_alike(before: PodGroup, group: PodGroup) -> bool:
 
 def _is_known(meta: Meta, by: Meta) -> bool:
     """Return whether an object is known as it was then, or as it is since: an answer may have told before the watch did."""
-    return _is_the_answer(meta, by) or _older(meta, by)
+    return _is_the_answer(meta, by) or is_older(meta, by)
 
 
 def _is_the_answer(meta: Meta, by: Meta) -> bool:
     return (meta.uid, meta.resource_version) == (by.uid, by.resource_version)
-
-
-def _older(meta: Meta, than: Meta) -> bool:
-    """Return whether it is an echo: an older version of the object than the one that is known."""
-    a, b = meta.resource_version, than.resource_version
-    return a.isdecimal() and b.isdecimal() and int(a) < int(b)

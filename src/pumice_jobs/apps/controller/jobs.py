@@ -21,15 +21,12 @@ from pumice.wire import volcano
 from pumice.wire.batch import COMPLETED, FAILED, Job, JobStatus
 from pumice.wire.volcano import Command, PriorityClass
 from pumice_jobs.apps.controller.ended_groups import EndedGroups
-from pumice_jobs.apps.controller.job_effects import Effects
-from pumice_jobs.apps.controller.job_refusals import GroupNotTaken, NotTaken
+from pumice_jobs.apps.controller.job_effects import Effects, GroupNotTaken, NotTaken, Telling
 from pumice_jobs.apps.controller.job_store import JobStore, Known
-from pumice_jobs.apps.controller.job_telling import Telling
 from pumice_jobs.controllers.job.effects import DropGroup, Effect, WriteStatus, event
-from pumice_jobs.controllers.job.missed import missed
 from pumice_jobs.controllers.job.phases import ACTIONS, TARGETED, TERMINATE
 from pumice_jobs.controllers.job.reconcile import act, decide, only_counts, waits_for_nothing
-from pumice_jobs.controllers.job.requests import COMMAND, Delayed, Request, answer, cancels
+from pumice_jobs.controllers.job.requests import COMMAND, Delayed, Request, answer, cancels, missed
 from pumice_jobs.controllers.job.status import is_waiting
 from pumice_jobs.metrics.controller import pod_creation_latency
 

@@ -14,24 +14,22 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from pumice.apps.service.daemon_pages import pages
-from pumice.apps.service.http import host_and_port, served
+from pumice.apps.service.http import host_and_port, pages, served
 from pumice.apps.service.watches import Watcher
 from pumice.effects.tasks import run_until
 from pumice.metrics.text import Histogram
-from pumice.model.errors import BadInput
+from pumice.model.errors import BadInput, nearest
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json, Resource, WatchEvent
 from pumice.wire.kinds import NAMESPACES
 from pumice.wire.names import DEFAULT_QUEUE
-from pumice.wire.nearest import nearest
 from pumice.wire.volcano import QUEUES
 from pumice_jobs.admission import review
 from pumice_jobs.admission.registration import needed
 from pumice_jobs.admission.review import Answer, Request
 from pumice_jobs.admission.rules import BY_PATH, DEFAULT_PATHS, Rule
 from pumice_jobs.apps.webhook.registering import Place, Registrar
-from pumice_jobs.metrics.webhook import answer_seconds, webhook_page
+from pumice_jobs.metrics.controller import answer_seconds, webhook_page
 
 log = logging.getLogger("pumice.webhook")
 

@@ -13,7 +13,7 @@ from pumice.wire import names
 from pumice.wire.batch import JOB_API, JOB_KIND, Job, Task
 from pumice.wire.objects import Pod
 from pumice.wire.volcano import PENDING, SCHEDULING_API, PodGroup
-from pumice_jobs.controllers.job import templates
+from pumice_jobs.controllers.job import defaults
 from pumice_jobs.controllers.job.phases import minimum
 from pumice_jobs.controllers.podgroup import as_quantities, quota_usage
 
@@ -130,7 +130,7 @@ def usage(task: Task) -> Mapping[str, Fraction]:
 @lru_cache(1024)
 def _usage(written: bytes) -> Mapping[str, Fraction]:
     """Thousands of Jobs are of one template."""
-    return quota_usage(msgspec.convert({"spec": templates.read(written).get("spec") or {}}, Pod, strict=False))
+    return quota_usage(msgspec.convert({"spec": defaults.read(written).get("spec") or {}}, Pod, strict=False))
 
 
 def _priority_class(job: Job, task: Task) -> str:
@@ -139,7 +139,7 @@ def _priority_class(job: Job, task: Task) -> str:
 
 @lru_cache(1024)
 def _named_class(written: bytes) -> str:
-    return str((templates.read(written).get("spec") or {}).get("priorityClassName") or "")
+    return str((defaults.read(written).get("spec") or {}).get("priorityClassName") or "")
 
 
 def _sub_group(job: Job, task: Task) -> Json:

@@ -13,7 +13,7 @@ import msgspec
 
 from pumice.wire.batch import Task
 from pumice.wire.quantity import parse_quantity
-from pumice_jobs.controllers.job.templates import template
+from pumice_jobs.controllers.job.defaults import template
 
 LABEL: Final = 63
 _LABEL_PATTERN = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"

@@ -15,7 +15,7 @@ from kit.scheduler_daemon import Daemon, create, daemon
 from kit.virtual_time import run_virtually
 from prometheus_client.parser import text_string_to_metric_families
 
-from pumice.apps.service.daemon_pages import read_process
+from pumice.apps.service.http import read_process
 from pumice.metrics.scheduler import SchedulerMetrics
 from pumice.metrics.text import process_families
 from pumice.wire import kinds, volcano

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Iterator
 
 import pytest
+from kit import pytest_plugin
 
 from pumice.apps.service.garbage import LATE, USUAL, Garbage, Pace
 
@@ -19,12 +20,17 @@ class Ring:
 
 
 @pytest.fixture
-def collector() -> Iterator[Garbage]:
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Garbage]:
+    monkeypatch.setattr(gc, "freeze", pytest_plugin.FREEZE)
+    monkeypatch.setattr(gc, "unfreeze", pytest_plugin.UNFREEZE)
+    monkeypatch.setattr(gc, "get_freeze_count", pytest_plugin.FREEZE_COUNT)
+    gc.unfreeze()
     found = Garbage(Pace((100, 2, 1_000_000), more=1.0, at_least=2000))
     found.hold_back()
     yield found
     found.let_go()
-    gc.unfreeze()
+    gc.collect()
+    gc.freeze()  # as it was before
 
 
 def grow(looks: int) -> list[list[int]]:

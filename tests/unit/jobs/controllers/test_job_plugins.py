@@ -10,10 +10,10 @@ import msgspec
 import pytest
 from kit.job_world import job, task
 
-from pumice.adapters.ssh_keys import rsa_pair
+from pumice.adapters.certificates import rsa_pair
 from pumice.wire.batch import Job
 from pumice.wire.kinds import SERVICES
-from pumice_jobs.controllers.job import pods
+from pumice_jobs.controllers.job import reconcile
 from pumice_jobs.controllers.job.defaults import completed
 from pumice_jobs.controllers.job.plugins import registry
 from pumice_jobs.controllers.job.plugins.contract import parsed
@@ -30,7 +30,7 @@ def made(*tasks: Any, **spec: Any) -> Job:
 
 
 def pod(of: Job, name: str, index: int = 0) -> dict[str, Any]:
-    return pods.body(of, next(each for each in of.spec.tasks if each.name == name), index, "group")
+    return reconcile.body(of, next(each for each in of.spec.tasks if each.name == name), index, "group")
 
 
 def env(of: dict[str, Any], container: str = "containers") -> dict[str, Any]:

@@ -46,8 +46,8 @@ def test_an_eviction_that_is_committed_is_told_to_the_world_and_binds_nobody_bef
     ]
     assert old.status is Status.RELEASING
     assert cycle.state.ledger.is_terminating(old.uid)
-    for nominations in cycle.nominations:
-        nominations.rollback()
+    for uncommitted in cycle.uncommitted:
+        uncommitted.rollback()
     assert new.status is Status.PENDING
     assert not cycle.state.ledger.pipelined
 
@@ -58,8 +58,8 @@ def test_an_eviction_that_the_api_server_refuses_leaves_the_books_as_they_were()
     statement = evict_for(cycle, old, new)
     assert new.job is not None
     commit(cycle, new.job, statement)
-    for nominations in cycle.nominations:
-        nominations.rollback()
+    for uncommitted in cycle.uncommitted:
+        uncommitted.rollback()
     assert cycle.state.terminating.refused(old.uid, 0.0) is old
     assert old.status is Status.RUNNING
     assert cycle.state.ledger.fingerprint() == before

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from pumice_lab.apiserver.backend import Backend
-from pumice_lab.apiserver.crd.custom import CustomKind
 from pumice_lab.apiserver.crd.schema import Schema, has_default, shape_of
 from pumice_lab.apiserver.crd.strategy import CustomStrategy
 from pumice_lab.apiserver.registry import Kind, ScalePaths
 from pumice_lab.apiserver.resource_store import Stored, StoreEvent
 from pumice_lab.apiserver.schema.shape import Types
-from pumice_lab.apiserver.tables.column import Column
+from pumice_lab.apiserver.tables.printer import Column
 
 DEFINITIONS = "apiextensions.k8s.io/customresourcedefinitions"
 
@@ -113,3 +114,22 @@ def _scale(scale: Json | None) -> ScalePaths | None:
         scale.get("statusReplicasPath", "").removeprefix("."),
         scale.get("labelSelectorPath", "").removeprefix("."),
     )
+
+
+# -- Properties of a custom kind beyond a built-in one's -------------------------------------------------------------
+
+
+
+@dataclass(frozen=True, slots=True)
+class CustomKind:
+    """The additions of a custom kind to a built-in one. ``published`` is its schema for OpenAPI."""
+
+    storage_version: str
+    columns: tuple[Column, ...]
+    published: Json
+    strategy: CustomStrategy
+    selectable: frozenset[str] = frozenset()
+    digest: str = ""
+    older: bool = False  # there may be objects that lack a default, for they were stored before there was one
+    webhook: Json | None = None  # who converts its objects from one version to another
+    paths: Mapping[str, str] = field(default_factory=dict)

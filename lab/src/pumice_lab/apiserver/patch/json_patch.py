@@ -148,3 +148,19 @@ def _index(items: list[Any], text: str, last: int | None = None) -> int:
 
 def _fit_error(message: str) -> ApiFailure:
     return ApiFailure(422, "Invalid", f"the server rejected our request due to an error in our request: {message}")
+
+
+# -- JSON Merge Patch (RFC 7396) -------------------------------------------------------------------------------------
+
+
+def apply_merge_patch(document: Any, patch: Any) -> Any:
+    """The patched value; neither argument is changed."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(document) if isinstance(document, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = apply_merge_patch(result.get(key), value)
+    return result

@@ -6,7 +6,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from pumice.wire.conditions import condition, holds
+from pumice.wire.objects import condition, holds
 from pumice_lab.apiserver.errors import UNSAID, FieldProblem, duplicate, invalid_value, required
 from pumice_lab.apiserver.strategies.job_spec import runs_of
 

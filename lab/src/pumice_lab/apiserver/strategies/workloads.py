@@ -17,8 +17,8 @@ from pumice_lab.apiserver.strategies.job_spec import (
     validate_job_update,
 )
 from pumice_lab.apiserver.strategies.job_status import validate_job_status
+from pumice_lab.apiserver.strategies.pods import default_pod_spec
 from pumice_lab.apiserver.strategies.podspec import validate_pod_spec
-from pumice_lab.apiserver.strategies.podspec_defaults import default_pod_spec
 from pumice_lab.requirements import matches_selector
 
 Json = dict[str, Any]

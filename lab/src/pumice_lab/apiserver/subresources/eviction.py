@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pumice.wire.conditions import is_ready
+from pumice.wire.objects import is_ready
 from pumice_lab.apiserver.deletion import delete
 from pumice_lab.apiserver.errors import ApiFailure, bad_request, method_not_allowed
 from pumice_lab.apiserver.http_types import Response, reply

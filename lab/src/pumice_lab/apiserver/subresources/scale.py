@@ -7,10 +7,9 @@ from typing import Any
 from pumice_lab.apiserver.bodies import decode_body, encode
 from pumice_lab.apiserver.errors import STALE, bad_request, conflict, invalid, invalid_value, method_not_allowed
 from pumice_lab.apiserver.http_types import Response
-from pumice_lab.apiserver.patch.json_patch import apply_json_patch
-from pumice_lab.apiserver.patch.merge_patch import apply_merge_patch
+from pumice_lab.apiserver.patch.json_patch import apply_json_patch, apply_merge_patch
 from pumice_lab.apiserver.strategies.base import at
-from pumice_lab.apiserver.tables.cells import selector_text
+from pumice_lab.apiserver.tables.printer import selector_text
 from pumice_lab.apiserver.verbs.context import Call
 
 Json = dict[str, Any]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
-
-from pumice_lab.apiserver.tables.column import Column
 
 Json = dict[str, Any]
 Cells = Callable[[Json, float], list[Any]]  # object, Unix seconds now
@@ -28,3 +26,45 @@ def printer(columns: str, cells: Cells) -> Printer:
             form = "name" if name == "Name" else ""
             found.append(Column(name.replace("_", " "), kind, "", priority, format=form))
     return Printer(tuple(found), cells)
+
+
+# -- A table's column of a custom kind -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A printer column of a custom kind: JSONPath below the object."""
+
+    name: str
+    type: str
+    path: str
+    priority: int = 0
+    description: str = ""
+    format: str = ""
+
+
+# -- Small texts of table cells: lists and selectors -----------------------------------------------------------------
+
+
+
+def labels_text(labels: Mapping[str, Any] | None) -> str:
+    if not labels:
+        return "<none>"
+    return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+
+
+def selector_text(selector: Json | None) -> str:
+    """A LabelSelector as kubectl writes it."""
+    if not selector:
+        return "<none>"
+    parts = [f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items())]
+    for expression in selector.get("matchExpressions") or []:
+        key, operator, values = expression.get("key"), expression.get("operator"), expression.get("values") or []
+        inside = ",".join(sorted(values))
+        parts.append({"In": f"{key} in ({inside})", "NotIn": f"{key} notin ({inside})", "Exists": str(key)}.get(
+            str(operator), f"!{key}"))  # fmt: skip
+    return ",".join(parts) or "<none>"
+
+
+def joined(items: list[str]) -> str:
+    return ",".join(items) if items else "<none>"

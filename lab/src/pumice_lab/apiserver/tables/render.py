@@ -10,10 +10,9 @@ from pumice.ports.clock import Clock
 from pumice.wire.kubectl_columns import age, duration_since
 from pumice_lab.apiserver.bodies import encode
 from pumice_lab.apiserver.registry import Kind
-from pumice_lab.apiserver.tables.column import Column
 from pumice_lab.apiserver.tables.kinds import PRINTERS
 from pumice_lab.apiserver.tables.paths import find_first
-from pumice_lab.apiserver.tables.printer import Printer
+from pumice_lab.apiserver.tables.printer import Column, Printer
 
 Json = dict[str, Any]
 

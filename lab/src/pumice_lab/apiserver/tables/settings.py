@@ -7,8 +7,7 @@ from typing import Any
 
 from pumice.wire.kubectl_columns import age, human
 from pumice_lab.apiserver.strategies.base import at
-from pumice_lab.apiserver.tables.cells import joined, labels_text, selector_text
-from pumice_lab.apiserver.tables.printer import Printer, printer
+from pumice_lab.apiserver.tables.printer import Printer, joined, labels_text, printer, selector_text
 
 Json = dict[str, Any]
 

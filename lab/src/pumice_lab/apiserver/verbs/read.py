@@ -12,14 +12,13 @@ from typing import Any
 import msgspec
 
 from pumice_lab.apiserver.bodies import encode
-from pumice_lab.apiserver.errors import bad_request, expired
+from pumice_lab.apiserver.errors import FieldProblem, bad_request, expired, forbidden_value, invalid, unsupported
 from pumice_lab.apiserver.http_types import Request, Response
 from pumice_lab.apiserver.registry import Kind
 from pumice_lab.apiserver.resource_store import Stored
 from pumice_lab.apiserver.selectors import Matcher, field_selector, label_selector
 from pumice_lab.apiserver.storage import Gone
 from pumice_lab.apiserver.verbs.context import Call, metadata_view, table_view
-from pumice_lab.apiserver.verbs.list_options import check_list
 
 Json = dict[str, Any]
 _SHORT = 100  # objects of a list that is made in one go
@@ -197,3 +196,51 @@ def body_of(call: Call, stored: Stored) -> bytes:
 def _head(kind: Kind) -> bytes:
     """How every object begins that is stored in this version of the kind."""
     return b'{"kind":"%s","apiVersion":"%s",' % (kind.kind.encode(), kind.api_version.encode())
+
+
+# -- Options of a list and of a watch that go together: the rules of Kubernetes' ListOptions -------------------------
+
+MATCH = "resourceVersionMatch"
+INITIAL = "sendInitialEvents"
+
+
+def check_list(request: Request) -> None:
+    _refuse(_of_a_list(request))
+
+
+def check_watch(request: Request) -> None:
+    _refuse(_of_a_watch(request))
+
+
+def _refuse(problems: Iterator[FieldProblem]) -> None:
+    if found := list(problems):
+        raise invalid("meta.k8s.io", "ListOptions", "", found)
+
+
+def _of_a_list(request: Request) -> Iterator[FieldProblem]:
+    match, asked = request.param(MATCH), request.param("resourceVersion")
+    if INITIAL in request.query:
+        yield forbidden_value(INITIAL, f"{INITIAL} is forbidden for list")
+    if not match:
+        return
+    if not asked:
+        yield forbidden_value(MATCH, f"{MATCH} is forbidden unless resourceVersion is provided")
+    if request.param("continue"):
+        yield forbidden_value(MATCH, f"{MATCH} is forbidden when continue is provided")
+    if match not in ("Exact", "NotOlderThan"):
+        yield unsupported(MATCH, match, ("Exact", "NotOlderThan", ""))
+    if match == "Exact" and asked == "0":
+        yield forbidden_value(MATCH, f'{MATCH} "exact" is forbidden for resourceVersion "0"')
+
+
+def _of_a_watch(request: Request) -> Iterator[FieldProblem]:
+    match = request.param(MATCH)
+    if INITIAL in request.query:
+        if match != "NotOlderThan":
+            yield forbidden_value(MATCH, f"{INITIAL} requires setting {MATCH} to NotOlderThan")
+    elif match:
+        yield forbidden_value(MATCH, f"{MATCH} is forbidden for watch unless {INITIAL} is provided")
+    if match and match != "NotOlderThan":
+        yield unsupported(MATCH, match, ("NotOlderThan",))
+    if request.param("continue"):
+        yield forbidden_value(MATCH, f"{MATCH} is forbidden when continue is provided")

@@ -12,8 +12,7 @@ from pumice_lab.apiserver.http_types import Response, slices
 from pumice_lab.apiserver.resource_store import Stored, StoreEvent
 from pumice_lab.apiserver.storage import Gone
 from pumice_lab.apiserver.verbs.context import Call, metadata_view, table_view
-from pumice_lab.apiserver.verbs.list_options import check_watch
-from pumice_lab.apiserver.verbs.read import Filter, body_of, metadata_only
+from pumice_lab.apiserver.verbs.read import Filter, body_of, check_watch, metadata_only
 
 BOOKMARK_EVERY = 60.0
 DEFAULT_TIMEOUT = 1800.0  # between the 30 and 60 minutes of kube-apiserver's --min-request-timeout

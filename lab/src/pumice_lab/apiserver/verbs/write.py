@@ -20,8 +20,7 @@ from pumice_lab.apiserver.errors import (
 )
 from pumice_lab.apiserver.http_types import Request, Response, reply
 from pumice_lab.apiserver.patch.apply import apply
-from pumice_lab.apiserver.patch.json_patch import apply_json_patch
-from pumice_lab.apiserver.patch.merge_patch import apply_merge_patch
+from pumice_lab.apiserver.patch.json_patch import apply_json_patch, apply_merge_patch
 from pumice_lab.apiserver.patch.strategic import apply_strategic_patch
 from pumice_lab.apiserver.resource_store import Stored
 from pumice_lab.apiserver.verbs.context import Call, from_version

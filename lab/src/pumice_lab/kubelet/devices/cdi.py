@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from pumice.wire.yaml_text import safe_load
+from pumice.wire.document import safe_load
 from pumice_lab.kubelet.devices.plugin import Allocation
 from pumice_lab.runtime.spec import Mount, StartFailed
 

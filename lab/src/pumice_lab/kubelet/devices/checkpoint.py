@@ -13,8 +13,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from pumice_lab.kubelet.devices.books import Books, Held
-from pumice_lab.kubelet.devices.plugin import Allocation
+from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
+from pumice_lab.kubelet.devices.manager import Books, Held
+from pumice_lab.kubelet.devices.plugin import Allocation, AnsweredMount, Device
 
 log = logging.getLogger("pumice.kubelet")
 NAME = "kubelet_internal_checkpoint"
@@ -53,7 +54,7 @@ def load(directory: Path) -> tuple[Books, list[str]]:
 
 
 def _held(entry: dict[str, Any]) -> Held:
-    from pumice_lab.kubelet.devices.messages import allocation_from_bytes  # protobuf only where it is needed
+    from pumice_lab.kubelet.devices.checkpoint import allocation_from_bytes  # protobuf only where it is needed
 
     raw = base64.b64decode(entry["AllocResp"] or "")
     by_numa = tuple((str(numa), tuple(ids)) for numa, ids in entry["DeviceIDs"].items())
@@ -67,3 +68,25 @@ def checksum(data: dict[str, Any]) -> int:
     for byte in json.dumps(data, sort_keys=True, separators=(",", ":")).encode():
         value = ((value ^ byte) * 0x01000193) & 0xFFFFFFFF
     return value
+
+
+# -- Device plugin messages as our values ----------------------------------------------------------------------------
+
+
+def device_from(message: pb.Device) -> Device:
+    return Device(message.ID, message.health, tuple(node.ID for node in message.topology.nodes))
+
+
+def allocation_from(message: pb.ContainerAllocateResponse) -> Allocation:
+    return Allocation(
+        envs=tuple(message.envs.items()),
+        mounts=tuple(AnsweredMount(m.container_path, m.host_path, m.read_only) for m in message.mounts),
+        devices=tuple(AnsweredMount(d.container_path or d.host_path, d.host_path) for d in message.devices),
+        annotations=tuple(message.annotations.items()),
+        cdi_devices=tuple(d.name for d in message.cdi_devices),
+        raw=message.SerializeToString(deterministic=True),
+    )
+
+
+def allocation_from_bytes(raw: bytes) -> Allocation:
+    return allocation_from(pb.ContainerAllocateResponse.FromString(raw))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
+import stat
 from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,11 +16,9 @@ import grpc
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
 from pumice.adapters.kubelet.proto import deviceplugin_pb2_grpc as rpc
 from pumice.ports.clock import Clock
+from pumice_lab.kubelet.devices.checkpoint import allocation_from, device_from
 from pumice_lab.kubelet.devices.manager import DeviceManager
-from pumice_lab.kubelet.devices.messages import allocation_from, device_from
-from pumice_lab.kubelet.devices.names import is_extended
-from pumice_lab.kubelet.devices.plugin import Allocation, Options, PluginError
-from pumice_lab.kubelet.devices.sockets import ShortPath, remove_sockets
+from pumice_lab.kubelet.devices.plugin import Allocation, Options, PluginError, is_extended
 
 log = logging.getLogger("pumice.kubelet")
 VERSION = "v1beta1"
@@ -164,3 +164,32 @@ class PluginServer(rpc.RegistrationServicer):  # type: ignore[misc]
         self.manager.disconnected(resource, self.clock.monotonic())
         with contextlib.suppress(Exception):
             await plugin.shut()
+
+
+# -- Unix sockets whose path may be longer than the 107 bytes that the kernel takes ----------------------------------
+
+_LIMIT = 100
+
+
+class ShortPath:
+    """``target`` for gRPC of a socket file; long paths go through a descriptor of their directory. Close after use."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = -1
+        self.path = str(path)
+        if len(os.fsencode(self.path)) > _LIMIT:
+            self._fd = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            self.path = f"/proc/self/fd/{self._fd}/{path.name}"
+        self.target = f"unix://{self.path}"
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def remove_sockets(directory: Path) -> None:
+    """Delete every socket in a folder, as the kubelet does at its start."""
+    for entry in directory.iterdir():
+        if stat.S_ISSOCK(entry.lstat().st_mode):
+            entry.unlink(missing_ok=True)

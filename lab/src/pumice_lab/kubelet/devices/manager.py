@@ -7,13 +7,54 @@ order that the kubelet leaves to Go's maps is left to the random generator.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pumice_lab.kubelet.devices.books import Books, Held
-from pumice_lab.kubelet.devices.names import device_limits
-from pumice_lab.kubelet.devices.plugin import HEALTHY, Allocation, Device, Options, Plugin, PluginError
+from pumice_lab.kubelet.devices.plugin import HEALTHY, Allocation, Device, Options, Plugin, PluginError, device_limits
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Devices of one resource in one container. ``by_numa`` as in the checkpoint: key ``-1`` is no NUMA node."""
+
+    ids: frozenset[str]
+    answer: Allocation
+    by_numa: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+@dataclass(slots=True)
+class Books:
+    """pod uid -> container -> resource -> Held."""
+
+    pods: dict[str, dict[str, dict[str, Held]]] = field(default_factory=dict)
+
+    def insert(self, uid: str, container: str, resource: str, held: Held) -> None:
+        self.pods.setdefault(uid, {}).setdefault(container, {})[resource] = held
+
+    def get(self, uid: str, container: str, resource: str) -> Held | None:
+        return self.pods.get(uid, {}).get(container, {}).get(resource)
+
+    def of_container(self, uid: str, container: str) -> dict[str, Held]:
+        return self.pods.get(uid, {}).get(container, {})
+
+    def devices(self) -> dict[str, set[str]]:
+        """Every device in use, by resource."""
+        out: dict[str, set[str]] = {}
+        for _, _, resource, held in self:
+            out.setdefault(resource, set()).update(held.ids)
+        return out
+
+    def remove(self, uids: Iterable[str]) -> None:
+        for uid in uids:
+            self.pods.pop(uid, None)
+
+    def __iter__(self) -> Iterator[tuple[str, str, str, Held]]:
+        for uid, containers in self.pods.items():
+            for container, resources in containers.items():
+                for resource, held in resources.items():
+                    yield uid, container, resource, held
+
 
 GRACE_SECONDS = 300.0  # a resource without a plugin keeps its capacity for this long
 Container = Mapping[str, Any]

@@ -167,7 +167,7 @@ def _pause(text: str) -> float:
 
 
 def _topology_command(words: list[str]) -> Iterator[str]:
-    from pumice_lab.machine.nvidia_smi import topology
+    from pumice_lab.machine.nvidia_smi import details
 
     parser = argparse.ArgumentParser(
         prog="nvidia-smi topo", description="How the cards of an emulated machine (Pumice) reach each other.",
@@ -175,7 +175,7 @@ def _topology_command(words: list[str]) -> Iterator[str]:
     )  # fmt: skip
     parser.add_argument("-m", "--matrix", action="store_true", required=True, help="a row and a column for each card")
     parser.add_argument("-i", "--id", metavar="ID", help="only these cards")
-    yield from topology.matrix(_named(parser.parse_args(words[1:]).id))
+    yield from details.matrix(_named(parser.parse_args(words[1:]).id))
 
 
 def _monitor_command(words: list[str]) -> Iterator[str]:

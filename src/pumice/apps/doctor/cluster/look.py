@@ -16,9 +16,9 @@ from pumice.apps.doctor.cluster.shipped import Daemon, Right
 from pumice.node.findings import ConfigText
 from pumice.ports.cluster import ApiError, Cluster, Json, Resource
 from pumice.wire import kinds, names
-from pumice.wire.conditions import condition, is_ready
 from pumice.wire.kinds import CONFIGMAPS, PODS, SERVICES
 from pumice.wire.kubernetes import ADMISSION, AUTHENTICATION, AUTHORIZATION, NODE_GROUP
+from pumice.wire.objects import condition, is_ready
 from pumice.wire.programs import Maker, Role, programs
 
 LISTED: Final = (

@@ -9,9 +9,9 @@ from importlib.resources import files
 from typing import Any
 
 from pumice.ports.cluster import Json
+from pumice.wire.document import safe_load_all
 from pumice.wire.programs import Program, programs
 from pumice.wire.without_effect import What, rows
-from pumice.wire.yaml_text import safe_load_all
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -41,8 +41,8 @@ from pumice.ports.vnpus import Vnpus
 from pumice.wire import names, variables
 from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.kinds import CONFIGMAPS
+from pumice.wire.node_config import NpuNodeEntry, parse_npu_node_config
 from pumice.wire.npu_config import VnpuConfig, shipped
-from pumice.wire.npu_node_config import NpuNodeEntry, parse_npu_node_config
 
 log = logging.getLogger("pumice.node")
 

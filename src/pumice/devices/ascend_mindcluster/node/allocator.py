@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from pumice.effects.vocabulary import Event, NodeEffect, PatchNode, PatchPod
-from pumice.model.hardware.npu_slices import SliceKind
+from pumice.model.hardware.npu import SliceKind
 from pumice.node.device_list import Unit
 from pumice.node.matching import Broken, Key, ServedContainers, first_in_line, waits
 from pumice.node.pods import Container, Held, NodePod
@@ -120,8 +120,9 @@ class ChipAllocator(Allocator):
     def missing(self, node: Node) -> list[NodeEffect]:
         """Somebody may have said how many cores a chip has; the rest the driver knows."""
         meta = node.metadata
-        notes = {BASE_DEVICES: render_base_devices(self.chips), SUPER_POD: "-1", SERVER_INDEX: "-1"}
-        labels = {key: text for key, text in node_labels(self._per_chip).items() if key != SERVER_TYPE or key not in meta.labels}
+        notes = {BASE_DEVICES: render_base_devices(self._kind.name, self.chips), SUPER_POD: "-1", SERVER_INDEX: "-1"}
+        own = node_labels(self._kind.name, self._kind.driver, self._per_chip)
+        labels = {key: text for key, text in own.items() if key != SERVER_TYPE or key not in meta.labels}
         lacking = {key: text for key, text in notes.items() if meta.annotations.get(key) != text}
         unlabelled = {key: text for key, text in labels.items() if meta.labels.get(key) != text}
         return [PatchNode(lacking, unlabelled)] if lacking or unlabelled else []
@@ -155,7 +156,7 @@ class ChipAllocator(Allocator):
             return self.refuse(turn.pod, f"{SEGMENT_FAILED}: {self._kind.name} has no template {template[:40]!r}")
         for chip in chips:
             if why := self._unusable(chip):
-                return self.refuse(turn.pod, f"{NO_RESOURCE}: chip {chip_name(chip)} {why}")
+                return self.refuse(turn.pod, f"{NO_RESOURCE}: chip {chip_name(self._kind.name, chip)} {why}")
         places = tuple(Place(self.chips[chip], template, chip) for chip in chips)
         return Cut(turn.pod, places, lambda given: self._serve(turn, given), ids)
 

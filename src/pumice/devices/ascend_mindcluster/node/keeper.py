@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from pumice.effects.vocabulary import PatchPod
-from pumice.model.hardware.npu_slices import SliceKind
+from pumice.model.hardware.npu import SliceKind
 from pumice.node.pods import NodePod
 from pumice.node.slices import Create, Plan, Remove, SliceManager, Step
 from pumice.ports.slices import CutRefused, Entry, Journal, Phase, Place, Slice
@@ -63,8 +63,8 @@ class ChipKeeper:
     """Synchronous, as a driver is: callers run it in a thread. ``mode``: which slices that nobody holds are destroyed: none
     (``off``), ours (``owned``), or whatever no container uses (``all``, upstream's way)."""
 
-    def __init__(self, vnpus: Vnpus, journal: Journal, mode: str = "owned", *, dry: bool = False) -> None:
-        self._vnpus, self._mode, self._dry = vnpus, mode, dry
+    def __init__(self, kind: SliceKind, vnpus: Vnpus, journal: Journal, mode: str = "owned", *, dry: bool = False) -> None:
+        self._kind, self._vnpus, self._mode, self._dry = kind, vnpus, mode, dry
         self._manager = SliceManager(journal, vnpus.list, self._act)
 
     def give(
@@ -80,7 +80,7 @@ class ChipKeeper:
                     {(place.card, place.profile) for place in places}]  # fmt: skip
             others = tuple(entry for entry in state.entries if entry not in mine)
             if not places[0].profile:
-                _need_whole(places, others, state.seen)
+                self._need_whole(places, others, state.seen)
                 whole = tuple(Entry(Place(place.card, "", place.start), owner, Phase.MADE, text) for place in places)
                 return {}, self._written((*others, *whole), state)
             if len(mine) == 1 and is_there(mine[0].place, state.seen.get(places[0].card, ())):
@@ -121,13 +121,13 @@ class ChipKeeper:
 
     def _made(self, place: Place, owner: str, ids: str, others: tuple[Entry, ...], state: State) -> tuple[Entry, State]:
         if any(entry.place.card == place.card and not entry.place.profile for entry in others):
-            raise NpuRefused(f"{SEGMENT_FAILED}: chip {chip_name(place.start)} is another pod's as a whole")
+            raise NpuRefused(f"{SEGMENT_FAILED}: chip {chip_name(self._kind.name, place.start)} is another pod's as a whole")
         used = {slice_.id for slice_ in state.seen.get(place.card, ())} | {
             entry.place.start for entry in others if entry.place.card == place.card and entry.place.profile
         }
         number = next((number for number in slice_numbers(place.start) if number not in used), None)
         if number is None:
-            raise NpuRefused(f"{SEGMENT_FAILED}: chip {chip_name(place.start)} has no number left for a slice")
+            raise NpuRefused(f"{SEGMENT_FAILED}: chip {chip_name(self._kind.name, place.start)} has no number left for a slice")
         entry = Entry(Place(place.card, place.profile, number), owner, Phase.MAKING, ids)
         planned = Plan((*others, entry), (Create(entry.place),))
         try:
@@ -141,6 +141,18 @@ class ChipKeeper:
     def _written(self, entries: tuple[Entry, ...], state: State) -> State:
         return replace(state, entries=self._manager.carry_out(Plan(entries)).entries)
 
+    def _need_whole(self, places: Iterable[Place], others: Iterable[Entry], seen: Mapping[str, Sequence[Vnpu]]) -> None:
+        taken = {entry.place.card for entry in others}
+        for place in places:
+            chip = f"chip {chip_name(self._kind.name, place.start)}"
+            if place.card not in seen:
+                raise NpuRefused(f"{NO_RESOURCE}: the driver does not tell what lies on {chip}")
+            if slices := seen[place.card]:
+                numbers = ", ".join(str(slice_.id) for slice_ in slices)
+                raise NpuRefused(f"{NO_RESOURCE}: vNPU {numbers} lies on {chip}, which was to be given whole")
+            if place.card in taken:
+                raise NpuRefused(f"{NO_RESOURCE}: {chip} is another pod's still")
+
     def _act(self, step: Step) -> str:
         place = step.place
         if isinstance(step, Create):
@@ -148,18 +160,6 @@ class ChipKeeper:
         else:
             self._vnpus.destroy(place.card, place.start)
         return ""
-
-
-def _need_whole(places: Iterable[Place], others: Iterable[Entry], seen: Mapping[str, Sequence[Vnpu]]) -> None:
-    taken = {entry.place.card for entry in others}
-    for place in places:
-        if place.card not in seen:
-            raise NpuRefused(f"{NO_RESOURCE}: the driver does not tell what lies on chip {chip_name(place.start)}")
-        if slices := seen[place.card]:
-            numbers = ", ".join(str(slice_.id) for slice_ in slices)
-            raise NpuRefused(f"{NO_RESOURCE}: vNPU {numbers} lies on chip {chip_name(place.start)}, which was to be given whole")
-        if place.card in taken:
-            raise NpuRefused(f"{NO_RESOURCE}: chip {chip_name(place.start)} is another pod's still")
 
 
 # -- The books of a node's chips --------------------------------------------------------------------------------------
@@ -277,16 +277,17 @@ def _real(given: Sequence[Entry], state: State, number: Mapping[str, int], kind:
         return ""
     place = given[0].place
     if not place.profile:
-        return render_real_chips(sorted(number[entry.place.card] for entry in given))
+        return render_real_chips(kind.name, sorted(number[entry.place.card] for entry in given))
     made = next((one for one in state.seen.get(place.card, ()) if one.id == place.start), None)
     if made is None or place.profile not in kind.templates:
         return ""
-    return render_real_slice(RealSlice(kind.templates[place.profile].word, place.start, number[place.card], made.group))
+    word = kind.templates[place.profile].word
+    return render_real_slice(RealSlice(kind.name, word, place.start, number[place.card], made.group))
 
 
-def report(chips: Mapping[int, str], unhealthy: Mapping[str, str], state: State, now: int) -> dict[str, Any]:
+def report(kind: str, chips: Mapping[int, str], unhealthy: Mapping[str, str], state: State, now: int) -> dict[str, Any]:
     """The ``DeviceInfo``: free are chips that are healthy, given to nobody, and carry no vNPU, whoever made it."""
     given = {entry.place.card for entry in state.entries} | {card for card, slices in state.seen.items() if slices}
-    free = [chip_name(chip) for chip, uuid in chips.items() if uuid not in unhealthy and uuid not in given]
-    ill = {chip_name(chip): _CODE.findall(unhealthy[uuid]) for chip, uuid in chips.items() if uuid in unhealthy}
-    return device_info(free, list(ill), now, faults=ill)
+    free = [chip_name(kind, chip) for chip, uuid in chips.items() if uuid not in unhealthy and uuid not in given]
+    ill = {chip_name(kind, chip): _CODE.findall(unhealthy[uuid]) for chip, uuid in chips.items() if uuid in unhealthy}
+    return device_info(free, list(ill), now, faults=ill, kind=kind)

@@ -27,8 +27,7 @@ from pumice.effects.tasks import first
 from pumice.effects.vocabulary import Event
 from pumice.metrics.text import MetricFamily
 from pumice.model.errors import BadInput, Unavailable
-from pumice.model.hardware.npu_driver import driver_chips
-from pumice.model.hardware.npu_slices import slice_kinds
+from pumice.model.hardware.npu import SliceKind, driver_chips, slice_kinds
 from pumice.node.protocol import Conflict, Cut, Serve
 from pumice.ports.cards import CardFacts, Cards
 from pumice.ports.clock import Clock
@@ -38,7 +37,7 @@ from pumice.ports.vnpus import Vnpus
 from pumice.wire import names
 from pumice.wire.device_reports import render_own_devices
 from pumice.wire.kinds import CONFIGMAPS
-from pumice.wire.mindcluster import DRIVER_NAME, KIND, NPU_CORE, PAIRED
+from pumice.wire.mindcluster import NPU_CORE
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,36 +62,44 @@ async def run(
     if cards is None:
         return
     found = {card.name for card in await asyncio.to_thread(cards.facts)}
-    need_chips(found, (await asyncio.to_thread(cards.products)).values() if isinstance(cards, DcmiCards) else ())
-    device_type = mindcluster(settings, cluster)
+    kind = need_chips(found, (await asyncio.to_thread(cards.products)).values() if isinstance(cards, DcmiCards) else ())
+    device_type = mindcluster(settings, kind, cluster)
     await run_plugins(settings, device_type, cluster=cluster, clock=clock, rng=rng, stop=stop, ready=ready)
 
 
-def need_chips(found: Collection[str], products: Iterable[str] = ()) -> None:
-    """Raises BadInput where the driver lists no chip that is cut on demand, or two on one card (the Atlas 300I Duo)."""
-    if pairs := [product for product in products if PAIRED in product]:
+def need_chips(found: Collection[str], products: Iterable[str] = ()) -> SliceKind:
+    """Return the kind that is cut on demand. Raises BadInput where the driver lists none, or two chips on one card (the Atlas
+    300I Duo)."""
+    kinds = slice_kinds().values()
+    if pairs := [product for product in products if any(kind.paired in product for kind in kinds)]:
         raise BadInput(f"{pairs[0]}: two chips on one card are not cut on demand; --mode hami shares them")
-    if DRIVER_NAME not in found:
-        listed = ", ".join(sorted(found)) or "(none: the driver lists no NPU)"
-        raise BadInput(f"chips of type {listed} are not cut on demand, only {DRIVER_NAME}; --mode hami shares others")
+    for kind in kinds:
+        if kind.driver in found:
+            return kind
+    listed = ", ".join(sorted(found)) or "(none: the driver lists no NPU)"
+    known = ", ".join(kind.driver for kind in kinds)
+    raise BadInput(f"chips of type {listed} are not cut on demand, only {known}; --mode hami shares others")
 
 
-def mindcluster(settings: Settings, cluster: Cluster, cards: Cards | None = None, vnpus: Vnpus | None = None) -> ServedDevices:
+def mindcluster(
+    settings: Settings, kind: SliceKind, cluster: Cluster, cards: Cards | None = None, vnpus: Vnpus | None = None
+) -> ServedDevices:
     """The chips as the plugin server takes them. ``cards`` and ``vnpus`` are the driver's unless given."""
     driver = vnpus or DcmiVnpus(settings.dcmi)
-    keeper = ChipKeeper(driver, FileJournal(settings.journal / f"{KIND}.cut.json"), settings.sweep, dry=settings.dry_run)
-    chips = ChipAllocator(settings.node_name, slice_kinds()[KIND], driver_chips()[DRIVER_NAME].size.cores)
+    journal = FileJournal(settings.journal / f"{kind.name}.cut.json")
+    keeper = ChipKeeper(kind, driver, journal, settings.sweep, dry=settings.dry_run)
+    chips = ChipAllocator(settings.node_name, kind, driver_chips()[kind.driver].size.cores)
 
     async def allocator() -> ChipAllocator:
         return chips
 
     async def metrics(opened: Cards, own: OwnNode) -> list[MetricFamily]:
-        return await npu_page(opened, driver, settings.journal, KIND, own)
+        return await npu_page(opened, driver, settings.journal, kind.name, own)
 
     def slicer(own: WrittenNode, held: object) -> ChipSlices:
-        return ChipSlices(keeper, chips, cluster, settings.device_plugin_dir, settings.look_every, own)
+        return ChipSlices(kind, keeper, chips, cluster, settings.device_plugin_dir, settings.look_every, own)
 
-    return ServedDevices("pumice-mindcluster-plugin", allocator, partial(DcmiCards, settings.dcmi, DRIVER_NAME), cards,
+    return ServedDevices("pumice-mindcluster-plugin", allocator, partial(DcmiCards, settings.dcmi, kind.driver), cards,
                  slicer=slicer, metrics=metrics)  # fmt: skip
 
 
@@ -104,15 +111,15 @@ AT_MOST_EVERY: Final = 1.0
 class ChipReports:
     """One node's ConfigMap, written when it has something else to say, and once in a while."""
 
-    def __init__(self, cluster: Cluster, own: OwnNode) -> None:
-        self._cluster, self._own = cluster, own
+    def __init__(self, kind: str, cluster: Cluster, own: OwnNode) -> None:
+        self._kind, self._cluster, self._own = kind, cluster, own
         self._said: Any = None
         self._since = float("-inf")
 
     async def tell(self, chips: Mapping[int, str], unhealthy: Mapping[str, str], state: State) -> None:
         """``chips``: UUIDs by physical id; ``unhealthy``: why some take no pods, by UUID."""
         clock = self._own.clock
-        info = report(chips, unhealthy, state, int(clock.now()))
+        info = report(self._kind, chips, unhealthy, state, int(clock.now()))
         if info["DeviceList"] == self._said and clock.monotonic() < self._since + ANEW:
             return
         try:
@@ -139,16 +146,17 @@ class ChipSlices(Slicer):
     """Slices made for pods, and whole chips. ``folder``: of the kubelet's own record, looked at every so many seconds."""
 
     def __init__(
-        self, keeper: ChipKeeper, chips: ChipAllocator, cluster: Cluster, folder: Path, every: float, own: WrittenNode,
+        self, kind: SliceKind, keeper: ChipKeeper, chips: ChipAllocator, cluster: Cluster, folder: Path, every: float,
+        own: WrittenNode,
     ) -> None:  # fmt: skip
         super().__init__(own, partial(devices_held, folder, NPU_CORE), "vnpus")
-        self._keeper, self._chips, self._every = keeper, chips, every
+        self._kind, self._keeper, self._chips, self._every = kind, keeper, chips, every
         self._state = State()
         self._strangers: dict[str, int] = {}
         self._beside = False
         self._failed: dict[Place, str] = {}
         self._would: set[Place] = set()
-        self._reports = ChipReports(cluster, own)
+        self._reports = ChipReports(kind.name, cluster, own)
 
     async def start(self, cards: Iterable[CardFacts]) -> None:
         self._chips.show(tuple(cards))
@@ -198,7 +206,7 @@ class ChipSlices(Slicer):
     # -- what is told ----------------------------------------------------------------------------------------------------
 
     async def _tell_pods(self, record: Mapping[str, str]) -> None:
-        for patch in realised(self._own.pods, record, self._state, self._chips.chips, slice_kinds()[KIND]):
+        for patch in realised(self._own.pods, record, self._state, self._chips.chips, self._kind):
             if await self._own.perform_soon(patch, f"telling pod {patch.namespace}/{patch.name} what it has"):
                 log.info("told pod=%s/%s %s", patch.namespace, patch.name, next(iter(patch.annotations.values())))
 
@@ -225,7 +233,8 @@ class ChipSlices(Slicer):
             await self._own.perform(Event.on_node(name, "Normal", reason, text))
 
     def _warn_of_others(self, state: State) -> None:
-        beside = self._own.node is not None and f"{names.NODE_NPU_REGISTER}{KIND}" in self._own.node.metadata.annotations
+        register = f"{names.NODE_NPU_REGISTER}{self._kind.name}"
+        beside = self._own.node is not None and register in self._own.node.metadata.annotations
         if beside and not self._beside:
             log.warning("HAMi's plugin has registered this node's chips, too: only one of both may run here, for each takes the "
                         "other's slices for a stranger's")  # fmt: skip

@@ -41,8 +41,7 @@ from pumice.ports.cards import CardFacts
 from pumice.ports.slices import Slice
 from pumice.wire import names, variables
 from pumice.wire.device_config import NvidiaConfig
-from pumice.wire.handed_out import parse_handed_out, render_handed_out
-from pumice.wire.nvidia_vgpu import PodDevice, parse_pod_devices
+from pumice.wire.nvidia_vgpu import PodDevice, parse_handed_out, parse_pod_devices, render_handed_out
 from pumice.wire.objects import Node
 
 

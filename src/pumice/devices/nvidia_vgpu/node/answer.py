@@ -18,7 +18,7 @@ from pumice.effects.vocabulary import InstallFile, MakeDirectory
 from pumice.node.protocol import Answer, DeviceNode, Mount
 from pumice.ports.slices import Place, Slice
 from pumice.wire import cdi, limits_page, variables
-from pumice.wire.device_lists import CDI_ANNOTATIONS, CDI_FIELD
+from pumice.wire.cdi import CDI_ANNOTATIONS, CDI_FIELD
 from pumice.wire.limits_page import GrantedCard, LimitsPage
 from pumice.wire.nvidia_vgpu import PodDevice
 

@@ -15,8 +15,8 @@ from msgspec import Struct
 from pumice.devices.nvidia_vgpu.mig_catalogue import Catalogue
 from pumice.devices.nvidia_vgpu.mig_places import Places
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing
+from pumice.model.amount import Mib
 from pumice.model.cards import Card, Mode
-from pumice.model.units import Mib
 from pumice.node.device_list import Unit
 from pumice.ports.cards import CardFacts
 from pumice.wire import kubernetes, names

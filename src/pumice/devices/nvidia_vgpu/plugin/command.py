@@ -22,7 +22,7 @@ from pumice.cli.plugin_options import (
 )
 from pumice.devices.nvidia_vgpu.plugin import options as flags
 from pumice.ports.mps import PROGRAM
-from pumice.wire.device_lists import strategies
+from pumice.wire.cdi import strategies
 
 log = logging.getLogger("pumice.cli")
 

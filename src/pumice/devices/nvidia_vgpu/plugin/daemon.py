@@ -44,10 +44,10 @@ from pumice.ports.cluster import ApiError, Cluster
 from pumice.ports.mps import PROGRAM
 from pumice.ports.slices import Slice
 from pumice.wire import names
+from pumice.wire.document import safe_load_all
 from pumice.wire.kinds import CONFIGMAPS
 from pumice.wire.node_config import NodeConfig, NodeEntry, parse_node_config
 from pumice.wire.objects import Meta
-from pumice.wire.yaml_text import safe_load_all
 
 log = logging.getLogger("pumice.node")
 

@@ -12,7 +12,7 @@ from typing import Annotated, Final
 from pumice.cli import flags
 from pumice.model.errors import BadInput
 from pumice.wire import variables
-from pumice.wire.device_lists import STRATEGIES
+from pumice.wire.cdi import STRATEGIES
 
 log = logging.getLogger("pumice.cli")
 

@@ -28,8 +28,8 @@ def lend(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
     one that was lent something longest ago, as far as the plugins lend (``Allocatable.lends``)."""
     framework, state = cycle.framework, cycle.state
     waiting: dict[QueueState, list[Job]] = {}
-    for job in cycle.short_of_share:
-        if job.pending and job not in cycle.standing:
+    for job, found in cycle.attempts.items():
+        if found.short_of_share and job.pending and not found.pipelined:
             waiting.setdefault(job.queue, []).append(job)
     lines: dict[QueueState, Line[Job]] = {queue: Line() for queue in waiting}
     for queue, jobs in waiting.items():
@@ -85,7 +85,7 @@ def allocate(cycle: Cycle) -> None:
     _within_shares(cycle, failed_roles)
     scheduling_queue = cycle.state.scheduling_queue
     if cycle.out_of_time():
-        if cycle.short_of_share:
+        if any(found.short_of_share for found in cycle.attempts.values()):
             scheduling_queue.lend_later()
         return
     scheduling_queue.lend_now()
@@ -120,10 +120,12 @@ def _within_shares(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
         tasks = untried.get(job)
         if tasks is None and _takes_part(cycle, job):
             tasks = untried[job] = trying.pending(cycle, job)
-            cycle.tried[job] = None
+            cycle.attempts[job].tried = True
         if tasks:
             planning.together(cycle, queue, job, tasks[0], line.line)
-            if (before := cycle.behind.pop(job, None)) is not None and before in line.line:
+            attempt = cycle.attempts[job]
+            before, attempt.behind = attempt.behind, None
+            if before is not None and before in line.line:
                 line.line.line_up(job, framework.job_order_key(before))
                 turns.again(queue)
                 continue
@@ -152,7 +154,7 @@ def _line_up(cycle: Cycle, queue: QueueState) -> bool:
             active.line_up(job, key)
         else:
             _start(cycle, job)
-            cycle.tried.setdefault(job, None)
+            cycle.attempts[job].tried = True
     return queue.present and bool(active.line)
 
 
@@ -163,9 +165,9 @@ def _place(cycle: Cycle, job: Job) -> tuple[Any, ...]:
 
 def _holds_up(cycle: Cycle, job: Job, *, goes_on: bool, more: bool) -> bool:
     """Return whether a job could not go, or not with all of its pods (those that ask for nothing are left to backfill)."""
-    if job in cycle.invalid or job.pending_best_effort == len(job.pending) > 0:
+    if cycle.attempt(job).invalid or job.pending_best_effort == len(job.pending) > 0:
         return False
-    return job in cycle.standing or (job.runnable > 0 and not (goes_on and more))
+    return cycle.attempt(job).pipelined or (job.runnable > 0 and not (goes_on and more))
 
 
 def _takes_part(cycle: Cycle, job: Job) -> bool:
@@ -178,7 +180,7 @@ def _takes_part(cycle: Cycle, job: Job) -> bool:
     invalid = cycle.framework.job_valid(job)
     if invalid is not None:
         refuse(cycle, job, by_gang(invalid.message))
-        cycle.invalid[job] = None
+        cycle.attempts[job].invalid = True
         return False
     return True
 
@@ -199,16 +201,17 @@ def _overused(cycle: Cycle, job: Job) -> None:
     overused = by_queue(f"queue {job.queue.name} is overused")
     if cycle.out_of_time():
         refuse(cycle, job, overused)
-        cycle.short_of_share[job] = None
+        cycle.attempts[job].short_of_share = True
         return
-    cycle.tried[job] = None
+    attempt = cycle.attempts[job]
+    attempt.tried = True
     for task in trying.pending(cycle, job):
         among = cycle.among(task)
         if cycle.placer.choose(task.cls, among=among) is None:
             refused(cycle, task, among=among)
         else:
             task.error, task.puzzling = overused, False
-            cycle.short_of_share[job] = cycle.blocked[job] = None
+            attempt.short_of_share = attempt.blocked = True
 
 
 # -- backfill: pods that request nothing are placed where any room is --------------------------------------------------
@@ -222,8 +225,8 @@ def backfill(cycle: Cycle) -> None:
             continue
         jobs = [
             job for job in candidates(queue)
-            if job.pending_best_effort and not job.is_pending() and job not in cycle.standing and framework.job_valid(job) is None
-            and begun(cycle, job) is None
+            if job.pending_best_effort and not job.is_pending() and not cycle.attempt(job).pipelined
+            and framework.job_valid(job) is None and begun(cycle, job) is None
         ]  # fmt: skip
         for job in sorted(jobs, key=framework.job_order_key):
             tasks = [
@@ -236,7 +239,8 @@ def backfill(cycle: Cycle) -> None:
             for late, _ in found[number:]:
                 cycle.postpone(late)
             return
-        cycle.tried[job] = None
+        attempt = cycle.attempts[job]
+        attempt.tried = True
         statement = cycle.statement()
         for task in tasks:
             task.trial = None
@@ -248,8 +252,8 @@ def backfill(cycle: Cycle) -> None:
             statement.place(task, choice)
         if framework.job_ready(job) and job.counts[Status.ALLOCATED]:
             commit(cycle, job, statement)
-            if job in cycle.discarded:  # with these it stands: the others, which failed as a gang, may come one by one
-                cycle.postponed[job] = None
+            if attempt.discarded:  # with these it is whole: the others, which failed as a gang, may come one by one
+                attempt.postponed = True
         elif statement.steps:  # else nothing was taken back for which it could wait: it is unschedulable until a node may take it
             discard(cycle, job, statement)
 

@@ -23,12 +23,12 @@ def starving(cycle: Cycle, action: str, admitted: Callable[[QueueState], bool] =
     time stay active; one has its turn in every cycle. A search that was begun is gone on with by its action alone."""
     framework, first = cycle.framework, True
     for queue in sorted((queue for queue in queues(cycle) if queue.present and queue.open), key=framework.queue_order_key):
-        jobs = [job for job in queue.active if job in cycle.tried and _may_ask(cycle, job, action)]
+        jobs = [job for job in queue.active if cycle.attempt(job).tried and _may_ask(cycle, job, action)]
         if not jobs or not admitted(queue):
             continue
         for job in sorted(jobs, key=framework.job_order_key):
             if not first and cycle.out_of_time():
-                cycle.postponed[job] = None
+                cycle.attempts[job].postponed = True
                 continue
             if framework.job_starving(job):
                 first = False
@@ -49,7 +49,7 @@ def settle(cycle: Cycle, preemptor: Preemptor, job: Job, trial: Trial) -> bool:
     if trial.unfinished:
         found = hold(cycle, job, trial)
         found.action, found.known = preemptor.scope.action, preemptor.orders
-        cycle.postponed[job] = None
+        cycle.attempts[job].postponed = True
         return False
     somebody = job in untold or any(isinstance(step, Evict) for step in statement.steps)
     if somebody and cycle.framework.job_pipelined(job):
@@ -64,9 +64,9 @@ def settle(cycle: Cycle, preemptor: Preemptor, job: Job, trial: Trial) -> bool:
 
 def _may_ask(cycle: Cycle, job: Job, action: str) -> bool:
     """Not for jobs of which sub-groups are bound to parts of the network."""
-    begun = cycle.state.terminating.untold.get(job)
+    begun, attempt = cycle.state.terminating.untold.get(job), cycle.attempt(job)
     return (begun is None or begun.action == action) and bool(
-        job.pending and not job.is_pending() and job not in cycle.standing and job not in cycle.invalid
+        job.pending and not job.is_pending() and not attempt.pipelined and not attempt.invalid
         and job.backoff.until <= cycle.now and not policies_of(job)
     )  # fmt: skip
 
@@ -122,7 +122,7 @@ def preempt(cycle: Cycle) -> None:
     among, inside = Preemptor(cycle, between_jobs(cycle.framework)), Preemptor(cycle, inside_a_job(cycle.framework))
     for job in starving(cycle, "preempt"):
         settle(cycle, among, job, among.for_job(job, claimants(cycle, job)))
-        if job in cycle.postponed or job.ready_count == 0 or bound_together(job) or not cycle.framework.job_starving(job):
+        if cycle.attempt(job).postponed or job.ready_count == 0 or bound_together(job) or not cycle.framework.job_starving(job):
             continue
         for task in claimants(cycle, job):
             trial = Trial(cycle.statement(), attempts=1)

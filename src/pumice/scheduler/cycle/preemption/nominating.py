@@ -69,10 +69,11 @@ def withdraw_broken(cycle: Cycle) -> None:
 def withdraw_idle(cycle: Cycle) -> None:
     """Give up searches that nobody goes on with: the job wants no room any more, or is not looked at."""
     for job, found in list(cycle.state.terminating.untold.items()):
-        if job not in cycle.postponed and (job in cycle.tried or not cycle.out_of_time()):
+        attempt = cycle.attempt(job)
+        if not attempt.postponed and (attempt.tried or not cycle.out_of_time()):
             cycle.state.terminating.withdraw(job)
             if found.action == ALLOCATE:  # it is tried as any other
-                cycle.postponed[job] = None
+                cycle.attempts[job].postponed = True
 
 
 def tell_groups(cycle: Cycle, victims: Iterable[Task], reason: str) -> None:

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Protocol
 
 from pumice.ports.cluster import Resource
 from pumice.wire.batch import Job, Task
+from pumice_jobs.controllers.job.defaults import mapping, read
 from pumice_jobs.controllers.job.effects import Ensure, Follow
-from pumice_jobs.controllers.job.templates import mapping, read
 
 Json = dict[str, Any]
 Flags = Mapping[str, str]

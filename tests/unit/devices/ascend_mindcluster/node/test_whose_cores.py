@@ -8,7 +8,7 @@ import pytest
 
 from pumice.devices.ascend_mindcluster.node.allocator import ChipAllocator
 from pumice.effects.vocabulary import PatchPod
-from pumice.model.hardware.npu_slices import slice_kinds
+from pumice.model.hardware.npu import slice_kinds
 from pumice.node.pods import NodePod
 from pumice.node.protocol import Cut, Refuse, Serve
 from pumice.ports.cards import CardFacts

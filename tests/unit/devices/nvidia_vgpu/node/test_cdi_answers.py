@@ -9,7 +9,7 @@ from kit.node_objects import UID, A, B, allocator, gives, pod, units_of
 
 from pumice.model.errors import BadInput
 from pumice.node.protocol import Answer, Serve
-from pumice.wire.device_lists import strategies
+from pumice.wire.cdi import strategies
 
 NAMED = f"k8s.device-plugin.nvidia.com/gpu={A}"
 PLAIN = ("envvar",)

@@ -11,9 +11,8 @@ from pumice.devices.nvidia_vgpu.node.sharing import Sharing
 from pumice.node.pods import NodePod
 from pumice.node.protocol import Conflict, Refuse, Serve
 from pumice.wire import names
-from pumice.wire.handed_out import LIMIT, parse_handed_out, render_handed_out
 from pumice.wire.kubernetes import MIRROR
-from pumice.wire.nvidia_vgpu import PodDevice
+from pumice.wire.nvidia_vgpu import LIMIT, PodDevice, parse_handed_out, render_handed_out
 
 
 def serve(at: VgpuAllocator, pods: list[NodePod], *ids: str) -> Serve:

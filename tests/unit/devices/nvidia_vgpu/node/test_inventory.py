@@ -168,10 +168,10 @@ def test_node_entries_win_over_flags_and_flags_over_the_config_map():
 @pytest.mark.parametrize(
     ("entry", "warning"),
     [
-        ('{"name":"n","devicesplitcount":-1}', "nodeconfig[0] of node n: devicesplitcount must be a number above 0"),
-        ('{"name":"n","split":3}', "nodeconfig[0] of node n: unknown key 'split'"),
-        ('{"devicesplitcount":3}', "nodeconfig[0]: an entry needs a name"),
-        ('{"name":"n","filterdevices":3}', "nodeconfig[0] of node n: filterdevices must hold the lists"),
+        ('{"name":"n","devicesplitcount":-1}', "line 1: nodeconfig.0.devicesplitcount must be a number above 0"),
+        ('{"name":"n","split":3}', "line 1: nodeconfig.0.split: unknown key"),
+        ('{"devicesplitcount":3}', "line 1: nodeconfig.0: an entry needs a name"),
+        ('{"name":"n","filterdevices":3}', "line 1: nodeconfig.0.filterdevices must hold the lists"),
     ],
 )
 def test_strange_node_entries_are_named_and_left_out(entry, warning):

@@ -1,0 +1,81 @@
+"""What the allocator of ``pumice.claims`` says of a world, and what Kubernetes' says: in the same words."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from kit.claim_worlds import World
+from pumice.claims.reading import claim_of, class_of, results_of, slice_of
+from pumice.claims.reasons import Cause, Unallocated
+from pumice.claims.search import BUDGET, allocate, finished
+from pumice.claims.slices import Node, Slices
+from pumice.claims.usage import usage_of
+
+Answer = tuple[str, Any]
+"""``ok`` with the allocations, ``none``, or ``error``; the last two with a text."""
+
+
+def ours(world: World, budget: int = BUDGET) -> Answer:
+    now = Slices(map(slice_of, world.slices))
+    results = [result for claim in world.in_use for result in results_of(claim)]
+    usage = usage_of(results, now, usage_of(results, Slices(map(slice_of, world.seen))))
+    classes = {one["metadata"]["name"]: class_of(one) for one in world.classes}
+    node = Node(world.node["metadata"]["name"], world.node["metadata"]["labels"])
+    numbers = count()
+    found = finished(allocate(list(map(claim_of, world.claims)), node, now, classes, usage,
+                              share_id=lambda: f"share-{next(numbers)}", budget=budget))  # fmt: skip
+    if isinstance(found, Unallocated):
+        return "none" if found.cause is Cause.NODE else "error", found.text
+    return "ok", [allocation.as_json() for allocation in found]
+
+
+class Kubernetes:
+    """Its allocator, behind a pipe."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def __call__(self, question: dict[str, Any]) -> Answer:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(question) + "\n")
+        self._process.stdin.flush()
+        said = json.loads(self._process.stdout.readline())
+        if said.get("error"):
+            return "none" if "invalid resource pools" in said["error"] else "error", said["error"]
+        return ("none", "") if said["allocations"] is None else ("ok", said["allocations"])
+
+
+def program() -> Path | None:
+    """Kubernetes' allocator as ``make kube`` built it; None where it did not."""
+    found = Path(os.environ.get("KUBEBUILDER_ASSETS", "/nowhere"), "allocator")
+    return found if found.exists() else None
+
+
+@contextmanager
+def kubernetes(path: Path) -> Iterator[Kubernetes]:
+    process = subprocess.Popen([path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        yield Kubernetes(process)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def plain(answer: Answer) -> Answer:
+    """The answer without what is drawn by chance (shareID), and without the words of refusals."""
+    kind, said = answer
+    return (kind, [_plain(one) for one in said]) if kind == "ok" else (kind, "")
+
+
+def _plain(allocation: dict[str, Any]) -> dict[str, Any]:
+    results = [{key: value for key, value in one.items() if key not in ("shareID", "tolerations")}
+               for one in allocation["devices"]["results"]]  # fmt: skip
+    return {"results": results, "config": allocation["devices"].get("config", []), "nodeSelector": allocation.get("nodeSelector")}

@@ -1,0 +1,54 @@
+"""Constraints over the devices of one claim: attributes that must be alike, or all different."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pumice.claims.objects import Constraint, Device
+from pumice.claims.reasons import Misfit, Rule
+
+
+def attribute_of(device: Device, driver: str, name: str) -> tuple[str, Any] | None:
+    """Return type and value of an attribute by its full name; the driver's own may be published without their domain."""
+    found = device.attributes.get(name)
+    domain, slash, own = name.partition("/")
+    if found is None and slash and domain == driver:
+        found = device.attributes.get(own)
+    return None if found is None else found.typed
+
+
+@dataclass(slots=True)
+class Constraining:
+    """A constraint of a claim, and the values of the devices that were taken so far."""
+
+    constraint: Constraint
+    values: list[tuple[str, Any]] = field(default_factory=list)
+
+    def concerns(self, names: Sequence[str]) -> bool:
+        """``names``: of the request, and of the alternative as ``request/alternative``."""
+        return not self.constraint.requests or any(name in self.constraint.requests for name in names)
+
+    def misfit(self, device: Device, driver: str) -> Misfit | None:
+        alike = self.constraint.match_attribute
+        name = alike or self.constraint.distinct_attribute or ""
+        value = attribute_of(device, driver, name)
+        if value is None:
+            return Misfit(Rule.CONSTRAINT, name, detail="the device has no such attribute")
+        if alike and self.values and self.values[0] != value:
+            return Misfit(Rule.CONSTRAINT, name, detail=f"{value[1]} does not match {self.values[0][1]}")
+        if not alike and value in self.values:
+            return Misfit(Rule.CONSTRAINT, name, detail=f"another device has {value[1]}, too")
+        return None
+
+    def add(self, device: Device, driver: str) -> None:
+        value = attribute_of(
+            device, driver, self.constraint.match_attribute or self.constraint.distinct_attribute or ""
+        )
+        assert value is not None
+        self.values.append(value)
+
+    def remove(self) -> None:
+        """Take back the device that was added last: the search goes back the way that it came."""
+        self.values.pop()

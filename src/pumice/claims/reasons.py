@@ -1,0 +1,94 @@
+"""Why a device, a request or a claim could not be had. Reasons are values; the text is made for who reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fractions import Fraction
+
+from pumice.claims.objects import DeviceID
+
+
+class Rule(StrEnum):
+    """The rule that a device failed."""
+
+    IN_USE = "in use"
+    SELECTOR = "selector"
+    CAPACITY = "capacity"
+    POLICY = "request policy"
+    TAINT = "taint"
+    COUNTER = "counter"
+    CONSTRAINT = "constraint"
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Why one device was passed over: the rule, what it is about (a capacity, a taint, an attribute), and the numbers."""
+
+    rule: Rule
+    about: str = ""
+    wanted: Fraction | None = None
+    best: Fraction | None = None
+    detail: str = ""
+
+    @property
+    def text(self) -> str:
+        named = f"{self.rule} {self.about}".strip()
+        if self.detail:
+            return f"{named}: {self.detail}"
+        if self.wanted is not None and self.best is not None:
+            return f"{named}: wants {shown(self.wanted)}, {shown(max(self.best, Fraction()))} is free"
+        return named
+
+
+class Cause(StrEnum):
+    """What a caller should do about it."""
+
+    NODE = "node"
+    """These devices will not do: another node may."""
+    CLAIM = "claim"
+    """The claim, a class or a selector is at fault, on every node."""
+    BUDGET = "budget"
+    """The search was given up: later, or with more of a budget."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestReasons:
+    """Of one request, or of one alternative: the devices that were looked at and did not do."""
+
+    claim: str
+    request: str
+    wanted: int
+    devices: Mapping[DeviceID, Misfit] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        devices = "; ".join(f"{device}: {misfit.text}" for device, misfit in self.devices.items())
+        return f"claim {self.claim}, request {self.request}: {self.wanted} wanted; {devices or 'no device is here'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Unallocated:
+    cause: Cause
+    text: str
+    requests: tuple[RequestReasons, ...] = ()
+
+    @property
+    def lines(self) -> list[str]:
+        return [self.text, *(request.text for request in self.requests)]
+
+
+_BINARY = tuple(zip("EPTGMK", range(60, 0, -10), strict=True))
+
+
+def shown(amount: Fraction) -> str:
+    """A quantity as people read it, exactly: ``26Gi``, ``500m``, ``100``."""
+    if amount.denominator == 1:
+        whole = int(amount)
+        unit = next((unit for unit, power in _BINARY if whole and whole % (1 << power) == 0), None)
+        return f"{whole >> dict(_BINARY)[unit]}{unit}i" if unit else str(whole)
+    for unit, power in (("m", 10**3), ("u", 10**6), ("n", 10**9)):
+        if (amount * power).denominator == 1:
+            return f"{int(amount * power)}{unit}"
+    return str(float(amount))

@@ -1,0 +1,92 @@
+"""CEL selectors of classes and requests over devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+from pumice.cel.checking import BOOL, DYN, MAP, STRING, checked, struct
+from pumice.cel.evaluation import Program, compiled
+from pumice.cel.kubernetes import Quantity
+from pumice.cel.running import STEPS, Budget
+from pumice.cel.syntax import parse
+from pumice.cel.values import CelError, type_of
+from pumice.cel.versions import semver
+from pumice.claims.objects import Attribute, Device, ResourceSlice
+
+_DEVICE: Final = struct(driver=STRING, allowMultipleAllocations=BOOL, attributes=MAP, capacity=MAP)
+_NAMES: Final = frozenset(("device",))
+
+
+class _Domains(dict[str, dict[str, Any]]):
+    """Attributes by domain. A domain that is asked for and not there has none; ``in`` tells the truth."""
+
+    def __missing__(self, domain: str) -> dict[str, Any]:
+        return {}
+
+
+@lru_cache(maxsize=1024)
+def program_of(expression: str) -> Program:
+    """Return the compiled selector. Raises CelError for one that Kubernetes would not compile."""
+    found = checked(parse(expression), {"device": _DEVICE})
+    if found not in (BOOL, DYN):
+        raise CelError(f"must evaluate to bool or the unknown type, not {found.name}")
+    return compiled(expression, _NAMES)
+
+
+class Selections:
+    """Answers of selectors, kept by expression and device: a device says the same to all claims, as long as its slice stands."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str, str], bool | str] = {}
+        self._devices: dict[tuple[str, str], Mapping[str, Any]] = {}
+
+    def selects(self, expression: str, slice_: ResourceSlice, device: Device) -> tuple[bool | str, int]:
+        """Return the answer, or what went wrong; and the steps that it took."""
+        key = (expression, slice_.name, device.name)
+        known = self._known.get(key)
+        if known is not None:
+            return known, 0
+        budget = Budget()
+        try:
+            found: bool | str = _ran(program_of(expression), self._variables(slice_, device), budget)
+        except CelError as problem:
+            found = str(problem)
+        self._known[key] = found
+        return found, STEPS - budget.left
+
+    def _variables(self, slice_: ResourceSlice, device: Device) -> Mapping[str, Any]:
+        key = (slice_.name, device.name)
+        if key not in self._devices:
+            self._devices[key] = {"device": _seen(slice_.spec.driver, device)}
+        return self._devices[key]
+
+
+def _ran(program: Program, variables: Mapping[str, Any], budget: Budget) -> bool:
+    found = program(variables, budget)
+    if not isinstance(found, bool):
+        raise CelError(f"the selector came to {type_of(found)}, not to bool")
+    return found
+
+
+def _seen(driver: str, device: Device) -> dict[str, Any]:
+    """A device as expressions see it. Raises CelError for an attribute that says no version though it should."""
+    return {
+        "driver": driver, "allowMultipleAllocations": device.allow_multiple_allocations,
+        "attributes": _by_domain(driver, {name: _plain(one) for name, one in device.attributes.items()}),
+        "capacity": _by_domain(driver, {name: Quantity(one.value) for name, one in device.capacity.items()}),
+    }  # fmt: skip
+
+
+def _by_domain(driver: str, values: Mapping[str, Any]) -> _Domains:
+    found = _Domains()
+    for name, value in values.items():
+        domain, _, own = name.rpartition("/")
+        found.setdefault(domain or driver, {})[own] = value
+    return found
+
+
+def _plain(attribute: Attribute) -> Any:
+    kind, value = attribute.typed
+    return semver(value) if kind == "version" else value

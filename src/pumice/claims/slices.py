@@ -1,0 +1,160 @@
+"""The pools of devices that a node can use: generations, completeness, validity, and the order in which devices are tried.
+
+A pool belongs to a driver; its slices may lie on several nodes. Kubernetes' rules are kept to the letter, since drivers rely on
+them: what a node does not see does not matter as long as the slices that it sees are as many as their pool says.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pumice.claims.objects import Counter, CounterConsumption, Device, DeviceID, ResourceSlice
+from pumice.claims.selecting import Selections
+from pumice.wire.selectors import parse_node_term
+
+PoolID = tuple[str, str]
+"""Driver and pool."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def is_selected(self, by: Device | ResourceSlice) -> bool:
+        """Return whether a slice, or a device of one that leaves it to its devices, is for this node."""
+        spec = by.spec if isinstance(by, ResourceSlice) else by
+        if spec.node_name:
+            return spec.node_name == self.name
+        return spec.all_nodes or (spec.node_selector is not None and self._is_in(spec.node_selector))
+
+    def _is_in(self, selector: Mapping[str, Any]) -> bool:
+        """Terms are alternatives; an empty one selects nothing."""
+        terms = map(parse_node_term, selector.get("nodeSelectorTerms") or ())
+        return any(
+            term is not None and all(one.accepts(self.name if one.field else self.labels.get(one.key)) for one in term)
+            for term in terms
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PooledDevice:
+    """A device where it is published."""
+
+    id: DeviceID
+    device: Device
+    slice: ResourceSlice
+
+
+@dataclass(frozen=True, slots=True)
+class NodePool:
+    """A pool as one node sees it. Where ``problem`` is set, nothing is allocated from it."""
+
+    id: PoolID
+    devices: tuple[PooledDevice, ...] = ()
+    counters: Mapping[str, Mapping[str, Counter]] = field(default_factory=dict)
+    has_binding_conditions: bool = False
+    problem: str = ""
+
+    @property
+    def name(self) -> str:
+        return "/".join(self.id)
+
+
+class Slices:
+    """All slices of a cluster, found by node. Slices do not change: what changes is another ``Slices``."""
+
+    def __init__(self, slices: Iterable[ResourceSlice]) -> None:
+        self.selections = Selections()
+        """What selectors said of these devices."""
+        self._by_pool: dict[PoolID, list[ResourceSlice]] = defaultdict(list)
+        self._of_node: dict[str, set[PoolID]] = defaultdict(set)
+        self._of_any: set[PoolID] = set()
+        self._named: dict[DeviceID, list[tuple[int, Device]]] = defaultdict(list)
+        for one in slices:
+            self._by_pool[one.pool].append(one)
+            for device in one.spec.devices:
+                self._named[one.id_of(device)].append((one.spec.pool.generation, device))
+            if one.spec.node_name:
+                self._of_node[one.spec.node_name].add(one.pool)
+            else:
+                self._of_any.add(one.pool)
+
+    def pools_of(self, node: Node) -> list[NodePool]:
+        """Return the pools whose devices the node may use, in the order in which they are tried: those without binding conditions
+        first, then by driver and name."""
+        ids = sorted(self._of_node.get(node.name, set()) | self._of_any)
+        pools = [pool for id_ in ids if (pool := self._pool(id_, node)) is not None]
+        return sorted(pools, key=lambda pool: pool.has_binding_conditions)
+
+    def consumption_of(self, id_: DeviceID) -> tuple[CounterConsumption, ...] | None:
+        """Return the counters of a published device, of the newest generation that has it; None of one that is not published.
+
+        Where slices of other nodes publish the same name, nobody knows which one is meant: all of them are counted."""
+        named = self._named.get(id_)
+        if not named:
+            return None
+        newest = max(generation for generation, _ in named)
+        return tuple(part for generation, one in named if generation == newest for part in one.consumes_counters)
+
+    def _pool(self, id_: PoolID, node: Node) -> NodePool | None:
+        here = [one for one in self._by_pool[id_] if _concerns(one, node)]
+        if not here:
+            return None
+        sets = [one for one in self._by_pool[id_] if one.spec.shared_counters and one not in here]
+        generation = max(one.spec.pool.generation for one in here + sets)
+        seen = [one for one in here + sets if one.spec.pool.generation == generation]
+        everywhere, wanted = seen, seen[0].spec.pool.resource_slice_count
+        if len(seen) != wanted:
+            if any(one.spec.pool.generation > generation for one in self._by_pool[id_]):
+                return None  # the driver replaces it, and the newer one has nothing for this node so far
+            everywhere = [one for one in self._by_pool[id_] if one.spec.pool.generation == generation]
+            if len(everywhere) != wanted:
+                return NodePool(
+                    id_, problem=f"incomplete, generation {generation}: {len(everywhere)} of {wanted} slices are there"
+                )
+        seen.sort(key=lambda one: one.name)
+        problem = next(_flaws(seen, everywhere), "")
+        if problem:
+            return NodePool(id_, problem=f"invalid, generation {generation}: {problem}")
+        counters = {one.name: one.counters for slice_ in seen for one in slice_.spec.shared_counters}
+        conditions = any(device.binding_conditions for one in seen for device in one.spec.devices)
+        return NodePool(id_, tuple(_devices(seen, node)), counters, conditions)
+
+
+def _concerns(slice_: ResourceSlice, node: Node) -> bool:
+    if slice_.spec.per_device_node_selection:
+        return bool(slice_.spec.shared_counters) or any(map(node.is_selected, slice_.spec.devices))
+    return node.is_selected(slice_)
+
+
+def _devices(slices: Iterable[ResourceSlice], node: Node) -> Iterator[PooledDevice]:
+    for slice_ in slices:
+        for device in slice_.spec.devices:
+            if not slice_.spec.per_device_node_selection or node.is_selected(device):
+                yield PooledDevice(slice_.id_of(device), device, slice_)
+
+
+def _flaws(seen: Iterable[ResourceSlice], everywhere: Iterable[ResourceSlice]) -> Iterator[str]:
+    """Names that stand twice, and counters that no set has."""
+    names: set[str] = set()
+    sets: dict[str, Mapping[str, Counter]] = {}
+    for slice_ in seen:
+        for device in slice_.spec.devices:
+            if device.name in names:
+                yield f"two devices have the name {device.name}"
+            names.add(device.name)
+        for one in slice_.spec.shared_counters:
+            if one.name in sets:
+                yield f"two counter sets have the name {one.name}"
+            sets[one.name] = one.counters
+    for slice_ in everywhere:
+        for device in slice_.spec.devices:
+            for consumption in device.consumes_counters:
+                missing = consumption.counters.keys() - sets.get(consumption.counter_set, {}).keys()
+                if consumption.counter_set not in sets or missing:
+                    lacking = f"counter {min(missing)} of " if consumption.counter_set in sets else ""
+                    yield f"device {device.name} draws on {lacking}counter set {consumption.counter_set}, which is not there"
