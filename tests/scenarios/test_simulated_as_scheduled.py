@@ -1,5 +1,5 @@
-"""``pumice simulate`` places pods where the scheduler daemon places them: the same arrivals and departures, node for node and card
-for card."""
+"""``pumice simulate`` places pods where the scheduler daemon places them: the same arrivals and departures, node for node and
+card for card."""
 
 from __future__ import annotations
 
@@ -64,9 +64,10 @@ async def live(submissions: list[Submission], running: Daemon) -> dict[str, tupl
 
 def of(submission: Submission) -> dict[str, Any]:
     (template,) = submission.templates
+    containers = [{**one, "image": "any"} for one in template["spec"]["containers"]]
     meta = {**template["metadata"], "name": submission.name, "namespace": "default"}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta,
-            "spec": {**template["spec"], "containers": [{**one, "image": "any"} for one in template["spec"]["containers"]]}}  # fmt: skip
+            "spec": {**template["spec"], "containers": containers}}
 
 
 def simulated(submissions: list[Submission]) -> tuple[dict[str, tuple[str, str]], int]:
@@ -84,7 +85,8 @@ def test_the_daemon_places_every_pod_where_the_simulation_says(seed: int) -> Non
     submissions = arrivals(seed)
 
     async def main() -> dict[str, tuple[str, str]]:
-        async with daemon(*machines(), settings=Settings(budget=1e9)) as running:  # a busy machine cuts no cycle short
+        unhurried = Settings(budget=1e9)  # a busy machine cuts no cycle short
+        async with daemon(*machines(), settings=unhurried) as running:
             return await live(submissions, running)
 
     expected, waited = simulated(submissions)

@@ -28,8 +28,8 @@ SHOWN_EVERY = 0.2
 
 
 @app.command(
-    epilog="Example: pumice simulate --add nodes=20,model=A100-SXM4-80GB --generate "
-    "pods=5000,shape=mixed,arrival=poisson:1/s,duration=lognormal:20m:1 --policy binpack --policy spread"
+    epilog="Examples: pumice simulate --from case.json --add nodes=10,model=H100;  "
+    "pumice simulate --add nodes=9,model=L4 --generate pods=99,shape=mixed"
 )
 def simulate(
     file: Annotated[Path | None, flags.Option("--from", help="The cluster, from a file written by `pumice dump`.")] = None,
@@ -55,9 +55,8 @@ def simulate(
     """
     # Only here: help and completion need no engine.
     from pumice.cli.simulation_inputs import Asked, variants_of
-    from pumice.model.errors import BadInput
+    from pumice.model.errors import BadInput, nearest
     from pumice.simulation.outcome import difference
-    from pumice.wire.nearest import nearest
 
     if output not in ("table", "json"):
         raise BadInput(f"-o {output!r}: table or json{nearest(output, ('table', 'json'))}")

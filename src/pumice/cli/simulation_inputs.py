@@ -22,8 +22,8 @@ from pumice.simulation.manifests import Json
 from pumice.simulation.play import Outage, Submission
 from pumice.simulation.trace import Task, lists_nodes, nodes_of, tasks_of
 from pumice.wire import names, volcano
+from pumice.wire.document import safe_load_all
 from pumice.wire.objects import Pod, convert
-from pumice.wire.yaml_text import safe_load_all
 
 BEGIN = 1_000_000_000.0
 """The time of day at which a play begins that has no dump."""

@@ -15,16 +15,15 @@ import yaml
 from pumice.devices.card_policies import POLICIES
 from pumice.devices.nvidia_vgpu.mig_catalogue import builtin_geometries
 from pumice.model.cards import Card, Mode
-from pumice.model.errors import BadInput
+from pumice.model.errors import BadInput, nearest
 from pumice.model.hardware.cards import presets
 from pumice.simulation import manifests
 from pumice.simulation.manifests import Json
 from pumice.simulation.play import Outage
 from pumice.simulation.words import Words
 from pumice.wire import names
-from pumice.wire.nearest import nearest
+from pumice.wire.document import safe_load
 from pumice.wire.nvidia_vgpu import parse_register, render_register
-from pumice.wire.yaml_text import safe_load
 
 Objects = dict[str, list[Json]]
 UNCUT = "all-disabled"
@@ -58,7 +57,7 @@ def added(objects: Objects, text: str) -> Objects:
             fitting = [key for key in presets() if model.lower() in key.lower()]
             if not fitting:
                 there = sorted({word for node in objects.get("nodes", ()) for word in _models(node).split()} | set(presets()))
-                raise words.error(f"no model {model!r} among those of the cluster and {', '.join(presets())}{nearest(model, there)}")
+                raise words.error(f"no model {model!r} of the cluster or among {', '.join(presets())}{nearest(model, there)}")
             cards, preset = words.whole("cards", 8), presets()[fitting[0]]
         made = [
             manifests.node(f"added-{i}", cpu=words.quantity("cpu", str(12 * cards or 32)),
@@ -116,7 +115,8 @@ def recut(objects: Objects, device_config: str, text: str) -> tuple[Objects, str
                   if len(group.instances) == 1}  # fmt: skip
         chosen = next((key for key in groups if cut in (key, key.partition(".")[0])), None)
         if chosen is None:
-            raise BadInput(f"--recut {text!r}: {kind} has no cut {cut!r} among {', '.join((*groups, UNCUT))}{nearest(cut, groups)}")
+            cuts = ", ".join((*groups, UNCUT))
+            raise BadInput(f"--recut {text!r}: {kind} has no cut {cut!r} among {cuts}{nearest(cut, groups)}")
         instances = groups[chosen].instances
         own = f"{kind} {chosen}"
         fresh = [_with(card, type=own, mode=Mode.MIG, shares=instances[0].count) for card in cards]

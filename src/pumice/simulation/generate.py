@@ -10,13 +10,13 @@ from itertools import count
 from math import inf, log
 from random import Random
 
+from pumice.model.errors import nearest
 from pumice.simulation import manifests
 from pumice.simulation.manifests import Json
 from pumice.simulation.play import Submission
 from pumice.simulation.trace import Task
 from pumice.simulation.words import Words
 from pumice.wire import names
-from pumice.wire.nearest import nearest
 
 KEYS = ("pods", "shape", "arrival", "duration", "queue", "gang", "patience")
 SHARES = ((20, 1, 10, 2, 8), (30, 1, 25, 4, 16), (30, 1, 50, 6, 32), (20, 1, 80, 8, 48))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pumice.model.errors import BadInput
+from pumice.model.errors import BadInput, nearest
 from pumice.wire.duration import parse_duration
-from pumice.wire.nearest import nearest
 from pumice.wire.quantity import parse_quantity
 
 

@@ -31,10 +31,9 @@ def played(submissions: Sequence[Submission], *nodes: dict[str, Any], outages: S
            **more: Any) -> Outcome:  # fmt: skip
     case = Case(now=1e9, scheduler_conf=conf, objects={"nodes": list(nodes or (machine(),)), **more})
     simulation = Simulation(engine_of(case), case.now, case.objects)
-    arrived = 0
-    for arrived in simulation.play(submissions, outages):
+    for _ in simulation.play(submissions, outages):
         pass
-    found = outcome_of("a", simulation, len(submissions), arrived)
+    found = outcome_of("a", simulation, len(submissions), len(submissions))
     assert not found.violations
     return found
 
@@ -104,7 +103,8 @@ def test_preempted_pods_are_made_anew() -> None:
     urgent["spec"]["priorityClassName"] = "high"
     urgent["spec"]["priority"] = 1000
     modest = share(100)
-    found = played([Submission(0, "low", (modest,), runs=500.0), Submission(50.0, "high", (urgent,), runs=100.0)], machine(cards=1),
+    low, high = Submission(0, "low", (modest,), runs=500.0), Submission(50.0, "high", (urgent,), runs=100.0)
+    found = played([low, high], machine(cards=1),
                    conf=PREEMPTING, priorityClasses=[{"metadata": {"name": "high"}, "value": 1000}])  # fmt: skip
     assert found.whole.placed == 2
     assert found.evictions == 1
