@@ -41,7 +41,6 @@ from kit.results import arguments
 from benchmarks.goals import goals_of
 from benchmarks.report import conclude, median
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
-from pumice.adapters.kubelet.proto import deviceplugin_pb2_grpc as rpc
 from pumice.adapters.nvml import NvmlCards
 from pumice.apps.service.http import read_process
 from pumice.devices.nvidia_vgpu.node.sharing import Flags
@@ -49,6 +48,7 @@ from pumice.devices.nvidia_vgpu.plugin import daemon as vgpu_plugin
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError
 from pumice.wire import names
+from pumice_lab.kubelet.proto import deviceplugin_pb2_grpc as rpc
 from pumice_lab.machine import library_dir
 
 MINUTES = 3

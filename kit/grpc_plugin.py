@@ -10,8 +10,8 @@ from typing import Any
 import grpc
 
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
-from pumice.adapters.kubelet.proto import deviceplugin_pb2_grpc as rpc
 from pumice_lab.kubelet.devices.grpc_plugin import ShortPath
+from pumice_lab.kubelet.proto import deviceplugin_pb2_grpc as rpc
 
 Answer = Callable[[list[str]], Any]
 

@@ -21,9 +21,9 @@ from kit.fake_cluster import FakeCluster
 from kit.node_objects import NODE
 from kit.virtual_time import under_way
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
-from pumice.adapters.kubelet.proto import deviceplugin_pb2_grpc as rpc
 from pumice.apps.node.serving import run_plugins
 from pumice.ports.clock import Clock
+from pumice_lab.kubelet.proto import deviceplugin_pb2_grpc as rpc
 
 
 def node_cluster(annotations: dict[str, str] | None = None, clock: Clock | None = None) -> FakeCluster:

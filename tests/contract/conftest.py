@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kit.claim_answers import allocator
 from kit.control_plane import api, namespace
 
-__all__ = ["api", "namespace"]
+__all__ = ["allocator", "api", "namespace"]

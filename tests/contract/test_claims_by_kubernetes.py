@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
-from kit.claim_answers import Answer, Kubernetes, kubernetes, ours, plain, program
+from kit.claim_answers import Answer, Kubernetes, ours, plain
 from kit.claim_judge import Judge
 from kit.claim_worlds import World
 
@@ -47,16 +47,6 @@ LISTED: dict[str, Callable[[World, str], bool]] = {
     "All with counters is a crash": lambda world, said: _has(world, "All") and "nil pointer" in said,
     "All under a constraint is an error at the first try": lambda world, said: "constraint would not be satisfied" in said,
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def allocator() -> Iterator[Kubernetes]:
-    path = program()
-    if path is None:
-        assert "PUMICE_CI" not in os.environ, "make kube builds the allocator"
-        pytest.skip("no allocator in KUBEBUILDER_ASSETS: make kube")
-    with kubernetes(path) as found:
-        yield found
 
 
 def _differences(first: int, many: int, allocator: Kubernetes, *, without_defects: bool) -> Counter[str]:

@@ -4,25 +4,14 @@ One that fails after a change of version has been mended there: take the row out
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kit.claim_answers import Kubernetes, kubernetes, program
+from kit.claim_answers import Kubernetes
 from kit.claims import DRIVER, Cluster, asks, claim, device, published, shared_card, with_counters
 
 Case = tuple[Cluster, dict[str, Any]]
-
-
-@pytest.fixture(scope="module")
-def allocator() -> Iterator[Kubernetes]:
-    path = program()
-    if path is None:
-        assert "PUMICE_CI" not in os.environ, "make kube builds the allocator"
-        pytest.skip("no allocator in KUBEBUILDER_ASSETS: make kube")
-    with kubernetes(path) as found:
-        yield found
 
 
 EXCLUSIVE = "!device.allowMultipleAllocations"

@@ -42,7 +42,7 @@ def searching(world: World) -> bool:
     """One cycle; whether the search goes on."""
     world.now += 0.1
     world.cycle()
-    return bool(world.engine.state.terminating.untold)
+    return bool(world.engine.state.terminating.searches)
 
 
 def begun(world: World) -> None:
@@ -56,7 +56,7 @@ def finished(world: World) -> None:
     for _ in range(60):
         searching(world)
     state = world.engine.state
-    assert not state.terminating.untold
+    assert not state.terminating.searches
     assert not state.nominations.kept
 
 

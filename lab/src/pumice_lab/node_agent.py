@@ -33,7 +33,7 @@ from pumice.devices.nvidia_vgpu.plugin import daemon as vgpu_plugin
 from pumice.devices.nvidia_vgpu.plugin.cdi_files import CdiPlaces
 from pumice.devices.registry import settings_from
 from pumice.devices.settings import Settings
-from pumice.effects.tasks import run_until
+from pumice.effects.tasks import first, run_until
 from pumice.model.errors import BadInput, PumiceError
 from pumice.model.hardware.npu import slice_kinds
 from pumice.ports.clock import Clock, SystemClock
@@ -45,7 +45,6 @@ from pumice.wire.kinds import CONFIGMAPS
 from pumice.wire.node_config import LIST, parse_node_config
 from pumice.wire.objects import ConfigMap, decode
 from pumice.wire.scheduler_conf import parse_scheduler_conf
-from pumice_lab.supervised import supervised
 
 log = logging.getLogger("pumice.cluster.node")
 
@@ -307,3 +306,23 @@ def settings_file(settings: AgentSettings) -> Path:
 
 if __name__ == "__main__":
     main()
+
+
+# -- Daemons that are started again: one fault of theirs must not take the cluster or the node down ------------------
+
+RESTART_SECONDS = 1.0
+
+
+async def supervised(
+    name: str, start: Callable[[], Awaitable[None]], *, stop: asyncio.Event, clock: Clock, log: logging.Logger
+) -> None:
+    """Run a daemon until it returns or ``stop``; one that fails is started again a little later, and ``log`` says why."""
+    while not stop.is_set():
+        try:
+            await start()
+            return
+        except PumiceError as error:
+            log.error("%s: %s", name, error)
+        except Exception:
+            log.exception("%s failed", name)
+        await first(stop.wait(), clock.sleep(RESTART_SECONDS))

@@ -45,10 +45,10 @@ from pumice_lab.kubelet.run import run as run_kubelet
 from pumice_lab.kubelet.settings import KubeletSettings, ServerTls
 from pumice_lab.network.names import PodNames
 from pumice_lab.network.pod_network import RoutedNetwork, choose_network
+from pumice_lab.node_agent import supervised
 from pumice_lab.pki import Pki, ensure_pki, issue
 from pumice_lab.service_proxy import ServiceProxy
 from pumice_lab.spec import ClusterSpec, NodeSpec
-from pumice_lab.supervised import supervised
 
 log = logging.getLogger("pumice.cluster")
 

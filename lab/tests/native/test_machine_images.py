@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.cuda_images import CUBIN, LZ4, PTX, ZSTD, Kernel, Variable, cubin, fat
+from lab.tests.native.cuda_images import CUBIN, LZ4, PTX, ZSTD, Kernel, Variable, cubin, fat
 
 from pumice_lab.machine import MachineError, create, library_dir, machine_of
 

@@ -8,7 +8,7 @@ import logging
 from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.model.errors import Unavailable
-from pumice_lab.supervised import RESTART_SECONDS, supervised
+from pumice_lab.node_agent import RESTART_SECONDS, supervised
 
 log = logging.getLogger("pumice.test")
 

@@ -1,5 +1,6 @@
 /* What launches cost: what is measured, what is learned from it, and that the sum charged is the sum measured. */
 #include "check.h"
+#include "core/after_fork.h"
 #include "policy/budget.h"
 #include "policy/cost.h"
 
@@ -156,7 +157,7 @@ static double share_of_varied(uint64_t percent, uint64_t median, uint64_t span)
 {
     struct ext_device device;
     memset(&device, 0, sizeof device);
-    cost_forget_all();
+    forget_in_child();
     struct cost *cost = cost_of(cost_key(&device, 1, 1, 1));
     uint64_t busy = 0, begun = time_ns, measured = 0, launched = 0, free_at = time_ns;
     for (; time_ns < begun + span; launched++) {
@@ -192,7 +193,7 @@ static void lengths_that_vary_get_the_limit_all_the_same(void)
             CHECK(fabs(share - (double)limits[i]) <= 1.0);
         }
     }
-    cost_forget_all();
+    forget_in_child();
 }
 
 static void grids_of_about_one_size_share_a_key(void)
@@ -210,7 +211,7 @@ static void more_kernels_than_the_table_holds_are_no_trouble(void)
         learned(cost, i, 1);
         CHECK(cost_estimate(cost) > 0);
     }
-    cost_forget_all();
+    forget_in_child();
 }
 
 int main(void)

@@ -1,6 +1,6 @@
 /* The union of intervals that come in any order. */
 #include "check.h"
-#include "policy/coverage.h"
+#include "policy/overlap.h"
 
 #include <stdbool.h>
 

@@ -2,7 +2,7 @@
 #include "book/free_ranges.h"
 #include "check.h"
 
-static void a_block_that_left_is_a_hole_of_its_size(void)
+static void a_block_that_left_is_a_free_range_of_its_size(void)
 {
     struct free_ranges free_ranges = {0};
     CHECK(!free_ranges_fit(&free_ranges, 1));
@@ -34,20 +34,20 @@ static void what_lies_elsewhere_stays(void)
 static void the_longest_are_remembered(void)
 {
     struct free_ranges free_ranges = {0};
-    for (uint64_t i = 1; i <= 2 * HOLES; i++)
+    for (uint64_t i = 1; i <= 2 * FREE_RANGES; i++)
         free_ranges_add(&free_ranges, i << 20, i * 512);
-    CHECK(free_ranges_fit(&free_ranges, 2 * HOLES * 512));
+    CHECK(free_ranges_fit(&free_ranges, 2 * FREE_RANGES * 512));
     free_ranges_add(&free_ranges, 1, 512);
-    CHECK(free_ranges.hole[0].bytes > 512);
+    CHECK(free_ranges.ranges[0].bytes > 512);
     free_ranges_forget(&free_ranges);
     CHECK(!free_ranges_fit(&free_ranges, 1));
 }
 
 int main(void)
 {
-    a_block_that_left_is_a_hole_of_its_size();
+    a_block_that_left_is_a_free_range_of_its_size();
     what_is_taken_from_the_front_leaves_the_rest();
     what_lies_elsewhere_stays();
     the_longest_are_remembered();
-    return check_result("holes");
+    return check_result("free ranges");
 }

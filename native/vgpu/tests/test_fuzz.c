@@ -5,7 +5,7 @@
  * VGPU_FUZZ sets the number of inputs (default one million; the benchmark runs 10^8).
  */
 #include "check.h"
-#include "core/limits.h"
+#include "core/config.h"
 #include "core/region_format.h"
 
 static uint64_t state = 88172645463325252ull;

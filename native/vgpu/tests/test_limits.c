@@ -2,7 +2,6 @@
 #include "check.h"
 #include "core/config.h"
 #include "core/granted.h"
-#include "core/limits.h"
 #include "core/log.h"
 
 #include <sys/resource.h>

@@ -11,7 +11,7 @@ static const uint64_t A = 0x10, B = 0x20, C = 0x30;
 static struct overlap fresh(void)
 {
     struct overlap overlap;
-    overlap_reset(&overlap);
+    memset(&overlap, 0, sizeof overlap);
     return overlap;
 }
 

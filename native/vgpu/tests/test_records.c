@@ -1,5 +1,6 @@
 /* The table of what a process holds, against a plain array. */
 #include "book/records.h"
+#include "core/after_fork.h"
 #include "check.h"
 
 #include <pthread.h>
@@ -136,7 +137,7 @@ static void a_million_records_fit(void)
     int status = -1;
     pid_t child = fork();
     if (child == 0) {
-        records_after_fork();
+        forget_in_child();
         _exit(records_live() != 0); /* a child starts empty */
     }
     waitpid(child, &status, 0);

@@ -3,7 +3,6 @@
 #include "core/attach.h"
 #include "core/slots.h"
 #include "core/region_lock.h"
-#include "core/region_lock_wait.h"
 #include "policy/memory.h"
 #include "regions.h"
 

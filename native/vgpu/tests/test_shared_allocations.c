@@ -1,10 +1,10 @@
 /* Memory that several processes hold: who pays for it, when one lets go, and when one dies. */
 #include "check.h"
+#include "core/after_fork.h"
 #include "core/attach.h"
 #include "core/shared_allocations.h"
 #include "core/slots.h"
 #include "core/region_lock.h"
-#include "core/region_lock_wait.h"
 #include "policy/memory.h"
 #include "regions.h"
 
@@ -92,7 +92,7 @@ static void who_has_the_turn_for_long_is_waited_for(void)
     if (pid == 0) {
         struct region_map slow;
         struct wait wait = {0, 0};
-        slots_after_fork();
+        forget_in_child();
         region_attach(&slow, &config);
         char done = region_lock_take(&slow, &slow.shared_allocations->turn, &wait) ? 'y' : 'n';
         if (write(ends[1], &done, 1) != 1)

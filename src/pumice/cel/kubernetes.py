@@ -11,7 +11,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import Any, Final
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
-from pumice.cel.values import NOTHING, CelError, Optional, of
+from pumice.cel.values import NOTHING, CelError, OfItsKind, Optional, of
 from pumice.cel.versions import Semver
 from pumice.wire.quantity import parse_quantity
 
@@ -31,7 +31,7 @@ _FORMATS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Quantity:
+class Quantity(OfItsKind):
     amount: Fraction
     text: str = ""
 

@@ -43,6 +43,12 @@ class Metered:
     compute: Callable[..., Any]
 
 
+class OfItsKind:
+    """A value that is compared with its own kind alone: anything else beside it is an error, where other values are unequal."""
+
+    __slots__ = ()
+
+
 @dataclass(slots=True)
 class Message:
     """An object that a mutation makes: ``Object{spec: …}`` and ``JSONPatch{op: …}``."""
@@ -174,6 +180,8 @@ def equal(spend: Spend, left: Any, right: Any) -> bool:
         return left.there == right.there and equal(spend, left.value, right.value)
     if isinstance(left, bool) != isinstance(right, bool):
         return False
+    if isinstance(left, OfItsKind) and type(left) is not type(right):
+        raise CelError("no such overload")
     return type_of(left) == type_of(right) and bool(left == right)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import total_ordering
 from typing import Any, Final
 
-from pumice.cel.values import CelError, of
+from pumice.cel.values import CelError, OfItsKind, of
 
 _NUMBER = r"(0|[1-9][0-9]*)"
 _WORDS = r"[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*"
@@ -19,7 +19,7 @@ LONGEST: Final = 256
 
 @total_ordering
 @dataclass(frozen=True, slots=True, eq=False)
-class Semver:
+class Semver(OfItsKind):
     numbers: tuple[int, int, int]
     prerelease: tuple[str, ...] = ()
 

@@ -27,7 +27,7 @@ class SchedulerMetrics:
         self.jobs = JobSeries(engine)
         self.attempts: Counter[str] = Counter({"scheduled": 0, "unschedulable": 0, "error": 0})
         self.evictions: Counter[str] = Counter()
-        self.room_tried = self.victims = 0
+        self.preemption_attempts = self.victims = 0
         self.bad_configurations = 0
         self.refused_objects = 0
         self.refused_documents: dict[str, bool] = {}
@@ -74,7 +74,7 @@ class SchedulerMetrics:
         self.jobs.tried(measures.unready)
         self.attempts["scheduled"] += measures.placed
         self.attempts["unschedulable"] += measures.refused
-        self.room_tried += measures.room_tried
+        self.preemption_attempts += measures.preemption_attempts
         for action, victims in measures.evictions.items():
             self.evictions[action] += 1
             self.victims = victims
@@ -126,7 +126,7 @@ class SchedulerMetrics:
         yield counter("volcano_schedule_attempts_total", "Placing attempts by result",
                       (({"result": result}, count) for result, count in self.attempts.items()))  # fmt: skip
         yield gauge("volcano_pod_preemption_victims", "Victims of the last preemption", [({}, self.victims)])
-        yield counter("volcano_total_preemption_attempts", "Preemption attempts", [({}, self.room_tried)])
+        yield counter("volcano_total_preemption_attempts", "Preemption attempts", [({}, self.preemption_attempts)])
         yield counter("volcano_eviction_transactions_total", "Evictions by action",
                       (({"action": action}, count) for action, count in self.evictions.items()))  # fmt: skip
         yield counter("pumice_bad_configurations_total", "Configurations refused", [({}, self.bad_configurations)])

@@ -7,11 +7,14 @@ brought, as they were placed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from pumice.node.pods import Container, NodePod
+from pumice.effects.vocabulary import PatchPod
+from pumice.node.pods import Container, Held, NodePod
+from pumice.node.protocol import Allocator, Decision, Serve
 
 Key = tuple[str, str]
 """A container: its pod's UID, and its name."""
@@ -80,24 +83,47 @@ def time_in(text: str, otherwise: int = NEVER) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else otherwise
 
 
-class ServedContainers:
-    """The containers that this process has answered the present kubelet for, before the cache of pods shows it."""
+class InLine(Allocator, ABC):
+    """An allocator that takes a call for the pod whose turn it is: a device type says what a pod waits for next, when it was
+    placed, and what it is given."""
 
-    def __init__(self) -> None:
-        self.keys: set[Key] = set()
+    def __init__(self, node: str) -> None:
+        self._node = node
+        self._served: set[Key] = set()
+        """The containers that this process has answered the present kubelet for, before the cache of pods shows it."""
+        self._owner = ""
+        """Whom the node's lock names."""
 
-    def add(self, pod: NodePod, container: Container) -> None:
-        self.keys.add((pod.uid, container.name))
+    @abstractmethod
+    def next_work(self, pod: NodePod, count: int, held: Held | None) -> Any:
+        """What the pod waits for next, or that it is broken, if a call for so many devices may be for it; else None."""
 
-    def discard(self, pod: NodePod, container: Container) -> None:
-        """The kubelet has written that answer down for somebody else."""
-        self.keys.discard((pod.uid, container.name))
+    @abstractmethod
+    def answer(self, work: Any, pods: Sequence[NodePod], ids: Sequence[str]) -> Decision:
+        """Decide about the work whose turn it is."""
 
-    def keep(self, pods: Iterable[NodePod]) -> None:
+    @abstractmethod
+    def placed(self, pod: NodePod) -> tuple[int, ...]:
+        """Return when a scheduler placed the pod, by its annotations."""
+
+    def allocate(
+        self, pods: Sequence[NodePod], ids: Sequence[str], held: Held | None = None, number: str = ""
+    ) -> Decision | None:
+        found = (self.next_work(pod, len(ids), held) for pod in pods if waits(pod, self._node))
+        line = first_in_line([work for work in found if work is not None], self.placed, self._owner)
+        return self.answer(line[0], pods, ids) if line else None
+
+    def settled(self, served: Serve) -> None:
+        self._served.add((served.pod.uid, served.container.name))
+
+    def unserved(self, served: Serve) -> None:
+        self._served.discard((served.pod.uid, served.container.name))
+
+    def kubelet_restarted(self) -> None:
+        self._served.clear()
+
+    def sweep(self, pods: Sequence[NodePod]) -> list[PatchPod]:
         """Forget pods that are gone or have ended."""
         alive = {pod.uid for pod in pods if not pod.finished}
-        self.keys = {key for key in self.keys if key[0] in alive}
-
-    def clear(self) -> None:
-        """A kubelet has registered us anew: what was answered before may be asked again."""
-        self.keys.clear()
+        self._served = {key for key in self._served if key[0] in alive}
+        return []

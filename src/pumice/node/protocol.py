@@ -156,6 +156,8 @@ class Allocator(Protocol):
     """The annotation of the node under which what was handed out is published; empty: it is not."""
     event: str = "AllocationFailed"
     """The reason of the Event that tells of a refused pod."""
+    failed: Mapping[str, str | None] = MappingProxyType({})
+    """Annotations that mark a refused pod, so that no later call is taken for its own."""
     prefers: bool = False
     """True if the kubelet shall ask ``prefer`` which devices it is to hand out."""
     without: Mapping[str, str] = MappingProxyType({})
@@ -260,4 +262,5 @@ class Allocator(Protocol):
 
     def refuse(self, pod: NodePod, reason: str) -> Refuse:
         """Give one pod up and say why."""
-        return Refuse(f"pod {pod.key}: {reason}", (Event.on_pod(pod.metadata, "Warning", self.event, reason),))
+        marked = (PatchPod.of(pod.metadata, self.failed),) if self.failed else ()
+        return Refuse(f"pod {pod.key}: {reason}", (*marked, Event.on_pod(pod.metadata, "Warning", self.event, reason)))

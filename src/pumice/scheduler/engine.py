@@ -75,7 +75,7 @@ class Engine:
             self.state.set_device_types(made, settings)
         self.state.groups.forget_remarks()
         self.placer = Placer(self.state, framework)
-        for job in list(self.state.terminating.untold):  # who was to go was found by the configuration before
+        for job in list(self.state.terminating.searches):  # who was to go was found by the configuration before
             self.state.terminating.withdraw(job)
         self.state.count_images(counted=any(isinstance(p, NodeOrderPlugin) and p.images for p in framework.plugins))
         self.state.count_workloads(counted=any(isinstance(p, NodeOrderPlugin) and p.spread for p in framework.plugins))
@@ -112,7 +112,7 @@ class Engine:
     def stirred(self) -> bool:
         """Return whether something has happened that a cycle should look at, whatever the time."""
         scheduling_queue, nominations = self.state.scheduling_queue, self.state.nominations
-        told = scheduling_queue.dirty or scheduling_queue.settled or self.state.hyper_nodes.untold
+        told = scheduling_queue.dirty or scheduling_queue.settled or self.state.hyper_nodes.unreported
         refused = self.settings.delete_refused and self.state.pods.refused
         return bool(told or refused or nominations.ripe or nominations.lapsed) or self.pressing
 

@@ -17,6 +17,7 @@ from pumice_jobs.admission.review import Answer, Json, Request, Settings, View
 from pumice_jobs.controllers.job.defaults import completed
 from pumice_jobs.controllers.job.plugins.registry import PLUGINS
 from pumice_jobs.controllers.job.validation import mistakes
+from pumice_jobs.controllers.jobflow import steps
 
 LONGEST_NAME: Final = 52
 """The name of a Job is that of its CronJob and eleven characters of its time (Kubernetes' rule for its own CronJobs)."""
@@ -65,3 +66,24 @@ def _name(name: str) -> str:
     if len(name) > LONGEST_NAME:
         return f"invalid cronJob name {name}: must be no more than {LONGEST_NAME} characters"
     return "" if not name or _NAME.fullmatch(name) else f"invalid cronJob name {name}: it must be a lowercase RFC 1123 subdomain"
+
+
+# -- JobFlows: every Job that a flow waits for is one of the flow, and none waits for itself -------------------------
+
+NO_DAG: Final = "jobflow Flow is not DAG"
+TWICE: Final = "two flows have one name: they are one Job, as the first of them says"
+
+
+def validate_flow(request: Request, view: View, settings: Settings) -> Answer:
+    spec = request.object.get("spec") or {}
+    needs = {str(flow.get("name")): set((flow.get("dependsOn") or {}).get("targets") or ()) for flow in steps(spec)}
+    warnings = (TWICE,) if len(needs) < len(spec.get("flows") or ()) else ()
+    for targets in needs.values():
+        if missing := sorted(targets - needs.keys()):
+            return Answer(f"{NO_DAG}: vertex is not defined: {missing[0]}")
+    while free := [name for name, targets in needs.items() if not targets]:
+        for name in free:
+            del needs[name]
+        for targets in needs.values():
+            targets.difference_update(free)
+    return Answer(f"{NO_DAG}: {', '.join(sorted(needs))} wait for each other" if needs else "", warnings=warnings)

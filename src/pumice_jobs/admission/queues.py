@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
-from pumice.wire.names import DEFAULT_QUEUE, ROOT_QUEUE
+from pumice.wire.names import DEFAULT_QUEUE, QUEUE_NAME, ROOT_QUEUE
 from pumice.wire.quantity import parse_quantity
+from pumice.wire.topology import HYPER_NODE, NODE
 from pumice.wire.volcano import CLOSED, HIERARCHY, HIERARCHY_WEIGHTS, OPEN, hierarchy_problem
+from pumice_jobs.admission.jobs import state_of
 from pumice_jobs.admission.review import DELETE, Answer, Json, Patch, Request, Settings, View, put
+from pumice_jobs.controllers.job.validation import TWO_TIERS, both_tiers
 
 Amounts = Mapping[str, Any]
 SPEC = "requestBody.spec"
@@ -212,3 +216,67 @@ def _amount(value: Any) -> Fraction:
 
 def _plain(value: Fraction) -> str:
     return str(value.numerator) if value.denominator == 1 else f"{float(value):g}"
+
+
+# -- Admission of PodGroups ------------------------------------------------------------------------------------------
+
+
+def mutate_group(request: Request, view: View, settings: Settings) -> Answer:
+    """A group that names no queue goes to that of its namespace."""
+    if (request.object.get("spec") or {}).get("queue", DEFAULT_QUEUE) != DEFAULT_QUEUE:
+        return Answer()
+    namespace = view.namespace(request.namespace) or {}
+    queue = (namespace.get("metadata", {}).get("annotations") or {}).get(QUEUE_NAME)
+    patch = Patch()
+    if queue:
+        put(patch, "/spec/queue", queue)
+    return Answer(patch=patch)
+
+
+def validate_group(request: Request, view: View, settings: Settings) -> Answer:
+    spec = request.object.get("spec") or {}
+    name = spec.get("queue") or DEFAULT_QUEUE
+    queue = view.queue(name)
+    if queue is None:
+        return Answer(f'unable to find queue: queue.scheduling.volcano.sh "{name}" not found')
+    if (state := state_of(queue)) != OPEN:
+        return Answer(f"can only submit PodGroup to queue with state `Open`, queue `{name}` status is `{state}`.")
+    topologies = [spec.get("networkTopology"), *(policy.get("networkTopology") for policy in spec.get("subGroupPolicy") or ())]
+    return Answer(f"{TWO_TIERS}." if any(both_tiers(topology) for topology in topologies) else "")
+
+
+# -- HyperNodes: members that can be meant. What overlaps is told on the objects, by who reads them all --------------
+
+SELECTORS = ("exactMatch", "regexMatch", "labelMatch")
+
+
+def validate_hypernode(request: Request, view: View, settings: Settings) -> Answer:
+    members = (request.object.get("spec") or {}).get("members") or ()
+    if not members:
+        return Answer("spec.members: Invalid value: []: member must have at least one member")
+    found = [text for number, member in enumerate(members) for text in _member(member, f"spec.members[{number}]", request.name)]
+    return Answer("; ".join(found))
+
+
+def _member(member: Mapping[str, Any], path: str, own: str) -> Iterator[str]:
+    kind, selector = member.get("type"), member.get("selector") or {}
+    if kind not in (NODE, HYPER_NODE):
+        yield f'{path}.type: Unsupported value: "{kind}": supported values: "{NODE}", "{HYPER_NODE}"'
+    given = [key for key in SELECTORS if selector.get(key) is not None]
+    if len(given) != 1:
+        yield f"{path}.selector: Invalid value: exactly one of {', '.join(SELECTORS)} must be specified"
+        return
+    if given == ["labelMatch"] and kind == HYPER_NODE:
+        yield f"{path}.selector.labelMatch: Invalid value: only nodes are chosen by labels"
+    if given == ["exactMatch"]:
+        name = selector["exactMatch"].get("name")
+        if not name:
+            yield f"{path}.selector.exactMatch.name: Required value"
+        elif kind == HYPER_NODE and name == own:
+            yield f'{path}.selector.exactMatch.name: Invalid value: "{name}": a HyperNode is no member of itself'
+    if given == ["regexMatch"]:
+        pattern = selector["regexMatch"].get("pattern") or ""
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            yield f'{path}.selector.regexMatch.pattern: Invalid value: "{pattern}": {error}'

@@ -10,7 +10,7 @@ from pumice.ports.cluster import Resource
 from pumice.wire.batch import CRON_JOBS
 from pumice.wire.kinds import PODS
 from pumice.wire.volcano import HYPER_NODES, JOB_FLOWS, JOBS, POD_GROUPS, QUEUES
-from pumice_jobs.admission import cronjobs, hypernodes, jobflows, jobs, podgroups, pods, queues, tenants
+from pumice_jobs.admission import cronjobs, jobs, pods, queues, tenants
 from pumice_jobs.admission.review import CREATE, DELETE, UPDATE, Answer, Request, Settings, View
 
 Decide = Callable[[Request, View, Settings], Answer]
@@ -41,17 +41,17 @@ class Rule:
 RULES: Final = (
     Rule("/jobs/mutate", JOBS, (CREATE,), jobs.mutate),
     Rule("/jobs/validate", JOBS, (CREATE, UPDATE), jobs.validate),
-    Rule("/podgroups/mutate", POD_GROUPS, (CREATE,), podgroups.mutate, default=False),
-    Rule("/podgroups/validate", POD_GROUPS, (CREATE,), podgroups.validate),
+    Rule("/podgroups/mutate", POD_GROUPS, (CREATE,), queues.mutate_group, default=False),
+    Rule("/podgroups/validate", POD_GROUPS, (CREATE,), queues.validate_group),
     Rule("/pods/mutate", PODS, (CREATE,), pods.mutate, default=False),
     Rule("/pods/validate", PODS, (CREATE,), pods.validate, default=False),
     Rule("/tenants/mutate", PODS, (CREATE,), tenants.mutate, default=False, changes="ephemeralcontainers"),
     Rule("/tenants/validate", PODS, (CREATE,), tenants.validate, default=False, changes="ephemeralcontainers"),
     Rule("/queues/mutate", QUEUES, (CREATE,), queues.mutate),
     Rule("/queues/validate", QUEUES, (CREATE, UPDATE, DELETE), queues.validate),
-    Rule("/hypernodes/validate", HYPER_NODES, (CREATE, UPDATE), hypernodes.validate),
+    Rule("/hypernodes/validate", HYPER_NODES, (CREATE, UPDATE), queues.validate_hypernode),
     Rule("/cronjobs/validate", CRON_JOBS, (CREATE, UPDATE), cronjobs.validate),
-    Rule("/jobflows/validate", JOB_FLOWS, (CREATE, UPDATE), jobflows.validate, default=False),
+    Rule("/jobflows/validate", JOB_FLOWS, (CREATE, UPDATE), cronjobs.validate_flow, default=False),
 )
 BY_PATH: Final = {rule.path: rule for rule in RULES}
 DEFAULT_PATHS: Final = tuple(rule.path for rule in RULES if rule.default)

@@ -48,18 +48,13 @@ class Objects:
         ask(*access, question)
 
     def listed(self, namespace: str, access: Access) -> Json:
-        async def question(kube: Cluster) -> Json:
-            return await kube.list(self.resource, namespace)
-
-        return ask(*access, question)
+        return ask(*access, lambda kube: kube.list(self.resource, namespace))
 
     def found(self, name: str, namespace: str, access: Access) -> list[Json]:
         """One, or all of the namespace."""
-
-        async def question(kube: Cluster) -> Json:
-            return await kube.get(self.resource, name, namespace)
-
-        return [ask(*access, question)] if name else self.listed(namespace, access)["items"]
+        if not name:
+            return self.listed(namespace, access)["items"]  # type: ignore[no-any-return]
+        return [ask(*access, lambda kube: kube.get(self.resource, name, namespace))]
 
     def delete(self, unwanted: Sequence[Json], namespace: str, access: Access) -> None:
         async def question(kube: Cluster) -> None:

@@ -76,10 +76,8 @@ def job_of(name: str, namespace: str, image: str, minimum: int, replicas: int, r
 
 
 def submit(body: Json, namespace: str, kubeconfig: Path | None, master: str) -> None:
-    async def question(kube: Cluster) -> Json:
-        return await kube.create(volcano.JOBS, body, namespace)
-
-    print(f"run job {ask(kubeconfig, master, question)['metadata']['name']} successfully")
+    made = ask(kubeconfig, master, lambda kube: kube.create(volcano.JOBS, body, namespace))
+    print(f"run job {made['metadata']['name']} successfully")
 
 
 @app.command("list", epilog="Example: vcctl job list --all-namespaces")
@@ -96,11 +94,7 @@ def list_(
     master: Master = "",
 ) -> None:
     """List Jobs."""
-
-    async def question(kube: Cluster) -> Json:
-        return await kube.list(volcano.JOBS, "" if all_namespaces else namespace)
-
-    found = ask(kubeconfig, master, question)
+    found = ask(kubeconfig, master, lambda kube: kube.list(volcano.JOBS, "" if all_namespaces else namespace))
     items = [job for job in found["items"] if _is_meant(job, queue, scheduler, selector)]
     if not show({**found, "items": items}, output):
         print(tables.jobs(items, namespaces=all_namespaces or output is Output.WIDE))
@@ -148,11 +142,7 @@ def delete(name: Name = "", namespace: Namespace = "default", kubeconfig: Kubeco
 def remove(name: str, namespace: str, kubeconfig: Path | None, master: str, verb: str) -> None:
     """``verb``: what it is called."""
     _named(name, verb)
-
-    async def question(kube: Cluster) -> Json:
-        return await kube.delete(volcano.JOBS, name, namespace)
-
-    ask(kubeconfig, master, question)
+    ask(kubeconfig, master, lambda kube: kube.delete(volcano.JOBS, name, namespace))
     print(f"{verb} job {name} successfully")
 
 

@@ -46,11 +46,7 @@ def create(
 def delete(name: Name = "", kubeconfig: Kubeconfig = None, master: Master = "") -> None:
     """Delete a queue."""
     _named(name)
-
-    async def question(kube: Cluster) -> Json:
-        return await kube.delete(volcano.QUEUES, name)
-
-    ask(kubeconfig, master, question)
+    ask(kubeconfig, master, lambda kube: kube.delete(volcano.QUEUES, name))
 
 
 @app.command("operate", epilog="Example: vcctl queue operate -n team -a close")

@@ -87,7 +87,7 @@ def _conditions(job: Job, tables: Mapping[str, Mapping[str, Json]], now: float) 
         if pod is None or task.gated or task.puzzling or task.backoff.until > now or task.status is not Status.PENDING:
             continue
         told = [c for c in pod.get("status", {}).get("conditions", ()) if c["type"] == "PodScheduled" and c["status"] == "False"]
-        if told and task.told is not None:
+        if told and task.condition is not None:
             found[task.name] = told[0]["message"]
     return found
 

@@ -9,17 +9,7 @@ from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster, Resource
 from pumice.wire import kinds
 from pumice.wire.objects import holds
-from pumice_lab.controllers import (
-    endpoints,
-    job,
-    nodes,
-    policies,
-    replicaset,
-    revisions,
-    statefulset,
-    storage,
-    unserved,
-)
+from pumice_lab.controllers import endpoints, job, nodes, replicaset, revisions, single_steps, statefulset, storage
 from pumice_lab.controllers.actions import View
 from pumice_lab.controllers.caches import Caches
 from pumice_lab.controllers.common import controller_of, is_deleting
@@ -208,8 +198,8 @@ def _labels(pod: View) -> Labels:
 
 NODE_LEASES = "kube-node-lease"
 RECONCILED = (kinds.DEPLOYMENTS, kinds.REPLICA_SETS, kinds.REPLICATION_CONTROLLERS, kinds.DAEMON_SETS, kinds.JOBS,
-              kinds.CRON_JOBS, kinds.STATEFUL_SETS, kinds.NAMESPACES, kinds.CLUSTER_ROLES, policies.POLICIES,
-              kinds.RESOURCE_QUOTAS, *unserved.KINDS)  # fmt: skip
+              kinds.CRON_JOBS, kinds.STATEFUL_SETS, kinds.NAMESPACES, kinds.CLUSTER_ROLES, single_steps.POLICIES,
+              kinds.RESOURCE_QUOTAS, *single_steps.UNSERVED)  # fmt: skip
 """Looked at whenever they change."""
 FULL = (*RECONCILED, kinds.PODS, kinds.NODES, kinds.CRDS, kinds.LEASES, kinds.SERVICES, kinds.ENDPOINT_SLICES, kinds.ENDPOINTS,
         kinds.DISRUPTION_BUDGETS, revisions.REVISIONS, *storage.KINDS)  # fmt: skip

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pumice.effects.vocabulary import Create, Delete, Requeue
 from pumice.ports.cluster import Resource
 from pumice.wire.kinds import PODS, REPLICA_SETS
-from pumice.wire.objects import is_ready
+from pumice.wire.objects import condition, is_ready
 from pumice_lab.controllers.actions import Action, Json, View
 from pumice_lab.controllers.common import (
     BURST,
@@ -56,9 +56,11 @@ def reconcile(rs: View, pods: Sequence[View], now: float, resource: Resource = R
 
 
 def _conditions(rs: View, refused: str, now: float) -> list[Json] | None:
-    if refused:
+    """A failure that is told stays as it is: each refusal names another pod, and what changes is looked at again at once."""
+    if refused and not condition(rs, FAILURE):
         return with_condition({**rs, "kind": ""}, FAILURE, "True", "FailedCreate", refused, now)
-    return [dict(each) for each in (rs.get("status") or {}).get("conditions") or () if each.get("type") != FAILURE] or None
+    there = (rs.get("status") or {}).get("conditions") or ()
+    return [dict(each) for each in there if refused or each.get("type") != FAILURE] or None
 
 
 def _status(rs: View, active: Sequence[View], available: int) -> Json:

@@ -32,14 +32,11 @@ from pumice_lab.controllers import (
     job,
     namespaces,
     nodes,
-    policies,
     replicaset,
-    resource_quotas,
     revisions,
-    roles,
+    single_steps,
     statefulset,
     storage,
-    unserved,
 )
 from pumice_lab.controllers.actions import Action, Finalize, RemoveFolder
 from pumice_lab.controllers.common import controller_of
@@ -146,9 +143,9 @@ class Controllers:
             kinds.STATEFUL_SETS: lambda: statefulset.reconcile(
                 obj, self._claimed(controller, uid), caches.owned(revisions.REVISIONS, uid),
                 self._claims_in(obj["metadata"]["namespace"]), now),
-            kinds.CLUSTER_ROLES: lambda: roles.reconcile(obj, caches.every(kinds.CLUSTER_ROLES)),
-            kinds.RESOURCE_QUOTAS: lambda: resource_quotas.reconcile(obj),
-            policies.POLICIES: lambda: policies.reconcile(obj),
+            kinds.CLUSTER_ROLES: lambda: single_steps.reconcile_role(obj, caches.every(kinds.CLUSTER_ROLES)),
+            kinds.RESOURCE_QUOTAS: lambda: single_steps.reconcile_quota(obj),
+            single_steps.POLICIES: lambda: single_steps.reconcile_policy(obj),
             kinds.CRON_JOBS: lambda: cronjob.reconcile(obj, caches.owned(kinds.JOBS, uid), now),
             kinds.JOBS: lambda: job.reconcile(obj, self._claimed(controller, uid), now),
             kinds.SERVICES: lambda: endpoints.reconcile(
@@ -160,7 +157,7 @@ class Controllers:
             kinds.NODES: lambda: self._look_at_node(obj, now),
             kinds.NAMESPACES: lambda: namespaces.reconcile(obj, caches.in_namespace(obj["metadata"]["name"]), self.root_ca, now),
         }
-        return table[controller]() if controller in table else unserved.reconcile(controller, obj)
+        return table[controller]() if controller in table else single_steps.reconcile_unserved(controller, obj)
 
     def _look_at_node(self, node: dict[str, Any], now: float) -> list[Action]:
         """A node that never had a lease has no kubelet to wait for (hollow nodes)."""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from pumice.adapters.kubelet.proto import podresources_pb2 as pb
-from pumice.adapters.kubelet.proto import podresources_pb2_grpc as rpc
 from pumice_lab.kubelet.devices.grpc_plugin import PluginServer, ShortPath
+from pumice_lab.kubelet.proto import podresources_pb2 as pb
+from pumice_lab.kubelet.proto import podresources_pb2_grpc as rpc
 from pumice_lab.kubelet.server import NodeServer
 
 if TYPE_CHECKING:

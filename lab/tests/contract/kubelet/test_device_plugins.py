@@ -14,10 +14,10 @@ from kit.grpc_plugin import ScriptedPlugin, healthy, plain_answer, register
 from kit.kubelet_nodes import PATIENCE, Node, On, box
 
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
-from pumice.adapters.kubelet.proto import podresources_pb2 as prpb
-from pumice.adapters.kubelet.proto import podresources_pb2_grpc as prrpc
 from pumice.ports.cluster import Json
 from pumice_lab.kubelet.devices.grpc_plugin import ShortPath
+from pumice_lab.kubelet.proto import podresources_pb2 as prpb
+from pumice_lab.kubelet.proto import podresources_pb2_grpc as prrpc
 
 
 def _rejected(status: Json, cause: str) -> None:

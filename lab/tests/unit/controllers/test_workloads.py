@@ -413,6 +413,7 @@ def test_a_replica_set_says_why_its_pods_are_not_made_and_its_deployment_with_it
             assert "exceeded quota: few" in failure["message"]
         events = (await cluster.kube.list(EVENTS, "default"))["items"]
         assert any(e["reason"] == "FailedCreate" and e["message"].startswith("Error creating: pods ") for e in events)
+        assert cluster.kube.requests["POST"] < 60, "it tries again ever more rarely"
         await cluster.kube.delete(quotas, "few", "default")
         await cluster.settle(40)
         (rs,) = (await cluster.kube.list(REPLICA_SETS, "default"))["items"]

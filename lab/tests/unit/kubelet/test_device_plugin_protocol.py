@@ -14,10 +14,10 @@ from kit.grpc_plugin import ScriptedPlugin, healthy, register
 from lab.tests.unit.kubelet.world import NUMBER
 
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
-from pumice.adapters.kubelet.proto import deviceplugin_pb2_grpc as rpc
 from pumice.ports.clock import SystemClock
 from pumice_lab.kubelet.devices.grpc_plugin import PluginServer, ShortPath
 from pumice_lab.kubelet.devices.manager import DeviceManager
+from pumice_lab.kubelet.proto import deviceplugin_pb2_grpc as rpc
 
 
 class Kubelet:

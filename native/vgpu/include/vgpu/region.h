@@ -1,11 +1,9 @@
 /*
  * The shared region: one file per container, mapped by every process of the container and by the node's monitor.
  *
- * The first 2,008,952 bytes are layout 1.2 of the ecosystem (HAMi-core src/multiprocess/multiprocess_memory_limit.h);
- * monitors of either make read them.
- * Behind it, on its own page, lies our extension, which nobody else sees.
- * Everything here is little-endian LP64. Fields that several processes touch are plain integers and are accessed
- * only through the atomic helpers at the end of this file.
+ * The first 2,008,952 bytes are layout 1.2 of the ecosystem (HAMi-core src/multiprocess/multiprocess_memory_limit.h); monitors of either
+ * make read them. Behind it, on its own page, lies our extension, which nobody else sees. Everything here is little-endian LP64. Fields
+ * that several processes touch are plain integers and are accessed only through the atomic helpers at the end of this file.
  */
 #ifndef VGPU_REGION_H
 #define VGPU_REGION_H
@@ -105,7 +103,7 @@ struct ext_device {
     uint64_t samples;
     uint64_t probe_until_ns; /* a launch of unknown cost is being measured, at the latest until then */
     uint64_t context_bytes; /* what the last context took; 0: none was measured */
-    uint32_t context_turn;  /* whose turn it is to make the first one; core/region_lock.h */
+    uint32_t context_turn;  /* the lock of whoever makes the first one; core/region_lock.h */
     uint32_t pad;
     int64_t fair_ns; /* what each process has used at least that asks; policy/fair.h */
     uint64_t probe_ends_ns; /* when that launch is expected to be done; 0: it has not started */
@@ -160,8 +158,8 @@ struct region_ext {
     uint64_t pulse;
     uint8_t pad0[40];
     uint8_t lock_bytes[16]; /* never written */
-    uint32_t warned[EXT_WARNINGS]; /* what the container's configuration was last complained about, by subject; core/warn_once.h */
-    uint32_t turns[REGION_DEVICES]; /* whose turn it is to decide about memory; core/region_lock.h */
+    uint32_t warned[EXT_WARNINGS]; /* what the container's configuration was last complained about, by subject; core/log.h */
+    uint32_t turns[REGION_DEVICES]; /* the lock of whoever decides about memory; core/region_lock.h */
     struct ext_waits waits;
     uint8_t pad1[48];
     struct ext_device devices[REGION_DEVICES];
@@ -173,7 +171,7 @@ struct region_ext {
 
 /*
  * Memory that several processes of the container hold, because one exported it and others imported it: the first holder pays, and
- * hands that on when it lets go. All zeros: nobody holds any. Under the turn, but for reading.
+ * hands that on when it lets go. All zeros: nobody holds any. Under the lock, but for reading.
  */
 enum { SHARED_ALLOCATIONS = 2047, SHARED_ALLOCATION_HOLDERS = 16, SHARED_ALLOCATION_EXPORTS = 256 /* descriptors of one shared allocation */ };
 
@@ -279,9 +277,11 @@ _Static_assert(REGION_EXT_OFFSET % 4096 == 0 && REGION_FILE_BYTES % 4096 == 0 &&
 
 /* ---- access -------------------------------------------------------------------------------------------------- */
 
-/* Sequentially consistent unless the name says otherwise: the reservation protocol depends on it. */
+/* Of words that processes or threads share. Sequentially consistent, for the reservation protocol depends on it; peek, put and count are relaxed. */
 #define shared_get(p) __atomic_load_n((p), __ATOMIC_SEQ_CST)
 #define shared_peek(p) __atomic_load_n((p), __ATOMIC_RELAXED)
+#define shared_put(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)
+#define shared_count(p, v) __atomic_fetch_add((p), (v), __ATOMIC_RELAXED)
 #define shared_set(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)
 #define shared_add(p, v) __atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST)
 #define shared_sub(p, v) __atomic_fetch_sub((p), (v), __ATOMIC_SEQ_CST)

@@ -9,34 +9,34 @@ void free_ranges_forget(struct free_ranges *free_ranges)
 
 void free_ranges_add(struct free_ranges *free_ranges, uint64_t at, uint64_t bytes)
 {
-    struct hole *shortest = &free_ranges->hole[0];
-    for (int i = 1; i < HOLES; i++)
-        if (free_ranges->hole[i].bytes < shortest->bytes)
-            shortest = &free_ranges->hole[i];
+    struct free_range *shortest = &free_ranges->ranges[0];
+    for (int i = 1; i < FREE_RANGES; i++)
+        if (free_ranges->ranges[i].bytes < shortest->bytes)
+            shortest = &free_ranges->ranges[i];
     if (bytes > shortest->bytes)
-        *shortest = (struct hole){at, bytes};
+        *shortest = (struct free_range){at, bytes};
 }
 
 /* What is left of a stretch is what lies behind; pools give out from the front. */
-static void cut(struct hole *hole, uint64_t from, uint64_t until)
+static void cut(struct free_range *range, uint64_t from, uint64_t until)
 {
-    uint64_t end = hole->at + hole->bytes;
-    if (until <= hole->at || from >= end)
+    uint64_t end = range->at + range->bytes;
+    if (until <= range->at || from >= end)
         return;
-    *hole = until < end ? (struct hole){until, end - until} : (struct hole){0, 0};
+    *range = until < end ? (struct free_range){until, end - until} : (struct free_range){0, 0};
 }
 
 void free_ranges_take(struct free_ranges *free_ranges, uint64_t at, uint64_t bytes)
 {
-    for (int i = 0; i < HOLES; i++)
-        if (free_ranges->hole[i].bytes > 0)
-            cut(&free_ranges->hole[i], at, at + bytes);
+    for (int i = 0; i < FREE_RANGES; i++)
+        if (free_ranges->ranges[i].bytes > 0)
+            cut(&free_ranges->ranges[i], at, at + bytes);
 }
 
 bool free_ranges_fit(const struct free_ranges *free_ranges, uint64_t bytes)
 {
-    for (int i = 0; i < HOLES; i++)
-        if (free_ranges->hole[i].bytes >= bytes)
+    for (int i = 0; i < FREE_RANGES; i++)
+        if (free_ranges->ranges[i].bytes >= bytes)
             return true;
     return false;
 }

@@ -8,12 +8,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { HOLES = 32 };
+enum { FREE_RANGES = 32 };
 
 struct free_ranges {
-    struct hole {
+    struct free_range {
         uint64_t at, bytes; /* bytes 0: none */
-    } hole[HOLES];
+    } ranges[FREE_RANGES];
 };
 
 void free_ranges_forget(struct free_ranges *free_ranges);

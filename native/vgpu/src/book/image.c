@@ -1,5 +1,6 @@
 #include "book/image.h"
 
+#include "core/quiet.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -170,7 +171,7 @@ static struct image_need need_at(const struct source *source, int capability)
 
 struct image_need image_need_in_memory(const void *image, int capability)
 {
-    int saved = errno;
+    KEEP_ERRNO;
     struct source source = {-1, (uint64_t)(uintptr_t)image};
     char byte;
     if (image != NULL && !source_read(&source, 0, &byte, 1)) /* some sandboxes refuse the call */
@@ -178,19 +179,17 @@ struct image_need image_need_in_memory(const void *image, int capability)
     struct image_need need = image == NULL ? IMAGE_SILENT : need_at(&source, capability);
     if (source.fd >= 0)
         close(source.fd);
-    errno = saved;
     return need;
 }
 
 struct image_need image_need_in_file(const char *path, int capability)
 {
-    int saved = errno;
+    KEEP_ERRNO;
     struct source source = {path != NULL ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1, 0};
     struct image_need need = IMAGE_SILENT;
     if (source.fd >= 0) {
         need = need_at(&source, capability);
         close(source.fd);
     }
-    errno = saved;
     return need;
 }

@@ -3,6 +3,7 @@
  * at, up to what initializes it; functions and comments are passed over.
  */
 #include "book/image.h"
+#include "core/numbers.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -39,12 +40,6 @@ static uint64_t width_of(const char *word)
     return 0;
 }
 
-static uint64_t product(uint64_t a, uint64_t b)
-{
-    uint64_t result;
-    return __builtin_mul_overflow(a, b, &result) ? UINT64_MAX : result;
-}
-
 /* The next word, ".name" or "name" or a number, with what stands before it passed over; false at the end. */
 static bool next_word(const char **at, char *word, size_t bytes)
 {
@@ -76,10 +71,10 @@ static void declare(struct image_need *need, const char *at)
         } else if (strcmp(word, ".align") == 0) {
             next_word(&at, word, sizeof word);
         } else if (word[0] == '[') {
-            count = product(count, strtoull(at, NULL, 0));
+            count = mul_u64(count, strtoull(at, NULL, 0));
             at += strcspn(at, "]");
         } else if (word[0] == ',') {
-            sum += named ? product(product(width, vector), count) : 0;
+            sum += named ? mul_u64(mul_u64(width, vector), count) : 0;
             pieces += named;
             named = false;
             count = 1;
@@ -89,7 +84,7 @@ static void declare(struct image_need *need, const char *at)
             named = true;
         }
     }
-    sum += named ? product(product(width, vector), count) : 0;
+    sum += named ? mul_u64(mul_u64(width, vector), count) : 0;
     if (!global || width == 0 || sum >= 1ull << 50)
         return;
     need->variables += sum;

@@ -1,5 +1,6 @@
 #include "book/records.h"
 
+#include "core/after_fork.h"
 #include "core/waits.h"
 
 #include <pthread.h>
@@ -16,6 +17,7 @@ struct shard {
 } __attribute__((aligned(64)));
 
 static struct shard shards[SHARDS] = {[0 ... SHARDS - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
+FORGET_IN_CHILD(shards);
 
 static uint64_t mix(enum record_kind kind, uint64_t key)
 {
@@ -90,61 +92,62 @@ static struct record *find_in(struct shard *shard, enum record_kind kind, uint64
     return place->kind != RECORD_NONE ? place : NULL;
 }
 
-bool records_insert(const struct record *record)
+/* The record with its shard locked, until unlock_shard; NULL: there is none. */
+static struct record *hold(enum record_kind kind, uint64_t key, struct shard **shard)
 {
-    uint64_t hash = mix(record->kind, record->key);
-    struct shard *shard = lock_shard(hash);
-    bool roomy = (shard->count + 1) * 3 <= shard->capacity * 2 || grow(shard);
-    if (roomy) {
-        struct record *place = place_of(shard, record->kind, record->key, hash);
-        shard->count += place->kind == RECORD_NONE;
-        *place = *record;
-    }
-    unlock_shard(shard);
-    return roomy;
+    uint64_t hash = mix(kind, key);
+    *shard = lock_shard(hash);
+    return find_in(*shard, kind, key, hash);
 }
 
 /* The shard's lock held. */
-static bool enter(struct shard *shard, const struct record *record, uint64_t hash)
+static bool enter(struct shard *shard, const struct record *record)
 {
     if ((shard->count + 1) * 3 > shard->capacity * 2 && !grow(shard))
         return false;
-    *place_of(shard, record->kind, record->key, hash) = *record;
-    shard->count++;
+    struct record *place = place_of(shard, record->kind, record->key, mix(record->kind, record->key));
+    shard->count += place->kind == RECORD_NONE;
+    *place = *record;
     return true;
+}
+
+bool records_insert(const struct record *record)
+{
+    struct shard *shard = lock_shard(mix(record->kind, record->key));
+    bool entered = enter(shard, record);
+    unlock_shard(shard);
+    return entered;
 }
 
 bool records_join(const struct record *record)
 {
-    uint64_t hash = mix(record->kind, record->key);
-    struct shard *shard = lock_shard(hash);
-    struct record *place = find_in(shard, record->kind, record->key, hash);
+    struct shard *shard;
+    struct record *place = hold(record->kind, record->key, &shard);
     bool there = place != NULL;
     if (there)
         place->references++;
     else
-        enter(shard, record, hash);
+        enter(shard, record);
     unlock_shard(shard);
     return there;
 }
 
 bool records_add(const struct record *record)
 {
-    uint64_t hash = mix(record->kind, record->key);
-    struct shard *shard = lock_shard(hash);
-    struct record *place = find_in(shard, record->kind, record->key, hash);
+    struct shard *shard;
+    struct record *place = hold(record->kind, record->key, &shard);
     if (place != NULL)
         place->bytes += record->bytes;
-    bool kept = place != NULL || enter(shard, record, hash);
+    bool kept = place != NULL || enter(shard, record);
     unlock_shard(shard);
     return kept;
 }
 
 uint64_t records_take(enum record_kind kind, uint64_t key, uint64_t bytes)
 {
-    uint64_t hash = mix(kind, key), taken = 0;
-    struct shard *shard = lock_shard(hash);
-    struct record *place = find_in(shard, kind, key, hash);
+    uint64_t taken = 0;
+    struct shard *shard;
+    struct record *place = hold(kind, key, &shard);
     if (place != NULL) {
         taken = bytes < place->bytes ? bytes : place->bytes;
         place->bytes -= taken;
@@ -155,9 +158,8 @@ uint64_t records_take(enum record_kind kind, uint64_t key, uint64_t bytes)
 
 bool records_remove(enum record_kind kind, uint64_t key, struct record *removed)
 {
-    uint64_t hash = mix(kind, key);
-    struct shard *shard = lock_shard(hash);
-    struct record *place = find_in(shard, kind, key, hash);
+    struct shard *shard;
+    struct record *place = hold(kind, key, &shard);
     if (place != NULL) {
         *removed = *place;
         erase(shard, place);
@@ -168,9 +170,8 @@ bool records_remove(enum record_kind kind, uint64_t key, struct record *removed)
 
 bool records_find(enum record_kind kind, uint64_t key, struct record *found)
 {
-    uint64_t hash = mix(kind, key);
-    struct shard *shard = lock_shard(hash);
-    struct record *place = find_in(shard, kind, key, hash);
+    struct shard *shard;
+    struct record *place = hold(kind, key, &shard);
     if (place != NULL)
         *found = *place;
     unlock_shard(shard);
@@ -184,9 +185,8 @@ static uint32_t moved(uint32_t count, int by)
 
 bool records_count(enum record_kind kind, uint64_t key, int references, int mappings, struct record *ended)
 {
-    uint64_t hash = mix(kind, key);
-    struct shard *shard = lock_shard(hash);
-    struct record *place = find_in(shard, kind, key, hash);
+    struct shard *shard;
+    struct record *place = hold(kind, key, &shard);
     bool over = false;
     if (place != NULL) {
         place->references = moved(place->references, references);
@@ -203,9 +203,8 @@ bool records_count(enum record_kind kind, uint64_t key, int references, int mapp
 
 bool records_join_up(enum record_kind kind, uint64_t key, uint32_t shared_allocation)
 {
-    uint64_t hash = mix(kind, key);
-    struct shard *shard = lock_shard(hash);
-    struct record *place = find_in(shard, kind, key, hash);
+    struct shard *shard;
+    struct record *place = hold(kind, key, &shard);
     bool changed = place != NULL && place->shared_allocation == 0;
     if (changed)
         place->shared_allocation = shared_allocation;
@@ -215,9 +214,8 @@ bool records_join_up(enum record_kind kind, uint64_t key, uint32_t shared_alloca
 
 bool records_charge(enum record_kind kind, uint64_t key, uint64_t bytes)
 {
-    uint64_t hash = mix(kind, key);
-    struct shard *shard = lock_shard(hash);
-    struct record *place = find_in(shard, kind, key, hash);
+    struct shard *shard;
+    struct record *place = hold(kind, key, &shard);
     bool changed = place != NULL && !place->charged;
     if (changed) {
         place->charged = 1;
@@ -257,9 +255,3 @@ uint64_t records_live(void)
     return sum;
 }
 
-/* A thread of the parent may have held any of the locks, half-way through a change: start empty and let the old tables lie. */
-void records_after_fork(void)
-{
-    for (int i = 0; i < SHARDS; i++)
-        shards[i] = (struct shard){.lock = PTHREAD_MUTEX_INITIALIZER};
-}

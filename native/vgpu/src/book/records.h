@@ -10,8 +10,7 @@
 #include <stdint.h>
 
 enum record_kind {
-    RECORD_NONE,
-    RECORD_LINEAR,  /* key: device pointer; bytes as booked, or as asked for where they share a block */
+    RECORD_NONE, RECORD_LINEAR,  /* key: device pointer; bytes as booked, or as asked for where they share a block */
     RECORD_BLOCK,   /* key: address of a block that small allocations share; references: how many do, bytes: their size class */
     RECORD_ARRAY,   /* key: array or mipmapped array handle */
     RECORD_HANDLE,  /* key: VMM handle; references and mappings count */
@@ -64,6 +63,5 @@ bool records_charge(enum record_kind kind, uint64_t key, uint64_t bytes);
 void records_drop_owner(uint64_t owner, void (*each)(const struct record *record));
 
 uint64_t records_live(void);
-void records_after_fork(void);
 
 #endif

@@ -1,6 +1,6 @@
 #include "core/attach.h"
 
-#include "core/file_status.h"
+#include "core/quiet.h"
 #include "core/granted.h"
 #include "core/shared_allocations.h"
 #include "core/ledger.h"
@@ -10,7 +10,6 @@
 #include "core/republish.h"
 #include "core/find_region.h"
 #include "core/slots.h"
-#include "core/warn_once.h"
 #include "core/waits.h"
 
 #include <errno.h>

@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum core_policy { POLICY_DEFAULT, POLICY_FORCE, POLICY_DISABLE };
 
@@ -41,5 +42,16 @@ void config_read(struct config *config, lookup_fn lookup);
 
 /* A limits page over it: nothing that lets a container have more is left to the environment. */
 void config_obey(struct config *config, const struct limits_page *page);
+
+/*
+ * The grammar of the limit variables (HAMi-core src): a superset of upstream's that keeps every sane input.
+ *
+ * Memory: decimal or 0x integer, optional decimal fraction, optional unit k m g t (with i and/or b, any case), all binary.
+ * Percent: an integer with optional %. Signs, other text and overflow are bad; a leading zero means nothing.
+ */
+enum limit_verdict { LIMIT_ABSENT, LIMIT_GOOD, LIMIT_BAD };
+
+enum limit_verdict parse_bytes(const char *text, uint64_t *bytes);
+enum limit_verdict parse_percent(const char *text, uint64_t *percent);
 
 #endif

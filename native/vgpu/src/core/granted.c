@@ -1,6 +1,5 @@
 #include "core/granted.h"
 
-#include "core/file_status.h"
 #include "core/quiet.h"
 
 #include <errno.h>

@@ -1,26 +1,23 @@
 #include "core/lanes.h"
 
 #include "core/lock.h"
+#include "core/numbers.h"
+#include "vgpu/region.h"
 
 #define BASE (1ull << 40) /* where a process begins to count: what is unpaid lies before it */
 #define LONGEST (LANES_BYTES - BASE)
 #define UNPAID_STEP 2000ull /* us: of smaller changes nobody is told */
 
-static uint64_t apart(uint64_t a, uint64_t b)
-{
-    return a > b ? a - b : b - a;
-}
-
 bool lanes_say(struct lanes *lanes, int fd, uint64_t unpaid_ns)
 {
-    int64_t us = __atomic_load_n(&lanes->unsaid_ns, __ATOMIC_RELAXED) / 1000;
+    int64_t us = shared_peek(&lanes->unsaid_ns) / 1000;
     uint64_t end = lanes->end == 0 || lanes->end > LONGEST ? BASE : lanes->end, unpaid = unpaid_ns / 1000 + 1;
     if (us <= 0 && lanes->end != 0)
         return true;
     us = us > 0 ? us : 0;
     unpaid = unpaid < BASE ? unpaid : BASE - 1;
     end += (uint64_t)us;
-    uint64_t begin = apart(lanes->begin, end - unpaid) < UNPAID_STEP && lanes->begin < end ? lanes->begin : end - unpaid;
+    uint64_t begin = distance_u64(lanes->begin, end - unpaid) < UNPAID_STEP && lanes->begin < end ? lanes->begin : end - unpaid;
     uint64_t lane = lanes->first + (uint64_t)lanes->own * LANES_BYTES;
     if (lock_share(fd, lane + begin, end - begin) != LOCK_TAKEN)
         return false;
@@ -30,7 +27,7 @@ bool lanes_say(struct lanes *lanes, int fd, uint64_t unpaid_ns)
         lock_release(fd, lane + lanes->begin, begin - lanes->begin);
     lanes->begin = begin;
     lanes->end = end;
-    __atomic_fetch_sub(&lanes->unsaid_ns, us * 1000, __ATOMIC_RELAXED);
+    shared_count(&lanes->unsaid_ns, -(us * 1000));
     return true;
 }
 

@@ -1,6 +1,7 @@
 #include "core/ledger.h"
 
 #include "core/lock.h"
+#include "core/numbers.h"
 #include "core/process.h"
 #include "core/quiet.h"
 #include "core/slots.h"
@@ -30,7 +31,7 @@ enum { PLACES = 2048, PARTS = 8, LANES = REGION_SLOTS + PLACES };
 
 enum { FIRST_WAITS = 100 }; /* of 50 ms at most */
 
-struct held_shared_allocation {
+struct hold {
     uint64_t bytes, name[2]; /* of its descriptors, or the one it was joined by; of a handle */
     uint16_t place, device;
     bool held, maker, payer; /* made it; is the one that monitors are told of */
@@ -44,7 +45,7 @@ struct ledger {
     uint64_t granted[REGION_DEVICES], asked[REGION_DEVICES], context[REGION_DEVICES];
     int first[REGION_DEVICES]; /* a thread makes the container's first context */
     uint32_t highest;          /* of the numbers of shared allocations */
-    struct held_shared_allocation shared_allocations[SHARED_ALLOCATIONS + 1];
+    struct hold shared_allocations[SHARED_ALLOCATIONS + 1];
 };
 
 bool ledger_open(struct region_map *map)
@@ -152,11 +153,6 @@ struct summing {
     uint8_t lanes[REGION_SLOTS / 8], places[PLACES / 8];
 };
 
-static uint64_t plus(uint64_t a, uint64_t b)
-{
-    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
-}
-
 static bool is_marked(const uint8_t *marks, unsigned at)
 {
     return (marks[at / 8] >> at % 8 & 1) != 0;
@@ -170,7 +166,7 @@ static void mark(uint8_t *marks, unsigned at)
 static void add_stretch(struct lock_range stretch, void *data)
 {
     struct summing *summing = data;
-    summing->sum = plus(summing->sum, stretch.bytes);
+    summing->sum = add_u64(summing->sum, stretch.bytes);
     uint64_t lane = (stretch.start - summing->first) / LANE_BYTES;
     if (lane < REGION_SLOTS)
         mark(summing->lanes, (unsigned)lane);
@@ -196,15 +192,15 @@ static void add_bytes(struct lock_range stretch, void *data)
 /* Own locks are in nobody's way, so the kernel does not tell of them: of shared allocations what nobody else shares is added. */
 static void add_own(const struct ledger *ledger, int fd, int device, bool asked, struct summing *summing)
 {
-    summing->sum = plus(summing->sum, ledger->granted[device] + (asked ? ledger->asked[device] : 0));
+    summing->sum = add_u64(summing->sum, ledger->granted[device] + (asked ? ledger->asked[device] : 0));
     for (uint32_t number = 1; number <= ledger->highest; number++) {
-        const struct held_shared_allocation *shared_allocation = &ledger->shared_allocations[number];
+        const struct hold *hold = &ledger->shared_allocations[number];
         uint64_t counted = 0;
-        if (!shared_allocation->held || shared_allocation->device != device)
+        if (!hold->held || hold->device != device)
             continue;
-        if (is_marked(summing->places, shared_allocation->place))
-            lock_walk(fd, PLACE(device, shared_allocation->place), shared_allocation->bytes, false, add_bytes, &counted);
-        summing->sum = plus(summing->sum, shared_allocation->bytes - counted);
+        if (is_marked(summing->places, hold->place))
+            lock_walk(fd, PLACE(device, hold->place), hold->bytes, false, add_bytes, &counted);
+        summing->sum = add_u64(summing->sum, hold->bytes - counted);
     }
 }
 
@@ -219,7 +215,7 @@ static void add_ending(struct region_map *map, int fd, int device, struct summin
         if (bytes == 0 || slot == map->slot || is_marked(summing->lanes, (unsigned)slot) || lock_held_elsewhere(fd, LOCK_ALIVE(slot), 1))
             continue;
         if (slot_is_ending(map, slot))
-            summing->sum = plus(summing->sum, bytes);
+            summing->sum = add_u64(summing->sum, bytes);
     }
 }
 
@@ -259,7 +255,7 @@ bool ledger_request(struct region_map *map, int device, uint64_t bytes, uint64_t
     return granted;
 }
 
-/* ---- taking turns ---------------------------------------------------------------------------------------------------- */
+/* ---- the lock of whoever decides ---------------------------------------------------------------------------------------------------- */
 
 bool ledger_lock_take(struct region_map *map, int device)
 {
@@ -286,16 +282,15 @@ void ledger_lock_give(struct region_map *map, int device)
 static void most_of(struct lock_range stretch, void *data)
 {
     uint64_t *most = data;
-    *most = stretch.bytes > *most ? stretch.bytes : *most;
+    *most = max_u64(stretch.bytes, *most);
 }
 
 uint64_t ledger_context(struct region_map *map, int device)
 {
-    uint64_t most = 0;
     int fd = begin(map);
     if (fd < 0)
         return 0;
-    most = map->ledger->context[device];
+    uint64_t most = map->ledger->context[device];
     lock_walk(fd, CONTEXT(device, 0), REGION_SLOTS * LANE_BYTES, false, most_of, &most);
     done(map);
     return most;
@@ -320,11 +315,11 @@ bool ledger_first_context(struct region_map *map, int device)
     struct ledger *ledger = map->ledger;
     for (int attempt = 0; attempt < FIRST_WAITS && ledger->pid == getpid() && ledger_context(map, device) == 0; attempt++) {
         int fd = region_fd(map), nobody = 0;
-        bool alone = __atomic_compare_exchange_n(&ledger->first[device], &nobody, 1, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+        bool alone = shared_swap_if(&ledger->first[device], &nobody, 1);
         if (alone && fd >= 0 && lock_wait(fd, FIRST(device), 1) == LOCK_TAKEN)
             return true;
         if (alone)
-            __atomic_store_n(&ledger->first[device], 0, __ATOMIC_SEQ_CST);
+            shared_set(&ledger->first[device], 0);
         else
             quiet_sleep(LOCK_WAIT_MAX_NS);
     }
@@ -336,7 +331,7 @@ void ledger_first_context_made(struct region_map *map, int device)
     int fd = region_fd(map);
     if (fd >= 0)
         lock_release(fd, FIRST(device), 1);
-    __atomic_store_n(&map->ledger->first[device], 0, __ATOMIC_SEQ_CST);
+    shared_set(&map->ledger->first[device], 0);
 }
 
 /* ---- shared allocations ---------------------------------------------------------------------------------------------------------- */
@@ -345,8 +340,8 @@ void ledger_first_context_made(struct region_map *map, int device)
 static bool is_place_of_own(const struct ledger *ledger, int device, unsigned place)
 {
     for (uint32_t number = 1; number <= ledger->highest; number++) {
-        const struct held_shared_allocation *shared_allocation = &ledger->shared_allocations[number];
-        if (shared_allocation->held && shared_allocation->device == device && shared_allocation->place == place)
+        const struct hold *hold = &ledger->shared_allocations[number];
+        if (hold->held && hold->device == device && hold->place == place)
             return true;
     }
     return false;
@@ -367,35 +362,35 @@ static unsigned claim_place(const struct ledger *ledger, int fd, int slot, int d
     return PLACES;
 }
 
-static uint64_t at_name(const struct held_shared_allocation *shared_allocation, uint64_t name)
+static uint64_t at_name(const struct hold *hold, uint64_t name)
 {
-    return NAME(name) + (uint64_t)shared_allocation->device * PLACES + shared_allocation->place;
+    return NAME(name) + (uint64_t)hold->device * PLACES + hold->place;
 }
 
 /* changing held */
-static bool add_name(struct held_shared_allocation *shared_allocation, int fd, uint64_t name)
+static bool add_name(struct hold *hold, int fd, uint64_t name)
 {
     for (int i = 0; i < 2 && name != 0; i++) {
-        if (shared_allocation->name[i] == name)
+        if (hold->name[i] == name)
             return true;
-        if (shared_allocation->name[i] != 0 || lock_share(fd, at_name(shared_allocation, name), 1) != LOCK_TAKEN)
+        if (hold->name[i] != 0 || lock_share(fd, at_name(hold, name), 1) != LOCK_TAKEN)
             continue;
-        shared_allocation->name[i] = name;
+        hold->name[i] = name;
         return true;
     }
     return false;
 }
 
 /* changing held */
-static void let_go(struct held_shared_allocation *shared_allocation, int fd)
+static void let_go(struct hold *hold, int fd)
 {
     for (int i = 0; i < 2; i++)
-        if (shared_allocation->name[i] != 0)
-            lock_release(fd, at_name(shared_allocation, shared_allocation->name[i]), 1);
-    lock_release(fd, MAKER(shared_allocation->device, shared_allocation->place), 1);
-    lock_release(fd, PAYER(shared_allocation->device, shared_allocation->place), 1);
-    lock_release(fd, PLACE(shared_allocation->device, shared_allocation->place), LANE_BYTES);
-    *shared_allocation = (struct held_shared_allocation){.held = false};
+        if (hold->name[i] != 0)
+            lock_release(fd, at_name(hold, hold->name[i]), 1);
+    lock_release(fd, MAKER(hold->device, hold->place), 1);
+    lock_release(fd, PAYER(hold->device, hold->place), 1);
+    lock_release(fd, PLACE(hold->device, hold->place), LANE_BYTES);
+    *hold = (struct hold){.held = false};
 }
 
 /* changing held. 0: there is none. */
@@ -407,28 +402,28 @@ static uint32_t free_number(const struct ledger *ledger)
     return number <= SHARED_ALLOCATIONS ? number : 0;
 }
 
-static void keep(struct ledger *ledger, uint32_t number, const struct held_shared_allocation *shared_allocation)
+static void keep(struct ledger *ledger, uint32_t number, const struct hold *hold)
 {
-    ledger->shared_allocations[number] = *shared_allocation;
+    ledger->shared_allocations[number] = *hold;
     ledger->highest = number > ledger->highest ? number : ledger->highest;
 }
 
 uint32_t ledger_shared_new(struct region_map *map, int device, uint64_t bytes, uint64_t descriptors, uint64_t words)
 {
     struct ledger *ledger = map->ledger;
-    struct held_shared_allocation shared_allocation = {.bytes = bytes, .device = (uint16_t)device, .held = true, .maker = true};
+    struct hold hold = {.bytes = bytes, .device = (uint16_t)device, .held = true, .maker = true};
     int fd = bytes > 0 && bytes < LANE_BYTES ? begin(map) : -1;
     if (fd < 0)
         return 0;
     uint32_t number = free_number(ledger);
     unsigned place = number != 0 ? claim_place(ledger, fd, map->slot, device, bytes) : PLACES;
-    shared_allocation.place = (uint16_t)place;
-    if (place < PLACES && add_name(&shared_allocation, fd, descriptors) && (words == 0 || add_name(&shared_allocation, fd, words)))
-        keep(ledger, number, &shared_allocation);
+    hold.place = (uint16_t)place;
+    if (place < PLACES && add_name(&hold, fd, descriptors) && (words == 0 || add_name(&hold, fd, words)))
+        keep(ledger, number, &hold);
     else if (place < PLACES)
-        let_go(&shared_allocation, fd);
+        let_go(&hold, fd);
     done(map);
-    return shared_allocation.held && place < PLACES ? number : 0;
+    return hold.held && place < PLACES ? number : 0;
 }
 
 bool ledger_shared_name(struct region_map *map, uint32_t number, uint64_t name)
@@ -444,40 +439,40 @@ bool ledger_shared_name(struct region_map *map, uint32_t number, uint64_t name)
 /* Whoever joined it hands on descriptors of the same name: any lock on the file says it. */
 int ledger_shared_export(struct region_map *map, uint32_t number, uint64_t *descriptors)
 {
-    struct held_shared_allocation *shared_allocation = &map->ledger->shared_allocations[number];
+    struct hold *hold = &map->ledger->shared_allocations[number];
     int export = -1;
     if (begin(map) < 0)
         return -1;
-    if (shared_allocation->held && shared_allocation->name[0] != 0 && shared_allocation->name[0] % SHARED_ALLOCATION_EXPORTS == 0) {
-        export = shared_allocation->exports++ % SHARED_ALLOCATION_EXPORTS;
-        *descriptors = shared_allocation->name[0];
+    if (hold->held && hold->name[0] != 0 && hold->name[0] % SHARED_ALLOCATION_EXPORTS == 0) {
+        export = hold->exports++ % SHARED_ALLOCATION_EXPORTS;
+        *descriptors = hold->name[0];
     }
     done(map);
     return export;
 }
 
-static bool sought_out(int fd, uint64_t name, struct held_shared_allocation *shared_allocation)
+static bool sought_out(int fd, uint64_t name, struct hold *hold)
 {
     struct lock_range found;
     if (!lock_find(fd, NAME(name), NAMES, false, &found) || found.bytes != 1)
         return false;
-    shared_allocation->device = (uint16_t)((found.start - NAME(name)) / PLACES);
-    shared_allocation->place = (uint16_t)((found.start - NAME(name)) % PLACES);
-    bool there = lock_find(fd, PLACE(shared_allocation->device, shared_allocation->place), LANE_BYTES, false, &found);
-    shared_allocation->bytes = found.bytes;
+    hold->device = (uint16_t)((found.start - NAME(name)) / PLACES);
+    hold->place = (uint16_t)((found.start - NAME(name)) % PLACES);
+    bool there = lock_find(fd, PLACE(hold->device, hold->place), LANE_BYTES, false, &found);
+    hold->bytes = found.bytes;
     return there && found.bytes < LANE_BYTES;
 }
 
 /* Its holder may let go, and another may take the place, until both are locked here: then the name is still his. */
-static bool join(const struct ledger *ledger, int fd, uint64_t name, struct held_shared_allocation *shared_allocation)
+static bool join(const struct ledger *ledger, int fd, uint64_t name, struct hold *hold)
 {
     struct lock_range found;
-    if (!sought_out(fd, name, shared_allocation) || is_place_of_own(ledger, shared_allocation->device, shared_allocation->place))
+    if (!sought_out(fd, name, hold) || is_place_of_own(ledger, hold->device, hold->place))
         return false;
-    bool shares = add_name(shared_allocation, fd, name) && lock_share(fd, PLACE(shared_allocation->device, shared_allocation->place), shared_allocation->bytes) == LOCK_TAKEN;
-    if (shares && lock_find(fd, at_name(shared_allocation, name), 1, false, &found))
+    bool shares = add_name(hold, fd, name) && lock_share(fd, PLACE(hold->device, hold->place), hold->bytes) == LOCK_TAKEN;
+    if (shares && lock_find(fd, at_name(hold, name), 1, false, &found))
         return true;
-    let_go(shared_allocation, fd);
+    let_go(hold, fd);
     return false;
 }
 
@@ -485,8 +480,8 @@ static bool join(const struct ledger *ledger, int fd, uint64_t name, struct held
 static uint32_t number_of(const struct ledger *ledger, uint64_t name)
 {
     for (uint32_t number = 1; number <= ledger->highest; number++) {
-        const struct held_shared_allocation *shared_allocation = &ledger->shared_allocations[number];
-        if (shared_allocation->held && (shared_allocation->name[0] == name || shared_allocation->name[1] == name))
+        const struct hold *hold = &ledger->shared_allocations[number];
+        if (hold->held && (hold->name[0] == name || hold->name[1] == name))
             return number;
     }
     return 0;
@@ -495,14 +490,14 @@ static uint32_t number_of(const struct ledger *ledger, uint64_t name)
 uint32_t ledger_shared_join(struct region_map *map, uint64_t name, struct shared_allocation *what)
 {
     struct ledger *ledger = map->ledger;
-    struct held_shared_allocation shared_allocation = {.held = true};
+    struct hold hold = {.held = true};
     int fd = name != 0 ? begin(map) : -1;
     if (fd < 0)
         return 0;
     uint32_t number = number_of(ledger, name);
     if (number == 0 && (number = free_number(ledger)) != 0) {
-        if (join(ledger, fd, name, &shared_allocation))
-            keep(ledger, number, &shared_allocation);
+        if (join(ledger, fd, name, &hold))
+            keep(ledger, number, &hold);
         else
             number = 0;
     }
@@ -513,26 +508,26 @@ uint32_t ledger_shared_join(struct region_map *map, uint64_t name, struct shared
 
 void ledger_shared_leave(struct region_map *map, uint32_t number, struct shared_allocation *what)
 {
-    struct held_shared_allocation *shared_allocation = &map->ledger->shared_allocations[number];
+    struct hold *hold = &map->ledger->shared_allocations[number];
     int fd = begin(map);
     if (fd < 0)
         return;
-    *what = (struct shared_allocation){.bytes = shared_allocation->bytes, .device = (int16_t)shared_allocation->device};
-    if (shared_allocation->held)
-        let_go(shared_allocation, fd);
+    *what = (struct shared_allocation){.bytes = hold->bytes, .device = (int16_t)hold->device};
+    if (hold->held)
+        let_go(hold, fd);
     done(map);
 }
 
 /* changing held. Who made it pays, and then whoever comes first. */
-static bool pays(struct held_shared_allocation *shared_allocation, int fd)
+static bool pays(struct hold *hold, int fd)
 {
     struct lock_range found;
-    if (!shared_allocation->payer && !shared_allocation->maker && !lock_find(fd, MAKER(shared_allocation->device, shared_allocation->place), 1, false, &found))
-        shared_allocation->payer = lock_try(fd, PAYER(shared_allocation->device, shared_allocation->place), 1) == LOCK_TAKEN;
-    return shared_allocation->maker || shared_allocation->payer;
+    if (!hold->payer && !hold->maker && !lock_find(fd, MAKER(hold->device, hold->place), 1, false, &found))
+        hold->payer = lock_try(fd, PAYER(hold->device, hold->place), 1) == LOCK_TAKEN;
+    return hold->maker || hold->payer;
 }
 
-static uint64_t sum_of_shared_allocations(struct region_map *map, int device, bool (*counts)(struct held_shared_allocation *shared_allocation, int fd, bool *certain), bool *certain)
+static uint64_t sum_of_shared_allocations(struct region_map *map, int device, bool (*counts)(struct hold *hold, int fd, bool *certain), bool *certain)
 {
     struct ledger *ledger = map->ledger;
     uint64_t sum = 0;
@@ -541,23 +536,23 @@ static uint64_t sum_of_shared_allocations(struct region_map *map, int device, bo
     if (fd < 0)
         return 0;
     for (uint32_t number = 1; number <= ledger->highest; number++) {
-        struct held_shared_allocation *shared_allocation = &ledger->shared_allocations[number];
-        if (shared_allocation->held && shared_allocation->device == device && counts(shared_allocation, fd, certain))
-            sum += shared_allocation->bytes;
+        struct hold *hold = &ledger->shared_allocations[number];
+        if (hold->held && hold->device == device && counts(hold, fd, certain))
+            sum += hold->bytes;
     }
     done(map);
     return sum;
 }
 
-static bool is_counted(struct held_shared_allocation *shared_allocation, int fd, bool *certain)
+static bool is_counted(struct hold *hold, int fd, bool *certain)
 {
     struct lock_range found;
-    if (shared_allocation->maker || lock_find(fd, MAKER(shared_allocation->device, shared_allocation->place), 1, false, &found))
-        return shared_allocation->maker;
-    if (!lock_find(fd, PLACE(shared_allocation->device, shared_allocation->place), shared_allocation->bytes, false, &found))
+    if (hold->maker || lock_find(fd, MAKER(hold->device, hold->place), 1, false, &found))
+        return hold->maker;
+    if (!lock_find(fd, PLACE(hold->device, hold->place), hold->bytes, false, &found))
         return true;
     *certain = false;
-    return pays(shared_allocation, fd);
+    return pays(hold, fd);
 }
 
 uint64_t ledger_shared_counted(struct region_map *map, int device, bool *certain)
@@ -565,10 +560,10 @@ uint64_t ledger_shared_counted(struct region_map *map, int device, bool *certain
     return sum_of_shared_allocations(map, device, is_counted, certain);
 }
 
-static bool is_paid(struct held_shared_allocation *shared_allocation, int fd, bool *certain)
+static bool is_paid(struct hold *hold, int fd, bool *certain)
 {
     (void)certain;
-    return pays(shared_allocation, fd);
+    return pays(hold, fd);
 }
 
 uint64_t ledger_shared_paid(struct region_map *map, int device)

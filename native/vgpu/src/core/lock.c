@@ -15,7 +15,7 @@ static int classic_locks; /* 1 once the kernel refused open-file-description loc
 
 static int command(int ofd, int classic)
 {
-    return __atomic_load_n(&classic_locks, __ATOMIC_RELAXED) ? classic : ofd;
+    return shared_peek(&classic_locks) ? classic : ofd;
 }
 
 static int set_lock(int fd, short type, uint64_t start, uint64_t bytes)
@@ -23,7 +23,7 @@ static int set_lock(int fd, short type, uint64_t start, uint64_t bytes)
     struct flock range = {.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)start, .l_len = (off_t)bytes};
     int rc = fcntl(fd, command(F_OFD_SETLK, F_SETLK), &range);
     if (rc != 0 && errno == EINVAL && !classic_locks) {
-        __atomic_store_n(&classic_locks, 1, __ATOMIC_RELAXED);
+        shared_put(&classic_locks, 1);
         rc = fcntl(fd, F_SETLK, &range);
     }
     return rc;
@@ -48,7 +48,7 @@ enum lock_verdict lock_share(int fd, uint64_t start, uint64_t bytes)
 
 bool lock_of_open_files(void)
 {
-    return !__atomic_load_n(&classic_locks, __ATOMIC_RELAXED);
+    return !shared_peek(&classic_locks);
 }
 
 enum lock_verdict lock_wait(int fd, uint64_t start, uint64_t bytes)
@@ -68,9 +68,8 @@ enum lock_verdict lock_wait(int fd, uint64_t start, uint64_t bytes)
 
 void lock_release(int fd, uint64_t start, uint64_t bytes)
 {
-    int saved = errno;
+    KEEP_ERRNO;
     set_lock(fd, F_UNLCK, start, bytes);
-    errno = saved;
 }
 
 bool lock_held_elsewhere(int fd, uint64_t start, uint64_t bytes)

@@ -1,7 +1,6 @@
 /*
- * Record locks on byte ranges of the region file. The kernel owns them, so a process that dies in any state releases
- * them (HAMi-core src/multiprocess/multiprocess_memory_limit.c). Open-file-description locks; classic POSIX locks where the
- * kernel has none.
+ * Record locks on byte ranges of the region file. The kernel owns them, so a process that dies in any state releases them (HAMi-core
+ * src/multiprocess/multiprocess_memory_limit.c). Open-file-description locks; classic POSIX locks where the kernel has none.
  *
  * Waiting is polling with a growing pause: on some network file systems a blocking wait wakes half a minute late.
  */

@@ -1,5 +1,9 @@
 #include "core/log.h"
 
+#include "core/numbers.h"
+#include "core/quiet.h"
+#include "vgpu/region.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,12 +17,12 @@ void log_set_level(int level)
 {
     if (level < LOG_LEVEL_ERROR)
         level = LOG_LEVEL_ERROR;
-    __atomic_store_n(&current_level, level, __ATOMIC_RELAXED);
+    shared_put(&current_level, level);
 }
 
 int log_level(void)
 {
-    return __atomic_load_n(&current_level, __ATOMIC_RELAXED);
+    return shared_peek(&current_level);
 }
 
 static const char *name_of(int level)
@@ -37,7 +41,7 @@ void log_write(int level, uint32_t *times, const char *format, ...)
     if (count > ALWAYS_WRITTEN && (count & (count - 1)) != 0)
         return;
 
-    int saved = errno;
+    KEEP_ERRNO;
     char line[LINE_BYTES];
     int used = snprintf(line, sizeof line, "libvgpu[%d] %s: ", (int)getpid(), name_of(level));
     va_list values;
@@ -51,5 +55,22 @@ void log_write(int level, uint32_t *times, const char *format, ...)
     line[used++] = '\n';
     ssize_t ignored = write(STDERR_FILENO, line, (size_t)used);
     (void)ignored; /* nowhere to say that stderr is gone */
-    errno = saved;
+}
+
+enum { TEXT_BYTES = 400 };
+
+void warn_once(const struct region_map *map, int level, enum warning_subject subject, const char *format, ...)
+{
+    char text[TEXT_BYTES];
+    va_list values;
+    va_start(values, format);
+    vsnprintf(text, sizeof text, format, values);
+    va_end(values);
+    uint32_t hash = hash_of_text(text) | 1; /* 0: nothing said yet */
+    bool said = map->ext_shared && __atomic_exchange_n(&map->ext->warned[subject], hash, __ATOMIC_SEQ_CST) == hash;
+    static uint32_t times[EXT_WARNINGS];
+    if (said)
+        level = LOG_LEVEL_INFO;
+    if (level <= log_level())
+        log_write(level, &times[subject], "%s", text);
 }

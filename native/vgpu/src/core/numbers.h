@@ -1,4 +1,4 @@
-/* Arithmetic of sizes and times that stops at the ends instead of going over them. */
+/* Arithmetic of sizes and times that stops at the ends instead of going over them, and a hash of text. */
 #ifndef VGPU_NUMBERS_H
 #define VGPU_NUMBERS_H
 
@@ -29,6 +29,11 @@ static inline uint64_t sub_u64(uint64_t a, uint64_t b)
     return a > b ? a - b : 0;
 }
 
+static inline uint64_t distance_u64(uint64_t a, uint64_t b)
+{
+    return a > b ? a - b : b - a;
+}
+
 static inline uint64_t mul_u64(uint64_t a, uint64_t b)
 {
     uint64_t product;
@@ -38,6 +43,15 @@ static inline uint64_t mul_u64(uint64_t a, uint64_t b)
 static inline uint64_t round_up(uint64_t value, uint64_t grain)
 {
     return value > UINT64_MAX - grain ? UINT64_MAX : (value + grain - 1) / grain * grain;
+}
+
+/* FNV-1a. */
+static inline uint32_t hash_of_text(const char *text)
+{
+    uint32_t hash = 2166136261u;
+    for (; *text != '\0'; text++)
+        hash = (hash ^ (unsigned char)*text) * 16777619u;
+    return hash;
 }
 
 #endif

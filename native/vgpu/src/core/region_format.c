@@ -1,6 +1,6 @@
 #include "core/region_format.h"
 
-#include "core/file_status.h"
+#include "core/quiet.h"
 #include "core/process.h"
 #include "vgpu/region_legacy.h"
 
@@ -92,18 +92,19 @@ static void post_semaphore(unsigned char *sem)
     sem[8] = 0x80;
 }
 
-static void format_head(struct region *region)
+/* Magic and version, which come last. */
+void region_format_heads(struct region *region, struct region_ext *ext)
 {
-    shared_set(&region->major_version, REGION_MAJOR);
-    shared_set(&region->minor_version, REGION_MINOR);
-    shared_set(&region->initialized_flag, REGION_MAGIC);
-}
-
-static void format_ext_head(struct region_ext *ext)
-{
-    shared_set(&ext->version, EXT_VERSION);
-    shared_set(&ext->bytes, REGION_EXT_BYTES);
-    shared_set(&ext->magic, EXT_MAGIC);
+    if (region != NULL) {
+        shared_set(&region->major_version, REGION_MAJOR);
+        shared_set(&region->minor_version, REGION_MINOR);
+        shared_set(&region->initialized_flag, REGION_MAGIC);
+    }
+    if (ext != NULL) {
+        shared_set(&ext->version, EXT_VERSION);
+        shared_set(&ext->bytes, REGION_EXT_BYTES);
+        shared_set(&ext->magic, EXT_MAGIC);
+    }
 }
 
 void region_format(struct region *region, const struct region_limits *limits, bool blank, bool (*keep)(int slot, void *data), void *data)
@@ -129,7 +130,7 @@ void region_format(struct region *region, const struct region_limits *limits, bo
     post_semaphore(region->sem);
     post_semaphore(region->sem_postinit);
     shared_set(&region->proc_num, highest);
-    format_head(region);
+    region_format_heads(region, NULL);
 }
 
 void region_format_ext(struct region_ext *ext, bool blank, bool (*keep)(int slot, void *data), void *data)
@@ -142,11 +143,5 @@ void region_format_ext(struct region_ext *ext, bool blank, bool (*keep)(int slot
     for (int slot = 0; slot < REGION_SLOTS && !blank; slot++)
         if (keep == NULL || !keep(slot, data))
             memset(&ext->slots[slot], 0, sizeof ext->slots[slot]);
-    format_ext_head(ext);
-}
-
-void region_format_heads(struct region *region, struct region_ext *ext)
-{
-    format_head(region);
-    format_ext_head(ext);
+    region_format_heads(NULL, ext);
 }

@@ -1,18 +1,17 @@
 #include "core/shared_allocations.h"
 
-#include "core/shared_allocation_table.h"
+#include "core/region_map.h"
 #include "core/ledger.h"
 #include "core/republish.h"
 #include "core/slots.h"
 #include "core/region_lock.h"
-#include "core/region_lock_wait.h"
 #include "core/waits.h"
 
 #include <string.h>
 
 enum { ATTEMPTS = 20 };
 
-static bool take_turn(struct region_map *map)
+static bool take_lock(struct region_map *map)
 {
     struct wait wait = {0, 0};
     if (map->shared_allocations == NULL || map->slot < 0)
@@ -32,18 +31,18 @@ static void charge(struct region_map *map, const struct shared_allocation *share
 }
 
 /*
- * Who has the turn may be without a processor. Nothing can be refused any more for what is exported or imported by then, and what the table does
+ * Who has the lock may be without a processor. Nothing can be refused any more for what is exported or imported by then, and what the table does
  * not know is free as soon as one of its holders lets go.
  */
-static bool take_turn_patiently(struct region_map *map)
+static bool take_lock_patiently(struct region_map *map)
 {
     bool taken = false;
     for (int attempt = 0; attempt < ATTEMPTS && !taken && map->shared_allocations != NULL && map->slot >= 0; attempt++)
-        taken = take_turn(map);
+        taken = take_lock(map);
     return taken;
 }
 
-/* In turn. The next pays before the one who did gives back. */
+/* Under the lock. The next pays before the one who did gives back. */
 static void take_out(struct region_map *map, struct shared_allocation *shared_allocation, int at)
 {
     memmove(&shared_allocation->holders[at], &shared_allocation->holders[at + 1], (size_t)(shared_allocation->count - at - 1) * sizeof *shared_allocation->holders);
@@ -56,7 +55,7 @@ uint32_t shared_allocation_new(struct region_map *map, int device, uint64_t byte
 {
     if (map->ledger != NULL)
         return ledger_shared_new(map, device, bytes, descriptors, words);
-    if (!take_turn_patiently(map))
+    if (!take_lock_patiently(map))
         return 0;
     uint32_t place = 0, high = shared_allocations_places(map);
     while (place < high && shared_allocation_at(map, place) != NULL)
@@ -75,7 +74,7 @@ uint32_t shared_allocation_join(struct region_map *map, const struct shared_allo
 {
     if (map->ledger != NULL)
         return ledger_shared_join(map, search->name(search->sought), what);
-    if (!take_turn_patiently(map))
+    if (!take_lock_patiently(map))
         return 0;
     uint32_t found = 0;
     for (uint32_t place = 0, high = shared_allocations_places(map); place < high && found == 0; place++) {
@@ -101,7 +100,7 @@ bool shared_allocation_leave(struct region_map *map, uint32_t number, struct sha
         ledger_shared_leave(map, number, what);
         return false;
     }
-    if (!take_turn_patiently(map))
+    if (!take_lock_patiently(map))
         return false; /* it stays booked until the process ends */
     struct shared_allocation *shared_allocation = shared_allocation_at(map, number - 1);
     int at = shared_allocation != NULL ? shared_allocation_place_of(shared_allocation, map->slot) : -1;
@@ -119,7 +118,7 @@ int shared_allocation_export(struct region_map *map, uint32_t number, uint64_t *
     int export = -1;
     if (map->ledger != NULL)
         return ledger_shared_export(map, number, descriptors);
-    if (!take_turn_patiently(map))
+    if (!take_lock_patiently(map))
         return -1;
     struct shared_allocation *shared_allocation = shared_allocation_at(map, number - 1);
     if (shared_allocation != NULL && shared_allocation->descriptors != 0 && shared_allocation->exports < SHARED_ALLOCATION_EXPORTS) {
@@ -135,7 +134,7 @@ bool shared_allocation_name(struct region_map *map, uint32_t number, uint64_t wo
     bool named = false;
     if (map->ledger != NULL)
         return ledger_shared_name(map, number, words);
-    if (!take_turn_patiently(map))
+    if (!take_lock_patiently(map))
         return false;
     struct shared_allocation *shared_allocation = shared_allocation_at(map, number - 1);
     if (shared_allocation != NULL && shared_allocation->words == 0)
@@ -160,7 +159,7 @@ static void take_out_the_dead(struct region_map *map)
 
 int shared_allocations_sweep(struct region_map *map)
 {
-    bool any = map->shared_allocations != NULL && shared_allocations_places(map) > 0, taken = any && take_turn(map);
+    bool any = map->shared_allocations != NULL && shared_allocations_places(map) > 0, taken = any && take_lock(map);
     if (taken) {
         take_out_the_dead(map);
         region_lock_give(&map->shared_allocations->turn);
@@ -184,7 +183,7 @@ void shared_allocations_format(struct region_map *map, bool (*keep)(int slot, vo
 void shared_allocations_leave_slot(struct region_map *map)
 {
     slot_republish(map);
-    bool taken = map->slot >= 0 && shared_allocations_hold(map, map->slot) && take_turn(map);
+    bool taken = map->slot >= 0 && shared_allocations_hold(map, map->slot) && take_lock(map);
     slot_leave(map);
     if (taken)
         region_lock_give(&map->shared_allocations->turn);

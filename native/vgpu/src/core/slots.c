@@ -1,11 +1,12 @@
 #include "core/slots.h"
 
-#include "core/shared_allocation_table.h"
+#include "core/after_fork.h"
+#include "core/region_map.h"
 #include "core/lock.h"
 #include "core/process.h"
 #include "core/quiet.h"
-#include "core/region_lock.h"
 
+#include <linux/futex.h>
 #include <pthread.h>
 #include <string.h>
 #include <unistd.h>
@@ -93,6 +94,28 @@ static void empty_for_monitors(struct region_slot *held)
     shared_set(&held->pid, 0);
 }
 
+bool slot_lock_pass(uint32_t *lock, uint32_t owner, uint32_t next)
+{
+    uint32_t seen = shared_get(lock);
+    while ((seen & LOCK_OWNER) == owner)
+        if (shared_swap_if(lock, &seen, next | (seen & LOCK_WAITED_FOR)))
+            return true;
+    return false;
+}
+
+/* The slot is held, or its own. */
+static void end_locks(struct region_map *map, int slot)
+{
+    uint32_t *shared = map->shared_allocations != NULL ? &map->shared_allocations->turn : NULL;
+    for (int device = 0; device <= REGION_DEVICES; device++) {
+        uint32_t *locks[] = {device < REGION_DEVICES ? &map->ext->turns[device] : shared,
+                             device < REGION_DEVICES ? &map->ext->devices[device].context_turn : NULL};
+        for (int i = 0; i < 2; i++)
+            if (locks[i] != NULL && slot_lock_pass(locks[i], (uint32_t)slot + 1, 0))
+                syscall(SYS_futex, locks[i], FUTEX_WAKE, 1, NULL, NULL, 0);
+    }
+}
+
 /* The flags last: until then it is somebody's who leaves, and nobody claims it half empty. */
 void slot_clear(struct region_map *map, int slot)
 {
@@ -107,7 +130,7 @@ void slot_clear(struct region_map *map, int slot)
     ours->busy_devices = 0;
     if (map->fair != NULL)
         memset(map->fair->uses[slot], 0, sizeof map->fair->uses[slot]);
-    region_locks_end_of(map, slot);
+    end_locks(map, slot);
     shared_set(&ours->left_pid, 0);
     shared_set(&ours->flags, 0);
 }
@@ -160,11 +183,7 @@ static bool wants_clearing(struct region_map *map, int slot)
 
 /* The record locks of others are held one at a time in this process: the kernel does not tell its threads apart. */
 static pthread_mutex_t holding = PTHREAD_MUTEX_INITIALIZER;
-
-void slots_after_fork(void)
-{
-    holding = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-}
+FORGET_IN_CHILD(holding);
 
 bool slot_hold(struct region_map *map, int slot)
 {
@@ -278,7 +297,7 @@ void slot_leave(struct region_map *map)
 {
     if (map->slot < 0 || shared_get(&region_own(map)->pid) != getpid())
         return;
-    __atomic_store_n(&map->leaving, 1, __ATOMIC_SEQ_CST);
+    shared_set(&map->leaving, 1);
     if (map->ext_shared) {
         keep_until_gone(map);
     } else {

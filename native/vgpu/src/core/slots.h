@@ -1,7 +1,6 @@
 /*
- * Process slots of the region (HAMi-core src/multiprocess/multiprocess_memory_limit.c). A slot never moves; its owner holds
- * the record lock of the slot for as
- * long as it lives, so that death in any way is seen by anybody, also from another PID namespace and also by a zombie.
+ * Process slots of the region (HAMi-core src/multiprocess/multiprocess_memory_limit.c). A slot never moves; its owner holds the record lock
+ * of the slot for as long as it lives, so that death in any way is seen by anybody, also from another PID namespace and also by a zombie.
  */
 #ifndef VGPU_SLOTS_H
 #define VGPU_SLOTS_H
@@ -26,7 +25,6 @@ int slots_sweep(struct region_map *map);
 /* Holds the record lock of another's slot: false when its owner lives, or somebody else holds it. For moments only. */
 bool slot_hold(struct region_map *map, int slot);
 void slot_let_go(struct region_map *map, int slot);
-void slots_after_fork(void);
 
 /* True when the owner is gone and has nothing on a card any more. */
 bool slot_is_dead(struct region_map *map, int slot);
@@ -43,7 +41,15 @@ bool slot_is_ending(const struct region_map *map, int slot);
 /* Nobody's, and nothing of anybody's is left in it. */
 bool slot_is_free(const struct region_map *map, int slot);
 
-/* Zeroes the slot everywhere. */
+/*
+ * A lock for all threads of all processes of a container (core/region_lock.h) is a word of the region that names the slot of its owner:
+ * from this owner, and only from it, to the next.
+ */
+#define LOCK_OWNER 0xffffu       /* slot + 1; 0: nobody */
+#define LOCK_WAITED_FOR 0x10000u /* somebody may sleep on the word */
+bool slot_lock_pass(uint32_t *lock, uint32_t owner, uint32_t next);
+
+/* Zeroes the slot everywhere, and ends what locks it has. */
 void slot_clear(struct region_map *map, int slot);
 
 /* The number of slots to look at: the high-water mark, clamped, and at least up to our own. */

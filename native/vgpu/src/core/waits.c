@@ -27,19 +27,10 @@ void waits_go_to(struct ext_waits *shared)
 {
     __atomic_store_n(&waits, shared != NULL ? shared : &own, __ATOMIC_RELEASE);
     struct ext_waits before; /* what was waited for before there was a region */
-    before.longest_ns = __atomic_exchange_n(&own.longest_ns, 0, __ATOMIC_RELAXED);
-    before.total_ns = __atomic_exchange_n(&own.total_ns, 0, __ATOMIC_RELAXED);
-    before.count = __atomic_exchange_n(&own.count, 0, __ATOMIC_RELAXED);
-    before.late = __atomic_exchange_n(&own.late, 0, __ATOMIC_RELAXED);
+    for (size_t i = 0; i < sizeof own / sizeof(uint64_t); i++)
+        ((uint64_t *)&before)[i] = __atomic_exchange_n((uint64_t *)&own + i, 0, __ATOMIC_RELAXED);
     if (shared != NULL)
         add(shared, &before);
-}
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
 }
 
 /* How long this thread could have run so far and had no processor; 0 where the kernel does not tell. */
@@ -58,15 +49,14 @@ static uint64_t starved_ns(void)
 /* Both of one moment: a thread that lost the processor between the two reads begins again. */
 struct wait wait_begin(void)
 {
-    int saved = errno;
+    KEEP_ERRNO;
     struct wait moment;
     uint64_t again = starved_ns();
     do {
         moment.starved_ns = again;
-        moment.begun_ns = now_ns();
+        moment.begun_ns = clock_read(CLOCK_MONOTONIC);
         again = starved_ns();
     } while (again != moment.starved_ns);
-    errno = saved;
     return moment;
 }
 
@@ -79,7 +69,7 @@ uint64_t wait_ns(const struct wait *wait)
 
 bool wait_is_over(const struct wait *wait)
 {
-    return now_ns() - wait->begun_ns >= LOCK_WAIT_MAX_NS && wait_ns(wait) >= LOCK_WAIT_MAX_NS;
+    return clock_read(CLOCK_MONOTONIC) - wait->begun_ns >= LOCK_WAIT_MAX_NS && wait_ns(wait) >= LOCK_WAIT_MAX_NS;
 }
 
 static void count(uint64_t ns, bool late)
@@ -106,9 +96,9 @@ static bool take_within(pthread_mutex_t *mutex, long ns)
 /* Nearly every wait ends within the first millisecond, which is not worth the questions; the kernel ends it if nobody else does. */
 static bool taken_soon(pthread_mutex_t *mutex, uint64_t *ns)
 {
-    uint64_t begun = now_ns();
+    uint64_t begun = clock_read(CLOCK_MONOTONIC);
     bool taken = take_within(mutex, SHORT_NS);
-    uint64_t span = now_ns() - begun;
+    uint64_t span = clock_read(CLOCK_MONOTONIC) - begun;
     *ns = span < (uint64_t)SHORT_NS ? span : (uint64_t)SHORT_NS;
     return taken;
 }

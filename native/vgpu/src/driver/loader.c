@@ -85,8 +85,7 @@ static void *find_in(const struct link_map *object, const char *name)
     if (symbols.table == NULL || symbols.strings == NULL)
         return NULL;
     const ElfW(Sym) *symbol = symbols.gnu_hash != NULL   ? find_by_gnu_hash(&symbols, name)
-                              : symbols.old_hash != NULL ? find_by_old_hash(&symbols, name)
-                                                         : NULL;
+                              : symbols.old_hash != NULL ? find_by_old_hash(&symbols, name) : NULL;
     return symbol != NULL ? (void *)(object->l_addr + symbol->st_value) : NULL;
 }
 

@@ -1,4 +1,5 @@
 /* Finding a hook: by name, by the address of what it stands for, by base name and version. */
+#include "core/numbers.h"
 #include "driver/loader.h"
 #include "driver/real.h"
 
@@ -10,21 +11,12 @@ _Static_assert(HOOK_COUNT * 2 < BUCKETS, "the table of names is too full to be q
 static int16_t by_name[BUCKETS]; /* index + 1 */
 static int by_name_ready;
 
-static unsigned hash_of(const char *name)
-{
-    unsigned hash = 2166136261u;
-    for (; *name != '\0'; name++)
-        hash = (hash ^ (unsigned char)*name) * 16777619u;
-    return hash % BUCKETS;
-}
-
 /* Threads that come here together store the same values; nobody waits. */
 static void build_names(void)
 {
     for (int i = 0; i < HOOK_COUNT; i++) {
-        unsigned at = hash_of(hooks[i].name);
-        while (__atomic_load_n(&by_name[at], __ATOMIC_RELAXED) != 0 &&
-               __atomic_load_n(&by_name[at], __ATOMIC_RELAXED) != i + 1)
+        unsigned at = hash_of_text(hooks[i].name) % BUCKETS;
+        while (__atomic_load_n(&by_name[at], __ATOMIC_RELAXED) != 0 && __atomic_load_n(&by_name[at], __ATOMIC_RELAXED) != i + 1)
             at = (at + 1) % BUCKETS;
         __atomic_store_n(&by_name[at], (int16_t)(i + 1), __ATOMIC_RELAXED);
     }
@@ -44,7 +36,7 @@ const struct hook *hook_by_name(const char *name)
         return NULL;
     if (!__atomic_load_n(&by_name_ready, __ATOMIC_ACQUIRE))
         build_names();
-    for (unsigned at = hash_of(name); by_name[at] != 0; at = (at + 1) % BUCKETS)
+    for (unsigned at = hash_of_text(name) % BUCKETS; by_name[at] != 0; at = (at + 1) % BUCKETS)
         if (same_text(hooks[by_name[at] - 1].name, name))
             return &hooks[by_name[at] - 1];
     return NULL;
@@ -70,12 +62,14 @@ static struct family family_of(const char *name)
 }
 
 /* WithFlags is what the base name of cuGraphInstantiate yields since 12000. */
+static bool as_instantiate(const char *hook_name, const char *asked, size_t asked_base)
+{
+    return asked_base == 18 && strncmp(asked, "cuGraphInstantiate", 18) == 0 && strcmp(hook_name, "cuGraphInstantiateWithFlags") == 0;
+}
+
 static bool same_base(const char *hook_name, size_t hook_base, const char *asked, size_t asked_base)
 {
-    if (hook_base == asked_base && strncmp(hook_name, asked, hook_base) == 0)
-        return true;
-    return strcmp(hook_name, "cuGraphInstantiateWithFlags") == 0 && asked_base == 18 &&
-           strncmp(asked, "cuGraphInstantiate", 18) == 0;
+    return (hook_base == asked_base && strncmp(hook_name, asked, hook_base) == 0) || as_instantiate(hook_name, asked, asked_base);
 }
 
 const struct hook *hook_by_address(void *address, const char *base, bool per_thread)
@@ -95,13 +89,6 @@ const struct hook *hook_by_address(void *address, const char *base, bool per_thr
     return other_flavour;
 }
 
-/* From which version on the hook is what a base name yields. */
-static int since_as(const struct hook *hook, const char *asked, size_t asked_base)
-{
-    bool as_instantiate = asked_base == 18 && strncmp(asked, "cuGraphInstantiate", 18) == 0;
-    return as_instantiate && strcmp(hook->name, "cuGraphInstantiateWithFlags") == 0 ? 12000 : hook->since;
-}
-
 const struct hook *hook_by_version(const char *base, int version, bool per_thread)
 {
     struct family asked = family_of(base);
@@ -112,7 +99,8 @@ const struct hook *hook_by_version(const char *base, int version, bool per_threa
     for (int i = 0; i < HOOK_COUNT; i++) {
         struct family own = family_of(hooks[i].name);
         bool flavour = own.per_thread == per_thread;
-        if (since_as(&hooks[i], base, asked.base) > version || !same_base(hooks[i].name, own.base, base, asked.base) || (own.per_thread && !per_thread))
+        int since = as_instantiate(hooks[i].name, base, asked.base) ? 12000 : hooks[i].since;
+        if (since > version || !same_base(hooks[i].name, own.base, base, asked.base) || (own.per_thread && !per_thread))
             continue;
         if (best == NULL || (flavour && !best_flavour) || (flavour == best_flavour && hooks[i].since > best->since)) {
             best = &hooks[i];

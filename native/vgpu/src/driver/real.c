@@ -1,5 +1,6 @@
 #include "driver/real.h"
 
+#include "core/after_fork.h"
 #include "core/waits.h"
 #include "driver/loader.h"
 
@@ -58,11 +59,7 @@ static const struct {
 };
 
 static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
-
-void real_after_fork(void)
-{
-    loading = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-}
+FORGET_IN_CHILD(loading);
 
 static void fill(enum hook_library library, void *handle)
 {

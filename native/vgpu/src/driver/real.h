@@ -52,7 +52,6 @@ extern int real_loaded[2];
 extern __thread int inside_driver __attribute__((tls_model("initial-exec")));
 
 void real_load(enum hook_library library);
-void real_after_fork(void);
 
 static inline const struct real *real_cuda(void)
 {

@@ -22,14 +22,14 @@ void show_nvml(nvmlDevice handle, uint64_t *reserved, uint64_t *total, uint64_t 
 CUresult context_created(CUresult rc, const CUcontext *context, const struct context_request *request);
 bool context_is_over(CUcontext context);
 
-/* linear.c, arrays.c: the device to book on; -1: the call goes to the driver as it is. */
+/* allocations.c: the device to book on; -1: the call goes to the driver as it is. */
 uint64_t pitched_bytes(uint64_t width, uint64_t height); /* as is expected before the driver has chosen the pitch */
 int linear_device(const void *out, uint64_t bytes);
 CUresult linear_or_beyond(CUresult rc, CUdeviceptr *pointer, size_t bytes);
 CUresult linear_settled(struct block_request *request, CUresult rc, CUdeviceptr pointer, uint64_t bytes);
 int array_device(const void *out, const struct array3d_descriptor *array, unsigned levels, uint64_t *bytes);
 
-/* imports.c, vmm.c, holds.c */
+/* handles.c */
 void ipc_exported(const void *handle, CUdeviceptr pointer);
 CUresult ipc_opened(CUresult (*open)(CUdeviceptr *, struct ipc_handle, unsigned), CUdeviceptr *pointer, struct ipc_handle handle, unsigned flags);
 void exported(const void *os_handle, CUmemHandle handle, int type);

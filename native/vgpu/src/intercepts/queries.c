@@ -2,11 +2,12 @@
  * src/allocator/allocator.c). */
 #include "intercepts/entries.h"
 
+#include "core/quiet.h"
 #include "core/numbers.h"
 #include "core/shared_allocations.h"
 #include "core/slots.h"
 #include "services/process_state.h"
-#include "services/own_nvml.h"
+#include "services/nvml.h"
 
 #include <errno.h>
 #include <string.h>
@@ -16,21 +17,19 @@
 CUresult cuInit(unsigned flags)
 {
     CUresult rc = CUDA(cuInit(flags));
-    int saved = errno;
+    KEEP_ERRNO;
     if (rc == CUDA_SUCCESS && process_serves() && process_state.device_count == 0)
         devices_from_cuda();
-    errno = saved;
     return rc;
 }
 
 nvmlReturn nvml_began(nvmlReturn rc)
 {
-    int saved = errno;
+    KEEP_ERRNO;
     if (rc == NVML_SUCCESS && inside_driver == 0)
         own_nvml_program_began();
     if (rc == NVML_SUCCESS && process_serves())
         devices_name();
-    errno = saved;
     return rc;
 }
 
@@ -76,8 +75,7 @@ struct shown shown_memory(uint64_t free_bytes, uint64_t total)
 static bool is_shared(nvmlDevice handle)
 {
     char uuid[REGION_UUID_BYTES];
-    return process_state.config.cards[0] == '\0' ||
-           NVML(nvmlDeviceGetUUID(handle, uuid, sizeof uuid)) != NVML_SUCCESS ||
+    return process_state.config.cards[0] == '\0' || NVML(nvmlDeviceGetUUID(handle, uuid, sizeof uuid)) != NVML_SUCCESS ||
            strstr(process_state.config.cards, uuid) != NULL;
 }
 

@@ -7,6 +7,7 @@
  */
 #include "intercepts/entries.h"
 
+#include "core/quiet.h"
 #include "driver/loader.h"
 
 #include <dlfcn.h>
@@ -57,13 +58,12 @@ __attribute__((visibility("hidden"), used)) void *vgpu_symbol(void *handle, cons
     const struct hook *hook = name == NULL ? NULL : hook_by_name(name);
     if (hook == NULL)
         return own_look_up(handle, name);
-    int saved = errno;
+    KEEP_ERRNO;
     void *found = found_elsewhere(handle, hook), *answer = hook->function;
     if (found == NULL)
         answer = NO_SUCH_SYMBOL;
     else if (asked_by_driver(caller, found))
         answer = found;
-    errno = saved;
     return answer;
 }
 

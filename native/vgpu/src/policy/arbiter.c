@@ -1,6 +1,7 @@
 #include "policy/arbiter.h"
 
-#include "core/file_status.h"
+#include "core/numbers.h"
+#include "core/quiet.h"
 #include "core/region_map.h"
 
 #include <errno.h>
@@ -24,10 +25,6 @@ _Static_assert(sizeof(struct arbiter_entry) == 128, "entries of the activity fil
 _Static_assert(offsetof(struct arbiter_file, entry) == 128, "the first entry of the activity file is at 128");
 _Static_assert(sizeof(struct arbiter_file) == ARBITER_BYTES, "size of the activity file");
 
-#define get(p) __atomic_load_n((p), __ATOMIC_SEQ_CST)
-#define set(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)
-#define swap_if(p, expected, v) __atomic_compare_exchange_n((p), (expected), (v), 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)
-
 static int open_file(const char *path)
 {
     const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
@@ -50,21 +47,21 @@ static int open_file(const char *path)
 /* A heartbeat of the future is somebody else's clock. */
 static bool fresh(const struct arbiter_entry *entry, uint64_t now)
 {
-    uint64_t beat = get(&entry->heartbeat_ns);
-    return get(&entry->identity) != 0 && beat + STALE_NS > now && beat < now + STALE_NS;
+    uint64_t beat = shared_get(&entry->heartbeat_ns);
+    return shared_get(&entry->identity) != 0 && beat + STALE_NS > now && beat < now + STALE_NS;
 }
 
 static int take_entry(struct arbiter_file *file, uint64_t identity, uint64_t now)
 {
     for (int i = 0; i < ARBITER_ENTRIES; i++)
-        if (get(&file->entry[i].identity) == identity)
+        if (shared_get(&file->entry[i].identity) == identity)
             return i;
     for (int i = 0; i < ARBITER_ENTRIES; i++) {
-        uint64_t before = get(&file->entry[i].identity);
-        if ((before == 0 || !fresh(&file->entry[i], now)) && swap_if(&file->entry[i].identity, &before, identity)) {
-            set(&file->entry[i].busy_until_ns, 0);
-            set(&file->entry[i].flags, 0);
-            set(&file->entry[i].heartbeat_ns, now);
+        uint64_t before = shared_get(&file->entry[i].identity);
+        if ((before == 0 || !fresh(&file->entry[i], now)) && shared_swap_if(&file->entry[i].identity, &before, identity)) {
+            shared_set(&file->entry[i].busy_until_ns, 0);
+            shared_set(&file->entry[i].flags, 0);
+            shared_set(&file->entry[i].heartbeat_ns, now);
             return i;
         }
     }
@@ -89,7 +86,7 @@ bool arbiter_open(struct arbiter *arbiter, const char *directory, const char *uu
     }
     struct arbiter_file *file = base;
     uint32_t none = 0;
-    if (swap_if(&file->magic, &none, ARBITER_MAGIC)) {
+    if (shared_swap_if(&file->magic, &none, ARBITER_MAGIC)) {
         file->version = ARBITER_VERSION;
         file->entries = ARBITER_ENTRIES;
     }
@@ -100,7 +97,7 @@ bool arbiter_open(struct arbiter *arbiter, const char *directory, const char *uu
         arbiter->device = status.st_dev;
         arbiter->inode = status.st_ino;
     }
-    arbiter->own = get(&file->magic) == ARBITER_MAGIC ? take_entry(file, identity != 0 ? identity : 1, now) : -1;
+    arbiter->own = shared_get(&file->magic) == ARBITER_MAGIC ? take_entry(file, identity != 0 ? identity : 1, now) : -1;
     if (arbiter->own < 0)
         arbiter_close(arbiter);
     return arbiter->file != NULL;
@@ -119,65 +116,58 @@ void arbiter_close(struct arbiter *arbiter)
 void arbiter_publish(struct arbiter *arbiter, uint64_t now, uint64_t busy_until, uint32_t weight, bool takes_part)
 {
     struct arbiter_entry *own = &arbiter->file->entry[arbiter->own];
-    uint64_t seen = get(&own->busy_until_ns);
-    while ((seen < busy_until || seen > now + BELIEVED_NS) && !swap_if(&own->busy_until_ns, &seen, busy_until))
+    uint64_t seen = shared_get(&own->busy_until_ns);
+    while ((seen < busy_until || seen > now + BELIEVED_NS) && !shared_swap_if(&own->busy_until_ns, &seen, busy_until))
         ;
-    set(&own->weight, weight);
+    shared_set(&own->weight, weight);
     /* Without a limit it never asks for a window: others must not wait as if it did. */
-    set(&own->flags, takes_part && weight > 0 && weight < 100 ? ARBITER_TAKES_PART : 0);
-    set(&own->heartbeat_ns, now);
+    shared_set(&own->flags, takes_part && weight > 0 && weight < 100 ? ARBITER_TAKES_PART : 0);
+    shared_set(&own->heartbeat_ns, now);
 }
 
 void arbiter_answered(struct arbiter *arbiter, uint64_t busy_until)
 {
-    set(&arbiter->file->entry[arbiter->own].busy_until_ns, busy_until);
+    shared_set(&arbiter->file->entry[arbiter->own].busy_until_ns, busy_until);
 }
 
 static uint64_t busy_until(const struct arbiter_entry *entry, uint64_t now)
 {
-    uint64_t until = get(&entry->busy_until_ns);
-    return until < now + BELIEVED_NS ? until : now + BELIEVED_NS;
+    uint64_t until = shared_get(&entry->busy_until_ns);
+    return min_u64(until, now + BELIEVED_NS);
+}
+
+/* The next of the others that are alive, after the one given; NULL at first and at the end. */
+static const struct arbiter_entry *next_other(const struct arbiter *arbiter, const struct arbiter_entry *entry, uint64_t now)
+{
+    const struct arbiter_entry *first = arbiter->file->entry;
+    for (entry = entry == NULL ? first : entry + 1; entry < first + ARBITER_ENTRIES; entry++)
+        if (entry != first + arbiter->own && fresh(entry, now))
+            return entry;
+    return NULL;
 }
 
 unsigned arbiter_others(const struct arbiter *arbiter, uint64_t now, uint64_t since)
 {
     unsigned others = 0;
-    for (int i = 0; i < ARBITER_ENTRIES; i++) {
-        const struct arbiter_entry *entry = &arbiter->file->entry[i];
-        others += i != arbiter->own && fresh(entry, now) && busy_until(entry, now) > since;
-    }
+    for (const struct arbiter_entry *other = NULL; (other = next_other(arbiter, other, now)) != NULL;)
+        others += busy_until(other, now) > since;
     return others;
 }
 
 uint64_t arbiter_clear_at(const struct arbiter *arbiter, uint64_t now)
 {
     uint64_t latest = now;
-    for (int i = 0; i < ARBITER_ENTRIES; i++) {
-        const struct arbiter_entry *entry = &arbiter->file->entry[i];
-        uint64_t until = i != arbiter->own && fresh(entry, now) ? busy_until(entry, now) : 0;
-        latest = until > latest ? until : latest;
-    }
+    for (const struct arbiter_entry *other = NULL; (other = next_other(arbiter, other, now)) != NULL;)
+        latest = max_u64(latest, busy_until(other, now));
     return latest;
 }
 
-/* One container that does not take part would launch into everybody's windows: then waiting is useless. */
-static bool somebody_abstains(const struct arbiter *arbiter, uint64_t now)
+/* Whether any other has that flag as given. */
+static bool any_other(const struct arbiter *arbiter, uint64_t now, uint32_t flag, bool set)
 {
-    for (int i = 0; i < ARBITER_ENTRIES; i++) {
-        const struct arbiter_entry *entry = &arbiter->file->entry[i];
-        if (i != arbiter->own && fresh(entry, now) && (get(&entry->flags) & ARBITER_TAKES_PART) == 0)
+    for (const struct arbiter_entry *other = NULL; (other = next_other(arbiter, other, now)) != NULL;)
+        if (((shared_get(&other->flags) & flag) != 0) == set)
             return true;
-    }
-    return false;
-}
-
-static bool somebody_wants(const struct arbiter *arbiter, uint64_t now)
-{
-    for (int i = 0; i < ARBITER_ENTRIES; i++) {
-        const struct arbiter_entry *entry = &arbiter->file->entry[i];
-        if (i != arbiter->own && fresh(entry, now) && (get(&entry->flags) & ARBITER_WANTS) != 0)
-            return true;
-    }
     return false;
 }
 
@@ -191,20 +181,18 @@ static void want(struct arbiter *arbiter, uint64_t now)
 {
     struct arbiter_entry *own = &arbiter->file->entry[arbiter->own];
     __atomic_fetch_or(&own->flags, ARBITER_WANTS | ARBITER_TAKES_PART, __ATOMIC_SEQ_CST);
-    if (get(&own->wants_since_ns) == 0)
-        set(&own->wants_since_ns, now);
-    set(&own->heartbeat_ns, now);
+    if (shared_get(&own->wants_since_ns) == 0)
+        shared_set(&own->wants_since_ns, now);
+    shared_set(&own->heartbeat_ns, now);
 }
 
 /* Whoever has waited longest is next. */
 static bool somebody_was_first(const struct arbiter *arbiter, uint64_t now)
 {
-    uint64_t own = get(&arbiter->file->entry[arbiter->own].wants_since_ns);
-    for (int i = 0; i < ARBITER_ENTRIES; i++) {
-        const struct arbiter_entry *entry = &arbiter->file->entry[i];
-        uint64_t since = get(&entry->wants_since_ns);
-        if (i != arbiter->own && since != 0 && get(&entry->heartbeat_ns) + PRESENT_NS > now && fresh(entry, now) &&
-            (own == 0 || since < own))
+    uint64_t own = shared_get(&arbiter->file->entry[arbiter->own].wants_since_ns);
+    for (const struct arbiter_entry *other = NULL; (other = next_other(arbiter, other, now)) != NULL;) {
+        uint64_t since = shared_get(&other->wants_since_ns);
+        if (since != 0 && shared_get(&other->heartbeat_ns) + PRESENT_NS > now && (own == 0 || since < own))
             return true;
     }
     return false;
@@ -214,26 +202,26 @@ static uint64_t granted(struct arbiter *arbiter)
 {
     struct arbiter_entry *own = &arbiter->file->entry[arbiter->own];
     __atomic_fetch_and(&own->flags, ~ARBITER_WANTS, __ATOMIC_SEQ_CST);
-    set(&own->wants_since_ns, 0);
+    shared_set(&own->wants_since_ns, 0);
     return 0;
 }
 
 uint64_t arbiter_ask(struct arbiter *arbiter, uint64_t now, uint32_t weight)
 {
     struct arbiter_file *file = arbiter->file;
-    uint64_t self = (uint64_t)arbiter->own + 1, owner = get(&file->owner);
-    if (somebody_abstains(arbiter, now))
+    uint64_t self = (uint64_t)arbiter->own + 1, owner = shared_get(&file->owner);
+    if (any_other(arbiter, now, ARBITER_TAKES_PART, false)) /* who does not take part would launch into everybody's windows */
         return granted(arbiter);
     if (owner == self) {
-        bool over = now >= get(&file->window_end_ns);
-        if (!over || !somebody_wants(arbiter, now))
+        bool over = now >= shared_get(&file->window_end_ns);
+        if (!over || !any_other(arbiter, now, ARBITER_WANTS, true))
             return granted(arbiter);
         /* The window is over and others wait: what is queued runs to its end, then it is their turn. */
         uint64_t own_end = busy_until(&file->entry[arbiter->own], now);
         want(arbiter, now);
         if (own_end > now)
             return own_end - now;
-        swap_if(&file->owner, &owner, 0);
+        shared_swap_if(&file->owner, &owner, 0);
         return LOOK_AGAIN_NS;
     }
     if (owner > 0 && owner <= ARBITER_ENTRIES) {
@@ -244,10 +232,10 @@ uint64_t arbiter_ask(struct arbiter *arbiter, uint64_t now, uint32_t weight)
             return holder_end - now;
         }
     }
-    if (somebody_was_first(arbiter, now) || !swap_if(&file->owner, &owner, self)) {
+    if (somebody_was_first(arbiter, now) || !shared_swap_if(&file->owner, &owner, self)) {
         want(arbiter, now);
         return LOOK_AGAIN_NS;
     }
-    set(&file->window_end_ns, now + window_ns(weight));
+    shared_set(&file->window_end_ns, now + window_ns(weight));
     return granted(arbiter);
 }

@@ -1,23 +1,18 @@
 #include "policy/clock.h"
 
+#include "core/quiet.h"
+
 #include <errno.h>
 #include <time.h>
 
-static uint64_t read_clock(clockid_t id)
-{
-    struct timespec now;
-    clock_gettime(id, &now);
-    return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
-}
-
 uint64_t clock_monotonic_ns(void)
 {
-    return read_clock(CLOCK_MONOTONIC);
+    return clock_read(CLOCK_MONOTONIC);
 }
 
 static uint64_t coarse_ns(void)
 {
-    return read_clock(CLOCK_MONOTONIC_COARSE);
+    return clock_read(CLOCK_MONOTONIC_COARSE);
 }
 
 /* A signal that the program handles does not shorten what is owed. */

@@ -1,6 +1,7 @@
 #include "policy/cost.h"
 
-#include <string.h>
+#include "core/after_fork.h"
+#include "core/numbers.h"
 
 enum { ENTRIES = 4096, PROBES = 8 };
 enum { FIRST_KERNELS = 3, FIRST_GRAPHS = 5, WELL_KNOWN = 64, GRAPH_RATE = 8 };
@@ -15,6 +16,7 @@ enum { OTHERS_BITS = 40 };        /* 128 launches of MOST_CHARGED_NS fit */
 #define SLICE_NS 2000000ull       /* of the driver, when several processes use the device */
 
 static struct cost table[ENTRIES];
+FORGET_IN_CHILD(table);
 static uint32_t lots; /* drawn among several streams */
 uint64_t cost_long_ns = COST_LONG_NS;
 
@@ -53,10 +55,10 @@ struct cost *cost_of(uint64_t key)
     }
     /* Crowded: the home entry starts again with this key. Answers still on their way teach the newcomer, once. */
     struct cost *entry = &table[home % ENTRIES];
-    __atomic_store_n(&entry->samples, 0, __ATOMIC_RELAXED);
-    __atomic_store_n(&entry->clean_samples, 0, __ATOMIC_RELAXED);
-    __atomic_store_n(&entry->others, 0, __ATOMIC_RELAXED);
-    __atomic_store_n(&entry->many_lengths, 0, __ATOMIC_RELAXED);
+    shared_put(&entry->samples, 0);
+    shared_put(&entry->clean_samples, 0);
+    shared_put(&entry->others, 0);
+    shared_put(&entry->many_lengths, 0);
     __atomic_store_n(&entry->key, key, __ATOMIC_RELEASE);
     return entry;
 }
@@ -64,7 +66,7 @@ struct cost *cost_of(uint64_t key)
 /* Launches of one key that differ by more than a sixteenth on average. */
 static bool varied(const struct cost *cost)
 {
-    return __atomic_load_n(&cost->spread_ns, __ATOMIC_RELAXED) > cost_estimate(cost) / 16 + RESOLUTION_NS;
+    return shared_peek(&cost->spread_ns) > cost_estimate(cost) / 16 + RESOLUTION_NS;
 }
 
 static uint32_t sample_rate(const struct cost *cost, enum cost_shape shape, uint32_t samples)
@@ -79,27 +81,26 @@ static uint32_t sample_rate(const struct cost *cost, enum cost_shape shape, uint
 bool cost_wants_sample(struct cost *cost, enum cost_shape shape, uint64_t now, uint64_t estimate, struct cost_others *others)
 {
     uint64_t charged = estimate < MOST_CHARGED_NS ? estimate : MOST_CHARGED_NS;
-    uint64_t before = __atomic_fetch_add(&cost->others, ONE_OTHER + charged, __ATOMIC_RELAXED);
-    uint32_t samples = __atomic_load_n(&cost->samples, __ATOMIC_RELAXED);
-    uint32_t known = samples + __atomic_load_n(&cost->outstanding, __ATOMIC_RELAXED);
+    uint64_t before = shared_count(&cost->others, ONE_OTHER + charged);
+    uint32_t samples = shared_peek(&cost->samples);
+    uint32_t known = samples + shared_peek(&cost->outstanding);
     if (known >= (shape == SHAPE_GRAPH ? FIRST_GRAPHS : FIRST_KERNELS) &&
         (before >> OTHERS_BITS) + 1 < sample_rate(cost, shape, samples) &&
-        now - __atomic_load_n(&cost->last_sampled_ns, __ATOMIC_RELAXED) < SAMPLE_INTERVAL_NS)
+        now - shared_peek(&cost->last_sampled_ns) < SAMPLE_INTERVAL_NS)
         return false;
     uint64_t taken = __atomic_exchange_n(&cost->others, 0, __ATOMIC_RELAXED);
     if (taken < ONE_OTHER + charged)
         return false; /* another thread measures one of the same moment */
     taken -= ONE_OTHER + charged;
     *others = (struct cost_others){(uint32_t)(taken >> OTHERS_BITS), taken & (ONE_OTHER - 1)};
-    __atomic_store_n(&cost->last_sampled_ns, now, __ATOMIC_RELAXED);
+    shared_put(&cost->last_sampled_ns, now);
     return true;
 }
 
 bool cost_wants_sample_anywhere(struct cost *cost)
 {
     uint32_t lot = __atomic_add_fetch(&lots, 1, __ATOMIC_RELAXED) * 2654435761u;
-    return cost_estimate(cost) >= cost_long_ns || __atomic_load_n(&cost->samples, __ATOMIC_RELAXED) < FIRST_KERNELS ||
-           lot < UINT32_MAX / COST_EARLY_RATE;
+    return cost_estimate(cost) >= cost_long_ns || shared_peek(&cost->samples) < FIRST_KERNELS || lot < UINT32_MAX / COST_EARLY_RATE;
 }
 
 static uint64_t blend(uint64_t mean, uint64_t value, uint32_t samples, uint32_t memory)
@@ -108,23 +109,18 @@ static uint64_t blend(uint64_t mean, uint64_t value, uint32_t samples, uint32_t 
     return (uint64_t)((int64_t)mean + ((int64_t)value - (int64_t)mean) / weight);
 }
 
-static uint64_t distance(uint64_t a, uint64_t b)
-{
-    return a > b ? a - b : b - a;
-}
-
 bool cost_known_alone(const struct cost *cost)
 {
-    return __atomic_load_n(&cost->clean_samples, __ATOMIC_RELAXED) >= FIRST_KERNELS;
+    return shared_peek(&cost->clean_samples) >= FIRST_KERNELS;
 }
 
 /* A sample counts for the mean and for how far samples are from it. */
 static void note(struct cost *cost, uint64_t duration, uint32_t before)
 {
-    uint64_t mean = before == 0 ? duration : __atomic_load_n(&cost->mean_ns, __ATOMIC_RELAXED);
-    uint64_t spread = before == 0 ? 0 : __atomic_load_n(&cost->spread_ns, __ATOMIC_RELAXED);
-    __atomic_store_n(&cost->spread_ns, blend(spread, distance(duration, mean), before, MEMORY), __ATOMIC_RELAXED);
-    __atomic_store_n(&cost->mean_ns, blend(mean, duration, before, varied(cost) ? LONG_MEMORY : MEMORY), __ATOMIC_RELAXED);
+    uint64_t mean = before == 0 ? duration : shared_peek(&cost->mean_ns);
+    uint64_t spread = before == 0 ? 0 : shared_peek(&cost->spread_ns);
+    shared_put(&cost->spread_ns, blend(spread, distance_u64(duration, mean), before, MEMORY));
+    shared_put(&cost->mean_ns, blend(mean, duration, before, varied(cost) ? LONG_MEMORY : MEMORY));
 }
 
 /*
@@ -133,21 +129,20 @@ static void note(struct cost *cost, uint64_t duration, uint32_t before)
  */
 static bool settled(const struct cost *cost)
 {
-    return __atomic_load_n(&cost->near_shortest, __ATOMIC_RELAXED) == ALL ||
-           (__atomic_load_n(&cost->shortest_ns, __ATOMIC_RELAXED) >= SLICE_NS &&
-            !__atomic_load_n(&cost->many_lengths, __ATOMIC_RELAXED));
+    return shared_peek(&cost->near_shortest) == ALL || (shared_peek(&cost->shortest_ns) >= SLICE_NS &&
+            !shared_peek(&cost->many_lengths));
 }
 
 bool cost_is_unsure(const struct cost *cost)
 {
-    uint32_t samples = __atomic_load_n(&cost->samples, __ATOMIC_RELAXED), clean = __atomic_load_n(&cost->clean_samples, __ATOMIC_RELAXED);
+    uint32_t samples = shared_peek(&cost->samples), clean = shared_peek(&cost->clean_samples);
     return samples > clean && (clean == 0 || varied(cost)) && !settled(cost);
 }
 
 static bool settles_on_shortest(struct cost *cost, uint64_t duration, uint32_t sharers, bool first)
 {
-    uint64_t shortest = first ? duration : __atomic_load_n(&cost->shortest_ns, __ATOMIC_RELAXED);
-    uint16_t near = first ? 0 : __atomic_load_n(&cost->near_shortest, __ATOMIC_RELAXED);
+    uint64_t shortest = first ? duration : shared_peek(&cost->shortest_ns);
+    uint16_t near = first ? 0 : shared_peek(&cost->near_shortest);
     bool shorter = duration + duration / 16 < shortest, close = duration <= shortest + shortest / 16 + RESOLUTION_NS;
     shortest = duration < shortest ? duration : shortest;
     bool unexplained = duration > (sharers + 1) * (shortest + SLICE_NS); /* one of them may have had two turns */
@@ -155,10 +150,10 @@ static bool settles_on_shortest(struct cost *cost, uint64_t duration, uint32_t s
         near = 0;
     else if (near < ALL)
         near = (uint16_t)(near - near / NEAR_MEMORY + (close ? ALL / NEAR_MEMORY : 0));
-    __atomic_store_n(&cost->shortest_ns, shortest, __ATOMIC_RELAXED);
-    __atomic_store_n(&cost->near_shortest, near < ALL / 4 ? near : ALL, __ATOMIC_RELAXED); /* until something speaks against it */
+    shared_put(&cost->shortest_ns, shortest);
+    shared_put(&cost->near_shortest, near < ALL / 4 ? near : ALL); /* until something speaks against it */
     if (unexplained)
-        __atomic_store_n(&cost->many_lengths, 1, __ATOMIC_RELAXED);
+        shared_put(&cost->many_lengths, 1);
     return settled(cost);
 }
 
@@ -170,42 +165,37 @@ static uint64_t learn_contended(struct cost *cost, uint64_t duration, uint32_t s
 {
     bool shortest = settles_on_shortest(cost, duration, sharers, samples == clean);
     if ((clean == 0 || varied(cost)) && shortest) {
-        __atomic_store_n(&cost->mean_ns, __atomic_load_n(&cost->shortest_ns, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
-        __atomic_store_n(&cost->spread_ns, 0, __ATOMIC_RELAXED);
+        shared_put(&cost->mean_ns, shared_peek(&cost->shortest_ns));
+        shared_put(&cost->spread_ns, 0);
     }
-    uint64_t mean = __atomic_load_n(&cost->mean_ns, __ATOMIC_RELAXED);
+    uint64_t mean = shared_peek(&cost->mean_ns);
     bool one_length = shortest || (clean > 0 && !varied(cost));
     if (clean == 0 && !shortest)
         note(cost, duration, samples);
     else if (duration < mean)
         note(cost, duration, MEMORY); /* it cannot have become shorter: the mean was not so clean, or they are of many lengths */
     else if (!one_length)
-        __atomic_store_n(&cost->mean_ns, blend(mean, duration, LONG_MEMORY, LONG_MEMORY), __ATOMIC_RELAXED);
+        shared_put(&cost->mean_ns, blend(mean, duration, LONG_MEMORY, LONG_MEMORY));
     if (!one_length || duration < mean)
         return duration;
     /* The turns of others are slices no longer than its own, and one of them may have had its turn first. */
     uint64_t part = duration / sharers, least = part > SLICE_NS ? part - SLICE_NS : 0;
     if (least > mean)
-        __atomic_store_n(&cost->mean_ns, mean + (least - mean) / MEMORY, __ATOMIC_RELAXED); /* it has become longer itself */
+        shared_put(&cost->mean_ns, mean + (least - mean) / MEMORY); /* it has become longer itself */
     return least > mean ? least : mean;
 }
 
 struct cost_verdict cost_learn(struct cost *cost, uint64_t duration_ns, uint32_t sharers, struct cost_others others)
 {
-    uint32_t samples = __atomic_load_n(&cost->samples, __ATOMIC_RELAXED), clean = __atomic_load_n(&cost->clean_samples, __ATOMIC_RELAXED);
+    uint32_t samples = shared_peek(&cost->samples), clean = shared_peek(&cost->clean_samples);
     uint64_t own = duration_ns;
     if (sharers <= 1) {
         note(cost, duration_ns, clean); /* the first one replaces all guesses */
-        __atomic_store_n(&cost->clean_samples, clean + 1, __ATOMIC_RELAXED);
+        shared_put(&cost->clean_samples, clean + 1);
     } else {
         own = learn_contended(cost, duration_ns, samples, clean, sharers);
     }
-    __atomic_store_n(&cost->samples, samples + 1, __ATOMIC_RELAXED);
+    shared_put(&cost->samples, samples + 1);
     uint64_t most = cost_estimate(cost) * OUTLIER, each = own < most ? own : most;
     return (struct cost_verdict){own, (int64_t)(each * others.launches) - (int64_t)others.charged_ns};
-}
-
-void cost_forget_all(void)
-{
-    memset(table, 0, sizeof table);
 }

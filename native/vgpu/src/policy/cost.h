@@ -13,6 +13,8 @@
 #ifndef VGPU_COST_H
 #define VGPU_COST_H
 
+#include "vgpu/region.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -58,8 +60,7 @@ struct cost *cost_of(uint64_t key);
 
 static inline uint64_t cost_estimate(const struct cost *cost)
 {
-    return __atomic_load_n(&cost->samples, __ATOMIC_RELAXED) == 0 ? COST_UNKNOWN_NS
-                                                                 : __atomic_load_n(&cost->mean_ns, __ATOMIC_RELAXED);
+    return shared_peek(&cost->samples) == 0 ? COST_UNKNOWN_NS : shared_peek(&cost->mean_ns);
 }
 
 /*
@@ -88,7 +89,5 @@ struct cost_verdict {
 
 /* Learns from a measured duration while sharers (1 = alone) used the device; others: those for whom it speaks. */
 struct cost_verdict cost_learn(struct cost *cost, uint64_t duration_ns, uint32_t sharers, struct cost_others others);
-
-void cost_forget_all(void);
 
 #endif

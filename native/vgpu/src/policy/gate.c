@@ -1,6 +1,8 @@
 #include "policy/gate.h"
 
+#include "core/after_fork.h"
 #include "core/log.h"
+#include "core/numbers.h"
 #include "policy/clock.h"
 
 #include <time.h>
@@ -13,10 +15,12 @@
 enum { ACTIVE = 2, BEATS_MISSED = 4 };
 
 static uint64_t active_told_ns, time_told_ns;
+FORGET_IN_CHILD(active_told_ns);
+FORGET_IN_CHILD(time_told_ns);
 
-void gate_after_fork(void)
+static bool is_lost(uint64_t since_ns, uint64_t beat_ms, uint64_t now)
 {
-    active_told_ns = time_told_ns = 0;
+    return now - since_ns > BEATS_MISSED * clamp_u64(beat_ms, SHORTEST_BEAT_MS, LONGEST_BEAT_MS) * 1000000;
 }
 
 struct listening {
@@ -26,13 +30,12 @@ struct listening {
 /* By this process's own clock, so that it does not matter what the other one's says. Under a limits page a word without a pulse is damage. */
 static bool pulse_is_lost(const struct region_map *map, struct listening *listening, uint64_t now)
 {
-    uint64_t pulse = map->ext == NULL ? 0 : shared_get(&map->ext->pulse), beat_ms = pulse >> 32;
+    uint64_t pulse = map->ext == NULL ? 0 : shared_get(&map->ext->pulse);
     if (pulse == 0 || pulse != listening->pulse) {
         *listening = (struct listening){pulse, now};
         return pulse == 0 && map->page != NULL;
     }
-    beat_ms = beat_ms < SHORTEST_BEAT_MS ? SHORTEST_BEAT_MS : beat_ms > LONGEST_BEAT_MS ? LONGEST_BEAT_MS : beat_ms;
-    return now - listening->since_ns > BEATS_MISSED * beat_ms * 1000000;
+    return is_lost(listening->since_ns, pulse >> 32, now);
 }
 
 /* Threads that meet here at once may begin to listen anew: a beat more is waited for then. */
@@ -40,11 +43,9 @@ uint64_t gate_floor_heard(const struct page_more *more, uint32_t held)
 {
     static uint64_t last, since_ns;
     uint64_t beats = shared_get(&more->beats), beat_ms = shared_get(&more->beat_ms), now = policy_clock.coarse();
-    beat_ms = beat_ms < SHORTEST_BEAT_MS ? SHORTEST_BEAT_MS : beat_ms > LONGEST_BEAT_MS ? LONGEST_BEAT_MS : beat_ms;
     if (beats + 1 != __atomic_exchange_n(&last, beats + 1, __ATOMIC_RELAXED))
-        __atomic_store_n(&since_ns, now, __ATOMIC_RELAXED);
-    bool lost = now - __atomic_load_n(&since_ns, __ATOMIC_RELAXED) > BEATS_MISSED * beat_ms * 1000000;
-    return lost || held >= 100 ? 0 : held;
+        shared_put(&since_ns, now);
+    return is_lost(shared_peek(&since_ns), beat_ms, now) || held >= 100 ? 0 : held;
 }
 
 /* A word that comes after this is another one's, who may give no pulse. */
@@ -74,7 +75,7 @@ void gate_wait(const struct region_map *map)
 /* True for one caller per interval. */
 static bool due(uint64_t *told, uint64_t now, uint64_t interval)
 {
-    uint64_t last = __atomic_load_n(told, __ATOMIC_RELAXED);
+    uint64_t last = shared_peek(told);
     return (last == 0 || now - last >= interval) &&
            __atomic_compare_exchange_n(told, &last, now, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }

@@ -1,6 +1,5 @@
 /*
- * The monitor's protocol (HAMi cmd/vGPUmonitor/feedback.go): tell that the container is active, wait while it is blocked,
- * obey the switch.
+ * The monitor's protocol (HAMi cmd/vGPUmonitor/feedback.go): tell that the container is active, wait while it is blocked, obey the switch.
  */
 #ifndef VGPU_GATE_H
 #define VGPU_GATE_H
@@ -55,7 +54,5 @@ void gate_wait(const struct region_map *map);
 
 /* A launch happened at this time: keeps recent_kernel and last_kernel_time up to date, rarely. */
 void gate_record(const struct region_map *map, uint64_t record_interval_s, uint64_t now);
-
-void gate_after_fork(void);
 
 #endif

@@ -1,12 +1,12 @@
 #include "policy/memory.h"
 
 #include "core/log.h"
+#include "core/numbers.h"
 #include "core/quiet.h"
 #include "core/shared_allocations.h"
 #include "core/ledger.h"
 #include "core/slots.h"
 #include "core/region_lock.h"
-#include "core/region_lock_wait.h"
 #include "core/waits.h"
 
 enum { UNSHARED_ATTEMPTS = 16, SWEEP_EVERY = 8 };
@@ -15,11 +15,6 @@ enum { UNSHARED_ATTEMPTS = 16, SWEEP_EVERY = 8 };
 struct sums {
     uint64_t granted, fast, slow;
 };
-
-static uint64_t add_clipped(uint64_t a, uint64_t b)
-{
-    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
-}
 
 /*
  * fast and slow before total: a request that turns into a grant meanwhile is counted twice, never missed. Who leaves moves its total
@@ -32,12 +27,12 @@ static void add_slot(const struct region_map *map, int slot, int device, struct 
     uint64_t fast = shared_get(&pending->fast), slow = shared_get(&pending->slow);
     uint64_t granted = shared_get(&map->region->procs[slot].used[device].total);
     if (__builtin_expect((shared_get(&ours->flags) & EXT_SLOT_LEAVING) != 0, 0)) {
-        granted = add_clipped(granted, shared_get(&pending->fast));
+        granted = add_u64(granted, shared_get(&pending->fast));
         fast = slow = 0;
     }
-    sums->fast = add_clipped(sums->fast, fast);
-    sums->slow = add_clipped(sums->slow, slow);
-    sums->granted = add_clipped(sums->granted, granted);
+    sums->fast = add_u64(sums->fast, fast);
+    sums->slow = add_u64(sums->slow, slow);
+    sums->granted = add_u64(sums->granted, granted);
 }
 
 static struct sums sum_slots(const struct region_map *map, int device)
@@ -80,13 +75,13 @@ static enum look look_at(const struct region_map *map, int device, uint64_t byte
 {
     uint64_t limit = memory_limit(map, device);
     struct sums sums = sum_slots(map, device);
-    if (fits(add_clipped(sums.granted, sums.fast), bytes, limit))
+    if (fits(add_u64(sums.granted, sums.fast), bytes, limit))
         return FITS;
     return fits(sums.granted, bytes, limit) ? UNDECIDED : NEVER_FITS;
 }
 
 /* One at a time, for of two that fit alone only one may be granted. What has changed meanwhile is looked at again. */
-static bool grant_in_turn(struct region_map *map, int device, enum memory_type type, uint64_t bytes, struct wait *wait)
+static bool grant_under_lock(struct region_map *map, int device, enum memory_type type, uint64_t bytes, struct wait *wait)
 {
     uint32_t *turn = &map->ext->turns[device];
     if (!region_lock_take(map, turn, wait))
@@ -107,7 +102,7 @@ static bool decide(struct region_map *map, int device, enum memory_type type, ui
     bool swept = false;
     for (int round = 0; wait->begun_ns == 0 || !wait_is_over(wait); round++) {
         enum look found = look_at(map, device, bytes);
-        bool granted = found == FITS && grant_in_turn(map, device, type, bytes, wait);
+        bool granted = found == FITS && grant_under_lock(map, device, type, bytes, wait);
         if (granted || (found == NEVER_FITS && swept)) {
             *grant = granted ? GRANTED : REFUSED;
             return true;
@@ -156,7 +151,7 @@ static enum grant reserve_unshared(struct region_map *map, int device, enum memo
     return REFUSED;
 }
 
-/* In turn. What others ask for, and nobody knows yet whether they get it, is theirs for a grant only, as above. */
+/* Under the lock. What others ask for, and nobody knows yet whether they get it, is theirs for a grant only, as above. */
 static enum look decide_by_ledger(struct region_map *map, int device, uint64_t bytes, uint64_t limit)
 {
     if (ledger_request(map, device, bytes, limit))
@@ -216,7 +211,7 @@ enum grant memory_reserve(struct region_map *map, int device, enum memory_type t
     shared_add(&pending->fast, bytes);
     uint64_t limit = memory_limit(map, device);
     struct sums sums = sum_slots(map, device);
-    if (limit != 0 && add_clipped(add_clipped(sums.granted, sums.fast), sums.slow) > limit)
+    if (limit != 0 && add_u64(add_u64(sums.granted, sums.fast), sums.slow) > limit)
         return reserve_slowly(map, device, type, bytes);
     book(map, device, type, bytes);
     shared_sub(&pending->fast, bytes);
@@ -290,7 +285,7 @@ uint64_t memory_used(struct region_map *map, int device)
 static uint64_t shown_by_ledger(struct region_map *map, int device)
 {
     uint64_t booked = shared_get(&map->own.used[device].total), measured = shared_get(&map->own.monitorused[device]);
-    return add_clipped(ledger_sum(map, device, false), measured > booked ? measured - booked : 0);
+    return add_u64(ledger_sum(map, device, false), measured > booked ? measured - booked : 0);
 }
 
 uint64_t memory_used_shown(struct region_map *map, int device)
@@ -302,7 +297,7 @@ uint64_t memory_used_shown(struct region_map *map, int device)
         struct sums booked = {0, 0, 0};
         add_slot(map, slot, device, &booked);
         uint64_t measured = shared_get(&map->region->procs[slot].monitorused[device]);
-        sum = add_clipped(sum, booked.granted > measured ? booked.granted : measured);
+        sum = add_u64(sum, booked.granted > measured ? booked.granted : measured);
     }
     return sum;
 }

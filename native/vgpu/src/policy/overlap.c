@@ -1,16 +1,12 @@
 #include "policy/overlap.h"
 
+#include "core/numbers.h"
 #include "core/waits.h"
 
 #include <string.h>
 
 #define LEASE_NS 1000000000ull
 #define SHORTEST_LOOK_NS 20000ull
-
-static uint64_t later(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
 
 /* The stream's entry, or the one whose work was over first. */
 static struct overlap_stream *entry_of(struct overlap *overlap, uint64_t stream)
@@ -30,21 +26,21 @@ static struct overlap_stream *entry_of(struct overlap *overlap, uint64_t stream)
 /* A launch on the legacy stream waits for all others, and they for it. */
 static uint64_t start_of(struct overlap *overlap, uint64_t stream, uint64_t now)
 {
-    return later(now, stream == OVERLAP_LEGACY ? overlap->busy_until_ns : entry_of(overlap, stream)->tail_ns);
+    return max_u64(now, stream == OVERLAP_LEGACY ? overlap->busy_until_ns : entry_of(overlap, stream)->tail_ns);
 }
 
 static void place_at(struct overlap *overlap, uint64_t stream, uint64_t now, uint64_t start, uint64_t cost, struct overlap_place *place)
 {
-    uint64_t end = start + cost, busy = later(now, overlap->busy_until_ns);
+    uint64_t end = start + cost, busy = max_u64(now, overlap->busy_until_ns);
     *place = (struct overlap_place){stream, now, 0, start, cost, end > busy ? (int64_t)(end - busy) : 0, false};
     if (now > overlap->busy_until_ns) {
         overlap->idle_from_ns = overlap->busy_until_ns;
         overlap->idle_until_ns = now;
     }
-    overlap->busy_until_ns = later(busy, end);
+    overlap->busy_until_ns = max_u64(busy, end);
     if (stream == OVERLAP_LEGACY) {
         for (int i = 0; i < OVERLAP_STREAMS; i++)
-            overlap->streams[i].tail_ns = later(overlap->streams[i].tail_ns, end);
+            overlap->streams[i].tail_ns = max_u64(overlap->streams[i].tail_ns, end);
         return;
     }
     struct overlap_stream *entry = entry_of(overlap, stream);
@@ -96,7 +92,7 @@ void overlap_open(struct overlap *overlap, uint64_t stream, uint64_t now, uint64
     mutex_take(&overlap->lock);
     uint64_t start = start_of(overlap, stream, now);
     place_at(overlap, stream, now, start, cost, place);
-    overlap->slice_end_ns = start + later(cost, OVERLAP_SLICE_NS);
+    overlap->slice_end_ns = start + max_u64(cost, OVERLAP_SLICE_NS);
     overlap->leader_until_ns = 0;
     pthread_mutex_unlock(&overlap->lock);
 }
@@ -114,7 +110,7 @@ static uint64_t others_end(const struct overlap *overlap, uint64_t stream)
     uint64_t latest = 0;
     for (int i = 0; i < OVERLAP_STREAMS; i++)
         if (overlap->streams[i].stream != stream)
-            latest = later(latest, overlap->streams[i].tail_ns);
+            latest = max_u64(latest, overlap->streams[i].tail_ns);
     return latest;
 }
 
@@ -125,13 +121,13 @@ static int64_t expect_anew(struct overlap *overlap, const struct overlap_place *
     uint64_t expected = place->start_ns + place->cost_ns, start = place->start_ns;
     struct overlap_stream *own = place->stream == OVERLAP_LEGACY ? NULL : entry_of(overlap, place->stream);
     if (own != NULL && own->measured != 0 && own->measured + 1 == place->number)
-        start = later(place->launched_ns, own->measured_end_ns); /* better than what was expected of the one before */
+        start = max_u64(place->launched_ns, own->measured_end_ns); /* better than what was expected of the one before */
     uint64_t end = start + duration;
     if (end > expected && end > overlap->busy_until_ns) {
-        difference = (int64_t)(end - later(expected, overlap->busy_until_ns));
+        difference = (int64_t)(end - max_u64(expected, overlap->busy_until_ns));
         overlap->busy_until_ns = end;
     } else if (end < expected && overlap->busy_until_ns == expected) {
-        uint64_t busy = later(end, others_end(overlap, place->stream));
+        uint64_t busy = max_u64(end, others_end(overlap, place->stream));
         int64_t shorter = busy < expected ? (int64_t)(expected - busy) : 0;
         difference = -(shorter < place->extension ? shorter : place->extension);
         overlap->busy_until_ns = expected - (uint64_t)-difference;
@@ -160,9 +156,59 @@ int64_t overlap_measured(struct overlap *overlap, const struct overlap_place *pl
     return difference;
 }
 
-void overlap_reset(struct overlap *overlap)
+/* ---- the union of intervals ---- */
+
+/* How much of the part that both have is idle in the span; where only its sum is known, idle time is taken to be spread evenly. */
+static uint64_t idle_part(const struct span *span, uint64_t from, uint64_t until)
 {
-    memset(overlap, 0, sizeof *overlap);
-    overlap->lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    overlap->last = UINT64_MAX;
+    uint64_t length = span->until_ns - span->from_ns, idle = length - span->busy_ns;
+    uint64_t common = min_u64(until, span->until_ns) - max_u64(from, span->from_ns);
+    return idle == 0 ? 0 : (uint64_t)((double)idle * (double)common / (double)length);
+}
+
+static void close_up(struct coverage *coverage, unsigned first, unsigned removed)
+{
+    memmove(&coverage->spans[first], &coverage->spans[first + removed],
+            (coverage->count - first - removed) * sizeof *coverage->spans);
+    coverage->count -= removed;
+}
+
+static void make_room(struct coverage *coverage)
+{
+    struct span *oldest = coverage->spans;
+    if (coverage->count < COVERAGE_SPANS)
+        return;
+    oldest[1].from_ns = oldest[0].from_ns;
+    oldest[1].busy_ns += oldest[0].busy_ns;
+    close_up(coverage, 0, 1);
+}
+
+uint64_t coverage_add(struct coverage *coverage, uint64_t from_ns, uint64_t until_ns)
+{
+    if (until_ns <= from_ns)
+        return 0;
+    make_room(coverage);
+    unsigned first = 0;
+    while (first < coverage->count && coverage->spans[first].until_ns < from_ns)
+        first++;
+    /* From here on all that it touches become one span with it. */
+    struct span one = {from_ns, until_ns, 0};
+    uint64_t fresh = until_ns - from_ns, reached = first;
+    for (; reached < coverage->count && coverage->spans[reached].from_ns <= until_ns; reached++) {
+        const struct span *span = &coverage->spans[reached];
+        uint64_t common = min_u64(until_ns, span->until_ns) - max_u64(from_ns, span->from_ns);
+        fresh -= common - idle_part(span, from_ns, until_ns);
+        one.from_ns = min_u64(one.from_ns, span->from_ns);
+        one.until_ns = max_u64(one.until_ns, span->until_ns);
+        one.busy_ns += span->busy_ns;
+    }
+    one.busy_ns += fresh;
+    if (reached == first) {
+        memmove(&coverage->spans[first + 1], &coverage->spans[first], (coverage->count - first) * sizeof *coverage->spans);
+        coverage->count++;
+    } else {
+        close_up(coverage, first + 1, (unsigned)reached - first - 1);
+    }
+    coverage->spans[first] = one;
+    return fresh;
 }

@@ -1,5 +1,6 @@
 #include "policy/overuse.h"
 
+#include "core/numbers.h"
 #include "core/slots.h"
 #include "policy/memory.h"
 
@@ -15,7 +16,7 @@ int overuse_look(const struct region_map *map, int device, uint64_t now, struct 
     for (int slot = 0, count = slots_in_use(map); slot < count; slot++) {
         const struct region_slot *process = &map->region->procs[slot];
         uint64_t bytes = shared_get(&process->monitorused[device]);
-        held = held > UINT64_MAX - bytes ? UINT64_MAX : held + bytes;
+        held = add_u64(held, bytes);
         if (bytes > most && shared_get(&process->pid) > 1) {
             most = bytes;
             largest = slot;

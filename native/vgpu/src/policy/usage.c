@@ -1,6 +1,6 @@
 #include "policy/usage.h"
 
-#include "core/file_status.h"
+#include "core/quiet.h"
 #include "core/lanes.h"
 #include "core/lock.h"
 #include "core/waits.h"
@@ -240,11 +240,11 @@ void usage_refill(struct region_map *map, int device, uint64_t percent, uint64_t
         return;
     budget_refill(&usage->budgets[device], percent, now);
     struct counted *counted = &usage->devices[device];
-    uint64_t looked = __atomic_load_n(&counted->looked_ns, __ATOMIC_RELAXED);
+    uint64_t looked = shared_peek(&counted->looked_ns);
     if ((now >= looked && now - looked < LOOK_NS) || !begin(usage))
         return;
     look(map, device, percent, counted);
-    __atomic_store_n(&counted->looked_ns, now, __ATOMIC_RELAXED);
+    shared_put(&counted->looked_ns, now);
     pthread_mutex_unlock(&usage->lock);
     if (balance(&map->ext->devices[device]) - balance(&usage->budgets[device]) > APART_NS)
         usage_mend(map, device, now);
@@ -259,7 +259,7 @@ static void count_living(struct lock_range stretch, void *data)
 uint64_t usage_limit(struct region_map *map, int device, uint64_t percent)
 {
     struct usage *usage = map->usage;
-    if (usage == NULL || !__atomic_load_n(&usage->devices[device].mute, __ATOMIC_RELAXED))
+    if (usage == NULL || !shared_peek(&usage->devices[device].mute))
         return percent;
     uint64_t living = 1;
     int fd = region_fd(map);
@@ -272,7 +272,7 @@ int64_t usage_unproven(struct region_map *map, int device, uint64_t ns)
 {
     if (map->usage == NULL || ns == 0)
         return 0;
-    int64_t *proven = &map->usage->devices[device].proven_ns, seen = __atomic_load_n(proven, __ATOMIC_RELAXED), taken;
+    int64_t *proven = &map->usage->devices[device].proven_ns, seen = shared_peek(proven), taken;
     do
         taken = within((int64_t)ns, seen > 0 ? seen : 0);
     while (!__atomic_compare_exchange_n(proven, &seen, seen - taken, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
@@ -286,7 +286,7 @@ bool usage_is_patient(struct region_map *map, int device, uint64_t now)
     struct counted *counted = &map->usage->devices[device];
     uint64_t at = __atomic_exchange_n(&counted->patience_at_ns, now, __ATOMIC_RELAXED);
     int64_t earned = at != 0 && now > at ? (int64_t)((now - at) / PATIENCE_PART) : 0;
-    int64_t patience = __atomic_load_n(&counted->patience_ns, __ATOMIC_RELAXED);
+    int64_t patience = shared_peek(&counted->patience_ns);
     if (patience < PATIENCE_NS && earned > 0)
         patience = add(&counted->patience_ns, within(earned, PATIENCE_NS - patience));
     return patience > 0;

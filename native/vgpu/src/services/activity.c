@@ -2,8 +2,11 @@
  * Who has work on a device: an event pair around a kernel that is longer than a time slice also measures the slices of
  * others, so a process publishes until when it is busy, to its container in the region and to others in the node's file.
  */
+#include "core/numbers.h"
+#include "core/slots.h"
 #include "services/launching.h"
 
+#include "core/after_fork.h"
 #include "core/waits.h"
 #include "policy/arbiter.h"
 #include "policy/usage.h"
@@ -20,16 +23,16 @@ static uint64_t unknown_ns[REGION_DEVICES]; /* the longest that launches of unkn
 static struct arbiter arbiters[REGION_DEVICES];
 static uint8_t arbiter_state[REGION_DEVICES]; /* 0 untried, 1 open, 2 not available */
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+FORGET_IN_CHILD(queue_end_ns);
+FORGET_IN_CHILD(unmeasured_end_ns);
+FORGET_IN_CHILD(unknown_ns);
+FORGET_IN_CHILD(arbiter_state);
+FORGET_IN_CHILD(opening);
 
-void activity_after_fork(void)
+void activity_before_forgetting(void)
 {
-    memset(queue_end_ns, 0, sizeof queue_end_ns);
-    memset(unmeasured_end_ns, 0, sizeof unmeasured_end_ns);
-    memset(unknown_ns, 0, sizeof unknown_ns);
-    opening = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     for (int device = 0; device < REGION_DEVICES; device++)
         arbiter_close(&arbiters[device]);
-    memset(arbiter_state, 0, sizeof arbiter_state);
 }
 
 /* The node's file for the device; NULL where there is none. Opened once, by the first launch under a limit. */
@@ -58,24 +61,27 @@ static struct arbiter *node_file(int device)
     return state == 1 ? &arbiters[device] : NULL;
 }
 
-static uint32_t neighbours(int device, uint64_t since)
+/* The container's other processes that have work on the device after that moment, and the latest end of it. */
+static uint32_t neighbours(int device, uint64_t since, uint64_t *latest)
 {
     uint32_t count = 0;
-    int slots = shared_peek(&process_state.map.region->proc_num);
-    for (int slot = 0; slot < slots && slot < REGION_SLOTS; slot++) {
+    *latest = since;
+    for (int slot = 0, slots = process_state.map.ext_shared ? slots_in_use(&process_state.map) : 0; slot < slots; slot++) {
         const struct ext_slot *other = &process_state.map.ext->slots[slot];
-        count += slot != process_state.map.slot && shared_peek(&other->busy_until_ns) > since &&
-                 (shared_peek(&other->busy_devices) >> device & 1) != 0;
+        uint64_t until = shared_peek(&other->busy_until_ns);
+        if (slot == process_state.map.slot || until <= since || (shared_peek(&other->busy_devices) >> device & 1) == 0)
+            continue;
+        *latest = max_u64(*latest, until);
+        count++;
     }
     return count;
 }
 
 uint32_t activity_sharers(int device, uint64_t now, uint64_t since)
 {
-    if (!process_state.map.ext_shared)
-        return 1;
-    struct arbiter *node = node_file(device);
-    return 1 + (node != NULL ? arbiter_others(node, now, since) : neighbours(device, since));
+    uint64_t latest;
+    struct arbiter *node = process_state.map.ext_shared ? node_file(device) : NULL;
+    return 1 + (node != NULL ? arbiter_others(node, now, since) : neighbours(device, since, &latest));
 }
 
 uint64_t activity_clear_at(int device, uint64_t now)
@@ -86,21 +92,15 @@ uint64_t activity_clear_at(int device, uint64_t now)
 
 uint64_t activity_neighbours_clear_at(int device, uint64_t now)
 {
-    uint64_t latest = now;
-    int slots = shared_peek(&process_state.map.region->proc_num);
-    for (int slot = 0; process_state.map.ext_shared && slot < slots && slot < REGION_SLOTS; slot++) {
-        const struct ext_slot *other = &process_state.map.ext->slots[slot];
-        uint64_t until = shared_peek(&other->busy_until_ns);
-        if (slot != process_state.map.slot && until > latest && (shared_peek(&other->busy_devices) >> device & 1) != 0)
-            latest = until;
-    }
+    uint64_t latest;
+    neighbours(device, now, &latest);
     return latest;
 }
 
 static void show(int device, uint64_t now, uint64_t until)
 {
     struct ext_slot *own = &process_state.map.ext->slots[process_state.map.slot];
-    __atomic_store_n(&own->busy_until_ns, until, __ATOMIC_RELAXED);
+    shared_put(&own->busy_until_ns, until);
     uint32_t bit = 1u << device;
     if ((shared_peek(&own->busy_devices) & bit) == 0)
         __atomic_fetch_or(&own->busy_devices, bit, __ATOMIC_RELAXED);
@@ -111,32 +111,40 @@ static void show(int device, uint64_t now, uint64_t until)
 
 uint64_t activity_unknown_length(int device, uint64_t most)
 {
-    uint64_t longest = __atomic_load_n(&unknown_ns[device], __ATOMIC_RELAXED);
+    uint64_t longest = shared_peek(&unknown_ns[device]);
     longest += longest / 8;
     return longest > 0 && longest < most ? longest : most;
 }
 
 void activity_learned(int device, uint64_t length)
 {
-    uint64_t longest = __atomic_load_n(&unknown_ns[device], __ATOMIC_RELAXED);
+    uint64_t longest = shared_peek(&unknown_ns[device]);
     longest -= longest / 8;
-    __atomic_store_n(&unknown_ns[device], length > longest ? length : longest, __ATOMIC_RELAXED);
+    shared_put(&unknown_ns[device], length > longest ? length : longest);
 }
 
 void activity_publish(int device, uint64_t now, struct queued queued)
 {
     if (!region_has_books(&process_state.map))
         return;
-    uint64_t end = __atomic_load_n(&queue_end_ns[device], __ATOMIC_RELAXED);
-    if (end < now)
-        end = now;
+    uint64_t end = max_u64(shared_peek(&queue_end_ns[device]), now);
     /* With others on the device it takes turns with them and ends later. */
     end += queued.ns * activity_sharers(device, now, now);
-    __atomic_store_n(&queue_end_ns[device], end, __ATOMIC_RELAXED);
+    shared_put(&queue_end_ns[device], end);
     if (!queued.measured)
-        __atomic_store_n(&unmeasured_end_ns[device], end, __ATOMIC_RELAXED);
+        shared_put(&unmeasured_end_ns[device], end);
     uint64_t unknown_end = queued.unknown ? now + activity_unknown_length(device, UNKNOWN_BUSY_NS) : 0;
     show(device, now, end < unknown_end ? unknown_end : end + queued.ahead_ns);
+}
+
+/* Sooner or later than was said before. */
+static void ends_at(int device, uint64_t end)
+{
+    shared_put(&queue_end_ns[device], end);
+    shared_put(&process_state.map.ext->slots[process_state.map.slot].busy_until_ns, end);
+    struct arbiter *node = node_file(device);
+    if (node != NULL)
+        arbiter_answered(node, end);
 }
 
 /*
@@ -146,32 +154,19 @@ void activity_publish(int device, uint64_t now, struct queued queued)
 uint64_t activity_refresh(int device, uint64_t now, bool awaits)
 {
     struct arbiter *node = process_state.config.arbiter && region_has_books(&process_state.map) ? node_file(device) : NULL;
-    uint64_t end = __atomic_load_n(&queue_end_ns[device], __ATOMIC_RELAXED);
+    uint64_t end = shared_peek(&queue_end_ns[device]);
     if (node == NULL || (!awaits && end <= now))
         return 0;
-    if (!awaits)
-        end = __atomic_load_n(&unmeasured_end_ns[device], __ATOMIC_RELAXED);
-    else if (end < now + 2 * SETTLE_NS)
-        end = now + 2 * SETTLE_NS;
-    end = end > now ? end : now;
-    __atomic_store_n(&queue_end_ns[device], end, __ATOMIC_RELAXED);
-    __atomic_store_n(&process_state.map.ext->slots[process_state.map.slot].busy_until_ns, end, __ATOMIC_RELAXED);
-    arbiter_answered(node, end);
+    end = awaits ? max_u64(end, now + 2 * SETTLE_NS) : max_u64(shared_peek(&unmeasured_end_ns[device]), now);
+    ends_at(device, end);
     return awaits ? end - now - SETTLE_NS : end - now;
 }
 
 void activity_answered(int device, uint64_t now)
 {
     const uint64_t *queued = sampler_awaits(device) > 0 ? queue_end_ns : unmeasured_end_ns;
-    uint64_t end = __atomic_load_n(&queued[device], __ATOMIC_RELAXED);
-    if (!region_has_books(&process_state.map))
-        return;
-    end = end > now ? end : now;
-    __atomic_store_n(&queue_end_ns[device], end, __ATOMIC_RELAXED);
-    __atomic_store_n(&process_state.map.ext->slots[process_state.map.slot].busy_until_ns, end, __ATOMIC_RELAXED);
-    struct arbiter *node = node_file(device);
-    if (node != NULL)
-        arbiter_answered(node, end);
+    if (region_has_books(&process_state.map))
+        ends_at(device, max_u64(shared_peek(&queued[device]), now));
 }
 
 uint64_t activity_ask(int device, uint64_t now, uint64_t limit)

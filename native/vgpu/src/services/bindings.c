@@ -1,6 +1,8 @@
 #include "services/bindings.h"
 
+#include "core/after_fork.h"
 #include "book/records.h"
+#include "core/quiet.h"
 #include "core/log.h"
 #include "core/waits.h"
 #include "services/process_state.h"
@@ -18,16 +20,12 @@ struct binding {
 
 static struct binding *bindings;
 static pthread_mutex_t bindings_mutex = PTHREAD_MUTEX_INITIALIZER;
-
-void bindings_after_fork(void)
-{
-    bindings = NULL; /* the parent's; a thread of it may have been half-way through a change */
-    bindings_mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-}
+FORGET_IN_CHILD(bindings);
+FORGET_IN_CHILD(bindings_mutex);
 
 void bindings_made(CUmemHandle multicast, CUdevice device, size_t at, CUmemHandle memory)
 {
-    int saved = errno;
+    KEEP_ERRNO;
     struct record ended;
     struct binding *binding = malloc(sizeof *binding);
     records_count(RECORD_HANDLE, memory, 0, 1, &ended);
@@ -39,7 +37,6 @@ void bindings_made(CUmemHandle multicast, CUdevice device, size_t at, CUmemHandl
         bindings = binding;
         pthread_mutex_unlock(&bindings_mutex);
     }
-    errno = saved;
 }
 
 /* device -1: whatever is bound. False: nothing is. */

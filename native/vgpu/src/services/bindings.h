@@ -14,6 +14,4 @@ void bindings_made(CUmemHandle multicast, CUdevice device, size_t at, CUmemHandl
 void bindings_undone(CUmemHandle multicast, CUdevice device, size_t at);
 void bindings_ended(CUmemHandle multicast);
 
-void bindings_after_fork(void);
-
 #endif

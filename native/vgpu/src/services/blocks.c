@@ -1,23 +1,20 @@
 #include "services/blocks.h"
 
+#include "core/after_fork.h"
+#include "core/numbers.h"
 #include "services/process_state.h"
-#include "services/suballocation.h"
+#include "services/reconcile.h"
 
 #include <string.h>
 
-#define BLOCK (2ull << 20)
 #define SMALLEST 512ull
 enum { CLASSES = 12 }; /* 512 bytes to 1 MiB */
 
 /* Room in shared blocks, in requests of the class. */
 static int64_t room[REGION_DEVICES][CLASSES];
 static bool mingled[REGION_DEVICES]; /* others have places in them, too: nobody knows how many are left */
-
-void blocks_after_fork(void)
-{
-    memset(room, 0, sizeof room);
-    memset(mingled, 0, sizeof mingled);
-}
+FORGET_IN_CHILD(room);
+FORGET_IN_CHILD(mingled);
 
 static int class_of(uint64_t bytes)
 {
@@ -29,22 +26,22 @@ static int class_of(uint64_t bytes)
 
 void blocks_mingle(int device)
 {
-    __atomic_store_n(&mingled[device], true, __ATOMIC_RELAXED);
+    shared_put(&mingled[device], true);
 }
 
 static bool has_room(int device, uint64_t bytes)
 {
-    return !__atomic_load_n(&mingled[device], __ATOMIC_RELAXED) && __atomic_load_n(&room[device][class_of(bytes)], __ATOMIC_RELAXED) > 0;
+    return !shared_peek(&mingled[device]) && shared_peek(&room[device][class_of(bytes)]) > 0;
 }
 
 uint64_t blocks_bytes(uint64_t bytes)
 {
-    return bytes > INT64_MAX - BLOCK ? INT64_MAX : (bytes + BLOCK - 1) / BLOCK * BLOCK;
+    return bytes > INT64_MAX - BLOCK_BYTES ? INT64_MAX : round_up(bytes, BLOCK_BYTES);
 }
 
 static int64_t places(int class)
 {
-    return (int64_t)(BLOCK / (SMALLEST << class));
+    return (int64_t)(BLOCK_BYTES / (SMALLEST << class));
 }
 
 static void more_room(int device, int class, int64_t by)
@@ -54,7 +51,7 @@ static void more_room(int device, int class, int64_t by)
 
 bool blocks_reserve(struct block_request *request, int device, uint64_t bytes, bool shares)
 {
-    *request = (struct block_request){device, bytes, blocks_bytes(bytes), shares && bytes <= BLOCK / 2};
+    *request = (struct block_request){device, bytes, blocks_bytes(bytes), shares && bytes <= BLOCK_BYTES / 2};
     underway_begin(device);
     if (process_reserve_silently(device, request->booked))
         return true;
@@ -69,7 +66,7 @@ bool blocks_reserve(struct block_request *request, int device, uint64_t bytes, b
 bool blocks_resize(struct block_request *request, uint64_t bytes)
 {
     uint64_t needed = blocks_bytes(bytes);
-    request->shares = request->shares && bytes <= BLOCK / 2;
+    request->shares = request->shares && bytes <= BLOCK_BYTES / 2;
     request->bytes = bytes;
     if (needed > request->booked && request->booked > 0) {
         if (!process_reserve(request->device, needed - request->booked))
@@ -86,15 +83,15 @@ bool blocks_resize(struct block_request *request, uint64_t bytes)
 static bool share(const struct block_request *request, CUdeviceptr pointer)
 {
     int class = class_of(request->bytes);
-    struct record block = {.key = pointer / BLOCK * BLOCK, .bytes = (uint64_t)class, .owner = process_current_context(),
+    struct record block = {.key = pointer / BLOCK_BYTES * BLOCK_BYTES, .bytes = (uint64_t)class, .owner = process_current_context(),
                            .device = (int16_t)request->device, .kind = RECORD_BLOCK, .charged = 1, .references = 1};
     bool there = records_join(&block);
     more_room(request->device, class, there ? -1 : places(class) - 1);
     if (there && request->booked > 0)
         process_release(request->device, request->booked);
-    if (there || request->booked > 0 || process_reserve(request->device, BLOCK)) {
+    if (there || request->booked > 0 || process_reserve(request->device, BLOCK_BYTES)) {
         if (!there)
-            suballocation_paid(request->device, WITH_LINEAR, BLOCK);
+            suballocation_paid(request->device, WITH_LINEAR, BLOCK_BYTES);
         return true;
     }
     more_room(request->device, class, 1 - places(class));
@@ -122,15 +119,100 @@ void blocks_left(int device, CUdeviceptr pointer, uint64_t bytes)
     struct record ended;
     int class = class_of(bytes);
     more_room(device, class, 1);
-    if (records_count(RECORD_BLOCK, pointer / BLOCK * BLOCK, -1, 0, &ended)) {
+    if (records_count(RECORD_BLOCK, pointer / BLOCK_BYTES * BLOCK_BYTES, -1, 0, &ended)) {
         more_room(device, class, -places(class));
-        suballocation_released(device, WITH_LINEAR, BLOCK);
+        suballocation_released(device, WITH_LINEAR, BLOCK_BYTES);
     }
 }
 
 void blocks_dropped(const struct record *block)
 {
     more_room(block->device, (int)block->bytes, (int64_t)block->references - places((int)block->bytes));
-    suballocation_paid(block->device, WITH_LINEAR, -(int64_t)BLOCK);
-    process_release(block->device, BLOCK);
+    suballocation_paid(block->device, WITH_LINEAR, -(int64_t)BLOCK_BYTES);
+    process_release(block->device, BLOCK_BYTES);
+}
+
+/* ---- modules in blocks that data pay for ---- */
+
+static struct {
+    uint64_t paid[2]; /* by data, for blocks where others may lie */
+    uint64_t lodged;  /* at most, by modules */
+    uint64_t lodgers; /* modules, and variables of libraries */
+} blocks[REGION_DEVICES];
+FORGET_IN_CHILD(blocks);
+
+void suballocation_paid(int device, enum suballocation with, int64_t by)
+{
+    shared_add(&blocks[device].paid[with], (uint64_t)by);
+}
+
+uint64_t suballocation_paid_for(int device)
+{
+    return shared_get(&blocks[device].paid[WITH_LINEAR]) + shared_get(&blocks[device].paid[WITH_ARRAYS]);
+}
+
+static uint64_t add(int device, uint64_t most, uint64_t paid)
+{
+    uint64_t bytes = most < paid ? most : paid;
+    shared_add(&blocks[device].lodged, bytes);
+    return bytes;
+}
+
+uint64_t suballocation_lend(int device, uint64_t bytes)
+{
+    return add(device, bytes, suballocation_paid_for(device));
+}
+
+uint64_t suballocation_moves_in(int device, uint64_t most)
+{
+    shared_add(&blocks[device].lodgers, 1);
+    return suballocation_lend(device, most);
+}
+
+void suballocation_behind_arrays(int device)
+{
+    add(device, UINT64_MAX, shared_get(&blocks[device].paid[WITH_ARRAYS]));
+}
+
+static uint64_t take(int device, uint64_t bytes)
+{
+    uint64_t had = shared_get(&blocks[device].lodged), taken;
+    do
+        taken = bytes < had ? bytes : had;
+    while (taken > 0 && !shared_swap_if(&blocks[device].lodged, &had, had - taken));
+    return taken;
+}
+
+void suballocation_back(int device, uint64_t bytes)
+{
+    take(device, bytes);
+}
+
+bool suballocation_moves_out(int device, uint64_t bytes)
+{
+    take(device, bytes);
+    return shared_sub(&blocks[device].lodgers, 1) > 1;
+}
+
+void suballocation_forget(int device)
+{
+    shared_set(&blocks[device].lodged, 0);
+    shared_set(&blocks[device].lodgers, 0);
+}
+
+void suballocation_at_most(int device, uint64_t bytes)
+{
+    uint64_t had = shared_get(&blocks[device].lodged);
+    if (had > bytes)
+        take(device, had - bytes);
+}
+
+void suballocation_released(int device, enum suballocation with, uint64_t bytes)
+{
+    uint64_t kept = shared_peek(&blocks[device].lodged) == 0 ? 0 : take(device, bytes);
+    if (kept > 0)
+        reconcile_keep(device, kept);
+    suballocation_paid(device, with, -(int64_t)bytes);
+    if (bytes > kept)
+        process_release(device, bytes - kept);
 }

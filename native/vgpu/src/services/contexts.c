@@ -1,18 +1,18 @@
 #include "services/contexts.h"
 
+#include "book/records.h"
+#include "core/after_fork.h"
+#include "core/quiet.h"
 #include "core/ledger.h"
 #include "core/log.h"
 #include "core/region_lock.h"
-#include "core/region_lock_wait.h"
 #include "services/blocks.h"
-#include "services/process_state.h"
-#include "services/shared_allocation.h"
-#include "services/late_loading.h"
 #include "services/launching.h"
-#include "services/suballocation.h"
 #include "services/module_memory.h"
 #include "services/pools.h"
+#include "services/process_state.h"
 #include "services/reconcile.h"
+#include "services/shared_allocation.h"
 
 #include <errno.h>
 #include <string.h>
@@ -28,12 +28,8 @@ static struct primary {
 } primaries[REGION_DEVICES];
 
 static uint32_t context_count[REGION_DEVICES]; /* charged contexts of any kind */
-
-void contexts_after_fork(void)
-{
-    memset(primaries, 0, sizeof primaries);
-    memset(context_count, 0, sizeof context_count);
-}
+FORGET_IN_CHILD(primaries);
+FORGET_IN_CHILD(context_count);
 
 /* Where NVML does not tell what this process has: what the card lost meanwhile, if that can have been a context. */
 static uint64_t context_cost_by_card(const struct free_delta *before)
@@ -90,12 +86,6 @@ static void end_request(const struct context_request *request)
     underway_end(request->device);
 }
 
-static bool reserve(int device, uint64_t bytes)
-{
-    return backend->reserve(&process_state.map, device, MEMORY_CONTEXT, bytes) == GRANTED ||
-           (pools_reconcile(device, true) && backend->reserve(&process_state.map, device, MEMORY_CONTEXT, bytes) == GRANTED);
-}
-
 /* NVML does not name a process that has nothing. */
 static struct memory_sample had_nothing(int64_t net)
 {
@@ -104,7 +94,7 @@ static struct memory_sample had_nothing(int64_t net)
 
 bool contexts_begin(struct context_request *request, int device)
 {
-    int saved = errno;
+    KEEP_ERRNO;
     *request = (struct context_request){.device = device, .before = {.device = -1}};
     request->listed.count = -1;
     underway_begin(device);
@@ -114,10 +104,9 @@ bool contexts_begin(struct context_request *request, int device)
         if (memory_limit(&process_state.map, device) != 0) {
             request->first = region_has_books(&process_state.map) && await_first(device);
             request->reserved = expected_cost(device);
-            if (!reserve(device, request->reserved)) {
+            if (!process_reserve_as(device, MEMORY_CONTEXT, request->reserved)) {
                 process_tell_refusal(device, request->reserved);
                 end_request(request);
-                errno = saved;
                 return false;
             }
         }
@@ -126,7 +115,6 @@ bool contexts_begin(struct context_request *request, int device)
             request->seen = had_nothing(-(int64_t)request->reserved);
         request->before = free_delta_by_nvml(device);
     }
-    errno = saved;
     return true;
 }
 
@@ -153,7 +141,7 @@ static bool settle(const struct context_request *request, bool whatever, uint64_
     else if (whatever || memory_limit(&process_state.map, device) == 0)
         backend->charge(&process_state.map, device, MEMORY_CONTEXT, *bytes - request->reserved);
     else if (*bytes > request->reserved)
-        fits = reserve(device, *bytes - request->reserved);
+        fits = process_reserve_as(device, MEMORY_CONTEXT, *bytes - request->reserved);
     if (fits) {
         __atomic_add_fetch(&context_count[device], 1, __ATOMIC_RELAXED);
         end_request(request);
@@ -176,7 +164,7 @@ static void uncharge(int device, uint64_t bytes)
 
 bool contexts_any(int device)
 {
-    return __atomic_load_n(&context_count[device], __ATOMIC_RELAXED) > 0;
+    return shared_peek(&context_count[device]) > 0;
 }
 
 enum { MEASURING = 1 }; /* stands for the bytes while one thread finds out */
@@ -185,15 +173,14 @@ static bool primary_began(const struct context_request *request, CUcontext conte
 {
     int device = request->device;
     uint64_t none = 0, bytes;
-    if (!__atomic_compare_exchange_n(&primaries[device].bytes, &none, MEASURING, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+    if (!shared_swap_if(&primaries[device].bytes, &none, MEASURING)) {
         contexts_failed(request); /* another thread books it */
         return true;
     }
-    int saved = errno;
+    KEEP_ERRNO;
     bool fits = settle(request, whatever, &bytes);
     primaries[device].context = (uint64_t)(uintptr_t)context;
-    __atomic_store_n(&primaries[device].bytes, !fits ? 0 : bytes > MEASURING ? bytes : MEASURING + 1, __ATOMIC_SEQ_CST);
-    errno = saved;
+    shared_set(&primaries[device].bytes, !fits ? 0 : bytes > MEASURING ? bytes : MEASURING + 1);
     return fits;
 }
 
@@ -246,7 +233,7 @@ static bool primary_is_active(CUdevice device)
 
 void contexts_notice(int device)
 {
-    if (__atomic_load_n(&context_count[device], __ATOMIC_RELAXED) > 0)
+    if (shared_peek(&context_count[device]) > 0)
         return;
     CUdevice ordinal = process_state.ordinal_of[device];
     CUcontext current = NULL;
@@ -261,7 +248,7 @@ void contexts_notice(int device)
 
 bool contexts_primary_known(int device)
 {
-    return __atomic_load_n(&primaries[device].bytes, __ATOMIC_RELAXED) != 0;
+    return shared_peek(&primaries[device].bytes) != 0;
 }
 
 void contexts_primary_released(int device)
@@ -278,14 +265,13 @@ void contexts_primary_reset(int device)
 
 bool contexts_made(const struct context_request *request, CUcontext context)
 {
-    int saved = errno;
+    KEEP_ERRNO;
     uint64_t bytes;
     bool fits = settle(request, false, &bytes);
     struct record record = {.key = (uint64_t)(uintptr_t)context, .bytes = bytes, .device = (int16_t)request->device,
                             .kind = RECORD_CONTEXT, .charged = 1, .references = 1};
     if (fits)
         records_insert(&record);
-    errno = saved;
     return fits;
 }
 
@@ -304,4 +290,70 @@ void contexts_destroyed(CUcontext context)
         return;
     context_ended(record.key);
     uncharge(record.device, record.bytes);
+}
+
+/* ---- green contexts ---- */
+
+static uint32_t greens; /* how many there are: nobody looks for one where there is none */
+FORGET_IN_CHILD(greens);
+
+void greens_begin(int device)
+{
+    if (device >= 0)
+        moves_begin(device);
+}
+
+void greens_end(int device)
+{
+    if (device >= 0)
+        reconcile_changed(device, 0);
+}
+
+CUcontext greens_primary(CUdevice ordinal)
+{
+    CUcontext primary = NULL;
+    if (CUDA(cuDevicePrimaryCtxRetain(&primary, ordinal)) == CUDA_SUCCESS)
+        CUDA(cuDevicePrimaryCtxRelease_v2(ordinal));
+    return primary;
+}
+
+static CUcontext context_of(CUgreenCtx green)
+{
+    CUcontext context = NULL;
+    bool told = CUDA(cuCtxFromGreenCtx(&context, green)) == CUDA_SUCCESS;
+    return told ? context : NULL;
+}
+
+void greens_made(CUgreenCtx green, int device, CUcontext primary)
+{
+    struct record record = {.key = (uint64_t)(uintptr_t)context_of(green), .owner = (uint64_t)(uintptr_t)primary,
+                            .device = (int16_t)device, .kind = RECORD_GREEN, .references = 1};
+    if (record.key != 0 && records_insert(&record))
+        __atomic_add_fetch(&greens, 1, __ATOMIC_RELAXED);
+}
+
+int greens_device(CUgreenCtx green, CUcontext *context)
+{
+    struct record record;
+    if (shared_peek(&greens) == 0)
+        return -1;
+    *context = context_of(green);
+    return *context != NULL && records_find(RECORD_GREEN, (uint64_t)(uintptr_t)*context, &record) ? record.device : -1;
+}
+
+void greens_gone(CUcontext context, int device)
+{
+    struct record record;
+    if (!records_remove(RECORD_GREEN, (uint64_t)(uintptr_t)context, &record))
+        return;
+    __atomic_sub_fetch(&greens, 1, __ATOMIC_RELAXED);
+    launching_context_ended(context);
+    contexts_primary_released(device);
+}
+
+uint64_t greens_owner(uint64_t context)
+{
+    struct record record;
+    bool green = shared_peek(&greens) > 0 && records_find(RECORD_GREEN, context, &record);
+    return green ? record.owner : context;
 }

@@ -5,9 +5,8 @@
 #include "core/granted.h"
 #include "core/log.h"
 #include "core/waits.h"
-#include "core/warn_once.h"
 #include "services/process_state.h"
-#include "services/own_nvml.h"
+#include "services/nvml.h"
 
 #include <pthread.h>
 #include <stdio.h>

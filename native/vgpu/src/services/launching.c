@@ -1,5 +1,7 @@
 #include "services/launching.h"
 
+#include "core/after_fork.h"
+#include "core/quiet.h"
 #include "services/waiting.h"
 #include "policy/budget.h"
 
@@ -9,19 +11,8 @@
 
 uint64_t launch_next_tick_ns;
 int launch_any_limit;
-
-void launching_after_fork(void)
-{
-    launch_next_tick_ns = 0;
-    launch_any_limit = 0;
-    gate_after_fork();
-    sampler_after_fork();
-    watch_after_fork();
-    activity_after_fork();
-    waiting_after_fork();
-    multistream_after_fork();
-    cost_forget_all();
-}
+FORGET_IN_CHILD(launch_next_tick_ns);
+FORGET_IN_CHILD(launch_any_limit);
 
 void launching_context_ended(CUcontext context)
 {
@@ -47,14 +38,14 @@ static void choose_clock(void)
 
 static int device_of_launch(void)
 {
-    int count = __atomic_load_n(&process_state.device_count, __ATOMIC_RELAXED);
+    int count = shared_peek(&process_state.device_count);
     return count == 1 ? process_state.index_of[0] : process_current_device();
 }
 
 void launch_tick(uint64_t now)
 {
     static int clock_chosen;
-    int saved = errno;
+    KEEP_ERRNO;
     if (!__atomic_exchange_n(&clock_chosen, 1, __ATOMIC_SEQ_CST)) {
         choose_clock();
         now = policy_clock.coarse();
@@ -63,7 +54,7 @@ void launch_tick(uint64_t now)
     int any = 0;
     for (int device = 0; device < REGION_DEVICES; device++)
         any |= backend->share(&process_state.map, &process_state.config, device) != 0;
-    __atomic_store_n(&launch_any_limit, any, __ATOMIC_RELAXED);
+    shared_put(&launch_any_limit, any);
     gate_record(&process_state.map, process_state.config.record_interval_s, now);
     int index = any ? -1 : device_of_launch();
     if (index >= 0) { /* unlimited, but neighbours want to know when they were alone */
@@ -71,9 +62,8 @@ void launch_tick(uint64_t now)
         usage_of_card(&process_state.map, index, TICK_NS);
     }
     if (region_has_books(&process_state.map))
-        __atomic_store_n(&process_state.map.ext->slots[process_state.map.slot].heartbeat_ns, now, __ATOMIC_RELAXED);
-    __atomic_store_n(&launch_next_tick_ns, now + TICK_NS, __ATOMIC_RELAXED);
-    errno = saved;
+        shared_put(&process_state.map.ext->slots[process_state.map.slot].heartbeat_ns, now);
+    shared_put(&launch_next_tick_ns, now + TICK_NS);
 }
 
 /*
@@ -129,11 +119,11 @@ bool launch_admit(struct launch *launch, const struct shape *shape, CUstream str
     if (limit == 0)
         return false;
 
-    int saved = errno;
+    KEEP_ERRNO;
     struct cost *cost = cost_of(cost_key(shape->function, shape->blocks, shape->threads, shape->shared));
     *launch = (struct launch){.device = index, .per_thread = per_thread, .stream = stream, .cost = cost};
     bool first = false, several = multistream_applies(index, stream, per_thread, coarse);
-    if (__atomic_load_n(&cost->samples, __ATOMIC_RELAXED) == 0 && !cost->patience_lost) {
+    if (shared_peek(&cost->samples) == 0 && !cost->patience_lost) {
         if (launch_capturing(stream, per_thread) || !await_fair(index, launch))
             return false;
         first = await_probe(index, cost, !several); /* of its kind, measured alone */
@@ -144,7 +134,7 @@ bool launch_admit(struct launch *launch, const struct shape *shape, CUstream str
 
     /* While there is credit no clock is needed: what was earned meanwhile is added when it runs out. */
     int64_t estimate = (int64_t)cost_estimate(cost);
-    bool unknown = __atomic_load_n(&cost->samples, __ATOMIC_RELAXED) == 0;
+    bool unknown = shared_peek(&cost->samples) == 0;
     if (several && !unknown) {
         if (!multistream_admit(launch, (uint64_t)estimate))
             return false;
@@ -160,7 +150,6 @@ bool launch_admit(struct launch *launch, const struct shape *shape, CUstream str
         launches = admit_carefully(launch, shape, limit, sampled, unknown);
     if (!launches)
         launch_correct(index, -launch->charged);
-    errno = saved;
     return launches;
 }
 
@@ -169,7 +158,7 @@ CUresult launch_done(struct launch *launch, CUresult rc)
     if (rc == CUDA_SUCCESS) {
         if (launch->sample != NULL)
             sampler_launched(launch->sample, launch);
-        __atomic_fetch_add(&process_state.map.ext->devices[launch->device].launches, 1, __ATOMIC_RELAXED);
+        shared_count(&process_state.map.ext->devices[launch->device].launches, 1);
         watch_count(launch->device, launch->charged);
         return rc;
     }

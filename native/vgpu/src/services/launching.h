@@ -48,9 +48,9 @@ static inline bool launch_begin(struct launch *launch, const struct shape *shape
     if (__builtin_expect(gate_closed(&process_state.map), 0))
         gate_wait(&process_state.map);
     uint64_t now = policy_clock.coarse();
-    if (__builtin_expect(now >= __atomic_load_n(&launch_next_tick_ns, __ATOMIC_RELAXED), 0))
+    if (__builtin_expect(now >= shared_peek(&launch_next_tick_ns), 0))
         launch_tick(now);
-    if (__builtin_expect(!__atomic_load_n(&launch_any_limit, __ATOMIC_RELAXED), 1))
+    if (__builtin_expect(!shared_peek(&launch_any_limit), 1))
         return false;
     return launch_admit(launch, shape, stream, per_thread, now);
 }
@@ -62,14 +62,12 @@ void sampler_abandon(struct sample *sample);
 void sampler_harvest(uint64_t now);
 uint32_t sampler_awaits(int device); /* how many have not answered yet */
 void sampler_context_ended(CUcontext context);
-void sampler_after_fork(void);
 
 /* multistream.c: launches of a process that uses several streams. admit charges; false: the stream captures. */
 bool multistream_applies(int device, CUstream stream, bool per_thread, uint64_t coarse);
 bool multistream_admit(struct launch *launch, uint64_t cost);
 /* By the device's clock; to be charged on top. */
 int64_t multistream_measured(int device, const struct overlap_place *place, uint64_t duration, uint64_t end_ns);
-void multistream_after_fork(void);
 
 /* activity.c: who has work on the device. */
 struct queued {
@@ -85,15 +83,13 @@ void activity_answered(int device, uint64_t now); /* what was unknown is done: n
 uint32_t activity_sharers(int device, uint64_t now, uint64_t since); /* including ourselves */
 uint64_t activity_clear_at(int device, uint64_t now); /* when everybody else is expected to be done */
 uint64_t activity_neighbours_clear_at(int device, uint64_t now); /* the same of the container's other processes */
+void activity_before_forgetting(void); /* in a child: closes what its parent opened */
 uint64_t activity_ask(int device, uint64_t now, uint64_t limit); /* the arbiter: 0 = launch, else ns to wait */
-void activity_after_fork(void);
 
 /* watch.c: the one thread of the library; zeroes the published utilisation when a process falls silent. */
 void watch_start(void);
 void watch_count(int device, int64_t busy_ns);
-void watch_after_fork(void);
 
-void launching_after_fork(void);
 void launching_context_ended(CUcontext context);
 
 #endif

@@ -1,11 +1,13 @@
 #include "services/memory_sample.h"
 
+#include "core/after_fork.h"
 #include "core/ledger.h"
+#include "core/numbers.h"
 #include "core/quiet.h"
 #include "services/process_state.h"
 #include "services/shared_allocation.h"
-#include "services/listed.h"
-#include "services/suballocation.h"
+#include "services/nvml.h"
+#include "services/blocks.h"
 #include "services/pools.h"
 
 #include <string.h>
@@ -17,11 +19,7 @@ enum { LOOKS = 4, PATIENT_LOOKS = 20 };
 static struct {
     uint64_t begun, ended, expected;
 } moves[REGION_DEVICES];
-
-void moves_after_fork(void)
-{
-    memset(moves, 0, sizeof moves);
-}
+FORGET_IN_CHILD(moves);
 
 void moves_begin(int device)
 {
@@ -49,24 +47,19 @@ static bool nothing_moves(int device, uint64_t begun, uint64_t own)
     return shared_get(&moves[device].begun) == begun && shared_get(&moves[device].ended) + own == begun;
 }
 
-static uint64_t above(uint64_t bytes, uint64_t known)
-{
-    return bytes > known ? bytes - known : 0;
-}
-
 /* Shared allocations are no data where there is a ledger: *certain says whether it is known which of them the driver counts as this process's. */
 static uint64_t booked(const struct device_memory *used, int device, bool *certain)
 {
     *certain = true;
     uint64_t shared_allocations = process_state.map.ledger != NULL ? ledger_shared_counted(&process_state.map, device, certain) : 0;
-    return above(shared_get(&used->context_size) + shared_get(&used->data_size) + shared_allocations, shared_allocation_beside_driver(device));
+    return sub_u64(shared_get(&used->context_size) + shared_get(&used->data_size) + shared_allocations, shared_allocation_beside_driver(device));
 }
 
 /* The slot may be emptied meanwhile because the process ends: either that comes later, or it is seen here. */
 static void tell_measured(struct region_slot *own, int device, uint64_t bytes)
 {
     shared_set(&own->monitorused[device], bytes);
-    if (__atomic_load_n(&process_state.map.leaving, __ATOMIC_SEQ_CST))
+    if (shared_get(&process_state.map.leaving))
         shared_set(&own->monitorused[device], 0);
 }
 
@@ -87,7 +80,7 @@ static struct memory_sample look(int device, struct region_slot *own, int looks)
         if (measured == 0)
             return (struct memory_sample){.answer = SAMPLED_NOTHING};
         uint64_t after = booked(&own->used[device], device, &certain_after);
-        seen.most = above(measured, above(before, suballocation_paid_for(device)));
+        seen.most = sub_u64(measured, sub_u64(before, suballocation_paid_for(device)));
         seen.calm = quiet && certain && certain_after && underway_nobody_else(device) && before == after;
         bool exact = seen.calm && shared_get(&own->seqlock) == seen.stamp;
         int64_t net = (int64_t)(measured - (before > after ? before : after));

@@ -16,7 +16,7 @@ struct memory_sample {
     bool known;     /* else nothing is but that NVML would have told */
     bool calm;      /* nobody was between books and driver with data: at most modules were, that others load or unload */
     int64_t net;    /* the figure less contexts and data */
-    uint64_t most;  /* and less only what is certain to be contexts and data (services/suballocation.h) */
+    uint64_t most;  /* and less only what is certain to be contexts and data (services/blocks.h) */
     uint64_t stamp; /* the slot's seqlock */
 };
 
@@ -33,7 +33,5 @@ void moves_end(int device);
 /* What moves have reserved and may have taken already. */
 void moves_expect(int device, int64_t by);
 uint64_t moves_expected(int device);
-
-void moves_after_fork(void);
 
 #endif

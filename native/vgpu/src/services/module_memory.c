@@ -1,16 +1,15 @@
 #include "services/module_memory.h"
 
 #include "book/image.h"
+#include "core/quiet.h"
+#include "core/numbers.h"
 #include "services/blocks.h"
-#include "services/process_state.h"
-#include "services/late_loading.h"
-#include "services/suballocation.h"
 #include "services/pools.h"
+#include "services/process_state.h"
 #include "services/reconcile.h"
 
 #include <errno.h>
 
-#define BLOCK (2ull << 20)         /* the driver takes memory from the card in blocks of this size */
 enum { LOADING_LAZY = 2 };
 
 int module_device(void)
@@ -19,16 +18,10 @@ int module_device(void)
     return device >= 0 && memory_limit(&process_state.map, device) != 0 ? device : -1;
 }
 
-static uint64_t blocks(uint64_t bytes)
-{
-    return (bytes + BLOCK - 1) / BLOCK * BLOCK;
-}
-
 static int capability(int device)
 {
     int major = 0, minor = 0, ordinal = process_state.ordinal_of[device];
-    if (ordinal < 0 ||
-        CUDA(cuDeviceGetAttribute(&major, DEVICE_ATTRIBUTE_CAPABILITY_MAJOR, ordinal)) != CUDA_SUCCESS ||
+    if (ordinal < 0 || CUDA(cuDeviceGetAttribute(&major, DEVICE_ATTRIBUTE_CAPABILITY_MAJOR, ordinal)) != CUDA_SUCCESS ||
         CUDA(cuDeviceGetAttribute(&minor, DEVICE_ATTRIBUTE_CAPABILITY_MINOR, ordinal)) != CUDA_SUCCESS)
         return 0;
     return 10 * major + minor;
@@ -51,16 +44,16 @@ static void expect(struct module_loading *loading, const struct module_image *im
         return;
     uint64_t code = !loads_code_at_once() ? 0 : need.translated ? 1 : need.code;
     loading->least = need.variables;
-    loading->expected = blocks(need.variables + code);
-    loading->most = blocks(need.variables) + blocks(need.code) + BLOCK;
+    loading->expected = blocks_bytes(need.variables + code);
+    loading->most = blocks_bytes(need.variables) + blocks_bytes(need.code) + BLOCK_BYTES;
     if (need.variables == 0 || need.pieces > 0) /* each in a block of its own, at most; of a cubin nobody knows how many there are */
-        loading->holds = (need.variables + need.pieces * (BLOCK - 1)) / BLOCK * BLOCK + (code > 0 ? blocks(need.code) : 0);
+        loading->holds = (need.variables + need.pieces * (BLOCK_BYTES - 1)) / BLOCK_BYTES * BLOCK_BYTES + (code > 0 ? blocks_bytes(need.code) : 0);
 }
 
 /* False when there is no room for what the image says. */
 bool module_load_begin(struct module_loading *loading, const struct module_image *image)
 {
-    int saved = errno;
+    KEEP_ERRNO;
     *loading = (struct module_loading){.device = module_device(), .before = {.device = -1}};
     bool room = true;
     if (loading->device >= 0) {
@@ -73,14 +66,12 @@ bool module_load_begin(struct module_loading *loading, const struct module_image
         else
             process_tell_refusal(loading->device, loading->expected);
     }
-    errno = saved;
     return room;
 }
 
 static uint64_t within(int64_t taken, uint64_t least, uint64_t most)
 {
-    uint64_t bytes = taken > 0 ? (uint64_t)taken : 0;
-    return bytes < least ? least : bytes < most ? bytes : most;
+    return clamp_u64(taken > 0 ? (uint64_t)taken : 0, least, most);
 }
 
 static bool claim(const struct module_loading *loading, uint64_t taken, struct claim *claimed)
@@ -93,20 +84,20 @@ static void keep(void *handle, int device, const struct claim *claim)
 {
     struct record record = {.key = (uint64_t)(uintptr_t)handle, .bytes = claim->bytes, .owner = process_current_context(),
                             .device = (int16_t)device, .kind = RECORD_MODULE, .charged = 1, .references = 1,
-                            .mappings = (uint32_t)(claim->lodges / BLOCK)};
+                            .mappings = (uint32_t)(claim->lodges / BLOCK_BYTES)};
     records_insert(&record);
 }
 
 static struct claim claim_of(const struct record *module)
 {
-    return (struct claim){module->bytes, module->mappings * BLOCK};
+    return (struct claim){module->bytes, module->mappings * BLOCK_BYTES};
 }
 
 CUresult module_loaded(CUresult rc, void **handle, const struct module_loading *loading, CUresult (*unload)(void *))
 {
     if (loading->device < 0)
         return rc;
-    int saved = errno;
+    KEEP_ERRNO;
     struct claim claimed;
     if (rc != CUDA_SUCCESS) {
         reconcile_expected(loading->device, loading->expected);
@@ -123,7 +114,6 @@ CUresult module_loaded(CUresult rc, void **handle, const struct module_loading *
     } else {
         reconcile_expected(loading->device, 0);
     }
-    errno = saved;
     return rc;
 }
 
@@ -143,14 +133,13 @@ CUresult module_unload(CUresult (*unload)(void *), void *handle)
     late_loading_ending();
     CUresult rc = INSIDE(unload(handle));
     late_loading_ended();
-    int saved = errno;
+    KEEP_ERRNO;
     if (rc != CUDA_SUCCESS && parting.known)
         records_insert(&parting.record);
     if (device >= 0 && rc == CUDA_SUCCESS && (parting.known || before.device >= 0))
         reconcile_unloaded(device, parting.known ? &claimed : NULL, free_delta_taken(&before));
     else if (device >= 0)
         moves_end(device);
-    errno = saved;
     return rc;
 }
 
@@ -158,4 +147,92 @@ void module_dropped(const struct record *module)
 {
     struct claim claimed = claim_of(module);
     reconcile_return(module->device, &claimed);
+}
+
+/* ---- late loading ---- */
+
+#define CODE_MOST (32ull << 20) /* no function's code is larger: the rest was somebody else's */
+enum { REMEMBERED = 4096 };
+
+/* By the low bits of the question. What is overwritten is looked at once more. */
+static uint64_t answered[REMEMBERED];
+static uint64_t handles; /* another one for each time that handles ended */
+static int ending;
+
+void late_loading_forget(void)
+{
+    __atomic_add_fetch(&handles, 1, __ATOMIC_SEQ_CST);
+}
+
+void late_loading_ending(void)
+{
+    __atomic_add_fetch(&ending, 1, __ATOMIC_SEQ_CST);
+}
+
+void late_loading_ended(void)
+{
+    late_loading_forget();
+    __atomic_sub_fetch(&ending, 1, __ATOMIC_SEQ_CST);
+}
+
+static uint64_t mixed(uint64_t hash, uint64_t word)
+{
+    hash = (hash ^ word) * 0x9e3779b97f4a7c15ull;
+    return hash ^ hash >> 29;
+}
+
+/* Of the same library every context has its own. */
+static uint64_t question(const void *of, const char *name)
+{
+    uint64_t hash = mixed(shared_get(&handles) + 1, (uint64_t)(uintptr_t)of);
+    hash = mixed(hash, process_current_context());
+    for (const char *at = name; at != NULL && *at != '\0'; at++)
+        hash = mixed(hash, (unsigned char)*at);
+    return hash;
+}
+
+static uint64_t *place_of(uint64_t question)
+{
+    return &answered[question % REMEMBERED];
+}
+
+static bool is_answered(uint64_t question)
+{
+    return shared_peek(place_of(question)) == question && shared_get(&ending) == 0;
+}
+
+struct late_loading late_loading_begin(enum late_kind kind, const void *of, const char *name)
+{
+    KEEP_ERRNO;
+    struct late_loading loading = {.kind = kind, .before = {.device = -1}};
+    int device = module_device();
+    if (device >= 0) {
+        loading.question = question(of, name);
+        if (!is_answered(loading.question)) {
+            loading.before = free_delta_in_context(device);
+            moves_begin(device);
+        }
+    }
+    return loading;
+}
+
+static int64_t taken_from_card(const struct free_delta *before)
+{
+    int64_t taken = free_delta_taken(before);
+    return taken < 0 ? 0 : taken < (int64_t)CODE_MOST ? taken : (int64_t)CODE_MOST;
+}
+
+CUresult late_loading_end(CUresult rc, const struct late_loading *loading)
+{
+    int device = loading->before.device;
+    KEEP_ERRNO;
+    if (device >= 0 && rc == CUDA_SUCCESS) {
+        if (loading->kind == LATE_VARIABLES)
+            suballocation_moves_in(device, UINT64_MAX);
+        reconcile_changed(device, taken_from_card(&loading->before));
+        shared_put(place_of(loading->question), loading->question);
+    } else if (device >= 0) {
+        moves_end(device);
+    }
+    return rc;
 }

@@ -1,19 +1,15 @@
 /* Launches of a process that uses several streams: policy/overlap.h says which may run side by side and what they cost. */
 #include "services/waiting.h"
 
+#include "core/after_fork.h"
 #include "policy/budget.h"
 
 #include <string.h>
 
-static struct overlap overlaps[REGION_DEVICES] = {[0 ... REGION_DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER, .last = UINT64_MAX}};
+static struct overlap overlaps[REGION_DEVICES];
+FORGET_IN_CHILD(overlaps);
 
 enum { STREAM_LEGACY = 1, STREAM_PER_THREAD = 2 };
-
-void multistream_after_fork(void)
-{
-    for (int device = 0; device < REGION_DEVICES; device++)
-        overlap_reset(&overlaps[device]);
-}
 
 /* A name of the stream: each thread has a default stream of its own where the program asked for that. */
 static uint64_t key_of(CUstream stream, bool per_thread)

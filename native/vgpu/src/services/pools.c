@@ -1,7 +1,9 @@
 #include "services/pools.h"
 
+#include "core/after_fork.h"
 #include "book/free_ranges.h"
-#include "core/log.h"
+#include "core/numbers.h"
+#include "core/quiet.h"
 #include "core/waits.h"
 #include "services/blocks.h"
 #include "services/process_state.h"
@@ -11,7 +13,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 
 #define PIECE_BYTES (32ull << 20)
 #define SETTLE_INTERVAL_NS 10000000ull
@@ -35,22 +36,12 @@ struct pool {
 static pthread_mutex_t pools_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct pool **pools;
 static int pool_count, pool_places;
+FORGET_IN_CHILD(pools_lock);
+FORGET_IN_CHILD(pools);
+FORGET_IN_CHILD(pool_count);
+FORGET_IN_CHILD(pool_places);
 static uint64_t piece_bytes = PIECE_BYTES;
 static uint32_t graph_generation = 1; /* odd: never 0 */
-
-void pools_after_fork(void)
-{
-    pools_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    pools = NULL; /* the parent's lie where they are */
-    pool_count = pool_places = 0;
-}
-
-static uint64_t coarse_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
-}
 
 static bool more_places(void)
 {
@@ -147,7 +138,7 @@ static bool charge_growth(struct pool *pool)
             return false;
         pool->charged = reserved;
     }
-    pool->settled_ns = coarse_ns();
+    pool->settled_ns = clock_read(CLOCK_MONOTONIC_COARSE);
     return true;
 }
 
@@ -180,7 +171,7 @@ static bool commit_locked(int device, bool with_trim)
 
 bool pools_reconcile(int device, bool with_trim)
 {
-    if (__atomic_load_n(&pool_count, __ATOMIC_RELAXED) == 0)
+    if (shared_peek(&pool_count) == 0)
         return false;
     mutex_take(&pools_lock);
     bool freed = commit_locked(device, with_trim);
@@ -191,7 +182,7 @@ bool pools_reconcile(int device, bool with_trim)
 /* Lazily, because a stream-ordered free takes effect later than its call. */
 static void settle_now_and_then(int device)
 {
-    uint64_t now = coarse_ns();
+    uint64_t now = clock_read(CLOCK_MONOTONIC_COARSE);
     for (int i = 0; i < pool_count; i++)
         if (pools[i]->device == device && now - pools[i]->settled_ns > SETTLE_INTERVAL_NS)
             charge_growth(pools[i]);
@@ -203,25 +194,20 @@ static void settle_now_and_then(int device)
  */
 static uint64_t expected_growth(uint64_t bytes)
 {
-    uint64_t whole = blocks_bytes(bytes), piece = __atomic_load_n(&piece_bytes, __ATOMIC_RELAXED);
-    return whole > piece ? whole : piece;
+    uint64_t whole = blocks_bytes(bytes), piece = shared_peek(&piece_bytes);
+    return max_u64(whole, piece);
 }
 
 static void learn_piece(uint64_t grown, uint64_t bytes)
 {
     if (grown > blocks_bytes(bytes) && grown > piece_bytes)
-        __atomic_store_n(&piece_bytes, grown, __ATOMIC_RELAXED);
-}
-
-static uint64_t rounded(uint64_t bytes)
-{
-    return (bytes + POOL_GRAIN - 1) / POOL_GRAIN * POOL_GRAIN;
+        shared_put(&piece_bytes, grown);
 }
 
 /* Where the block lies is free no more; what a new piece has behind it is. */
 static void note(struct pool *pool, uint64_t before, CUdeviceptr pointer, uint64_t bytes)
 {
-    struct record record = {.key = pointer, .bytes = rounded(bytes), .owner = (uint64_t)(uintptr_t)pool, .kind = RECORD_POOLED, .references = 1};
+    struct record record = {.key = pointer, .bytes = round_up(bytes, POOL_GRAIN), .owner = (uint64_t)(uintptr_t)pool, .kind = RECORD_POOLED, .references = 1};
     records_insert(&record);
     free_ranges_take(&pool->free_ranges, pointer, record.bytes);
     if (pool->reserved >= before + record.bytes && pool->reserved > before)
@@ -233,13 +219,11 @@ static bool reserve_growth(struct pool *pool, uint64_t bytes)
 {
     uint64_t growth = expected_growth(bytes);
     if (backend->reserve(&process_state.map, pool->device, MEMORY_DATA, growth) == REFUSED) {
-        if (free_ranges_fit(&pool->free_ranges, rounded(bytes)))
+        if (free_ranges_fit(&pool->free_ranges, round_up(bytes, POOL_GRAIN)))
             return true;
         commit_locked(pool->device, true);
         if (backend->reserve(&process_state.map, pool->device, MEMORY_DATA, growth) == REFUSED) {
-            log_info("out of memory: device %d, %llu bytes asked of a pool, %llu of %llu in use", pool->device,
-                     (unsigned long long)bytes, (unsigned long long)memory_used(&process_state.map, pool->device),
-                     (unsigned long long)memory_limit(&process_state.map, pool->device));
+            process_tell_refusal(pool->device, bytes);
             return false;
         }
     }
@@ -280,22 +264,20 @@ CUresult pools_allocate(pool_allocation call, CUdeviceptr *pointer, size_t bytes
     CUmemPool from = handle;
     if (from == NULL && CUDA(cuDeviceGetMemPool(&from, ordinal)) != CUDA_SUCCESS)
         return call(pointer, bytes, handle, stream);
-    int saved = errno;
+    KEEP_ERRNO;
     if (current >= 0)
         contexts_notice(current);
     mutex_take(&pools_lock);
     struct pool *pool = known_pool(from, current);
-    CUresult rc = pool == NULL        ? CUDA_ERROR_OUT_OF_MEMORY
-                  : pool->device < 0 ? call(pointer, bytes, handle, stream)
+    CUresult rc = pool == NULL        ? CUDA_ERROR_OUT_OF_MEMORY : pool->device < 0 ? call(pointer, bytes, handle, stream)
                                      : allocate_locked(pool, call, pointer, bytes, handle, stream);
     pthread_mutex_unlock(&pools_lock);
-    errno = saved;
     return rc;
 }
 
 uint32_t pools_graph_generation(void)
 {
-    return __atomic_load_n(&graph_generation, __ATOMIC_RELAXED);
+    return shared_peek(&graph_generation);
 }
 
 static uint64_t graph_growth(const struct pool *pool, uint64_t bytes, bool first)
@@ -321,8 +303,7 @@ bool pools_graph_begins(int device, uint64_t bytes, bool first)
         if (fits)
             pool->charged += growth;
         else
-            log_info("out of memory: device %d, a graph needs %llu bytes of %llu", device, (unsigned long long)bytes,
-                     (unsigned long long)memory_limit(&process_state.map, device));
+            process_tell_refusal(device, bytes);
     }
     pthread_mutex_unlock(&pools_lock);
     return fits;
@@ -393,7 +374,7 @@ void pools_changed(CUmemPool handle)
 
 bool pools_any(void)
 {
-    return __atomic_load_n(&pool_count, __ATOMIC_RELAXED) > 0;
+    return shared_peek(&pool_count) > 0;
 }
 
 bool pools_pause(void)

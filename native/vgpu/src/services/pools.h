@@ -1,7 +1,6 @@
 /*
- * Memory pools (HAMi-core src/allocator/allocator.c): what a pool costs is what it has reserved from the device, not its live
- * blocks.
- * The device's graph memory is one more pool.
+ * Memory pools (HAMi-core src/allocator/allocator.c): what a pool costs is what it has reserved from the device, not its live blocks. The
+ * device's graph memory is one more pool.
  */
 #ifndef VGPU_POOLS_H
 #define VGPU_POOLS_H
@@ -37,7 +36,5 @@ bool pools_any(void); /* a pool may shrink at any synchronisation */
 /* No pool grows until pools_go_on; false: one is growing right now, and nobody waits for it. */
 bool pools_pause(void);
 void pools_go_on(void);
-
-void pools_after_fork(void);
 
 #endif

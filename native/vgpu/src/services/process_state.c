@@ -1,7 +1,9 @@
 #include "services/process_state.h"
 
+#include "core/after_fork.h"
 #include "core/attach.h"
 #include "core/granted.h"
+#include "core/quiet.h"
 #include "core/shared_allocations.h"
 #include "core/log.h"
 #include "core/slots.h"
@@ -10,11 +12,9 @@
 #include "services/bindings.h"
 #include "services/blocks.h"
 #include "services/contexts.h"
-#include "services/greens.h"
 #include "services/shared_allocation.h"
 #include "services/launching.h"
-#include "services/suballocation.h"
-#include "services/own_nvml.h"
+#include "services/nvml.h"
 #include "services/pools.h"
 #include "services/reconcile.h"
 
@@ -31,6 +31,8 @@ static int underway[REGION_DEVICES];
 static __thread int underway_here[REGION_DEVICES] __attribute__((tls_model("initial-exec")));
 
 static pthread_mutex_t attaching = PTHREAD_MUTEX_INITIALIZER;
+FORGET_IN_CHILD(attaching);
+FORGET_IN_CHILD(underway);
 static int exit_registered, fork_registered;
 
 /* Of the container, not of the process: what was mapped once is there for its children, too. */
@@ -53,32 +55,13 @@ static const char *environment(const char *name)
 /* The parent's slot, locks, records and events are not the child's: it starts as a process that never used the GPU. */
 static void forget_parent(void)
 {
-    int saved = errno;
-    attaching = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    real_after_fork();
-    slots_after_fork();
-    records_after_fork();
-    blocks_after_fork();
-    suballocation_after_fork();
-    memset(underway, 0, sizeof underway); /* of the parent's other threads */
+    KEEP_ERRNO;
+    activity_before_forgetting();
+    forget_in_child();
     memset(underway_here, 0, sizeof underway_here);
-    shared_allocation_after_fork();
-    own_nvml_after_fork();
-    pools_after_fork();
-    contexts_after_fork();
-    greens_after_fork();
-    bindings_after_fork();
-    reconcile_after_fork(true);
-    launching_after_fork();
     if (process_attached)
         region_forget(&process_state.map);
     process_attached = 0;
-    errno = saved;
-}
-
-static void parent_goes_on(void)
-{
-    reconcile_after_fork(false);
 }
 
 static void leave_region(void)
@@ -89,7 +72,7 @@ static void leave_region(void)
 
 bool process_attach(void)
 {
-    int saved = errno;
+    KEEP_ERRNO;
     inside_driver++; /* what attaching looks up is not the program's business */
     mutex_take(&attaching);
     if (!process_attached) {
@@ -103,7 +86,7 @@ bool process_attach(void)
         process_state.device_count = 0;
         if (process_state.map.region != NULL) {
             if (!fork_registered++)
-                pthread_atfork(reconcile_before_fork, parent_goes_on, forget_parent);
+                pthread_atfork(reconcile_before_fork, reconcile_after_fork, forget_parent);
             if (!exit_registered++)
                 atexit(leave_region);
             backend_choose(&process_state.map, &process_state.config);
@@ -113,7 +96,6 @@ bool process_attach(void)
     }
     pthread_mutex_unlock(&attaching);
     inside_driver--;
-    errno = saved;
     return process_attached != 0;
 }
 
@@ -124,15 +106,18 @@ void process_tell_refusal(int device, uint64_t bytes)
              (unsigned long long)memory_used(&process_state.map, device), (unsigned long long)memory_limit(&process_state.map, device));
 }
 
+bool process_reserve_as(int device, enum memory_type type, uint64_t bytes)
+{
+    return backend->reserve(&process_state.map, device, type, bytes) == GRANTED ||
+           ((pools_reconcile(device, true) | reconcile_gives_back(device)) &&
+            backend->reserve(&process_state.map, device, type, bytes) == GRANTED);
+}
+
 bool process_reserve_silently(int device, uint64_t bytes)
 {
-    int saved = errno;
+    KEEP_ERRNO;
     contexts_notice(device);
-    enum grant grant = backend->reserve(&process_state.map, device, MEMORY_DATA, bytes);
-    if (grant == REFUSED && (pools_reconcile(device, true) | reconcile_gives_back(device)))
-        grant = backend->reserve(&process_state.map, device, MEMORY_DATA, bytes);
-    errno = saved;
-    return grant == GRANTED;
+    return process_reserve_as(device, MEMORY_DATA, bytes);
 }
 
 bool process_reserve(int device, uint64_t bytes)

@@ -35,6 +35,12 @@ static inline bool process_serves(void)
     return __builtin_expect(__atomic_load_n(&process_attached, __ATOMIC_ACQUIRE), 1) || process_attach();
 }
 
+/* This process's books; NULL: it has none, or ends. */
+static inline struct region_slot *process_slot(void)
+{
+    return region_has_books(&process_state.map) ? region_own(&process_state.map) : NULL;
+}
+
 /* Region index of a CUDA device, -1 when it has none and so no limits. */
 int process_device(CUdevice device);
 
@@ -58,7 +64,10 @@ void devices_name(void); /* asks NVML for the cards' names, unless this process 
 
 /* ---- booking, shared by all allocating hooks ---- */
 
-/* Reserves, after giving every chance to memory that pools no longer need; a refusal is one warning. */
+/* Reserves, after giving every chance to memory that pools no longer need and that may be free by now. */
+bool process_reserve_as(int device, enum memory_type type, uint64_t bytes);
+
+/* The same for data, noticing a context that was made unseen; a refusal is one line. */
 bool process_reserve(int device, uint64_t bytes);
 bool process_reserve_silently(int device, uint64_t bytes);
 void process_release(int device, uint64_t bytes);

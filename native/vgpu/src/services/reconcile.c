@@ -1,10 +1,12 @@
 #include "services/reconcile.h"
 
+#include "core/after_fork.h"
 #include "core/log.h"
+#include "core/numbers.h"
 #include "core/waits.h"
 #include "services/process_state.h"
-#include "services/listed.h"
-#include "services/suballocation.h"
+#include "services/nvml.h"
+#include "services/blocks.h"
 #include "services/pools.h"
 
 #include <errno.h>
@@ -24,6 +26,8 @@ static struct {
 } unbooked[REGION_DEVICES];
 
 static pthread_mutex_t unbooked_mutex = PTHREAD_MUTEX_INITIALIZER;
+FORGET_IN_CHILD(unbooked);
+FORGET_IN_CHILD(unbooked_mutex);
 
 /* Never waited for longer than 50 ms; false: it was not to be had. */
 static bool reconcile_lock(void)
@@ -43,36 +47,16 @@ void reconcile_before_fork(void)
     held_for_fork = reconcile_lock();
 }
 
-void reconcile_after_fork(bool child)
+void reconcile_after_fork(void)
 {
-    if (child) {
-        unbooked_mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-        memset(unbooked, 0, sizeof unbooked);
-        moves_after_fork();
-    } else if (held_for_fork) {
+    if (held_for_fork)
         reconcile_unlock();
-    }
 }
 
 static void no_longer_expected(int device, uint64_t bytes)
 {
     moves_expect(device, -(int64_t)bytes);
     moves_end(device);
-}
-
-static struct region_slot *own_slot(void)
-{
-    return region_has_books(&process_state.map) ? region_own(&process_state.map) : NULL;
-}
-
-static uint64_t above(uint64_t bytes, uint64_t known)
-{
-    return bytes > known ? bytes - known : 0;
-}
-
-static uint64_t larger(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
 }
 
 static uint64_t beyond(const struct memory_sample *seen)
@@ -96,14 +80,14 @@ static struct memory_sample look(int device, enum asking asking)
  */
 static void looked(int device, const struct memory_sample *seen, uint64_t lost)
 {
-    suballocation_back(device, seen->answer == SAMPLED_NOTHING ? unbooked[device].lent : above(unbooked[device].lent, lost));
+    suballocation_back(device, seen->answer == SAMPLED_NOTHING ? unbooked[device].lent : sub_u64(unbooked[device].lent, lost));
     unbooked[device].lent = 0;
     if (seen->calm)
         suballocation_at_most(device, suballocation_paid_for(device));
     if (seen->answer != SAMPLED_EXACTLY)
         return;
     shared_set(&unbooked[device].kept, 0);
-    suballocation_at_most(device, above(seen->most, shared_get(&unbooked[device].modules) + unbooked[device].residue));
+    suballocation_at_most(device, sub_u64(seen->most, shared_get(&unbooked[device].modules) + unbooked[device].residue));
 }
 
 /* Who holds the lock may be without a processor: what nobody can do over waits for him. */
@@ -117,7 +101,7 @@ static bool lock_patiently(void)
 
 struct memory_sample reconcile_sight(int device, bool moving)
 {
-    struct region_slot *own = own_slot();
+    struct region_slot *own = process_slot();
     struct memory_sample best = {.answer = SAMPLED_NOTHING};
     for (int attempt = 0; own != NULL && best.answer != SAMPLED_EXACTLY && attempt < (best.known || moving ? ATTEMPTS : PATIENCE); attempt++) {
         if (!reconcile_lock())
@@ -158,8 +142,8 @@ static void set_residue(int device, struct region_slot *own, const struct memory
     uint64_t had = unbooked[device].residue, stamp = shared_get(&own->seqlock);
     if (residue != had)
         log_debug("device %d: %llu bytes that no hook saw", device, (unsigned long long)residue);
-    __atomic_store_n(&unbooked[device].residue, residue, __ATOMIC_RELAXED);
-    looked(device, seen, above(above(had, residue), gone));
+    shared_put(&unbooked[device].residue, residue);
+    looked(device, seen, sub_u64(sub_u64(had, residue), gone));
     if (residue > had)
         backend->charge(&process_state.map, device, MEMORY_MODULE, residue - had);
     else if (residue < had)
@@ -175,15 +159,15 @@ static void set_residue(int device, struct region_slot *own, const struct memory
  */
 static uint64_t residue_by(int device, const struct memory_sample *seen, uint64_t otherwise)
 {
-    uint64_t modules = shared_get(&unbooked[device].modules), most = above(beyond(seen), modules);
+    uint64_t modules = shared_get(&unbooked[device].modules), most = sub_u64(beyond(seen), modules);
     if (seen->answer == SAMPLED_EXACTLY || (seen->calm && otherwise > most))
         return most;
-    return larger(otherwise, above(beyond(seen), modules + moves_expected(device)));
+    return max_u64(otherwise, sub_u64(beyond(seen), modules + moves_expected(device)));
 }
 
 void reconcile_device(int device, bool by_the_watch)
 {
-    struct region_slot *own = own_slot();
+    struct region_slot *own = process_slot();
     if (own == NULL || (!by_the_watch && shared_peek(&unbooked[device].settled) == shared_get(&own->seqlock)) || !reconcile_lock())
         return;
     struct memory_sample seen = look(device, by_the_watch ? BY_THE_WATCH : BY_A_CALL);
@@ -199,7 +183,7 @@ static uint64_t plus(uint64_t bytes, int64_t by)
 /* What others have reserved and may have taken already; under the caller's own move. */
 static uint64_t of_others(int device, uint64_t own)
 {
-    return above(moves_expected(device), own);
+    return sub_u64(moves_expected(device), own);
 }
 
 /* Under the lock. By how much it changed: where others move meanwhile, and where nobody tells. */
@@ -225,7 +209,7 @@ void reconcile_keep(int device, uint64_t bytes)
 
 bool reconcile_gives_back(int device)
 {
-    struct region_slot *own = own_slot();
+    struct region_slot *own = process_slot();
     if (shared_get(&unbooked[device].kept) == 0 || own == NULL)
         return false;
     uint64_t before = shared_get(&own->used[device].total);
@@ -235,7 +219,7 @@ bool reconcile_gives_back(int device)
 
 void reconcile_changed(int device, int64_t by)
 {
-    struct region_slot *own = own_slot();
+    struct region_slot *own = process_slot();
     suballocation_behind_arrays(device);
     if (own != NULL && lock_patiently()) {
         commit_moved(device, own, by, by, 0);
@@ -250,19 +234,13 @@ void reconcile_changed(int device, int64_t by)
 
 bool reconcile_has_residue(int device)
 {
-    return __atomic_load_n(&unbooked[device].residue, __ATOMIC_RELAXED) > 0 || shared_get(&unbooked[device].unnamed) > 0;
-}
-
-static bool reserve(int device, uint64_t bytes)
-{
-    return backend->reserve(&process_state.map, device, MEMORY_MODULE, bytes) == GRANTED;
+    return shared_peek(&unbooked[device].residue) > 0 || shared_get(&unbooked[device].unnamed) > 0;
 }
 
 bool reconcile_expect(int device, uint64_t bytes)
 {
     moves_begin(device);
-    bool fits = bytes == 0 || reserve(device, bytes) ||
-                ((pools_reconcile(device, true) | reconcile_gives_back(device)) && reserve(device, bytes));
+    bool fits = bytes == 0 || process_reserve_as(device, MEMORY_MODULE, bytes);
     if (fits)
         moves_expect(device, (int64_t)bytes);
     else
@@ -281,7 +259,7 @@ void reconcile_expected(int device, uint64_t bytes)
 static bool adjust(int device, uint64_t reserved, uint64_t actual)
 {
     if (actual > reserved)
-        return reserve(device, actual - reserved);
+        return backend->reserve(&process_state.map, device, MEMORY_MODULE, actual - reserved) == GRANTED;
     if (actual < reserved)
         backend->release(&process_state.map, device, MEMORY_MODULE, reserved - actual);
     return true;
@@ -289,14 +267,14 @@ static bool adjust(int device, uint64_t reserved, uint64_t actual)
 
 bool reconcile_claim(int device, uint64_t expected, uint64_t taken, uint64_t most, struct claim *claim)
 {
-    struct region_slot *own = own_slot();
+    struct region_slot *own = process_slot();
     *claim = (struct claim){0, 0};
     if (own == NULL) {
         reconcile_expected(device, expected);
         return true;
     }
     if (!lock_patiently()) {
-        claim->lodges = suballocation_moves_in(device, above(most, expected));
+        claim->lodges = suballocation_moves_in(device, sub_u64(most, expected));
         leave_unnamed(device, expected);
         no_longer_expected(device, expected);
         return true;
@@ -305,12 +283,12 @@ bool reconcile_claim(int device, uint64_t expected, uint64_t taken, uint64_t mos
     bool told = seen.answer != SAMPLED_NOTHING, exact = seen.answer == SAMPLED_EXACTLY;
     uint64_t known = shared_get(&unbooked[device].modules) + unbooked[device].residue, stamp = shared_get(&own->seqlock);
     if (told)
-        taken = exact ? above(beyond(&seen), known) : larger(taken, above(beyond(&seen), known + of_others(device, expected)));
-    uint64_t booked = exact ? taken : larger(taken, expected); /* it may have taken no more than it shares with others */
+        taken = exact ? sub_u64(beyond(&seen), known) : max_u64(taken, sub_u64(beyond(&seen), known + of_others(device, expected)));
+    uint64_t booked = exact ? taken : max_u64(taken, expected); /* it may have taken no more than it shares with others */
     bool fits = adjust(device, expected, booked);
     if (fits) {
         claim->bytes = told ? taken : booked;
-        claim->lodges = suballocation_moves_in(device, above(most, claim->bytes));
+        claim->lodges = suballocation_moves_in(device, sub_u64(most, claim->bytes));
         shared_add(&unbooked[device].modules, claim->bytes);
         if (exact)
             changed(device, own, stamp);
@@ -363,11 +341,11 @@ void reconcile_doubt(int device, uint64_t bytes)
 
 void reconcile_unloaded(int device, const struct claim *claim, int64_t by)
 {
-    struct region_slot *own = own_slot();
+    struct region_slot *own = process_slot();
     uint64_t held = claim != NULL ? no_longer_of_modules(device, claim->bytes) : 0;
     bool shared = claim == NULL || suballocation_moves_out(device, claim->lodges); /* what it held may be others', too */
     if (own != NULL && lock_patiently()) {
-        __atomic_store_n(&unbooked[device].residue, unbooked[device].residue + held, __ATOMIC_RELAXED);
+        shared_put(&unbooked[device].residue, unbooked[device].residue + held);
         commit_moved(device, own, 0, by < -(int64_t)held ? by : -(int64_t)held, shared ? 0 : held);
         reconcile_unlock();
     } else {

@@ -1,11 +1,10 @@
 /*
  * What this process holds on a device as NVML counts it, against what the hooks booked (HAMi-core src/allocator/allocator.c).
  *
- * The difference slipped past the hooks: code of modules, stacks and heaps that the driver resized, contexts made on private
- * paths. It is booked as memory of modules, apart from data and contexts: what a module took when
- * it was loaded belongs to the module and is given back with it, the rest is the residue and follows NVML, up and down.
- * Where NVML does not tell this process's memory, because it shows other pids, the callers' own figure counts: what the card as a
- * whole lost, within the bounds of what the call can have taken (services/free_delta.h).
+ * The difference slipped past the hooks: code of modules, stacks and heaps that the driver resized, contexts made on private paths. It is
+ * booked as memory of modules, apart from data and contexts: what a module took when it was loaded belongs to the module and is given back
+ * with it, the rest is the residue and follows NVML, up and down. Where NVML does not tell this process's memory, because it shows other
+ * pids, the callers' own figure counts: what the card as a whole lost, within the bounds of what the call can have taken (services/nvml.h).
  *
  * NVML is asked at loads of modules and by the library's own thread, never on the way of a launch or an allocation.
  */
@@ -29,7 +28,7 @@ bool reconcile_has_residue(int device);
 bool reconcile_expect(int device, uint64_t bytes);
 void reconcile_expected(int device, uint64_t bytes);
 
-/* What a module is booked with, and what it may hold besides in blocks that data pay for (services/suballocation.h). */
+/* What a module is booked with, and what it may hold besides in blocks that data pay for (services/blocks.h). */
 struct claim {
     uint64_t bytes, lodges;
 };
@@ -73,6 +72,6 @@ void reconcile_took(int device, uint64_t expected, uint64_t bytes);
 void reconcile_doubt(int device, uint64_t bytes);
 
 void reconcile_before_fork(void); /* no thread is inside NVML while the process forks */
-void reconcile_after_fork(bool child);
+void reconcile_after_fork(void); /* in the parent */
 
 #endif

@@ -1,6 +1,7 @@
 /* Measuring launches with pairs of timing events, harvested without ever blocking. */
 #include "services/launching.h"
 
+#include "core/after_fork.h"
 #include "core/log.h"
 #include "core/waits.h"
 #include "policy/budget.h"
@@ -17,13 +18,8 @@ struct sample {
     enum sample_state state;
     CUcontext context; /* the events belong to it; NULL: no events yet */
     CUevent start, end;
-    struct cost *cost;
-    int64_t charged;
-    struct cost_others others;
-    bool multistream;
-    struct overlap_place place;
+    struct launch of;
     uint64_t launched_ns, apart_ns; /* from the last one of the kind that is measured */
-    int device;
     bool unknown;
 };
 
@@ -38,15 +34,11 @@ static struct moment moments[REGION_DEVICES]; /* the latest */
 static pthread_mutex_t samples_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct sample samples[SAMPLES];
 static uint32_t running, running_on[REGION_DEVICES];
-
-void sampler_after_fork(void)
-{
-    samples_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    memset(samples, 0, sizeof samples);
-    memset(moments, 0, sizeof moments);
-    running = 0;
-    memset(running_on, 0, sizeof running_on);
-}
+FORGET_IN_CHILD(samples_lock);
+FORGET_IN_CHILD(samples);
+FORGET_IN_CHILD(moments);
+FORGET_IN_CHILD(running);
+FORGET_IN_CHILD(running_on);
 
 /* Other threads may be capturing in global mode, where event calls of anybody would spoil their graph. */
 static int relax(void)
@@ -110,12 +102,7 @@ struct sample *sampler_begin(struct launch *launch, uint64_t now, bool unknown)
     struct sample *sample = open_sample(launch);
     if (sample != NULL) {
         sample->state = SAMPLE_OPEN;
-        sample->cost = launch->cost;
-        sample->charged = launch->charged;
-        sample->others = launch->others;
-        sample->multistream = launch->multistream;
-        sample->place = launch->place;
-        sample->device = launch->device;
+        sample->of = *launch;
         sample->launched_ns = now;
         uint64_t last = __atomic_exchange_n(&launch->cost->measured_at_ns, now, __ATOMIC_RELAXED);
         sample->apart_ns = last != 0 && now > last ? now - last : 0;
@@ -136,12 +123,12 @@ static void count(int device, int by)
 static void close_sample(struct sample *sample)
 {
     if (sample->state == SAMPLE_RUNNING)
-        count(sample->device, -1);
+        count(sample->of.device, -1);
     if (sample->unknown) {
-        activity_answered(sample->device, policy_clock.now());
-        probe_answered(sample->device);
+        activity_answered(sample->of.device, policy_clock.now());
+        probe_answered(sample->of.device);
     }
-    __atomic_sub_fetch(&sample->cost->outstanding, 1, __ATOMIC_RELAXED);
+    __atomic_sub_fetch(&sample->of.cost->outstanding, 1, __ATOMIC_RELAXED);
     sample->state = SAMPLE_IDLE;
 }
 
@@ -160,7 +147,7 @@ void sampler_launched(struct sample *sample, struct launch *launch)
     mutex_take(&samples_lock);
     if (sample->state == SAMPLE_OPEN && rc == CUDA_SUCCESS) {
         sample->state = SAMPLE_RUNNING;
-        count(sample->device, 1);
+        count(sample->of.device, 1);
     } else if (sample->state == SAMPLE_OPEN) {
         close_sample(sample);
     }
@@ -173,7 +160,7 @@ void sampler_launched(struct sample *sample, struct launch *launch)
  */
 static uint64_t end_by_device(struct sample *sample, uint64_t now)
 {
-    struct moment *latest = &moments[sample->device];
+    struct moment *latest = &moments[sample->of.device];
     float milliseconds = 0;
     if (latest->context == NULL) {
         CUevent spare;
@@ -183,8 +170,7 @@ static uint64_t end_by_device(struct sample *sample, uint64_t now)
         sample->end = spare;
         return now;
     }
-    if (latest->context != sample->context ||
-        CUDA(cuEventElapsedTime(&milliseconds, latest->event, sample->end)) != CUDA_SUCCESS)
+    if (latest->context != sample->context || CUDA(cuEventElapsedTime(&milliseconds, latest->event, sample->end)) != CUDA_SUCCESS)
         return now;
     uint64_t end = latest->at_ns + (uint64_t)(int64_t)((double)milliseconds * 1e6);
     if (milliseconds > 0) {
@@ -198,29 +184,29 @@ static uint64_t end_by_device(struct sample *sample, uint64_t now)
 /* By how much less than was measured it is charged, and those for whom it speaks: they ran since the last one that was measured. */
 static uint64_t shortened(const struct sample *sample, uint64_t duration, uint64_t own)
 {
-    uint64_t sum = duration > own ? (duration - own) * (1 + sample->others.launches) : 0, most = sample->apart_ns + duration;
+    uint64_t sum = duration > own ? (duration - own) * (1 + sample->of.others.launches) : 0, most = sample->apart_ns + duration;
     return sum < most ? sum : most;
 }
 
 static void account(struct sample *sample, uint64_t duration, uint64_t now)
 {
-    struct ext_device *device = &process_state.map.ext->devices[sample->device];
-    uint32_t sharers = activity_sharers(sample->device, now, sample->launched_ns);
-    log_debug("device %d: a launch of %llu ns beside %u others", sample->device, (unsigned long long)duration, sharers - 1);
-    struct cost_verdict verdict = cost_learn(sample->cost, duration, sharers, sample->others);
-    int64_t own = (int64_t)verdict.own_ns - sample->charged;
+    struct ext_device *device = &process_state.map.ext->devices[sample->of.device];
+    uint32_t sharers = activity_sharers(sample->of.device, now, sample->launched_ns);
+    log_debug("device %d: a launch of %llu ns beside %u others", sample->of.device, (unsigned long long)duration, sharers - 1);
+    struct cost_verdict verdict = cost_learn(sample->of.cost, duration, sharers, sample->of.others);
+    int64_t own = (int64_t)verdict.own_ns - sample->of.charged;
     if (sample->unknown)
-        activity_learned(sample->device, verdict.own_ns);
-    int64_t unproven = usage_unproven(&process_state.map, sample->device, shortened(sample, duration, verdict.own_ns));
-    if (sample->multistream) /* what it waited for may have been another stream of this process */
-        own = multistream_measured(sample->device, &sample->place, verdict.own_ns + (uint64_t)unproven, end_by_device(sample, now));
+        activity_learned(sample->of.device, verdict.own_ns);
+    int64_t unproven = usage_unproven(&process_state.map, sample->of.device, shortened(sample, duration, verdict.own_ns));
+    if (sample->of.multistream) /* what it waited for may have been another stream of this process */
+        own = multistream_measured(sample->of.device, &sample->of.place, verdict.own_ns + (uint64_t)unproven, end_by_device(sample, now));
     else
         own += unproven;
     int64_t more = own + verdict.others_ns;
-    launch_correct(sample->device, more);
-    watch_count(sample->device, more);
-    __atomic_fetch_add(&device->busy_ns, duration, __ATOMIC_RELAXED);
-    __atomic_fetch_add(&device->samples, 1, __ATOMIC_RELAXED);
+    launch_correct(sample->of.device, more);
+    watch_count(sample->of.device, more);
+    shared_count(&device->busy_ns, duration);
+    shared_count(&device->samples, 1);
 }
 
 /* No kernel lasts longer than the time since its launch, whatever the events say: a debt of hours would stop the program. */
@@ -246,12 +232,12 @@ static bool harvest_one(struct sample *sample, uint64_t now)
 
 uint32_t sampler_awaits(int device)
 {
-    return __atomic_load_n(&running_on[device], __ATOMIC_RELAXED);
+    return shared_peek(&running_on[device]);
 }
 
 void sampler_harvest(uint64_t now)
 {
-    if (__atomic_load_n(&running, __ATOMIC_RELAXED) == 0 || pthread_mutex_trylock(&samples_lock) != 0)
+    if (shared_peek(&running) == 0 || pthread_mutex_trylock(&samples_lock) != 0)
         return;
     static unsigned next;
     unsigned first = next;

@@ -1,5 +1,6 @@
 #include "services/shared_allocation.h"
 
+#include "core/after_fork.h"
 #include "core/shared_allocations.h"
 #include "core/lock.h"
 #include "core/process.h"
@@ -13,7 +14,6 @@
 #include <string.h>
 #include <time.h>
 
-#define BLOCK (2ull << 20)
 #define DESCRIPTORS_END (1ull << 62)
 
 /* How many records of this process hold a shared allocation. */
@@ -21,14 +21,10 @@ static uint32_t held[SHARED_ALLOCATIONS + 1];
 static uint8_t with_block[SHARED_ALLOCATIONS + 1]; /* 1 + the device: exported here out of a shared block, which is paid for once more */
 static uint64_t beside_driver[REGION_DEVICES];
 static pthread_mutex_t shared_allocation_mutex = PTHREAD_MUTEX_INITIALIZER;
-
-void shared_allocation_after_fork(void)
-{
-    memset(held, 0, sizeof held);
-    memset(with_block, 0, sizeof with_block);
-    memset(beside_driver, 0, sizeof beside_driver);
-    shared_allocation_mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-}
+FORGET_IN_CHILD(held);
+FORGET_IN_CHILD(with_block);
+FORGET_IN_CHILD(beside_driver);
+FORGET_IN_CHILD(shared_allocation_mutex);
 
 static uint64_t words_of(const void *handle)
 {
@@ -52,14 +48,14 @@ static uint64_t new_descriptors(void)
 
 uint64_t shared_allocation_beside_driver(int device)
 {
-    return __atomic_load_n(&beside_driver[device], __ATOMIC_RELAXED);
+    return shared_peek(&beside_driver[device]);
 }
 
 /* shared_allocation_mutex held. */
 static void count_block(uint32_t shared_allocation, int device, bool more)
 {
     with_block[shared_allocation] = (uint8_t)(more ? device + 1 : 0);
-    __atomic_add_fetch(&beside_driver[device], more ? BLOCK : -BLOCK, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&beside_driver[device], more ? BLOCK_BYTES : -BLOCK_BYTES, __ATOMIC_RELAXED);
 }
 
 /* shared_allocation_mutex held. What shares a block with others is exported with the whole block, which is paid for once more. */
@@ -71,9 +67,9 @@ static uint32_t shared_allocation_of_record(enum record_kind kind, uint64_t key,
     if (record.device < 0 || record.shared_allocation != 0)
         return record.shared_allocation;
     bool shares = kind == RECORD_LINEAR && !record.charged;
-    if ((!shares && !record.charged) || (shares && !process_reserve(record.device, BLOCK)))
+    if ((!shares && !record.charged) || (shares && !process_reserve(record.device, BLOCK_BYTES)))
         return 0;
-    uint64_t bytes = shares ? BLOCK : record.bytes;
+    uint64_t bytes = shares ? BLOCK_BYTES : record.bytes;
     uint32_t shared_allocation = shared_allocation_new(&process_state.map, record.device, bytes, new_descriptors(), words);
     bool done = shared_allocation != 0 && records_join_up(kind, key, shared_allocation);
     if (done)
@@ -85,25 +81,24 @@ static uint32_t shared_allocation_of_record(enum record_kind kind, uint64_t key,
     struct shared_allocation what;
     bool left = shared_allocation != 0 && !done && (shared_allocation_leave(&process_state.map, shared_allocation, &what) || process_state.map.ledger != NULL);
     if (shares && (left || shared_allocation == 0))
-        process_release(record.device, BLOCK);
+        process_release(record.device, BLOCK_BYTES);
     return done ? shared_allocation : 0;
 }
 
 void shared_allocation_exported_bytes(enum record_kind kind, uint64_t key, const void *handle)
 {
-    int saved = errno;
+    KEEP_ERRNO;
     mutex_take(&shared_allocation_mutex);
     uint64_t words = words_of(handle);
     uint32_t shared_allocation = shared_allocation_of_record(kind, key, words);
     if (shared_allocation != 0)
         shared_allocation_name(&process_state.map, shared_allocation, words);
     pthread_mutex_unlock(&shared_allocation_mutex);
-    errno = saved;
 }
 
 void shared_allocation_exported_descriptor(enum record_kind kind, uint64_t key, int fd)
 {
-    int saved = errno;
+    KEEP_ERRNO;
     uint64_t descriptors = 0;
     mutex_take(&shared_allocation_mutex);
     uint32_t shared_allocation = shared_allocation_of_record(kind, key, 0);
@@ -113,7 +108,6 @@ void shared_allocation_exported_descriptor(enum record_kind kind, uint64_t key, 
         fcntl(fd, F_OFD_SETLK, &own);
     }
     pthread_mutex_unlock(&shared_allocation_mutex);
-    errno = saved;
 }
 
 static bool has_words(const struct shared_allocation *shared_allocation, const void *sought)
@@ -179,16 +173,15 @@ static uint32_t joined(const struct shared_allocation_search *search, struct sha
 
 uint32_t shared_allocation_of_bytes(const void *handle, struct shared_allocation *what)
 {
-    int saved = errno;
+    KEEP_ERRNO;
     uint64_t words = words_of(handle);
     uint32_t shared_allocation = joined(&(struct shared_allocation_search){has_words, name_of_words, &words}, what);
-    errno = saved;
     return shared_allocation;
 }
 
 uint32_t shared_allocation_of_descriptor(int fd, struct shared_allocation *what)
 {
-    int saved = errno;
+    KEEP_ERRNO;
     char path[32];
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     struct files files = {fd, quiet_open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK)};
@@ -197,14 +190,13 @@ uint32_t shared_allocation_of_descriptor(int fd, struct shared_allocation *what)
         shared_allocation = joined(&(struct shared_allocation_search){has_locked, name_of_descriptor, &files}, what);
         quiet_close(files.another);
     }
-    errno = saved;
     return shared_allocation;
 }
 
 void shared_allocation_let_go(uint32_t shared_allocation)
 {
     struct shared_allocation what = {.bytes = 0};
-    int saved = errno;
+    KEEP_ERRNO;
     mutex_take(&shared_allocation_mutex);
     bool last = shared_allocation <= SHARED_ALLOCATIONS && held[shared_allocation] > 0 && --held[shared_allocation] == 0;
     if (last && shared_allocation_leave(&process_state.map, shared_allocation, &what))
@@ -212,5 +204,4 @@ void shared_allocation_let_go(uint32_t shared_allocation)
     if (last && with_block[shared_allocation] != 0 && (what.bytes > 0 || process_state.map.ledger != NULL)) /* else it stays booked */
         count_block(shared_allocation, with_block[shared_allocation] - 1, false);
     pthread_mutex_unlock(&shared_allocation_mutex);
-    errno = saved;
 }

@@ -27,6 +27,4 @@ void shared_allocation_let_go(uint32_t shared_allocation);
 /* What is booked in this process for its exports out of shared blocks and is not on the card: NVML counts those blocks once. */
 uint64_t shared_allocation_beside_driver(int device);
 
-void shared_allocation_after_fork(void);
-
 #endif

@@ -1,5 +1,7 @@
 #include "services/waiting.h"
 
+#include "core/after_fork.h"
+#include "core/numbers.h"
 #include "policy/arbiter.h"
 #include "policy/budget.h"
 #include "policy/fair.h"
@@ -19,11 +21,6 @@
 #define SHORTEST_LOOK_NS 10000ull
 #define LONGEST_LOOK_NS 1000000ull    /* who is waited for may be done sooner than it could tell; later than 5 ms nobody would wait for us */
 #define PROBE_WAIT_NS 3000000000ull  /* how long it is waited for, at most once per kind of kernel */
-
-static uint64_t within(uint64_t ns, uint64_t least, uint64_t most)
-{
-    return ns < least ? least : ns < most ? ns : most;
-}
 
 uint64_t launch_limit_shared_evenly(uint64_t limit)
 {
@@ -61,14 +58,14 @@ static int64_t charged_since[REGION_DEVICES]; /* it was last let go before its s
 
 struct ticket launch_charge(int index, int64_t cost)
 {
-    __atomic_fetch_add(&charged_since[index], cost, __ATOMIC_RELAXED);
+    shared_count(&charged_since[index], cost);
     fair_used(&process_state.map, index, cost);
     return usage_charge(&process_state.map, index, cost);
 }
 
 void launch_correct(int index, int64_t difference)
 {
-    __atomic_fetch_add(&charged_since[index], difference, __ATOMIC_RELAXED);
+    shared_count(&charged_since[index], difference);
     fair_used(&process_state.map, index, difference);
     usage_correct(&process_state.map, index, difference);
 }
@@ -84,7 +81,7 @@ static uint64_t rest_for_others(int index, uint64_t now, uint64_t wait)
 /* A process is ahead of its siblings by what it launched itself. */
 static bool fair_in_vain(int index, uint64_t slept, uint64_t limit)
 {
-    int64_t charged = __atomic_load_n(&charged_since[index], __ATOMIC_RELAXED);
+    int64_t charged = shared_peek(&charged_since[index]);
     uint64_t due = charged > 0 ? FAIR_LENGTHS * (uint64_t)charged * 100 / limit : 0;
     return process_state.map.usage != NULL && slept > IN_VAIN_NS + due;
 }
@@ -105,7 +102,7 @@ bool await_fair(int index, const struct launch *launch)
             return false;
         slept += rest_for_others(index, now, wait);
     }
-    __atomic_store_n(&charged_since[index], 0, __ATOMIC_RELAXED);
+    shared_put(&charged_since[index], 0);
     if (slept > 0)
         shared_add(&process_state.map.ext->devices[index].throttled_ns, slept);
     return true;
@@ -142,25 +139,21 @@ void yield_to_probe(int index, int64_t estimate)
 /* Somebody's right lapsed, and nothing unknown has answered since. */
 static int unanswered[REGION_DEVICES];
 static uint64_t own_until[REGION_DEVICES]; /* until when this process's own unknown launch is waited for */
-
-void waiting_after_fork(void)
-{
-    memset(unanswered, 0, sizeof unanswered);
-    memset(own_until, 0, sizeof own_until);
-}
+FORGET_IN_CHILD(unanswered);
+FORGET_IN_CHILD(own_until);
 
 void probe_launched(int index, uint64_t now, bool measured)
 {
     struct ext_device *device = &process_state.map.ext->devices[index];
     budget_probe_launched(device, now + activity_unknown_length(index, PROBE_NS));
     budget_probe_renew(device, measured ? now + PROBE_NS : 0);
-    __atomic_store_n(&own_until[index], measured ? now + PROBE_NS : 0, __ATOMIC_RELAXED);
+    shared_put(&own_until[index], measured ? now + PROBE_NS : 0);
 }
 
 void probe_answered(int index)
 {
-    __atomic_store_n(&unanswered[index], 0, __ATOMIC_RELAXED);
-    __atomic_store_n(&own_until[index], 0, __ATOMIC_RELAXED);
+    shared_put(&unanswered[index], 0);
+    shared_put(&own_until[index], 0);
     budget_probe_renew(&process_state.map.ext->devices[index], 0);
 }
 
@@ -182,27 +175,27 @@ static bool take_probe(int index, struct cost *cost, bool one_stream)
 {
     struct ext_device *device = &process_state.map.ext->devices[index];
     uint64_t waited = 0, wait;
-    if (__atomic_load_n(&unanswered[index], __ATOMIC_RELAXED))
+    if (shared_peek(&unanswered[index]))
         return false;
-    while (waited < PROBE_WAIT_NS && __atomic_load_n(&cost->samples, __ATOMIC_RELAXED) == 0) {
+    while (waited < PROBE_WAIT_NS && shared_peek(&cost->samples) == 0) {
         uint64_t now = policy_clock.now();
         sampler_harvest(now);
-        if (__atomic_load_n(&cost->samples, __ATOMIC_RELAXED) > 0 || several_may_start(index, one_stream))
+        if (shared_peek(&cost->samples) > 0 || several_may_start(index, one_stream))
             return false;
         bool held = shared_peek(&device->probe_until_ns) != 0;
-        if (__atomic_load_n(&own_until[index], __ATOMIC_RELAXED) <= now && budget_probe_begin(device, now, PROBE_NS)) {
+        if (shared_peek(&own_until[index]) <= now && budget_probe_begin(device, now, PROBE_NS)) {
             if (held && waited >= PROBE_NS / 2)
-                __atomic_store_n(&unanswered[index], 1, __ATOMIC_RELAXED);
+                shared_put(&unanswered[index], 1);
             return true;
         }
-        bool own = __atomic_load_n(&own_until[index], __ATOMIC_RELAXED) > now;
+        bool own = shared_peek(&own_until[index]) > now;
         if (!own && !usage_is_patient(&process_state.map, index, now))
             return false;
-        wait = within(waited / PROBE_LOOKS, SHORTEST_LOOK_NS, LONGEST_LOOK_NS);
+        wait = clamp_u64(waited / PROBE_LOOKS, SHORTEST_LOOK_NS, LONGEST_LOOK_NS);
         waited += own ? rest(index, now, wait) : rest_for_others(index, now, wait);
     }
     if (waited >= PROBE_WAIT_NS)
-        __atomic_store_n(&cost->patience_lost, 1, __ATOMIC_RELAXED);
+        shared_put(&cost->patience_lost, 1);
     return false;
 }
 
@@ -283,8 +276,7 @@ void await_window(int index, uint64_t limit)
 uint64_t await_quiet(int index, const struct cost *cost, uint64_t now)
 {
     static uint64_t again_ns; /* beside somebody who is never done, each sample would wait in vain: a twentieth of the time does */
-    if (cost_known_alone(cost) || __atomic_load_n(&cost->samples, __ATOMIC_RELAXED) == 0 ||
-        now < __atomic_load_n(&again_ns, __ATOMIC_RELAXED))
+    if (cost_known_alone(cost) || shared_peek(&cost->samples) == 0 || now < shared_peek(&again_ns))
         return now;
     /* Those who wait for the same moment wake a little apart, and the second sees the first at work. */
     uint64_t apart = 1000 + ((uint64_t)getpid() * 2654435761u >> 7) % 60000, begun = now, until = now + QUIET_WAIT_NS, clear;
@@ -293,6 +285,6 @@ uint64_t await_quiet(int index, const struct cost *cost, uint64_t now)
         now = policy_clock.now();
     }
     if (now > begun)
-        __atomic_store_n(&again_ns, now + 20 * (now - begun), __ATOMIC_RELAXED);
+        shared_put(&again_ns, now + 20 * (now - begun));
     return now;
 }

@@ -28,7 +28,6 @@ uint64_t rest(int index, uint64_t now, uint64_t wait);
 
 /* The right to launch what nobody knows; false: meanwhile it is known, or patience ended. */
 bool await_probe(int index, struct cost *cost, bool one_stream);
-void waiting_after_fork(void);
 void probe_launched(int index, uint64_t now, bool measured);
 void probe_answered(int index);
 void yield_to_probe(int index, int64_t estimate);

@@ -5,6 +5,7 @@
  */
 #include "services/launching.h"
 
+#include "core/after_fork.h"
 #include "core/attach.h"
 #include "core/log.h"
 #include "core/shared_allocations.h"
@@ -24,16 +25,12 @@ enum { STACK_BYTES = 256 * 1024 };
 
 static int started;
 static int64_t busy_ns[REGION_DEVICES];
-
-void watch_after_fork(void)
-{
-    started = 0;
-    memset(busy_ns, 0, sizeof busy_ns);
-}
+FORGET_IN_CHILD(started);
+FORGET_IN_CHILD(busy_ns);
 
 void watch_count(int device, int64_t ns)
 {
-    __atomic_fetch_add(&busy_ns[device], ns, __ATOMIC_RELAXED);
+    shared_count(&busy_ns[device], ns);
 }
 
 static void publish(uint64_t span_ns)
@@ -43,8 +40,7 @@ static void publish(uint64_t span_ns)
         uint64_t percent = busy <= 0 || span_ns == 0 ? 0 : (uint64_t)busy * 100 / span_ns;
         int slot = process_state.map.slot;
         if (region_has_books(&process_state.map))
-            __atomic_store_n(&process_state.map.region->procs[slot].device_util[device].sm_util, percent > 100 ? 100 : percent,
-                             __ATOMIC_RELAXED);
+            shared_put(&process_state.map.region->procs[slot].device_util[device].sm_util, percent > 100 ? 100 : percent);
     }
 }
 
@@ -101,7 +97,7 @@ static void *watch(void *nothing)
 
 void watch_start(void)
 {
-    if (__builtin_expect(__atomic_load_n(&started, __ATOMIC_RELAXED), 1) || __atomic_exchange_n(&started, 1, __ATOMIC_SEQ_CST))
+    if (__builtin_expect(shared_peek(&started), 1) || __atomic_exchange_n(&started, 1, __ATOMIC_SEQ_CST))
         return;
     sigset_t all, before;
     pthread_attr_t attributes;

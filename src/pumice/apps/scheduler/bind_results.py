@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 
 from pumice.apps.scheduler.binder import COUNTED_SILENCE, GANG_PATIENCE, Outcome
 from pumice.apps.scheduler.status_writer import StatusWriter
-from pumice.effects.vocabulary import Bind, Event, Evict, OpenGate, PodCondition, Severity
+from pumice.effects.vocabulary import Bind, Event, Evict, OpenGate, PodCondition
 from pumice.metrics.scheduler import SchedulerMetrics
 from pumice.ports.clock import Clock
 from pumice.scheduler.engine import Engine
 from pumice.scheduler.state.jobs import Job, Status, Task
-from pumice.wire import volcano
 
 log = logging.getLogger("pumice.scheduler")
 
@@ -89,7 +88,7 @@ class BindResults:
         if len(self._broken_gangs) > REMEMBERED_GANGS:
             self._broken_gangs.pop(next(iter(self._broken_gangs)))
         pause = self.engine.hold_back(job, f"{BROKEN_GANG}: {cause}", self.clock.monotonic())
-        self._say(job, "Warning", "FailedScheduling", f"{BROKEN_GANG}: {cause}; it is tried again in {pause:g} s")
+        self.writer.put(job.event("Warning", "FailedScheduling", f"{BROKEN_GANG}: {cause}; it is tried again in {pause:g} s"))
         # Of a gang that stood before, what ran goes on.
         self._evict_all(job, self._members.get(attempt, []) if job.stood else job.tasks)
 
@@ -115,13 +114,10 @@ class BindResults:
         bound = [task for uid in members if (task := job.tasks.get(uid)) and task.status in (Status.BOUND, Status.RUNNING)]
         gone = [task for task in bound if self._evict(task)]
         if gone:
-            self._say(job, "Normal", "Evict", BROKEN_GANG)
+            self.writer.put(job.event("Normal", "Evict", BROKEN_GANG))
         if len(gone) < len(bound):
             text = f"{len(bound) - len(gone)} of its pods stay: no controller would make them anew; the others are tried again"
-            self._say(job, "Warning", "PartlyBound", text)
-
-    def _say(self, job: Job, type_: Severity, reason: str, text: str) -> None:
-        self.writer.put(Event("PodGroup", volcano.SCHEDULING_API, job.namespace, job.name, job.uid, type_, reason, text))
+            self.writer.put(job.event("Warning", "PartlyBound", text))
 
     # -- evictions ------------------------------------------------------------------------------------------------
 

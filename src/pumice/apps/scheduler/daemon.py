@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import random
 from collections.abc import Coroutine
@@ -29,7 +28,7 @@ from pumice.apps.scheduler.metrics_page import MetricsPage
 from pumice.apps.scheduler.node_locks import NodeLocks
 from pumice.apps.scheduler.status_writer import StatusWriter
 from pumice.apps.scheduler.volume_wait import VolumeWait
-from pumice.apps.service.garbage import Garbage
+from pumice.apps.service.garbage import Garbage, listed
 from pumice.apps.service.http import Handler, Reviewed, host_and_port, is_loopback, pages, served
 from pumice.apps.service.lease import Election, LedSettings
 from pumice.effects.tasks import group, run_until
@@ -141,7 +140,6 @@ class Scheduler:
     """The tasks that go on during the last Bindings: Bindings, and the renewal of the lease."""
     _keeper: asyncio.Task[None] | None = None
     _election: Election | None = None
-    _lost_lease: bool = False
     _last_cycle: float = -1e9
     _told: dict[str, str] = field(default_factory=dict)
     """The last reported fault of each object."""
@@ -234,13 +232,8 @@ class Scheduler:
             await self._election.release()
 
     async def _loop(self) -> None:
-        gc.disable()
-        try:
-            await self.informers.synced.wait()
-            # Looking through what was listed is wasted, even once (0.2 s, for a hundred objects that were found to be garbage).
-            self._garbage.hold_back()
-        finally:
-            gc.enable()
+        await listed(self.informers.synced)
+        self._garbage.hold_back()
         try:
             await self._schedule()
         finally:
@@ -310,12 +303,12 @@ class Scheduler:
 
     def _cycle(self) -> None:
         now = self.clock.monotonic()
-        self._tell_notes()
+        self._report_notes()
         if not self.engine.has_work(now):
             return
         plan = self.engine.cycle(now, self.rng, wall=self.clock.now(), budget=self.settings.budget)
         self.metrics.observe(plan)
-        self._tell_problems()
+        self._report_problems()
         for effect in plan.effects:
             if isinstance(effect, Bind):
                 self.writer.forget(effect.uid)
@@ -332,7 +325,7 @@ class Scheduler:
         shared = isinstance(effect, GroupStatus | QueueAllocated | HyperNodeStatus)
         return self.settings.status_writes and (self.settings.group_writes or not shared)
 
-    def _tell_problems(self) -> None:
+    def _report_problems(self) -> None:
         """Say once of each object why it, or what part of it, is ignored."""
         problems = self.engine.state.problems
         if problems == self._told:
@@ -342,7 +335,7 @@ class Scheduler:
                 log.warning("ignored object=%s cause=%s", about, text)
         self._told = dict(problems)
 
-    def _tell_notes(self) -> None:
+    def _report_notes(self) -> None:
         """Say on PodGroups and queues what of them has no effect yet."""
         unsaid = self.engine.state.groups.unsaid
         for (kind, key), (uid, text) in unsaid.items():
@@ -364,16 +357,14 @@ class Scheduler:
         await election.acquire()
         self._election = election
         assert self._beside is not None, "running"
-        self._keeper = self._beside.create_task(self._keep(election))
+        self._keeper = self._beside.create_task(election.keep(self.stop))
+
+    @property
+    def _lost_lease(self) -> bool:
+        return self._election is not None and self._election.lost
 
     async def _leads(self) -> bool:
         return self._election is None or await self._election.leads()
-
-    async def _keep(self, election: Election) -> None:
-        await election.keep()
-        log.error("lost the lease %s; stopping", election.name)
-        self._lost_lease = True
-        self.stop.set()
 
     # -- pages --------------------------------------------------------------------------------------------------
 

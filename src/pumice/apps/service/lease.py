@@ -37,6 +37,7 @@ class Election:
     duration: float = 15.0
     renew_deadline: float = 10.0
     retry: float = 2.0
+    lost: bool = False
     _seen: tuple[str, str] = ("", "")
     _seen_at: float = 0.0
     _lease: dict[str, Any] = field(default_factory=dict)
@@ -74,13 +75,16 @@ class Election:
             await self.clock.sleep(self.retry * (1 + 0.2 * self.rng.random()))
         log.info("leading lease=%s/%s identity=%s", self.namespace, self.name, self.identity)
 
-    async def keep(self) -> None:
-        """Renew for ever; return when the lease is lost."""
+    async def keep(self, stop: asyncio.Event) -> None:
+        """Renew until the lease is ``lost``; then have the daemon stop."""
         while True:
             await self.clock.sleep(self.retry)
             if await self._try_in_time():
                 continue
             if self.taken or self.clock.monotonic() - self._renewed > self.renew_deadline:
+                log.error("lost the lease %s; stopping", self.name)
+                self.lost = True
+                stop.set()
                 return
 
     async def release(self) -> None:

@@ -51,7 +51,7 @@ def discard(cycle: Cycle, job: Job, statement: Statement) -> None:
             attempt.postponed = True
     _remember(statement)
     statement.rollback()
-    cycle.placer.reconsider(t.cls for t in job.pending.values())  # those that were promised a place, too
+    cycle.placer.reconsider(task.cls for task in job.pending.values())  # those that were nominated, too
 
 
 def keep_pipelined(cycle: Cycle, job: Job, statement: Statement) -> None:

@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import Any
 
 from pumice.effects.vocabulary import SchedulerEffect
-from pumice.scheduler.cycle.statement import Statement
+from pumice.scheduler.cycle.statement import START, Mark, Statement
 from pumice.scheduler.framework import Framework
 from pumice.scheduler.placing.among import Among, among
 from pumice.scheduler.placing.placer import Placer
@@ -43,7 +43,7 @@ class Measures:
     """Seconds from creation to decision, of the pods placed."""
     stages: list[tuple[str, float]] = field(default_factory=list)
     """Predicate and Scoring: seconds of each pass over many nodes."""
-    room_tried: int = 0
+    preemption_attempts: int = 0
     """Pods for which room was to be made."""
     evictions: dict[str, int] = field(default_factory=dict)
     """By action, how many pods were told to go."""
@@ -116,6 +116,12 @@ class Cycle:
     def statement(self) -> Statement:
         """Nothing done yet."""
         return Statement(self.state, self.framework)
+
+    def take_back(self, statement: Statement, tasks: Iterable[Task], mark: Mark = START) -> None:
+        """Take back what was done since the mark. These pods are tried anew: while others held the room, their classes may have
+        become unschedulable."""
+        statement.rollback(mark)
+        self.placer.reconsider(task.cls for task in tasks)
 
     def postpone(self, job: Job) -> None:
         """There was no time to try all of its pods: whatever was found so far, it goes on in the next cycle."""

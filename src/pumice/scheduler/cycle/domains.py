@@ -147,8 +147,7 @@ class _Search:
                 return True
             if later is None and self.statement.mark() > mark and stands(False):
                 later = domain
-            self.statement.rollback(mark)
-            self.cycle.placer.reconsider(task.cls for task in self.tasks)
+            self.cycle.take_back(self.statement, self.tasks, mark)
         return later is not None and trial(later)
 
     def _stands(self, now: bool) -> bool:

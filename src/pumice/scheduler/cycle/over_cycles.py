@@ -20,13 +20,13 @@ ACTION: Final = "allocate"
 
 def begun(cycle: Cycle, job: Job) -> Search | None:
     """The search so far, where earlier cycles began one."""
-    found = cycle.state.terminating.untold.get(job)
+    found = cycle.state.terminating.searches.get(job)
     return found if found is not None and found.action == ACTION else None
 
 
 def searching(cycle: Cycle) -> list[QueueState]:
     """Queues of jobs for which a search was begun."""
-    return list(dict.fromkeys(job.queue for job, found in cycle.state.terminating.untold.items() if found.action == ACTION))
+    return list(dict.fromkeys(job.queue for job, found in cycle.state.terminating.searches.items() if found.action == ACTION))
 
 
 def may_stop(cycle: Cycle, job: Job, tasks: list[Task]) -> bool:
@@ -78,7 +78,7 @@ class Held:
     def hold(self) -> None:
         """Keep on the books what this cycle has found, and go on in the next one."""
         cycle, state, statement = self.cycle, self.cycle.state, self.statement
-        found = state.terminating.untold.setdefault(self.job, Search(action=ACTION))
+        found = state.terminating.searches.setdefault(self.job, Search(action=ACTION))
         before, rows = {found.choices[uid].row for uid in found.choices}, dict[int, None]()
         statement.put_by()
         for step in statement.steps:
@@ -112,7 +112,7 @@ class Held:
             return
         cycle, job, statement = self.cycle, self.job, self.statement
         self.begun, self._taken, self.places = False, True, 0
-        found, kept = cycle.state.terminating.untold[job], cycle.state.nominations.kept
+        found, kept = cycle.state.terminating.searches[job], cycle.state.nominations.kept
         unchanged = [kept[uid].task for uid in found.claimants if uid in kept and self._is_unchanged(found, kept[uid])]
         for task in unchanged[:-1]:  # the last one is asked about as any other: its queue may have another share by now
             statement.take_up(task, found.choices[task.uid])

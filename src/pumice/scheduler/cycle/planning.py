@@ -8,7 +8,7 @@ played.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ from pumice.devices.settings import FULLEST, NONE
 from pumice.scheduler.cycle import over_cycles, trying
 from pumice.scheduler.cycle.charging import cost_of
 from pumice.scheduler.cycle.cycle import Cycle
-from pumice.scheduler.cycle.statement import Mark, Place, Statement
+from pumice.scheduler.cycle.statement import Place, Statement
 from pumice.scheduler.placing.evaluation import Choice
 from pumice.scheduler.state.jobs import Job, QueueState, Task
 from pumice.scheduler.state.line import Line
@@ -170,14 +170,12 @@ def _stand_equal(cycle: Cycle, tasks: dict[Job, Task]) -> bool:
     return len(device_types) == 1 and len({(cycle.framework.job_order_key(job)[:-1], job.created) for job in jobs}) == 1
 
 
-def _play(cycle: Cycle, tasks: Iterable[Task], hints: Hints) -> dict[str, Got]:
+def _play(cycle: Cycle, tasks: Sequence[Task], hints: Hints) -> dict[str, Got]:
     """Return the pods that get a place in that order and by these wishes, with their shares. The books are then as they were."""
     statement, placer, may = cycle.statement(), cycle.placer, cycle.framework.allocatable
-    classes = set()
     for task in tasks:
         job = task.job
         assert job is not None
-        classes.add(task.cls)
         if not may(job.queue, task.cls.amounts):
             continue
         among, cost = cycle.among(task), cost_of(cycle, task, may)
@@ -188,8 +186,7 @@ def _play(cycle: Cycle, tasks: Iterable[Task], hints: Hints) -> dict[str, Got]:
         if choice is not None:
             statement.place(task, choice)
     placed = {step.task.uid: _got(step.choice) for step in statement.steps if isinstance(step, Place)}
-    statement.rollback()
-    placer.reconsider(classes)
+    cycle.take_back(statement, tasks)
     return placed
 
 
@@ -232,7 +229,7 @@ def place(
         return True
     if begun or cycle.framework.job_ready(job) or not _unlike(cycle, job, waiting) or cycle.out_of_time():
         return False
-    _take_back(cycle, statement, mark, waiting)
+    cycle.take_back(statement, waiting, mark)
     for order in _orders(cycle, job, waiting, within):
         failed = set(roles)
         trying.place(cycle, job, statement, order, failed, beyond=beyond, within=within)
@@ -241,7 +238,7 @@ def place(
             failed_roles.clear()
             failed_roles |= failed
             return False
-        _take_back(cycle, statement, mark, waiting)
+        cycle.take_back(statement, waiting, mark)
         for task in waiting:
             cycle.hints.pop(task.uid, None)
     tasks[:] = waiting
@@ -285,8 +282,3 @@ def _size(cycle: Cycle, task: Task) -> float:
         for device_request in task.cls.device_requests
     ]
     return float("inf") if known and not all(known) else float(sum(known))
-
-
-def _take_back(cycle: Cycle, statement: Statement, mark: Mark, tasks: list[Task]) -> None:
-    statement.rollback(mark)
-    cycle.placer.reconsider(task.cls for task in tasks)

@@ -12,7 +12,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.effects.vocabulary import Event
 from pumice.scheduler.cycle.charging import beside_others
 from pumice.scheduler.cycle.cycle import RETRY, Cycle
 from pumice.scheduler.cycle.domains import allowed
@@ -26,7 +25,7 @@ from pumice.scheduler.state.nodes import Rows
 from pumice.scheduler.state.nominations import Reservation
 from pumice.scheduler.state.tasks import Status
 from pumice.wire import volcano as words
-from pumice.wire.volcano import SCHEDULING_API, PodGroupCondition
+from pumice.wire.volcano import PodGroupCondition
 
 MOST: Final = 256
 """Nodes that are emptied on trial; a gang that needs more is held none."""
@@ -70,7 +69,8 @@ def reserve(cycle: Cycle) -> None:
         cycle.state.scheduling_queue.cycle_at(cycle.now + limit)
         _say(cycle, job, words.held(nodes, cycle.wall))
         some = f"{len(nodes)} node" + ("s" if len(nodes) > 1 else "")
-        _tell(cycle, job, words.HELD, f"for at most {limit:g} s nothing of lower rank is placed on {some}: {_few(nodes)}")
+        text = f"for at most {limit:g} s nothing of lower rank is placed on {some}: {_few(nodes)}"
+        cycle.effects.append(job.event("Normal", words.HELD, text))
 
 
 def _limit(cycle: Cycle) -> float:
@@ -114,16 +114,12 @@ def _end(cycle: Cycle, job: Job, reason: str, text: str) -> None:
         cycle.state.reservations.paused[job] = cycle.now + _limit(cycle)
     if job.known and job.group is not None:
         _say(cycle, job, words.given_back(reason, text, cycle.wall))
-        _tell(cycle, job, "NodesGivenBack", f"its nodes are held no longer: {text}")
+        cycle.effects.append(job.event("Normal", "NodesGivenBack", f"its nodes are held no longer: {text}"))
 
 
 def _say(cycle: Cycle, job: Job, condition: PodGroupCondition) -> None:
     job.conditions = {**job.conditions, words.RESERVED: condition}
     cycle.state.scheduling_queue.write_status(job)
-
-
-def _tell(cycle: Cycle, job: Job, reason: str, text: str) -> None:
-    cycle.effects.append(Event("PodGroup", SCHEDULING_API, job.namespace, job.name, job.uid, "Normal", reason, text))
 
 
 def _few(nodes: Iterable[str]) -> str:
@@ -188,12 +184,10 @@ def _emptied(cycle: Cycle, job: Job, tasks: list[Task], rows: Rows) -> frozenset
             found = _places(cycle, job, tasks, statement, rows)
             if found:
                 return found
-            statement.rollback(mark)
-            cycle.placer.reconsider(task.cls for task in tasks)
+            cycle.take_back(statement, tasks, mark)
         return frozenset()
     finally:
-        statement.rollback()
-        cycle.placer.reconsider(task.cls for task in tasks)
+        cycle.take_back(statement, tasks)
 
 
 def _emptiest_first(cycle: Cycle, task: Task, rows: Rows) -> tuple[Rows, NDArray[np.float64]]:

@@ -21,7 +21,6 @@ from pumice.scheduler.state.jobs import Job
 from pumice.scheduler.state.scheduling_queue import NO_HINT, Attempt, Hint, QueueEvent
 from pumice.scheduler.state.tasks import Gate, Status
 from pumice.scheduler.state.waiting import never
-from pumice.wire.volcano import SCHEDULING_API
 
 # -- open: which jobs take part again, and which wait for a place in vain ----------------------------------------------
 
@@ -59,8 +58,7 @@ def _give_up(cycle: Cycle) -> None:
         state.nominations.stays(uid)
         for job in state.scheduling_queue.reserved:
             if any(task.trial == (Status.PIPELINED, node) for task in job.pending.values()):
-                about = ("PodGroup", SCHEDULING_API, job.namespace, job.name, job.uid)
-                cycle.effects.append(Event(*about, "Warning", "StuckTerminating", text))
+                cycle.effects.append(job.event("Warning", "StuckTerminating", text))
 
 
 def _offer_gains(cycle: Cycle) -> None:
@@ -98,7 +96,7 @@ def rest(cycle: Cycle) -> None:
         verdict = _verdict(cycle, job, found) if job.known else None
         if verdict is not None:  # else the cycle is not finished with it: it stays active
             cycle.state.scheduling_queue.rest(job, *verdict)
-    for search in cycle.state.terminating.untold.values():
+    for search in cycle.state.terminating.searches.values():
         if search.action == ALLOCATE:
             search.meanwhile.update(dict.fromkeys(tried))
     if any(found.pipelined for found in cycle.attempts.values()):

@@ -25,7 +25,6 @@ from pumice.wire.volcano import (
     INQUEUE,
     PENDING,
     RUNNING,
-    SCHEDULING_API,
     UNKNOWN,
     PodGroup,
     PodGroupCondition,
@@ -113,12 +112,12 @@ def _tasks(cycle: Cycle, job: Job, waiting: Waiting) -> list[SchedulerEffect]:
         if task.backoff.until > cycle.now and waiting.refusal is None:
             continue  # its SchedulerError says more
         reason, message = pod_word(task), waiting.of(task).text
-        if task.told == (reason, message):
+        if task.condition == (reason, message):
             continue
-        same_kind = task.told is not None and _words(task.told) == _words((reason, message))
-        if same_kind and cycle.now - task.told_at < REWRITE_AFTER:
+        same_kind = task.condition is not None and _words(task.condition) == _words((reason, message))
+        if same_kind and cycle.now - task.condition_at < REWRITE_AFTER:
             continue
-        task.told, task.told_at = (reason, message), cycle.now
+        task.condition, task.condition_at = (reason, message), cycle.now
         cycle.measures.refused += 1
         found.append(PodCondition(task.uid, task.namespace, task.name, reason, message))
     return found
@@ -159,7 +158,6 @@ def _group(cycle: Cycle, job: Job, waiting: Waiting, known: bool) -> list[Schedu
         or old.keys() != job.conditions.keys()
         or any(not c.same(old[c.type]) for c in job.conditions.values())
     )
-    about = ("PodGroup", SCHEDULING_API, job.namespace, job.name, job.uid)
     if changed:
         conditions = tuple(job.conditions.values())
         told = (group.status.running, group.status.succeeded, group.status.failed)
@@ -176,10 +174,10 @@ def _group(cycle: Cycle, job: Job, waiting: Waiting, known: bool) -> list[Schedu
             text = f"{len(job.pending)}/{len(job.tasks)} tasks in gang unschedulable: {waiting.text}"
             said, job.announced = job.announced, ("Unschedulable", text)
             if said[0] != "Unschedulable" or _spoken(said[1]) != _spoken(text):
-                found.append(Event(*about, "Warning", "Unschedulable", text))
+                found.append(job.event("Warning", "Unschedulable", text))
     elif changed and job.announced[0] != "Scheduled":
         job.announced = ("Scheduled", "")
-        found.append(Event(*about, "Normal", "Scheduled", "pod group is ready"))
+        found.append(job.event("Normal", "Scheduled", "pod group is ready"))
     return found
 
 

@@ -26,7 +26,6 @@ from pumice.scheduler.placing.occupants import Occupants
 from pumice.scheduler.placing.reasons import Why, why_not
 from pumice.scheduler.plugins.contract import Part
 from pumice.scheduler.state.classes import PodClass
-from pumice.scheduler.state.ledger import LEAVING
 from pumice.scheduler.state.nodes import Rows
 from pumice.scheduler.state.scheduling_queue import Seen
 from pumice.scheduler.state.state import State
@@ -312,16 +311,12 @@ class Placer:
 
     def _future_allocations(self, cls: PodClass, node: str) -> tuple[Allocation, ...] | None:
         ledger = self.state.ledger
-        gone = [uid for uid, held in ledger.by_node.get(node, {}).items() if held.state in LEAVING]
-        gone += ledger.kept_nominations(node)
-        nominated = ledger.nominated.get(node, {})
-        allocations = []
+        allocations, leaving = [], ledger.leaving(node)
         for device_request in cls.device_requests:
             book = ledger.device_tables[device_request.device_type]
             if node not in book.nodes:
                 return None
-            plus = {uid: g for uid, h in nominated.items() for g in h.allocations if g.device_type == device_request.device_type}
-            fit = book.device_type.fit(device_request, book.view(node, without=gone, plus=plus))
+            fit = book.device_type.fit(device_request, ledger.future_cards(device_request.device_type, node, leaving))
             if isinstance(fit, FitError):
                 return None
             allocations.append(fit.allocation)

@@ -310,7 +310,7 @@ class HyperNodes:
     ledger: Ledger
     problems: dict[str, str]
     known: dict[str, HyperNode] = field(default_factory=dict)
-    untold: bool = False
+    unreported: bool = False
     """Something changed since the objects' statuses were last compared with the tree."""
     _tree: Tree | None = None
 
@@ -318,7 +318,7 @@ class HyperNodes:
         name = hyper_node.metadata.name
         before = self.known.get(name)
         self.known[name] = hyper_node
-        self.untold = True
+        self.unreported = True
         if before is None or before.spec != hyper_node.spec or before.metadata.uid != hyper_node.metadata.uid:
             self._changed()
 
@@ -330,7 +330,7 @@ class HyperNodes:
     def nodes_changed(self) -> None:
         """A node came or went, or has other labels."""
         self._tree = None
-        self.untold = self.untold or bool(self.known)
+        self.unreported = self.unreported or bool(self.known)
 
     def _changed(self) -> None:
         self.nodes_changed()
@@ -346,9 +346,9 @@ class HyperNodes:
     def news(self, now: str) -> Iterator[HyperNode]:
         """HyperNodes whose status does not say what became of them, with one that does: how many nodes they have, and whether
         all of their members count. What is told is taken for written."""
-        if not self.untold:
+        if not self.unreported:
             return
-        self.untold = False
+        self.unreported = False
         for name, claim in self.tree.claims.items():
             known, number, condition = self.known[name], len(self.tree.domains[name].members), _condition(claim)
             mine = next((mine for mine in known.status.conditions if mine.type == ACCEPTED), None)

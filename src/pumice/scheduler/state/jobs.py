@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import Struct
 
+from pumice.effects.vocabulary import Event, Severity
 from pumice.scheduler.state.classes import PodClass
 from pumice.scheduler.state.line import ActiveJobs
 from pumice.scheduler.state.queues import QueueRecord
@@ -39,7 +40,7 @@ from pumice.scheduler.state.tasks import (
     task_status,
 )
 from pumice.wire.names import SCHEDULER_NAME
-from pumice.wire.volcano import INQUEUE, OPEN, PENDING, RUNNING, UNKNOWN, PodGroup, PodGroupCondition
+from pumice.wire.volcano import INQUEUE, OPEN, PENDING, RUNNING, SCHEDULING_API, UNKNOWN, PodGroup, PodGroupCondition
 
 # -- how many pods of a job stand, and whether its minimum and those of its roles are met ------------------------------
 
@@ -144,7 +145,7 @@ class Task(TaskRecord):
         job = "no job" if self.job is None else f"job {self.job.key}, {self.job.phase or 'new'}"
         known = {
             "node": self.node, "gate": self.gate is not Gate.NONE and self.gate.name, "hopeless": self.hopeless,
-            "tried": self.trial, "told": self.told, "refused Bindings": self.backoff.times,
+            "tried": self.trial, "told": self.condition, "refused Bindings": self.backoff.times,
             "error": self.error and self.error.text,
         }  # fmt: skip
         said = "".join(f", {name}: {value}" for name, value in known.items() if value)
@@ -416,6 +417,10 @@ class Job(Gang[Task], eq=False):
     def known(self) -> bool:
         """Return whether it is a job still: it has pods or a PodGroup."""
         return self in self.queue.jobs
+
+    def event(self, kind: Severity, reason: str, text: str) -> Event:
+        """Return an Event on its PodGroup."""
+        return Event("PodGroup", SCHEDULING_API, self.namespace, self.name, self.uid, kind, reason, text)
 
     def unit(self) -> Vector:
         """Return what its queue is charged when it goes on: its gang as far as it lacks members, else one pod."""

@@ -18,7 +18,7 @@ from enum import IntEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pumice.devices.protocol import NO_MARKS, DeviceSharing, Marks
+from pumice.devices.protocol import NO_MARKS, DeviceSharing, Marks, NodeCards
 from pumice.model.cards import Allocation
 from pumice.model.refusal import Refusal
 from pumice.scheduler.state.cards import DeviceTable
@@ -36,14 +36,14 @@ class Hold(IntEnum):
     RESERVED = 1
     ASSUMED = 2
     CONFIRMED = 3
-    TOLD = 4
-    """We told it to go, and the API server may refuse: those who decide on what it shows count it as one that stays."""
+    EVICTING = 4
+    """We asked for its eviction, and the API server may refuse: those who decide on what it shows count it as one that stays."""
     TERMINATING = 5
     STUCK = 6
     """Terminating for so long that nobody waits for its place any more."""
 
 
-LEAVING = (Hold.TOLD, Hold.TERMINATING)
+LEAVING = (Hold.EVICTING, Hold.TERMINATING)
 """Their places are waited for."""
 GOING = (*LEAVING, Hold.STUCK)
 
@@ -143,12 +143,12 @@ class Ledger:
         that pods which are spread out count it no more (as Kubernetes' PodTopologySpread does)."""
         holding = self.holdings.get(uid)
         if holding is None or holding.state in GOING:
-            if shown and holding is not None and holding.state is Hold.TOLD:
+            if shown and holding is not None and holding.state is Hold.EVICTING:
                 holding.state = Hold.TERMINATING
                 self._leave_spread(holding, 1)
             return None
         before = copy(holding)
-        holding.state = Hold.TERMINATING if shown else Hold.TOLD
+        holding.state = Hold.TERMINATING if shown else Hold.EVICTING
         self._set_going(holding, 1)
         return self._receipt(uid, "terminate", before)
 
@@ -302,6 +302,20 @@ class Ledger:
     def kept_nominations(self, node: str) -> list[str]:
         """Pods to which room of that node is promised beyond the cycle."""
         return [uid for uid in self.nominated.get(node, ()) if uid in self.holdings]
+
+    def leaving(self, node: str) -> list[str]:
+        """Pods whose places in the present do not count in the future: they leave, or are nominated there."""
+        return [*self.going(node), *self.kept_nominations(node)]
+
+    def future_cards(self, device_type: str, node: str, gone: Iterable[str]) -> NodeCards:
+        """Return the node's cards when these pods are gone, and those that were promised a place there have it."""
+        plus = {
+            uid: allocation
+            for uid, held in self.nominated.get(node, {}).items()
+            for allocation in held.allocations
+            if allocation.device_type == device_type
+        }
+        return self.device_tables[device_type].view(node, without=gone, plus=plus)
 
     @contextmanager
     def as_nominated(self) -> Iterator[None]:

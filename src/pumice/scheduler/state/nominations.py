@@ -194,14 +194,14 @@ class TerminatingPods:
     tasks: Mapping[str, Task]
     _evictions: dict[str, Eviction] = field(default_factory=dict)
     """Pods that are being evicted and of which the watch shows nothing of it yet."""
-    untold: dict[Job, Search] = field(default_factory=dict)
+    searches: dict[Job, Search] = field(default_factory=dict)
     """By the job for which room is being made."""
     _until: dict[str, float] = field(default_factory=dict)
     """When terminating pods should be gone at the latest."""
     _refused: dict[str, Retry] = field(default_factory=dict)
     """Pods whose eviction was refused, and until when they are left alone."""
 
-    # -- told by us -----------------------------------------------------------------------------------------------
+    # -- evicted by us -----------------------------------------------------------------------------------------------
 
     def evicting(self, uid: str) -> Task | None:
         """The pod is going to be deleted: from now on it is Releasing, whatever older events say (Volcano
@@ -228,7 +228,7 @@ class TerminatingPods:
 
     def withdraw(self, job: Job) -> None:
         """There is no room for all of its pods: whoever was to go for them stays, and was told nothing."""
-        found = self.untold.pop(job)
+        found = self.searches.pop(job)
         for uid in found.leaving:
             task, eviction = self.tasks.get(uid), self._evictions.pop(uid, None)
             if task is not None and task.job is not None and eviction is not None:
@@ -242,7 +242,7 @@ class TerminatingPods:
                 task.nominated = found.nominated.get(uid, "")
         self.scheduling_queue.released_to(found.meanwhile)
 
-    def told(self, uid: str) -> Eviction | None:
+    def eviction(self, uid: str) -> Eviction | None:
         """Return what is known of a pod that goes by our word; None where it is gone, or goes by another's."""
         return self._evictions.get(uid)
 

@@ -258,8 +258,8 @@ class Pods:
         if status is Status.PENDING:
             task.pod = pod
             for condition in pod.status.conditions:
-                if condition.type == "PodScheduled" and condition.status == "False" and task.told is None:
-                    task.told = (condition.reason, condition.message)
+                if condition.type == "PodScheduled" and condition.status == "False" and task.condition is None:
+                    task.condition = (condition.reason, condition.message)
         else:
             task.pod = None
         if task.job is not None and task.cls.device_requests:

@@ -220,7 +220,7 @@ class TaskRecord(Struct, eq=False):
     """One pod of ours, or one of another scheduler that has a node.
 
     ``pod`` is kept only while the pod is pending. ``trial`` is where the last discarded attempt had put it.
-    ``told`` is the (reason, message) last written as its condition and ``told_at`` when.
+    ``condition`` is the (reason, message) last written and ``condition_at`` when.
     """
 
     uid: str
@@ -252,8 +252,8 @@ class TaskRecord(Struct, eq=False):
     puzzling: bool = False
     """It fitted nowhere and ``error`` does not say yet why."""
     trial: tuple[Status, str] | None = None
-    told: tuple[str, str] | None = None
-    told_at: float = -1e9
+    condition: tuple[str, str] | None = None
+    condition_at: float = -1e9
     backoff: Retry = NO_BACKOFF
     """Its Binding was refused: it is not tried before."""
     charged: Vector | None = None

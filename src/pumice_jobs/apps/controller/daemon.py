@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
@@ -14,6 +13,7 @@ from typing import Any
 import msgspec
 
 from pumice.adapters.certificates import rsa_pair
+from pumice.apps.service.garbage import listed
 from pumice.apps.service.http import host_and_port, pages, served
 from pumice.apps.service.lease import Election, LedSettings
 from pumice.apps.service.watches import ABSENT_OR_FORBIDDEN, SELDOM, Watcher, object_of
@@ -97,7 +97,6 @@ class Controller:
     _moves: Moves = field(init=False)
     _unsynced: set[str] = field(default_factory=set)
     _synced: asyncio.Event = field(default_factory=asyncio.Event)
-    _lost_lease: bool = False
     _election: Election | None = None
 
     def __post_init__(self) -> None:
@@ -123,24 +122,19 @@ class Controller:
             watching: list[Coroutine[Any, Any, None]] = [self._watch(watch) for watch in watches]
             watching += [self._watch_unserved(row, row.resource) for row in rows(What.KIND).values() if row.resource]
             await run_until(self.stop, *watching, *self.topology.watches(), self.makers.ask_for_ever(), self._work())
-        if self._election is not None and not self._lost_lease:
-            await self._election.release()
-        if self._lost_lease:
+        if self._election is not None and self._election.lost:
             raise Unavailable(f"the lease {CONTROLLER_NAME} was lost; another controller leads now")
+        if self._election is not None:
+            await self._election.release()
 
     async def _work(self) -> None:
-        gc.disable()
-        try:
-            await self._synced.wait()
-            gc.freeze()  # what was listed stays: looking through all of it, again and again, took a fifth of the start
-        finally:
-            gc.enable()
+        await listed(self._synced)
         async with asyncio.TaskGroup() as beside:
             if self.settings.leader_elect:
                 election = Election(self.cluster, self.clock, self.rng, CONTROLLER_NAME, self.settings.lease_namespace)
                 await election.acquire()
                 self._election = election
-                beside.create_task(self._keep(election))
+                beside.create_task(election.keep(self.stop))
             await self._lead()
 
     async def _lead(self) -> None:
@@ -149,11 +143,6 @@ class Controller:
             self.ready.set()
         log.info("ready queues=%d groups=%d bare_pods=%d", len(self.queues.queues), len(self.queues.groups), len(self.bare.pods))
         await self.work.run(self.settings.workers)
-
-    async def _keep(self, election: Election) -> None:
-        await election.keep()
-        self._lost_lease = True
-        self.stop.set()
 
     # -- reconciling --------------------------------------------------------------------------------------------
 

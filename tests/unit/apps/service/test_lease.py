@@ -33,7 +33,7 @@ async def led_for(seconds: float) -> tuple[VirtualClock, FaultyCluster, Election
     cluster = await faulty_cluster(clock)
     leader = election(cluster, clock, "first")
     await leader.acquire()
-    keeping = asyncio.create_task(leader.keep())
+    keeping = asyncio.create_task(leader.keep(asyncio.Event()))
     await clock.sleep(seconds)
     return clock, cluster, leader, keeping
 
@@ -44,7 +44,7 @@ def test_the_second_waits_until_the_first_stops_renewing() -> None:
         cluster = await faulty_cluster(clock)
         first, second = election(cluster, clock, "first"), election(cluster, clock, "second")
         await first.acquire()
-        keeping = asyncio.create_task(first.keep())
+        keeping = asyncio.create_task(first.keep(asyncio.Event()))
         waiting = asyncio.create_task(second.acquire())
         await clock.sleep(60)
         assert not waiting.done()

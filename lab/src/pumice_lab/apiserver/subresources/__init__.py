@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 from pumice_lab.apiserver.errors import method_not_allowed, no_such_path
 from pumice_lab.apiserver.http_types import Response
-from pumice_lab.apiserver.subresources import binding, eviction, finalize, kubelet, scale, token
+from pumice_lab.apiserver.subresources import binding, kubelet, scale, token
 from pumice_lab.apiserver.verbs import read, write
 from pumice_lab.apiserver.verbs.context import Call
 
 _ACTIONS: dict[str, Callable[[Call], Response]] = {
     "binding": binding.answer,
-    "eviction": eviction.answer,
-    "finalize": finalize.answer,
+    "eviction": binding.evict,
+    "finalize": token.finalize,
     "token": token.answer,
     "log": kubelet.answer,
     "exec": kubelet.answer,

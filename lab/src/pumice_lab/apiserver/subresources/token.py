@@ -1,4 +1,4 @@
-"""serviceaccounts/token: TokenRequest."""
+"""serviceaccounts/token, which is TokenRequest, and namespaces/finalize."""
 
 from __future__ import annotations
 
@@ -68,3 +68,21 @@ def _bound(call: Call, reference: Json) -> dict[str, dict[str, str]]:
                        "UID in record. The object might have been deleted and then recreated")  # fmt: skip
     node = (there.get("spec") or {}).get("nodeName") if kind.plural == "pods" else ""
     return {reference["kind"].lower(): {"name": name, "uid": uid}, **({"node": {"name": node}} if node else {})}
+
+
+# -- namespaces/finalize: the door through which spec.finalizers leave; without any ----------------------------------
+
+# A namespace in deletion is gone.
+
+
+def finalize(call: Call) -> Response:
+    if call.request.method != "PUT":
+        raise method_not_allowed(call.request.method)
+    kind, name, options = call.kind, call.target.name, call.options
+    value = call.objects.parse(kind, call.request.value(), options)
+    stored = call.objects.stored(kind, "", name)
+    old = stored.value()
+    finalizers = (value.get("spec") or {}).get("finalizers")
+    new = stored.value()
+    new["spec"] = {"finalizers": finalizers} if finalizers else {}
+    return call.show(call.objects.replace(kind, stored, old, new, options, "finalize"))

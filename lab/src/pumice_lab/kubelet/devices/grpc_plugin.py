@@ -14,11 +14,11 @@ from typing import Any
 import grpc
 
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
-from pumice.adapters.kubelet.proto import deviceplugin_pb2_grpc as rpc
 from pumice.ports.clock import Clock
 from pumice_lab.kubelet.devices.checkpoint import allocation_from, device_from
 from pumice_lab.kubelet.devices.manager import DeviceManager
 from pumice_lab.kubelet.devices.plugin import Allocation, Options, PluginError, is_extended
+from pumice_lab.kubelet.proto import deviceplugin_pb2_grpc as rpc
 
 log = logging.getLogger("pumice.kubelet")
 VERSION = "v1beta1"

@@ -23,13 +23,13 @@ from pumice.devices.ascend_hami.node.matching import (
     waiting,
     work_of,
 )
-from pumice.effects.vocabulary import Event, NodeEffect, PatchNode, PatchPod
+from pumice.effects.vocabulary import NodeEffect, PatchNode, PatchPod
 from pumice.model.hardware.npu import NpuChip
 from pumice.model.refusal import Refusal
 from pumice.node.device_list import MESSAGE_LIMIT, Unit, worst_size
-from pumice.node.matching import Broken, Key, ServedContainers, first_in_line, waits
+from pumice.node.matching import Broken, InLine, Key
 from pumice.node.pods import Container, Held, NodePod
-from pumice.node.protocol import Allocator, Answer, Conflict, Cut, Decision, Outdated, Refuse, Serve
+from pumice.node.protocol import Answer, Conflict, Cut, Decision, Outdated, Serve
 from pumice.ports.cards import CardFacts
 from pumice.ports.slices import Place
 from pumice.wire import names, variables
@@ -51,22 +51,22 @@ from pumice.wire.ascend_hami import (
 from pumice.wire.objects import Node
 
 
-class NpuAllocator(Allocator):
+class NpuAllocator(InLine):
     """One node's chips of one type."""
 
     lock = names.NODE_LOCK_HAMI
     event = "NPUAllocationFailed"
+    failed = MappingProxyType({BIND_PHASE: FAILED})
     without = MappingProxyType({variables.ASCEND_VISIBLE_DEVICES: ""})
 
     def __init__(self, node: str, sharing: NpuSharing, places: SoftPlaces | None = None, offset: float = 1.0) -> None:
-        self._node, self._sharing, self._places = node, sharing, places or SoftPlaces()
+        super().__init__(node)
+        self._sharing, self._places = sharing, places or SoftPlaces()
         self._word = sharing.chip.word
         self.resource = sharing.chip.resource
         self._handshake = Handshake(self._word, offset)
-        self._served = ServedContainers()
         self._given: dict[Key, tuple[Holding, ...]] = {}
         """Shares handed out to pods that are still there, whatever the kubelet remembers."""
-        self._owner = ""
         self.links = f"{self._places.hook}/answers"
         self.show(())
 
@@ -105,18 +105,18 @@ class NpuAllocator(Allocator):
 
     # -- calls -------------------------------------------------------------------------------------------------------------
 
-    def allocate(
-        self, pods: Sequence[NodePod], ids: Sequence[str], held: Held | None = None, number: str = ""
-    ) -> Decision | None:
-        mine = (pod for pod in pods if waits(pod, self._node) and any(c.requested(self.resource) for c in pod.containers))
-        found = (waiting(pod, len(ids), self._word, self.resource, self._served.keys, held) for pod in mine)
-        line = first_in_line([work for work in found if work is not None], placed, self._owner)
-        return self._answer(line[0], pods) if line else None
+    def placed(self, pod: NodePod) -> tuple[int, ...]:
+        return placed(pod)
+
+    def next_work(self, pod: NodePod, count: int, held: Held | None) -> Work | Broken | None:
+        if not any(container.requested(self.resource) for container in pod.containers):
+            return None
+        return waiting(pod, count, self._word, self.resource, self._served, held)
 
     def owned(self, pods: Sequence[NodePod], pod: NodePod, container: str, held: Held, number: str) -> Decision:
-        return self._answer(work_of(pod, container, self._word, self.resource, self._served.keys), pods)
+        return self.answer(work_of(pod, container, self._word, self.resource, self._served), pods)
 
-    def _answer(self, work: Work | Broken, pods: Sequence[NodePod]) -> Decision:
+    def answer(self, work: Work | Broken, pods: Sequence[NodePod], ids: Sequence[str] = ()) -> Decision:
         pod = work.pod
         if isinstance(work, Broken):
             return self.refuse(pod, work.reason)
@@ -176,19 +176,13 @@ class NpuAllocator(Allocator):
         return f"card {uuid} takes no pods: {self._unhealthy[uuid]}" if uuid in self._unhealthy else ""
 
     def settled(self, served: Serve) -> None:
-        self._served.add(served.pod, served.container)
+        super().settled(served)
         self._given[served.pod.uid, served.container.name] = served.work
-
-    def unserved(self, served: Serve) -> None:
-        self._served.discard(served.pod, served.container)
-
-    def kubelet_restarted(self) -> None:
-        self._served.clear()
 
     def sweep(self, pods: Sequence[NodePod]) -> list[PatchPod]:
         """Pods that ended while they were allocating keep the lock for nothing: the kubelet tells nobody."""
         alive = {pod.uid for pod in pods if not pod.finished}
-        self._served.keep(pods)
+        super().sweep(pods)
         self._given = {key: held for key, held in self._given.items() if key[0] in alive}
         return [
             PatchPod.of(pod.metadata, {BIND_PHASE: FAILED})
@@ -199,11 +193,6 @@ class NpuAllocator(Allocator):
 
     def nobody(self, count: int) -> str:
         return f"no binding pod found on node {self._node} that waits for {count} of {self.resource}"
-
-    def refuse(self, pod: NodePod, reason: str) -> Refuse:
-        """The pod is marked, so that no later call is taken for its own."""
-        marked = PatchPod.of(pod.metadata, {BIND_PHASE: FAILED})
-        return Refuse(f"pod {pod.key}: {reason}", (marked, Event.on_pod(pod.metadata, "Warning", self.event, reason)))
 
 
 # -- Checks that a container may have what its pod's annotations say --------------------------------------------------

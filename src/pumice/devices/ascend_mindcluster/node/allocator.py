@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from pumice.effects.vocabulary import Event, NodeEffect, PatchNode, PatchPod
+from pumice.effects.vocabulary import NodeEffect, PatchNode, PatchPod
 from pumice.model.hardware.npu import SliceKind
 from pumice.node.device_list import Unit
-from pumice.node.matching import Broken, Key, ServedContainers, first_in_line, waits
+from pumice.node.matching import Broken, InLine, Key
 from pumice.node.pods import Container, Held, NodePod
-from pumice.node.protocol import Allocator, Answer, Cut, Refuse, Serve
+from pumice.node.protocol import Answer, Cut, Refuse, Serve
 from pumice.ports.cards import CardFacts
 from pumice.ports.slices import Place, Slice
 from pumice.wire import variables
@@ -91,16 +91,17 @@ def _cores(assignment: Assignment, per_chip: int) -> int:
     return template_cores(assignment.template) if assignment.template else per_chip * len(assignment.chips)
 
 
-class ChipAllocator(Allocator):
+class ChipAllocator(InLine):
     """One node's chips of one kind, each of ``per_chip`` AI cores."""
 
     resource = NPU_CORE
     event = "NPUAllocationFailed"
+    failed = MappingProxyType({PREDICATE_TIME: TAKEN})
     without = MappingProxyType({variables.ASCEND_VISIBLE_DEVICES: ""})
 
     def __init__(self, node: str, kind: SliceKind, per_chip: int) -> None:
-        self._node, self._kind, self._per_chip = node, kind, per_chip
-        self._served = ServedContainers()
+        super().__init__(node)
+        self._kind, self._per_chip = kind, per_chip
         self.show(())
 
     # -- what the node has -------------------------------------------------------------------------------------------------
@@ -135,13 +136,14 @@ class ChipAllocator(Allocator):
 
     # -- calls -------------------------------------------------------------------------------------------------------------
 
-    def allocate(
-        self, pods: Sequence[NodePod], ids: Sequence[str], held: Held | None = None, number: str = ""
-    ) -> Cut | Refuse | None:
-        served = self._served.keys
-        found = (waiting(pod, len(ids), self._per_chip, served, held) for pod in pods if waits(pod, self._node))
-        line = first_in_line([turn for turn in found if turn is not None], lambda pod: (placed_at(pod.annotations),))
-        return self._cut(line[0], frozenset(ids)) if line else None
+    def placed(self, pod: NodePod) -> tuple[int, ...]:
+        return (placed_at(pod.annotations),)
+
+    def next_work(self, pod: NodePod, count: int, held: Held | None) -> Turn | Broken | None:
+        return waiting(pod, count, self._per_chip, self._served, held)
+
+    def answer(self, work: Turn | Broken, pods: Sequence[NodePod], ids: Sequence[str]) -> Cut | Refuse:
+        return self._cut(work, frozenset(ids))
 
     def owned(self, pods: Sequence[NodePod], pod: NodePod, container: str, held: Held, number: str) -> Cut | Refuse:
         return self._cut(turn_of(pod, container, self._per_chip), held.get((pod.uid, container), frozenset()))
@@ -174,26 +176,8 @@ class ChipAllocator(Allocator):
         what = f"{'vNPU' if given else 'chips'} {','.join(devices)} {turn.assignment.template or 'whole'}"
         return Serve(turn.pod, turn.container, _answer(devices, is_slice=bool(given)), marked, summary=what)
 
-    def settled(self, served: Serve) -> None:
-        self._served.add(served.pod, served.container)
-
-    def unserved(self, served: Serve) -> None:
-        self._served.discard(served.pod, served.container)
-
-    def kubelet_restarted(self) -> None:
-        self._served.clear()
-
-    def sweep(self, pods: Sequence[NodePod]) -> list[PatchPod]:
-        self._served.keep(pods)
-        return []
-
     def nobody(self, count: int) -> str:
         return f"{NO_POD}: none of node {self._node} waits for {count} of {self.resource}"
-
-    def refuse(self, pod: NodePod, reason: str) -> Refuse:
-        """The pod is marked, so that no later call is taken for its own."""
-        marked = PatchPod.of(pod.metadata, {PREDICATE_TIME: TAKEN})
-        return Refuse(f"pod {pod.key}: {reason}", (marked, Event.on_pod(pod.metadata, "Warning", self.event, reason)))
 
 
 def _answer(devices: Sequence[str], *, is_slice: bool) -> Answer:

@@ -5,7 +5,7 @@ Pure accounting, no limits. Unlike upstream's it serves pods with several contai
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -13,9 +13,9 @@ from typing import Final
 from pumice.effects.vocabulary import NodeEffect, PatchPod, PatchStatus
 from pumice.model.amount import MIB
 from pumice.node.device_list import MESSAGE_LIMIT, Leftovers, Unit, holds, worst_size
-from pumice.node.matching import Broken, ServedContainers, first_in_line, time_in, waits
+from pumice.node.matching import InLine, time_in
 from pumice.node.pods import Container, Held, NodePod
-from pumice.node.protocol import Allocator, Answer, Refuse, Serve
+from pumice.node.protocol import Answer, Refuse, Serve
 from pumice.ports.cards import CardFacts
 from pumice.wire import names, variables
 from pumice.wire.nvidia_gpushare import parse_index
@@ -80,7 +80,7 @@ class Waiting:
     begun: bool
 
 
-class ShareAllocator(Allocator):
+class ShareAllocator(InLine):
     """One node's legacy shares. Containers that were served are counted until the pod is marked."""
 
     lock = names.NODE_LOCK_GPUSHARE
@@ -88,8 +88,8 @@ class ShareAllocator(Allocator):
     without = MappingProxyType({variables.NVIDIA_VISIBLE_DEVICES: "void"})
 
     def __init__(self, node: str, legacy: Legacy, cards: Sequence[CardFacts] = ()) -> None:
-        self._node, self._legacy = node, legacy
-        self._served = ServedContainers()
+        super().__init__(node)
+        self._legacy = legacy
         self.resource = legacy.resource
         self.show(cards)
 
@@ -109,28 +109,22 @@ class ShareAllocator(Allocator):
         patch = self._legacy.status(self._cards, self._unhealthy, node)
         return [patch] if patch else []
 
-    def allocate(
-        self, pods: Iterable[NodePod], ids: Sequence[str], held: Held | None = None, number: str = ""
-    ) -> Serve | Refuse | None:
-        here = (pod for pod in pods if waits(pod, self._node) and names.GPU_INDEX in pod.annotations)
-        found = [work for pod in here if (work := self._next(pod, len(ids), held)) is not None]
-        line: list[Waiting | Broken] = first_in_line(found, lambda pod: (time_in(pod.annotations.get(names.PREDICATE_TIME, "")),))
-        return next((self._answer(w.pod, w.container, len(ids), w.last) for w in line if isinstance(w, Waiting)), None)
-
     def owned(self, pods: Sequence[NodePod], pod: NodePod, container: str, held: Held, number: str) -> Serve | Refuse:
         asking = self._asking(pod)
         found = next((one for one in asking if one.name == container), None)
         if found is None or names.GPU_INDEX not in pod.annotations:
             return self.refuse(pod, f"container {container} was given no card by a scheduler")
         last = not _assigned(pod) and all((pod.uid, one.name) in held for one in asking)
-        return self._answer(pod, found, found.requested(self.resource), last=last)
+        return self.answer(Waiting(pod, found, last, begun=True), pods, ())
 
-    def _next(self, pod: NodePod, count: int, held: Held | None) -> Waiting | None:
-        """Return what the pod waits for next, if a call for so many units may be for it."""
-        waiting = self._waiting(pod, held)
+    def placed(self, pod: NodePod) -> tuple[int, ...]:
+        return (time_in(pod.annotations.get(names.PREDICATE_TIME, "")),)
+
+    def next_work(self, pod: NodePod, count: int, held: Held | None) -> Waiting | None:
+        waiting = self._waiting(pod, held) if names.GPU_INDEX in pod.annotations else []
         if not waiting or waiting[0].requested(self.resource) != count:
             return None
-        begun = any((pod.uid, one.name) in self._served.keys for one in pod.containers)
+        begun = any((pod.uid, one.name) in self._served for one in pod.containers)
         return Waiting(pod, waiting[0], last=len(waiting) == 1 and not _assigned(pod), begun=begun)
 
     def _waiting(self, pod: NodePod, held: Held | None) -> list[Container]:
@@ -139,26 +133,13 @@ class ShareAllocator(Allocator):
         if _assigned(pod) and (held is None or pod.admitted):
             return []
         asking = ((pod.uid, one.name, one) for one in self._asking(pod))
-        return [one for uid, name, one in asking if (uid, name) not in self._served.keys and (uid, name) not in (held or ())]
-
-    def kubelet_restarted(self) -> None:
-        """It begins anew with the pods that have not started."""
-        self._served.clear()
-
-    def settled(self, served: Serve) -> None:
-        self._served.add(served.pod, served.container)
-
-    def unserved(self, served: Serve) -> None:
-        self._served.discard(served.pod, served.container)
-
-    def sweep(self, pods: Sequence[NodePod]) -> list[PatchPod]:
-        self._served.keep(pods)
-        return []
+        return [one for uid, name, one in asking if (uid, name) not in self._served and (uid, name) not in (held or ())]
 
     def _asking(self, pod: NodePod) -> list[Container]:
         return [container for container in pod.containers if container.requested(self.resource)]
 
-    def _answer(self, pod: NodePod, container: Container, count: int, last: bool) -> Serve | Refuse:
+    def answer(self, work: Waiting, pods: Sequence[NodePod], ids: Sequence[str]) -> Serve | Refuse:
+        pod, count = work.pod, work.container.requested(self.resource)
         text = pod.annotations[names.GPU_INDEX]
         indices = parse_index(text)
         by_index = {card.index: card for card in self._cards}
@@ -172,8 +153,8 @@ class ShareAllocator(Allocator):
         }
         if self._legacy.strategy == "share":
             env[variables.GPU_MEMORY_TOTAL] = str(by_index[indices[0]].memory // MIB)
-        patch = PatchPod.of(pod.metadata, {ASSIGNED: "true"}) if last else None
-        return Serve(pod, container, Answer(env=env), patch, summary=f"units={count}")
+        patch = PatchPod.of(pod.metadata, {ASSIGNED: "true"}) if work.last else None
+        return Serve(pod, work.container, Answer(env=env), patch, summary=f"units={count}")
 
 
 def _assigned(pod: NodePod) -> bool:

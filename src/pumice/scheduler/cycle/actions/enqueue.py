@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pumice.effects.vocabulary import Event
 from pumice.scheduler.cycle.cycle import Cycle
 from pumice.scheduler.cycle.queueing import hold_up, in_turn, newcomers, queues, refuse
 from pumice.scheduler.state.jobs import Job, QueueState
 from pumice.scheduler.state.tasks import by_queue
-from pumice.wire.volcano import SCHEDULING_API
 
 
 def enqueue(cycle: Cycle) -> None:
@@ -39,9 +37,8 @@ def _try(cycle: Cycle, job: Job) -> bool:
         return True
     refuse(cycle, job, job.refusal)
     if job.group is not None and job.refusal is not None and job.refusal != before:
-        about = ("PodGroup", SCHEDULING_API, job.namespace, job.name, job.uid)
         # Volcano pkg/scheduler/plugins/proportion, Volcano pkg/scheduler/plugins/overcommit
-        cycle.effects.append(Event(*about, "Normal", "Unschedulable", job.refusal.text))
+        cycle.effects.append(job.event("Normal", "Unschedulable", job.refusal.text))
     return False
 
 

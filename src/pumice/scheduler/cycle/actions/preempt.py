@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 from pumice.scheduler.cycle.concluding import evict
 from pumice.scheduler.cycle.cycle import Cycle
-from pumice.scheduler.cycle.preemption.nominating import carry_out, hold, tell_groups
+from pumice.scheduler.cycle.preemption.nominating import carry_out, hold, record_evictions
 from pumice.scheduler.cycle.preemption.preemptor import Preemptor, Trial
-from pumice.scheduler.cycle.preemption.victims import between_jobs, between_queues, inside_a_job
+from pumice.scheduler.cycle.preemption.victims import Scope, between_jobs, between_queues, inside_a_job
 from pumice.scheduler.cycle.queueing import queues
 from pumice.scheduler.cycle.statement import Evict, Place
 from pumice.scheduler.state.domains import bound_together, policies_of
@@ -44,18 +44,18 @@ def claimants(cycle: Cycle, job: Job) -> list[Task]:
 def settle(cycle: Cycle, preemptor: Preemptor, job: Job, trial: Trial) -> bool:
     """Carry the trial out where the job can go on by it, or hold it for the next cycle where it is not finished; else take it
     back. True: somebody goes."""
-    statement, untold = trial.statement, cycle.state.terminating.untold
-    cycle.measures.room_tried += trial.attempts
+    statement, searches = trial.statement, cycle.state.terminating.searches
+    cycle.measures.preemption_attempts += trial.attempts
     if trial.unfinished:
         found = hold(cycle, job, trial)
         found.action, found.known = preemptor.scope.action, preemptor.orders
         cycle.attempts[job].postponed = True
         return False
-    somebody = job in untold or any(isinstance(step, Evict) for step in statement.steps)
+    somebody = job in searches or any(isinstance(step, Evict) for step in statement.steps)
     if somebody and cycle.framework.job_pipelined(job):
         carry_out(cycle, job, trial, preemptor.scope.action)
         return True
-    if job in untold:
+    if job in searches:
         cycle.state.terminating.withdraw(job)
     if any(isinstance(step, Place) for step in statement.rollback()):
         cycle.placer.reconsider(task.cls for task in job.pending.values())  # one of its pods held another's room
@@ -64,7 +64,7 @@ def settle(cycle: Cycle, preemptor: Preemptor, job: Job, trial: Trial) -> bool:
 
 def _may_ask(cycle: Cycle, job: Job, action: str) -> bool:
     """Not for jobs of which sub-groups are bound to parts of the network."""
-    begun, attempt = cycle.state.terminating.untold.get(job), cycle.attempt(job)
+    begun, attempt = cycle.state.terminating.searches.get(job), cycle.attempt(job)
     return (begun is None or begun.action == action) and bool(
         job.pending and not job.is_pending() and not attempt.pipelined and not attempt.invalid
         and job.backoff.until <= cycle.now and not policies_of(job)
@@ -85,7 +85,7 @@ def shuffle(cycle: Cycle) -> None:
     victims = [step for step in statement.steps if isinstance(step, Evict)]
     for step in victims:
         evict(cycle, step)
-    tell_groups(cycle, [step.task for step in victims], "shuffle")
+    record_evictions(cycle, [step.task for step in victims], "shuffle")
     if victims:
         cycle.measures.evictions["shuffle"] = len(victims)
 
@@ -94,14 +94,17 @@ def shuffle(cycle: Cycle) -> None:
 
 
 def gangpreempt(cycle: Cycle) -> None:
-    preemptor = Preemptor(cycle, between_jobs(cycle.framework, "gangpreempt", gangs=True))
-    for job in starving(cycle, "gangpreempt"):
-        settle(cycle, preemptor, job, preemptor.for_job(job, claimants(cycle, job)))
+    _for_starving_jobs(cycle, between_jobs(cycle.framework, "gangpreempt", gangs=True))
 
 
 def gangreclaim(cycle: Cycle) -> None:
-    preemptor = Preemptor(cycle, between_queues(cycle.framework, "gangreclaim", gangs=True))
-    for job in starving(cycle, "gangreclaim", lambda queue: not cycle.framework.overused(queue)):
+    _for_starving_jobs(cycle, between_queues(cycle.framework, "gangreclaim", gangs=True))
+
+
+def _for_starving_jobs(cycle: Cycle, scope: Scope) -> None:
+    """Make room for each by what the action may evict. A queue that has its share reclaims nothing."""
+    preemptor, overused = Preemptor(cycle, scope), cycle.framework.overused
+    for job in starving(cycle, scope.action, lambda queue: not (scope.others and overused(queue))):
         settle(cycle, preemptor, job, preemptor.for_job(job, claimants(cycle, job)))
 
 
@@ -109,9 +112,7 @@ def gangreclaim(cycle: Cycle) -> None:
 
 
 def reclaim(cycle: Cycle) -> None:
-    preemptor = Preemptor(cycle, between_queues(cycle.framework))
-    for job in starving(cycle, "reclaim", lambda queue: not cycle.framework.overused(queue)):
-        settle(cycle, preemptor, job, preemptor.for_job(job, claimants(cycle, job)))
+    _for_starving_jobs(cycle, between_queues(cycle.framework))
 
 
 # -- preempt: room within the queue ------------------------------------------------------------------------------------

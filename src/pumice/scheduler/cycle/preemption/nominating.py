@@ -15,7 +15,6 @@ from pumice.scheduler.state.domains import bound_together
 from pumice.scheduler.state.jobs import Job, Task
 from pumice.scheduler.state.nominations import Search
 from pumice.scheduler.state.tasks import Status
-from pumice.wire.volcano import SCHEDULING_API
 
 # -- evictions and nominations of a trial that is carried out, or held until its search ends ---------------------------
 
@@ -24,11 +23,11 @@ def carry_out(cycle: Cycle, job: Job, trial: Trial, action: str) -> None:
     """Tell everybody of it, with what earlier cycles found."""
     found = hold(cycle, job, trial)
     terminating, nominations = cycle.state.terminating, cycle.state.nominations
-    del terminating.untold[job]
-    victims = [eviction.task for eviction in map(terminating.told, found.leaving) if eviction is not None]
+    del terminating.searches[job]
+    victims = [eviction.task for eviction in map(terminating.eviction, found.leaving) if eviction is not None]
     for task in victims:
         cycle.effects.append(effects.Evict(task.uid, task.namespace, task.name, action))
-    tell_groups(cycle, victims, action)
+    record_evictions(cycle, victims, action)
     for claimant in [nominations.kept[uid].task for uid in found.claimants if uid in nominations.kept]:
         cycle.effects.append(effects.Nominate(claimant.uid, claimant.namespace, claimant.name, claimant.node))
     nominations.ripe[job] = None
@@ -39,7 +38,7 @@ def carry_out(cycle: Cycle, job: Job, trial: Trial, action: str) -> None:
 def hold(cycle: Cycle, job: Job, trial: Trial) -> Search:
     """Keep on the books what a trial has found, until the search for all of the job's pods is at its end."""
     statement, state = trial.statement, cycle.state
-    found = state.terminating.untold.setdefault(job, Search())
+    found = state.terminating.searches.setdefault(job, Search())
     gone: dict[str, set[str]] = {}
     for step in statement.steps:
         if isinstance(step, Evict):
@@ -58,7 +57,7 @@ def hold(cycle: Cycle, job: Job, trial: Trial) -> Search:
 def withdraw_broken(cycle: Cycle) -> None:
     """Give up searches of which a part is lost: a claimant has gone, or the node that it was promised."""
     terminating, kept = cycle.state.terminating, cycle.state.nominations.kept
-    for job, found in list(terminating.untold.items()):
+    for job, found in list(terminating.searches.items()):
         if not job.known or any(uid not in kept for uid in found.claimants):
             terminating.withdraw(job)
             # nobody was told of those
@@ -68,7 +67,7 @@ def withdraw_broken(cycle: Cycle) -> None:
 
 def withdraw_idle(cycle: Cycle) -> None:
     """Give up searches that nobody goes on with: the job wants no room any more, or is not looked at."""
-    for job, found in list(cycle.state.terminating.untold.items()):
+    for job, found in list(cycle.state.terminating.searches.items()):
         attempt = cycle.attempt(job)
         if not attempt.postponed and (attempt.tried or not cycle.out_of_time()):
             cycle.state.terminating.withdraw(job)
@@ -76,12 +75,11 @@ def withdraw_idle(cycle: Cycle) -> None:
                 cycle.attempts[job].postponed = True
 
 
-def tell_groups(cycle: Cycle, victims: Iterable[Task], reason: str) -> None:
+def record_evictions(cycle: Cycle, victims: Iterable[Task], reason: str) -> None:
     """Spec 12.2: the PodGroups of those who go hear of it, too."""
     for job in dict.fromkeys(task.job for task in victims):
         if job is not None and job.group is not None:
-            about = ("PodGroup", SCHEDULING_API, job.namespace, job.name, job.uid)
-            cycle.effects.append(effects.Event(*about, "Normal", "Evict", reason))
+            cycle.effects.append(job.event("Normal", "Evict", reason))
 
 
 def _kept(cycle: Cycle, statement: Statement) -> list[tuple[Task, str]]:
@@ -106,9 +104,9 @@ def redeem(cycle: Cycle) -> None:
     while nominations.ripe:
         job = next(iter(nominations.ripe))
         del nominations.ripe[job]
-        if job.known and job not in cycle.state.terminating.untold:
+        if job.known and job not in cycle.state.terminating.searches:
             _redeem(cycle, job, elsewhere)
-    tell_lapsed(cycle)
+    clear_lapsed(cycle)
 
 
 def _free_elsewhere(cycle: Cycle) -> frozenset[str]:
@@ -123,7 +121,7 @@ def _free_elsewhere(cycle: Cycle) -> frozenset[str]:
         job = kept.task.job
         if job is None or job in found or not kept.awaits or job.ready_count + 1 < job.min_available or bound_together(job):
             continue
-        if job in cycle.state.terminating.untold or rests_on_trust(cycle, job.queue):
+        if job in cycle.state.terminating.searches or rests_on_trust(cycle, job.queue):
             continue
         if cycle.placer.choose(kept.task.cls, among=cycle.among(kept.task), accept=agreed(cycle, kept.task)) is not None:
             found[job] = kept.task
@@ -131,7 +129,7 @@ def _free_elsewhere(cycle: Cycle) -> frozenset[str]:
     return frozenset(task.uid for task in found.values())
 
 
-def tell_lapsed(cycle: Cycle) -> None:
+def clear_lapsed(cycle: Cycle) -> None:
     """Pods that were promised a place in vain are nominated for it no longer."""
     nominations = cycle.state.nominations
     lapsed, nominations.lapsed = nominations.lapsed, []

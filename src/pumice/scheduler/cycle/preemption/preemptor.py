@@ -77,8 +77,7 @@ class Preemptor:
                 cost = prices(cycle).cost(unit for unit, _ in trial.units) if trial.units else None
                 if cycle.framework.job_pipelined(job) and cost is not None and (best is None or cost < best[0]):
                     best = cost, rows
-                trial.statement.rollback()
-                cycle.placer.reconsider(task.cls for task in tasks)
+                cycle.take_back(trial.statement, tasks)
             if best is not None and not hint:
                 break
         if best is None:
@@ -156,7 +155,7 @@ class Preemptor:
         if key in self._vain or key in trial.vain:
             return None
         claim = Claim(task, among, short, agreed(self.cycle, task))
-        begun = self.cycle.state.terminating.untold.get(job)
+        begun = self.cycle.state.terminating.searches.get(job)
         if begun is not None:  # it goes on where the last cycle ended
             self.orders = begun.known or self.orders
         alone = among is not None and self.cycle.framework.minds_tasks  # one pod's bounds are not another's

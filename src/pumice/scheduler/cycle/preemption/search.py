@@ -15,7 +15,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.devices.protocol import NodeCards
 from pumice.scheduler.cycle.charging import beside_others
 from pumice.scheduler.cycle.preemption.cheapest import cheapest, everybody_of, minimal
 from pumice.scheduler.cycle.preemption.victims import BASE, Cost, Prices, Scope, Unit, coherent, importance, units_of
@@ -25,7 +24,7 @@ from pumice.scheduler.placing.evaluation import Choice
 from pumice.scheduler.placing.placer import Placer
 from pumice.scheduler.state.classes import PodClass
 from pumice.scheduler.state.jobs import Task
-from pumice.scheduler.state.ledger import LEAVING, Ledger
+from pumice.scheduler.state.ledger import Ledger
 from pumice.scheduler.state.nodes import Rows
 
 # -- room on one node --------------------------------------------------------------------------------------------------
@@ -164,11 +163,10 @@ class NodeSearch:
         free = table.alloc[row] - table.used[row] + table.releasing[row] - table.pipelined[row]
         needs = ledger.columns(self.claimant.request)
         self._short.update((column, int(amount - free[column])) for column, amount in needs if amount > free[column])
-        self._going = [uid for uid, held in ledger.by_node[node].items() if held.state in LEAVING]
-        self._going += ledger.kept_nominations(node)
+        self._going = ledger.leaving(node)
         for device_request in self.claimant.cls.device_requests:
             book = ledger.device_tables[device_request.device_type]
-            cards = self._cards(device_request.device_type, ())
+            cards = ledger.future_cards(device_request.device_type, node, self._going)
             free = sum(max(0, card.total - use.memory) for card, use in zip(cards.inventory.cards, cards.usages, strict=True))
             if (short := book.device_type.least_memory(device_request) - free) > 0:
                 self._short[device_request.device_type] = short
@@ -198,27 +196,12 @@ class NodeSearch:
         return all(sum(self._gives[unit][at] for unit in units) >= short for at, short in enumerate(self._short.values()))
 
     def _has_cards(self, gone: list[str]) -> bool:
-        books = self.placer.state.ledger.device_tables
+        ledger, gone = self.placer.state.ledger, [*self._going, *gone]
         return all(
-            books[device_request.device_type].device_type.quick(
-                device_request, self._cards(device_request.device_type, gone)
-            )
-            is not None
+            ledger.device_tables[name].device_type.quick(device_request, ledger.future_cards(name, self._node, gone)) is not None
             for device_request in self.claimant.cls.device_requests
+            for name in [device_request.device_type]
         )
-
-    def _cards(self, device_type: str, gone: Sequence[str]) -> NodeCards:
-        """The node's cards when those who leave it are gone, these too, and who was promised a place is there."""
-        ledger = self.placer.state.ledger
-        node = ledger.table.name(self.row)
-        nominated = ledger.nominated.get(node, {})
-        plus = {
-            uid: allocation
-            for uid, held in nominated.items()
-            for allocation in held.allocations
-            if allocation.device_type == device_type
-        }
-        return ledger.device_tables[device_type].view(node, without=[*self._going, *gone], plus=plus)
 
     def _try(self, units: Sequence[Unit]) -> bool:
         """On the live books: with its queue's room and all filters. The trial goes on from the last one, for sets that are asked

@@ -18,13 +18,10 @@ from pumice_jobs.controllers.job.plugins.contract import (
     parsed,
     variable,
 )
-from pumice_jobs.controllers.job.plugins.hcclrank import HcclRank
-from pumice_jobs.controllers.job.plugins.mpi import Mpi
-from pumice_jobs.controllers.job.plugins.pytorch import Pytorch
+from pumice_jobs.controllers.job.plugins.frameworks import HcclRank, Mpi, Pytorch, Tensorflow
 from pumice_jobs.controllers.job.plugins.ray import Ray
 from pumice_jobs.controllers.job.plugins.ssh import Ssh
 from pumice_jobs.controllers.job.plugins.svc import Svc
-from pumice_jobs.controllers.job.plugins.tensorflow import Tensorflow
 
 # -- env --------------------------------------------------------------------------------------------------------------
 

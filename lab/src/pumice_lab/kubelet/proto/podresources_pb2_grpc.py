@@ -2,7 +2,7 @@
 """Client and server classes corresponding to protobuf-defined services."""
 import grpc
 
-from pumice.adapters.kubelet.proto import podresources_pb2 as pumice_dot_adapters_dot_kubelet_dot_proto_dot_podresources__pb2
+from pumice_lab.kubelet.proto import podresources_pb2 as pumice__lab_dot_kubelet_dot_proto_dot_podresources__pb2
 
 
 class PodResourcesListerStub(object):
@@ -16,18 +16,18 @@ class PodResourcesListerStub(object):
         """
         self.List = channel.unary_unary(
                 '/v1.PodResourcesLister/List',
-                request_serializer=pumice_dot_adapters_dot_kubelet_dot_proto_dot_podresources__pb2.ListPodResourcesRequest.SerializeToString,
-                response_deserializer=pumice_dot_adapters_dot_kubelet_dot_proto_dot_podresources__pb2.ListPodResourcesResponse.FromString,
+                request_serializer=pumice__lab_dot_kubelet_dot_proto_dot_podresources__pb2.ListPodResourcesRequest.SerializeToString,
+                response_deserializer=pumice__lab_dot_kubelet_dot_proto_dot_podresources__pb2.ListPodResourcesResponse.FromString,
                 )
         self.GetAllocatableResources = channel.unary_unary(
                 '/v1.PodResourcesLister/GetAllocatableResources',
-                request_serializer=pumice_dot_adapters_dot_kubelet_dot_proto_dot_podresources__pb2.AllocatableResourcesRequest.SerializeToString,
-                response_deserializer=pumice_dot_adapters_dot_kubelet_dot_proto_dot_podresources__pb2.AllocatableResourcesResponse.FromString,
+                request_serializer=pumice__lab_dot_kubelet_dot_proto_dot_podresources__pb2.AllocatableResourcesRequest.SerializeToString,
+                response_deserializer=pumice__lab_dot_kubelet_dot_proto_dot_podresources__pb2.AllocatableResourcesResponse.FromString,
                 )
         self.Get = channel.unary_unary(
                 '/v1.PodResourcesLister/Get',
-                request_serializer=pumice_dot_adapters_dot_kubelet_dot_proto_dot_podresources__pb2.GetPodResourcesRequest.SerializeToString,
-                response_deserializer=pumice_dot_adapters_dot_kubelet_dot_proto_dot_podresources__pb2.GetPodResourcesResponse.FromString,
+                request_serializer=pumice__lab_dot_kubelet_dot_proto_dot_podresources__pb2.GetPodResourcesRequest.SerializeToString,
+                response_deserializer=pumice__lab_dot_kubelet_dot_proto_dot_podresources__pb2.GetPodResourcesResponse.FromString,
                 )
 
 
@@ -57,18 +57,18 @@ def add_PodResourcesListerServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'List': grpc.unary_unary_rpc_method_handler(
                     servicer.List,
-                    request_deserializer=pumice_dot_adapters_dot_kubelet_dot_proto_dot_podresources__pb2.ListPodResourcesRequest.FromString,
-                    response_serializer=pumice_dot_adapters_dot_kubelet_dot_proto_dot_podresources__pb2.ListPodResourcesResponse.SerializeToString,
+                    request_deserializer=pumice__lab_dot_kubelet_dot_proto_dot_podresources__pb2.ListPodResourcesRequest.FromString,
+                    response_serializer=pumice__lab_dot_kubelet_dot_proto_dot_podresources__pb2.ListPodResourcesResponse.SerializeToString,
             ),
             'GetAllocatableResources': grpc.unary_unary_rpc_method_handler(
                     servicer.GetAllocatableResources,
-                    request_deserializer=pumice_dot_adapters_dot_kubelet_dot_proto_dot_podresources__pb2.AllocatableResourcesRequest.FromString,
-                    response_serializer=pumice_dot_adapters_dot_kubelet_dot_proto_dot_podresources__pb2.AllocatableResourcesResponse.SerializeToString,
+                    request_deserializer=pumice__lab_dot_kubelet_dot_proto_dot_podresources__pb2.AllocatableResourcesRequest.FromString,
+                    response_serializer=pumice__lab_dot_kubelet_dot_proto_dot_podresources__pb2.AllocatableResourcesResponse.SerializeToString,
             ),
             'Get': grpc.unary_unary_rpc_method_handler(
                     servicer.Get,
-                    request_deserializer=pumice_dot_adapters_dot_kubelet_dot_proto_dot_podresources__pb2.GetPodResourcesRequest.FromString,
-                    response_serializer=pumice_dot_adapters_dot_kubelet_dot_proto_dot_podresources__pb2.GetPodResourcesResponse.SerializeToString,
+                    request_deserializer=pumice__lab_dot_kubelet_dot_proto_dot_podresources__pb2.GetPodResourcesRequest.FromString,
+                    response_serializer=pumice__lab_dot_kubelet_dot_proto_dot_podresources__pb2.GetPodResourcesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -92,8 +92,8 @@ class PodResourcesLister(object):
             timeout=None,
             metadata=None):
         return grpc.experimental.unary_unary(request, target, '/v1.PodResourcesLister/List',
-            pumice_dot_adapters_dot_kubelet_dot_proto_dot_podresources__pb2.ListPodResourcesRequest.SerializeToString,
-            pumice_dot_adapters_dot_kubelet_dot_proto_dot_podresources__pb2.ListPodResourcesResponse.FromString,
+            pumice__lab_dot_kubelet_dot_proto_dot_podresources__pb2.ListPodResourcesRequest.SerializeToString,
+            pumice__lab_dot_kubelet_dot_proto_dot_podresources__pb2.ListPodResourcesResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 
@@ -109,8 +109,8 @@ class PodResourcesLister(object):
             timeout=None,
             metadata=None):
         return grpc.experimental.unary_unary(request, target, '/v1.PodResourcesLister/GetAllocatableResources',
-            pumice_dot_adapters_dot_kubelet_dot_proto_dot_podresources__pb2.AllocatableResourcesRequest.SerializeToString,
-            pumice_dot_adapters_dot_kubelet_dot_proto_dot_podresources__pb2.AllocatableResourcesResponse.FromString,
+            pumice__lab_dot_kubelet_dot_proto_dot_podresources__pb2.AllocatableResourcesRequest.SerializeToString,
+            pumice__lab_dot_kubelet_dot_proto_dot_podresources__pb2.AllocatableResourcesResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 
@@ -126,7 +126,7 @@ class PodResourcesLister(object):
             timeout=None,
             metadata=None):
         return grpc.experimental.unary_unary(request, target, '/v1.PodResourcesLister/Get',
-            pumice_dot_adapters_dot_kubelet_dot_proto_dot_podresources__pb2.GetPodResourcesRequest.SerializeToString,
-            pumice_dot_adapters_dot_kubelet_dot_proto_dot_podresources__pb2.GetPodResourcesResponse.FromString,
+            pumice__lab_dot_kubelet_dot_proto_dot_podresources__pb2.GetPodResourcesRequest.SerializeToString,
+            pumice__lab_dot_kubelet_dot_proto_dot_podresources__pb2.GetPodResourcesResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)

@@ -1,0 +1,1 @@
+"""The kubelet's protocols as the laboratory plays them: the socket of pods' resources, and the stubs of the device plugins'."""
