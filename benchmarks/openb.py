@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from kit.auditor import audit
 from kit.objects import node, pod, queue
 from kit.results import arguments
 
 from benchmarks.goals import goals_of
 from benchmarks.report import conclude, median
+from pumice.audit.auditor import audit
 from pumice.effects.vocabulary import Bind
 from pumice.scheduler.engine import Engine
 from pumice.wire.objects import Node, Pod, convert
