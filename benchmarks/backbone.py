@@ -20,13 +20,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kit.auditor import audit
 from kit.card_facts import facts
 from kit.manifests import manifest, resource_of
 from kit.results import arguments, save
 
 from benchmarks.report import median
 from pumice.adapters.kube import KubeClient
+from pumice.audit.auditor import audit
 from pumice.devices.nvidia_vgpu.node.inventory import hollow_node
 from pumice.ports.cluster import Json
 from pumice.wire.kinds import CONFIGMAPS, NODES, PODS

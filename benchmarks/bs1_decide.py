@@ -18,7 +18,6 @@ import time
 from typing import Any
 
 import numpy as np
-from kit.auditor import audit
 from kit.objects import group
 from kit.results import arguments
 
@@ -26,6 +25,7 @@ from benchmarks import many_queues, realistic_pods
 from benchmarks.goals import goals_of
 from benchmarks.report import conclude, median
 from benchmarks.rescan import DEVICES, EVERYTHING, Json, engine_with, pods, reference
+from pumice.audit.auditor import audit
 from pumice.effects.vocabulary import Bind
 from pumice.scheduler.state.ledger import Holding
 from pumice.wire.objects import Pod, convert

@@ -11,9 +11,9 @@ import time
 from statistics import median
 from typing import Any
 
-from kit.auditor import audit
 from kit.objects import node, pod, queue
 
+from pumice.audit.auditor import audit
 from pumice.effects.vocabulary import Bind, QueueAllocated
 from pumice.scheduler.engine import Engine
 from pumice.wire.objects import Node, Pod, convert

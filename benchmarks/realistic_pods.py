@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from kit.auditor import audit
 from kit.objects import node, pod, queue
 
 from pumice.apps.service.garbage import Garbage
+from pumice.audit.auditor import audit
 from pumice.effects.vocabulary import Bind
 from pumice.scheduler.engine import Engine
 from pumice.scheduler.placing.placer import Placer

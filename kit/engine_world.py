@@ -14,9 +14,9 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from kit.auditor import audit
 from kit.objects import queue
 from kit.scheduler_confs import conf, sharing
+from pumice.audit.auditor import audit
 from pumice.devices.protocol import DeviceSharing
 from pumice.effects.vocabulary import (
     Bind,

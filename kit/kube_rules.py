@@ -9,39 +9,16 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from fractions import Fraction
-from functools import lru_cache
-from typing import Any
 
-Json = Mapping[str, Any]
+from pumice.audit.amounts import Amounts, Json, done, quantity, requests
+
 Tables = Mapping[str, Mapping[str, Json]]
 """Objects by kind and key (namespace/name, or the name)."""
-Amounts = Counter[str]
 
-_SUFFIX: dict[str, Fraction | int] = {"m": Fraction(1, 1000), "k": 1000, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10,
-                                      "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}  # fmt: skip
 UNSCHEDULABLE: Json = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 PREEMPTABLE = "volcano.sh/preemptable"
 """Annotation: false keeps the pod where it is when room is made for others."""
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-
-
-@lru_cache(maxsize=10_000)
-def quantity(text: Any) -> Fraction:
-    digits = str(text)
-    for length in (2, 1):
-        if digits[-length:] in _SUFFIX:
-            return Fraction(digits[:-length]) * _SUFFIX[digits[-length:]]
-    return Fraction(digits)
-
-
-def key_of(obj: Json) -> str:
-    meta = obj["metadata"]
-    return f"{meta['namespace']}/{meta['name']}" if meta.get("namespace") else str(meta["name"])
-
-
-def done(pod: Json) -> bool:
-    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
 
 
 def leaving(pod: Json) -> bool:
@@ -58,40 +35,6 @@ def bound(pods: Iterable[Json]) -> dict[str, list[Json]]:
 
 
 # -- room -----------------------------------------------------------------------------------------------------------
-
-
-def requests(pod: Json) -> Amounts:
-    """Return the pod's request on its node. A container that is being resized takes the larger of what its spec wants and what
-    the kubelet says that it has (KEP 1287)."""
-    spec = pod["spec"]
-    has = {status["name"]: status for status in pod.get("status", {}).get("containerStatuses", ())}
-    total: Amounts = Counter()
-    for container in spec.get("containers", ()):
-        total.update(_of_container(container, has.get(container.get("name", ""), {})))
-    sidecars: Amounts = Counter()
-    peak: Amounts = Counter()
-    for container in spec.get("initContainers", ()):
-        wanted = _of_container(container, {})
-        if container.get("restartPolicy") == "Always":
-            sidecars.update(wanted)
-            peak |= sidecars
-        else:
-            peak |= wanted + sidecars
-    total.update(sidecars)
-    total |= peak
-    for name, value in spec.get("overhead", {}).items():
-        total[name] += quantity(value)  # type: ignore[assignment]
-    return total
-
-
-def _of_container(container: Json, status: Json) -> Amounts:
-    resources = container.get("resources", {})
-    wanted: Amounts = Counter()
-    for name, value in {**resources.get("limits", {}), **resources.get("requests", {})}.items():
-        wanted[name] = quantity(value)  # type: ignore[assignment]
-    for name, value in {**status.get("allocatedResources", {}), **status.get("resources", {}).get("requests", {})}.items():
-        wanted[name] = max(wanted[name], quantity(value))  # type: ignore[assignment]
-    return wanted
 
 
 def ordinary(name: str) -> bool:

@@ -10,7 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from kit.kube_rules import done, key_of, leaving, quantity
+from kit.kube_rules import leaving
+from pumice.audit.amounts import done, key_of, quantity
 
 Json = Mapping[str, Any]
 Tables = Mapping[str, Mapping[str, Json]]

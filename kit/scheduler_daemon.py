@@ -18,11 +18,11 @@ from typing import Any
 
 import aiohttp
 
-from kit.auditor import audit
 from kit.faulty_cluster import Fault, FaultyCluster, faulty_cluster
 from kit.scheduler_confs import conf, sharing
 from kit.virtual_time import VirtualClock
 from pumice.apps.scheduler.daemon import Scheduler, Settings
+from pumice.audit.auditor import audit
 from pumice.ports.cluster import ApiError, WatchEvent
 from pumice.wire import kinds, volcano
 

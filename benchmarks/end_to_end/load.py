@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from kit.auditor import audit
 from kit.objects import group, node, pod
 
 from benchmarks.rescan import shapes
 from pumice.adapters.kube import KubeClient
+from pumice.audit.auditor import audit
 from pumice.ports.cluster import ApiError, Json, Resource
 from pumice.wire import kinds, volcano
 

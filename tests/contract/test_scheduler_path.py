@@ -17,7 +17,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from kit.auditor import audit
 from kit.card_facts import facts
 from kit.control_plane import Api
 from kit.local_cluster import vgpu_pod
@@ -25,6 +24,7 @@ from kit.manifests import token_of
 
 from pumice.adapters.kube import Access, KubeClient
 from pumice.apps.scheduler import daemon as scheduler
+from pumice.audit.auditor import audit
 from pumice.devices.nvidia_vgpu.node.inventory import hollow_node
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError, Json

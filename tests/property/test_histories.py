@@ -92,9 +92,11 @@ def test_a_history_is_data_and_plays_again_as_it_was() -> None:
 
 def test_the_checker_imports_nothing_of_pumice() -> None:
     here = Path(__file__).parent
-    kit = ("card_rules", "kube_rules", "queue_rules", "auditor")
+    audit, kit = ("amounts", "card_rules", "auditor"), ("kube_rules", "queue_rules")
     beside = ("checker", "eviction_rules", "legacy_card_rules")
     judges = {f"kit.{name}": here.parents[1] / "kit" / f"{name}.py" for name in kit}
+    judges |= {f"pumice.audit.{name}": here.parents[1] / "src" / "pumice" / "audit" / f"{name}.py" for name in audit}
+    judges["pumice.audit"] = here.parents[1] / "src" / "pumice" / "audit" / "__init__.py"
     judges |= {f"tests.property.history.{name}": here / "history" / f"{name}.py" for name in beside}
     for name, path in judges.items():
         for found in ast.walk(ast.parse(path.read_text())):

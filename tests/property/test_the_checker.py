@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kit.card_rules import HELD
-from kit.kube_rules import Cluster, requests
+from kit.kube_rules import Cluster
 from kit.objects import node, pod, queue
 from kit.queue_rules import Queues
 from msgspec.structs import replace
@@ -19,6 +18,8 @@ from tests.property.history.checker import Checker
 from tests.property.history.engine_door import EngineDoor
 from tests.property.history.runner import OPEN, draw
 
+from pumice.audit.amounts import requests
+from pumice.audit.card_rules import HELD
 from pumice.scheduler.cycle import trying
 from pumice.scheduler.framework import Framework
 from pumice.scheduler.placing.evaluation import Evaluation

@@ -31,7 +31,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.auditor import audit
 from kit.engine_world import World
 from kit.fake_cluster import FakeCluster
 from kit.job_world import JobWorld, job, job_world, task
@@ -42,6 +41,7 @@ from kit.scheduler_daemon import CONF, create, daemon, write_conf
 from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.scheduler.daemon import Scheduler, Settings
+from pumice.audit.auditor import audit
 from pumice.ports.cluster import ApiError
 from pumice.wire import kinds, volcano
 from pumice_jobs.admission.jobs import queue_problem

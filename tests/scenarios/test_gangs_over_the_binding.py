@@ -10,12 +10,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from kit.auditor import audit
 from kit.faulty_cluster import Fault
 from kit.objects import group, node, pod
 from kit.scheduler_daemon import Daemon, create, daemon
 from kit.virtual_time import run_virtually
 
+from pumice.audit.auditor import audit
 from pumice.ports.cluster import ApiError
 from pumice.wire import kinds
 

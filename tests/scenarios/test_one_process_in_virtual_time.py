@@ -15,13 +15,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from kit.auditor import audit
 from kit.direct_cluster import DirectCluster, memory_cluster
 from kit.machines import cards_of
 from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.adapters.nvml import NvmlCards
 from pumice.apps.scheduler import daemon as scheduler
+from pumice.audit.auditor import audit
 from pumice.devices.nvidia_vgpu.plugin import daemon as vgpu_plugin
 from pumice.ports.cluster import Json
 from pumice.wire.kinds import NODES, PODS

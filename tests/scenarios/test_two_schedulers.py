@@ -19,12 +19,12 @@ from typing import Any
 
 import pytest
 import yaml
-from kit.auditor import audit
 from kit.control_plane import KINDS, Api, control_plane
 from kit.objects import group, node, pod, priority_class
 from kit.room_worlds import room_conf
 from kit.scheduler_daemon import CONF
 
+from pumice.audit.auditor import audit
 from pumice_lab.free_ports import free_port
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/volcano-system/leases/volcano"

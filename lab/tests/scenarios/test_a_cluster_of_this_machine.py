@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from kit.auditor import audit
 from kit.local_cluster import PUMICE, LocalCluster, local_cluster, log_with, phase, pumice, vgpu_pod
 
 from pumice.adapters.kube import KubeClient
+from pumice.audit.auditor import audit
 from pumice.wire.kinds import CONFIGMAPS, NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, STORAGE_CLASSES
 
 ROOT = Path(__file__).parents[3]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from random import Random
 
-from kit.card_rules import HELD
 from kit.fake_cluster import Store
 from tests.property.history.legacy_card_rules import INDEX
 from tests.property.history.registry import DAEMON, ENGINE, Op, View, kind, patch
+
+from pumice.audit.card_rules import HELD
 
 
 @kind("time passes", 8)

@@ -13,11 +13,14 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kit import card_rules, kube_rules
-from kit.card_rules import Card, Sharing, Vgpu
-from kit.kube_rules import Cluster, done, key_of, leaving, ordinary, requests
+from kit import kube_rules
+from kit.kube_rules import Cluster, leaving, ordinary
 from kit.queue_rules import Queues, group_key, members
 from tests.property.history.eviction_rules import BROKEN_GANG, Evictions
+
+from pumice.audit import card_rules
+from pumice.audit.amounts import done, key_of, requests
+from pumice.audit.card_rules import Card, Sharing, Vgpu
 
 Json = Mapping[str, Any]
 Tables = Mapping[str, Mapping[str, Json]]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from random import Random
 
-from kit.card_rules import Sharing, Vgpu
 from kit.fake_cluster import Json, Store
 from tests.property.history.checker import Checker
 from tests.property.history.legacy_card_rules import Legacy
 from tests.property.history.registry import Op
+
+from pumice.audit.card_rules import Sharing, Vgpu
 
 HIERARCHY = "enableHierarchy: true"
 MAKES_ROOM = ("allocate, preempt, reclaim, backfill", "allocate, gangpreempt, gangreclaim, backfill")

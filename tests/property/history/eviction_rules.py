@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kit.kube_rules import PREEMPTABLE, Cluster, done, key_of, leaving
+from kit.kube_rules import PREEMPTABLE, Cluster, leaving
 from kit.queue_rules import Queues, group_key, members
+
+from pumice.audit.amounts import done, key_of
 
 Json = Mapping[str, Any]
 PREEMPT = ("preempt", "gangpreempt")

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kit.card_rules import Card, Want
-from kit.kube_rules import quantity
+from pumice.audit.amounts import quantity
+from pumice.audit.card_rules import Card, Want
 
 Json = Mapping[str, Any]
 MEMORY, NUMBER = "volcano.sh/gpu-memory", "volcano.sh/gpu-number"

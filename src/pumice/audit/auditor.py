@@ -1,20 +1,18 @@
-"""An independent audit of a cluster from its API objects alone: nothing of Pumice is imported here on purpose.
+"""An independent audit of a cluster from its API objects alone: nothing else of Pumice is imported here on purpose.
 
 ``audit`` returns one sentence per violation: a card over its memory, its cores or its share count, a MIG slot held twice, a
-legacy card over its memory or shared although exclusive, a node over its allocatable, a gang that runs in part.
+legacy card over its memory or shared although exclusive, a node over its allocatable, a gang that runs in part. ``Books`` are the
+same sums of nodes and vGPUs, kept while pods come and go.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
-from kit.card_rules import HELD, cards_of, charge, wants
-from kit.kube_rules import done, key_of, quantity, requests
-
-Json = Mapping[str, Any]
+from pumice.audit.amounts import Amounts, Json, done, key_of, quantity, requests
+from pumice.audit.card_rules import HELD, Card, cards_of, charge, container_devices, discharge, wants
 
 GROUP = "scheduling.k8s.io/group-name"
 
@@ -23,9 +21,12 @@ def audit(nodes: Iterable[Json], pods: Iterable[Json], groups: Iterable[Json] = 
     """Every violation found, as sentences; empty when all is well."""
     nodes, pods = list(nodes), list(pods)
     placed = [p for p in pods if p["spec"].get("nodeName") and not done(p)]
+    books = Books(nodes)
+    undecided = [text for pod in placed for text in books.take(pod)]
     return [
-        *_nodes(nodes, placed),
-        *_vgpu_cards(nodes, placed),
+        *(text for node in nodes for text in books.node_over(node["metadata"]["name"])),
+        *undecided,
+        *(text for node in nodes for text in books.cards_over(node["metadata"]["name"])),
         *_legacy_cards(nodes, placed),
         *npu_cards(nodes, placed),
         *npu_chips(nodes, placed),
@@ -33,30 +34,85 @@ def audit(nodes: Iterable[Json], pods: Iterable[Json], groups: Iterable[Json] = 
     ]
 
 
-def _nodes(nodes: list[Json], placed: list[Json]) -> list[str]:
-    used: dict[str, Counter[str]] = defaultdict(Counter)
-    for pod in placed:
-        used[pod["spec"]["nodeName"]]["pods"] += 1
-        asked = {n: v for n, v in requests(pod).items() if not n.endswith("-percentage") and not says_how_much(n)}
-        used[pod["spec"]["nodeName"]].update(asked)
-    found = []
-    for node in nodes:
-        name, have = node["metadata"]["name"], node["status"].get("allocatable", {})
-        for resource, amount in used[name].items():
-            if amount > quantity(have.get(resource, 0)):
-                found.append(f"node {name}: {resource} {float(amount)} of {have.get(resource, 0)}")
-    return found
+class Books:
+    """The sums of what pods hold of nodes and of their vGPUs."""
 
+    def __init__(self, nodes: Iterable[Json]) -> None:
+        self.nodes: dict[str, Json] = {}
+        self.cards: dict[str, Card] = {}
+        """By UUID."""
+        self.cards_on: dict[str, list[Card]] = {}
+        self.have: dict[str, Amounts] = {}
+        self.used: dict[str, Amounts] = defaultdict(Counter)
+        self.held: Amounts = Counter()
+        """Cards' memory, cores and shares, and CPUs of nodes with cards, over the whole cluster."""
+        self._held: dict[str, tuple[str, Amounts, str]] = {}
+        """Node, request and assignment of each pod, by its uid or else its key."""
+        for node in nodes:
+            self.add(node)
 
-def _vgpu_cards(nodes: list[Json], placed: list[Json]) -> list[str]:
-    cards = {uuid: card for node in nodes for uuid, card in cards_of(node).items()}
-    found = []
-    for pod in placed:
-        text = pod["metadata"].get("annotations", {}).get(HELD, "")
-        if wants(pod) and not text:
-            found.append(f"pod {key_of(pod)} runs on {pod['spec']['nodeName']} without a decision about its cards")
-        charge(cards, text)
-    return [*found, *(text for card in cards.values() for text in card.over())]
+    def add(self, node: Json) -> None:
+        name, cards = node["metadata"]["name"], cards_of(node)
+        self.nodes[name] = node
+        self.cards |= cards
+        self.cards_on[name] = list(cards.values())
+        have = node["status"].get("allocatable", {})
+        self.have[name] = Counter({resource: quantity(amount) for resource, amount in have.items()})
+
+    def remove(self, name: str) -> None:
+        """The node is gone; its pods were given back before."""
+        del self.nodes[name]
+        for card in self.cards_on.pop(name):
+            del self.cards[card.uuid]
+
+    @staticmethod
+    def asked(pod: Json) -> Amounts:
+        """Return what a pod takes of its node."""
+        found = requests(pod)
+        for name in [name for name in found if name.endswith("-percentage") or says_how_much(name)]:
+            del found[name]
+        found["pods"] += 1
+        return found
+
+    def take(self, pod: Json, asked: Amounts | None = None) -> list[str]:
+        """Book a pod on its node. Returns a sentence where it asks for cards and nobody decided about them. ``asked``: of its
+        template, where thousands of pods have one."""
+        node, text = pod["spec"]["nodeName"], pod["metadata"].get("annotations", {}).get(HELD, "")
+        asked = asked or self.asked(pod)
+        self.used[node].update(asked)
+        charge(self.cards, text)
+        self.held.update(self._of_cards(node, asked, text))
+        self._held[pod["metadata"].get("uid") or key_of(pod)] = node, asked, text
+        return [f"pod {key_of(pod)} runs on {node} without a decision about its cards"] if not text and wants(pod) else []
+
+    def give(self, pod: Json) -> None:
+        """Take a pod that was booked off again."""
+        node, asked, text = self._held.pop(pod["metadata"].get("uid") or key_of(pod))
+        self.used[node].subtract(asked)
+        discharge(self.cards, text)
+        self.held.subtract(self._of_cards(node, asked, text))
+
+    def capacity(self) -> Amounts:
+        """Return what ``held`` is a part of."""
+        total = Counter({"memory": 0, "cores": 0, "shares": 0, "cpu": 0})
+        for name, cards in self.cards_on.items():
+            total.update({"memory": sum(card.total for card in cards), "cores": 100 * len(cards),
+                          "shares": sum(card.limit for card in cards),
+                          "cpu": self.have[name]["cpu"] if cards else 0})  # fmt: skip
+        return total
+
+    def _of_cards(self, node: str, asked: Amounts, text: str) -> Amounts:
+        devices = list(container_devices(text))
+        return Counter({"memory": sum(device[2] for device in devices), "cores": sum(device[3] for device in devices),
+                        "shares": len(devices), "cpu": asked["cpu"] if self.cards_on.get(node) else 0})  # fmt: skip
+
+    def node_over(self, name: str) -> list[str]:
+        have, written = self.have[name], self.nodes[name]["status"].get("allocatable", {})
+        return [f"node {name}: {resource} {float(amount)} of {written.get(resource, 0)}"
+                for resource, amount in self.used[name].items() if amount > have[resource]]  # fmt: skip
+
+    def cards_over(self, name: str) -> list[str]:
+        return [text for card in self.cards_on[name] for text in card.over()]
 
 
 def _legacy_cards(nodes: list[Json], placed: list[Json]) -> list[str]:
@@ -106,7 +162,7 @@ def _gangs(pods: list[Json], groups: Iterable[Json]) -> list[str]:
     return found
 
 
-# -- What holds for NPUs in HAMi's form and for chips cut on demand, read from API objects alone: nothing of P
+# -- NPUs in HAMi's form, and chips cut on demand
 
 
 REGISTER, HELD_BEFORE, HELD_AFTER = "hami.io/node-register-", "hami.io/", "-devices-allocated"

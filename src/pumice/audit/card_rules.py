@@ -1,5 +1,6 @@
 """Which cards a node offers, what pods hold of them, and whether one more pod may: read from annotations and limits alone;
-nothing of Pumice is imported here on purpose. The functions are about vGPUs; ``legacy_card_rules`` says it of another sharing.
+nothing else of Pumice is imported here on purpose. The functions are about vGPUs; ``legacy_card_rules`` says it of another
+sharing.
 
 Cards that are shared by HAMi-core are judged exactly (shares, memory, cores, a card for itself); of MIG slices only that no
 slot is held twice and that one card is cut in one way.
@@ -10,11 +11,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
-from kit.kube_rules import quantity
+from pumice.audit.amounts import Json, quantity
 
-Json = Mapping[str, Any]
 REGISTER, HELD = "volcano.sh/node-vgpu-register", "volcano.sh/vgpu-ids-new"
 NUMBER, MEMORY, PERCENT, CORES = (f"volcano.sh/vgpu-{part}" for part in ("number", "memory", "memory-percentage", "cores"))
 
@@ -87,6 +87,16 @@ def charge(cards: Mapping[str, Card], text: str) -> list[str]:
             card.healthy &= card.mig == bool(slot)  # held in a way that it does not know any more: nobody else may have it
             named.append(uuid)
     return named
+
+
+def discharge(cards: Mapping[str, Card], text: str) -> None:
+    """Take an assignment that was booked off the cards."""
+    for uuid, slot, memory, cores in container_devices(text):
+        card = cards.get(uuid)
+        if card is not None:
+            card.shares, card.memory, card.cores = card.shares - 1, card.memory - memory, card.cores - cores
+            if slot:
+                card.slots.remove(slot)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,195 @@
+"""Changes of a cluster that somebody thinks about: more nodes, another cut of cards, no queue of that name, another policy.
+
+Objects are those of a case file, by kind. A change returns new ones and leaves those that were given as they are.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from random import Random
+from typing import Any
+
+import yaml
+
+from pumice.devices.card_policies import POLICIES
+from pumice.devices.nvidia_vgpu.mig_catalogue import builtin_geometries
+from pumice.model.cards import Card, Mode
+from pumice.model.errors import BadInput, nearest
+from pumice.model.hardware.cards import presets
+from pumice.simulation import manifests
+from pumice.simulation.manifests import Json
+from pumice.simulation.play import Outage
+from pumice.simulation.words import Words
+from pumice.wire import names
+from pumice.wire.document import safe_load
+from pumice.wire.nvidia_vgpu import parse_register, render_register
+
+Objects = dict[str, list[Json]]
+UNCUT = "all-disabled"
+"""mig-parted's word for cards that are not in MIG mode."""
+
+
+def with_policy(conf: str, policy: str) -> str:
+    """The configuration with another policy of cards. Raises BadInput for a policy that does not exist."""
+    if policy not in POLICIES:
+        raise BadInput(f"--policy {policy!r}: it is not among {', '.join(POLICIES)}{nearest(policy, POLICIES)}")
+    document = safe_load(conf)
+    for tier in document.get("tiers") or ():
+        for plugin in tier.get("plugins") or ():
+            if plugin.get("name") == "deviceshare":
+                plugin["arguments"] = {**(plugin.get("arguments") or {}), "deviceshare.SchedulePolicy": policy}
+                return yaml.safe_dump(document, sort_keys=False)
+    raise BadInput(f"--policy {policy}: the configuration has no plugin deviceshare, which a policy is an argument of")
+
+
+def added(objects: Objects, text: str) -> Objects:
+    """More nodes: like one of the cluster with cards of that model, or with cards that the product knows."""
+    words = Words("--add", text, ("nodes", "model", "cards", "cpu", "memory", "shares"))
+    number, model = words.whole("nodes"), words.get("model", "")
+    known = [node["metadata"]["name"] for node in objects.get("nodes", ())]
+    like = next((node for node in objects.get("nodes", ()) if model and model.lower() in _models(node).lower()), None)
+    if like is not None and not words.keys() - {"nodes", "model"}:
+        made = [_copy(like, f"added-{i}") for i in range(len(known), len(known) + number)]
+    else:
+        cards, preset = 0, None
+        if model:
+            fitting = [key for key in presets() if model.lower() in key.lower()]
+            if not fitting:
+                there = sorted({word for node in objects.get("nodes", ()) for word in _models(node).split()} | set(presets()))
+                raise words.error(f"no model {model!r} of the cluster or among {', '.join(presets())}{nearest(model, there)}")
+            cards, preset = words.whole("cards", 8), presets()[fitting[0]]
+        made = [
+            manifests.node(f"added-{i}", cpu=words.quantity("cpu", str(12 * cards or 32)),
+                           memory=words.quantity("memory", f"{128 * cards or 256}Gi"), cards=cards,
+                           model=preset.name if preset else "", mib=preset.memory - preset.reserved if preset else 0,
+                           shares=words.whole("shares", 10))
+            for i in range(len(known), len(known) + number)
+        ]  # fmt: skip
+    return {**objects, "nodes": [*objects.get("nodes", ()), *made]}
+
+
+def _models(node: Json) -> str:
+    meta = node["metadata"]
+    register = parse_register(meta.get("annotations", {}).get(names.NODE_VGPU_REGISTER, ""))
+    return " ".join({card.type for card in register.cards} | {(meta.get("labels") or {}).get(manifests.MODEL, "")})
+
+
+def _copy(node: Json, name: str) -> Json:
+    """A node like that one, with cards of its own."""
+    found = copy.deepcopy(node)
+    meta = found["metadata"]
+    meta |= {"name": name, "uid": f"node-{name}", "labels": {**meta.get("labels", {}), "kubernetes.io/hostname": name}}
+    register = meta.get("annotations", {}).get(names.NODE_VGPU_REGISTER)
+    if register:
+        fresh = [_with(card, uuid=f"GPU-{name}-{card.index}") for card in parse_register(register).cards]
+        meta["annotations"] = {**meta["annotations"], names.NODE_VGPU_REGISTER: render_register(fresh)}
+    return found
+
+
+def _with(card: Card, **changes: Any) -> Card:
+    facts = {"index": card.index, "uuid": card.uuid, "type": card.type, "total": card.total, "shares": card.shares,
+             "healthy": card.healthy, "mode": card.mode, "places": card.places}  # fmt: skip
+    return Card(**{**facts, **changes})
+
+
+def recut(objects: Objects, device_config: str, text: str) -> tuple[Objects, str]:
+    """A node whose cards are cut in another way, as mig-parted names it: all-1g, all-2g.20gb, all-disabled. Its pods lose their
+    places and wait. The scheduler learns the cut as the only geometry of a card type of its own."""
+    name, _, cut = text.partition("=")
+    node = next((node for node in objects.get("nodes", ()) if node["metadata"]["name"] == name), None)
+    if node is None:
+        known = [node["metadata"]["name"] for node in objects.get("nodes", ())]
+        raise BadInput(f"--recut {text!r}: no node {name!r}{nearest(name, known)}")
+    cards = parse_register(node["metadata"].get("annotations", {}).get(names.NODE_VGPU_REGISTER, "")).cards
+    if not cards:
+        raise BadInput(f"--recut {text!r}: node {name} has registered no vGPUs")
+    kind = cards[0].type
+    changed = copy.deepcopy(node)
+    have = changed["status"]["allocatable"]
+    if cut == UNCUT:
+        fresh = [_with(card, mode=Mode.HAMI_CORE, shares=card.shares if card.mode is not Mode.MIG else 10) for card in cards]
+    else:
+        known_cuts = builtin_geometries(kind)
+        groups = {f"all-{group.instances[0].name}": group for group in (known_cuts.groups if known_cuts else ())
+                  if len(group.instances) == 1}  # fmt: skip
+        chosen = next((key for key in groups if cut in (key, key.partition(".")[0])), None)
+        if chosen is None:
+            cuts = ", ".join((*groups, UNCUT))
+            raise BadInput(f"--recut {text!r}: {kind} has no cut {cut!r} among {cuts}{nearest(cut, groups)}")
+        instances = groups[chosen].instances
+        own = f"{kind} {chosen}"
+        fresh = [_with(card, type=own, mode=Mode.MIG, shares=instances[0].count) for card in cards]
+        document = safe_load(device_config) or {} if device_config else {}
+        section = document.setdefault("nvidia", None) or {}
+        entry = {"models": [own], "allowedGeometries": [{"group": "only", "geometries": [
+            {"name": one.name, "memory": one.memory, "count": one.count} for one in instances]}]}  # fmt: skip
+        section["knownMigGeometries"] = [entry, *(section.get("knownMigGeometries") or ())]
+        device_config = yaml.safe_dump({**document, "nvidia": section}, sort_keys=False)
+    have[names.VGPU_NUMBER] = str(sum(card.shares for card in fresh))
+    changed["metadata"]["annotations"][names.NODE_VGPU_REGISTER] = render_register(fresh)
+    nodes = [changed if one is node else one for one in objects["nodes"]]
+    pods = [manifests.unplaced(pod) if pod.get("spec", {}).get("nodeName") == name else pod for pod in objects.get("pods", ())]
+    return {**objects, "nodes": nodes, "pods": pods}, device_config
+
+
+def without(objects: Objects, text: str) -> tuple[Objects, str]:
+    """The cluster without a queue and its pods, a node and its pods, or a namespace's pods. Returns the queue that is gone:
+    whoever is yet to arrive for it does not."""
+    words = Words("--without", text, ("queue", "node", "namespace"))
+    if len(words) != 1:
+        raise words.error("write one of queue=…, node=…, namespace=…")
+    ((what, name),) = words.items()
+    pods = objects.get("pods", [])
+    known = {
+        "queue": {queue["metadata"]["name"] for queue in objects.get("queues", ())} | {queue_of(pod) for pod in pods},
+        "node": {node["metadata"]["name"] for node in objects.get("nodes", ())},
+        "namespace": {pod["metadata"].get("namespace", "default") for pod in pods},
+    }[what]
+    if name not in known:
+        raise words.error(f"no {what} {name!r}{nearest(name, known)}")
+    if what == "node":
+        return {**objects, "nodes": [node for node in objects["nodes"] if node["metadata"]["name"] != name],
+                "pods": [pod for pod in pods if pod.get("spec", {}).get("nodeName") != name]}, ""  # fmt: skip
+    if what == "namespace":
+        return {**objects, "pods": [pod for pod in pods if pod["metadata"].get("namespace", "default") != name]}, ""
+    groups = objects.get("podGroups", [])
+    gone = {_key(group) for group in groups if (group.get("spec") or {}).get("queue", names.DEFAULT_QUEUE) == name}
+    left = [pod for pod in pods if not (_group(pod) in gone or (not _group(pod) and queue_of(pod) == name))]
+    return {**objects, "pods": left, "podGroups": [group for group in groups if _key(group) not in gone],
+            "queues": [queue for queue in objects.get("queues", ()) if queue["metadata"]["name"] != name]}, name  # fmt: skip
+
+
+def queue_of(pod: Mapping[str, Any]) -> str:
+    """The queue that a pod names itself."""
+    return str((pod["metadata"].get("annotations") or {}).get(names.QUEUE_NAME, names.DEFAULT_QUEUE))
+
+
+def _key(obj: Json) -> str:
+    return f"{obj['metadata'].get('namespace', 'default')}/{obj['metadata']['name']}"
+
+
+def _group(pod: Json) -> str:
+    name = (pod["metadata"].get("annotations") or {}).get(names.GROUP_NAME)
+    return f"{pod['metadata'].get('namespace', 'default')}/{name}" if name else ""
+
+
+def outages(objects: Objects, text: str, until: float, rng: Random) -> list[Outage]:
+    """One node that fails at a time, or all of them now and then: with exponential times between the failures of a node."""
+    words = Words("--fail", text, ("node", "at", "every", "for"))
+    known = [node["metadata"]["name"] for node in objects.get("nodes", ())]
+    down = words.seconds("for") or float("inf")
+    if "node" in words and "every" not in words:
+        if words["node"] not in known:
+            raise words.error(f"no node {words['node']!r}{nearest(words['node'], known)}")
+        return [Outage(words["node"], words.seconds("at"), down)]
+    mean = words.seconds("every")
+    if "node" in words or "at" in words or mean <= 0 or down == float("inf"):
+        raise words.error("write node=NAME,at=1h,for=10m, or for all nodes every=720h,for=4h")
+    found: list[Outage] = []
+    for name in known:
+        at = rng.expovariate(1 / mean)
+        while at < until:
+            found.append(Outage(name, at, down))
+            at += down + rng.expovariate(1 / mean)
+    return found

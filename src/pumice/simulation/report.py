@@ -1,0 +1,68 @@
+"""Outcomes as rows of text, for terminals and the page alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from pumice.simulation.outcome import Difference, Outcome, Part
+
+Row = tuple[str, list[str]]
+ALLOCATED = {"memory": "memory of cards", "cores": "cores of cards", "shares": "slots of cards", "cpu": "CPUs beside cards",
+             "fragmentation": "fragmentation"}  # fmt: skip
+
+
+def rows_of(outcomes: Sequence[Outcome]) -> list[Row]:
+    """Title and a cell for each outcome."""
+
+    def row(title: str, cell: Callable[[Outcome], str]) -> Row:
+        return title, [cell(outcome) for outcome in outcomes]
+
+    found = [
+        row("placed", lambda o: _placed(o.whole)),
+        row("larger than any node", lambda o: f"{len(o.fits_no_node):,}"),
+        row("waiting, p50 / p99", lambda o: _waited(o.whole)),
+        *(row(f"{title}, mean / end", lambda o, name=name: f"{o.mean[name]:.1f} / {o.end[name]:.1f} %")  # type: ignore[misc]
+          for name, title in ALLOCATED.items()),
+        row("evictions", lambda o: f"{o.evictions:,}"),
+        row("failures of nodes", lambda o: f"{o.failures:,}"),
+        row("time played", lambda o: span(o.seconds) + (", cut short" if o.interrupted else "")),
+    ]  # fmt: skip
+    queues = sorted({name for outcome in outcomes for name in outcome.queues})
+    for name in queues if len(queues) > 1 else ():
+        found.append(row(f"queue {name}", lambda o, name=name: _part(o.queues.get(name))))  # type: ignore[misc]
+    for name in dict.fromkeys(name for outcome in outcomes for name in outcome.classes):
+        found.append(row(name, lambda o, name=name: _part(o.classes.get(name))))  # type: ignore[misc]
+    return [(title, cells) for title, cells in found if title in ("placed",) or any(cell != "0" for cell in cells)]
+
+
+def difference_lines(difference: Difference, most: int = 8) -> Iterator[str]:
+    """Sentences with the names of pods."""
+    than = f"{difference.variant}, against {difference.base}"
+    for what, pods in (("placed only here", difference.placed_only_there), ("no longer placed", difference.placed_only_in_base),
+                       ("sooner", difference.sooner), ("later", difference.later)):  # fmt: skip
+        if pods:
+            more = f" and {len(pods) - most:,} more" if len(pods) > most else ""
+            yield f"{than}: {len(pods):,} {what}: {', '.join(pods[:most])}{more}"
+
+
+def span(seconds: float) -> str:
+    """A time in at most two units."""
+    if seconds < 60:
+        return f"{seconds:.3g} s"
+    for unit, size, small, part in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
+        if seconds >= size:
+            rest = int(seconds % size // part)
+            return f"{int(seconds // size):,} {unit}" + (f" {rest} {small}" if rest else "")
+    return f"{seconds:.0f} s"
+
+
+def _placed(part: Part) -> str:
+    return f"{part.placed:,} of {part.pods:,}"
+
+
+def _waited(part: Part) -> str:
+    return f"{span(part.wait_p50)} / {span(part.wait_p99)}"
+
+
+def _part(part: Part | None) -> str:
+    return f"{_placed(part)}, {_waited(part)}" if part is not None else "–"
