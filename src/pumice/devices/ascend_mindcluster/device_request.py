@@ -30,8 +30,10 @@ def core_request(pod: Pod, kind: SliceKind) -> CoreRequest | Refusal | None:
     """None when no container asks for AI cores of this kind."""
     asking = [c for c in (*pod.spec.init_containers, *pod.spec.containers) if counted(_text(c)) != 0]
     labels = pod.metadata.labels
-    other_kinds = (other.label for other in slice_kinds().values() if other is not kind)
-    if not asking or labels.get(RING_CONTROLLER, "") in other_kinds:
+    if not asking:
+        return None
+    label = labels.get(RING_CONTROLLER, "")
+    if label != kind.label and any(label == other.label for other in slice_kinds().values()):
         return None
     container = asking[0]
     where, text, cores = f"container {container.name!r}: {NPU_CORE}", _text(container), counted(_text(container))
