@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import sys
 
-from pumice.adapters.cuda.driver import Driver
+from pumice.adapters.cuda import Driver
 from pumice.adapters.load import SPIN, Time
 
 IN_FLIGHT = 2

@@ -22,7 +22,7 @@ from typing import Any
 
 import pynvml
 
-from pumice.adapters.cuda.driver import NOT_FOUND, CudaError, Driver
+from pumice.adapters.cuda import NOT_FOUND, CudaError, Driver
 from pumice.adapters.load import SPIN
 
 MIB = 1 << 20

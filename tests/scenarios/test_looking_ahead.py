@@ -83,3 +83,11 @@ def test_after_a_restart_the_pods_that_are_there_are_known() -> None:
     after = world.restarted().state.classes.seen.current()
     assert set(after.shapes) == set(before.shapes)
     assert after.weight == pytest.approx(before.weight, abs=0.05)
+
+
+def test_a_pod_of_more_cards_than_any_node_has_waits_and_costs_nothing() -> None:
+    world = World(AHEAD)
+    world.add(node("n1", cards=2, mib=8000))
+    world.add(pod("huge", cards=2_000_000_000, mib=8000), pod("small", mib=8000))
+    world.settle()
+    assert (world.node_of("huge"), world.node_of("small")) == ("", "n1")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pumice.adapters.cuda.driver import CudaError, Driver
+from pumice.adapters.cuda import CudaError, Driver
 
 ROW = 1000  # bytes of a pitched row: no power of two, so that the pitch shows
 BATCH_NS = 20_000_000  # work in flight between two looks at the clock

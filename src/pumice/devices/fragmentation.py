@@ -83,6 +83,10 @@ class Shapes:
         self.percent = np.array([part.percent / 100 if part.percent <= 100 else 0.0 for part in parts], np.float64)
         self.units = np.array([0.0 if part.percent <= 100 else float(part.memory) for part in parts], np.float64)
         self.cores = np.array([part.cores for part in parts], np.float64)
+        self.of_cpu, self.of_memory = _per_pod(self.cpu), _per_pod(self.memory)
+        """Pods for each unit of room, and further ones."""
+        self.in_groups = self.count > 1
+        self.several = bool(self.in_groups.any())
         self.most = np.where(self.count > 1, 1.0, 1e9)
         """Copies on one card: those of a pod of several cards lie on different ones."""
 
@@ -121,10 +125,11 @@ def of_nodes(sums: Floats, left: Floats, whole: Floats, count: Floats, cpu: Floa
     now, cards, taken, copies = sums[:, 0], sums[:, 1], sums[:, 2], sums[:, 3]
     usable = now * ((cpu[:, None] >= shapes.cpu) & (memory[:, None] >= shapes.memory) & (cards >= shapes.count))
     if how.ahead:
-        in_groups = np.where(shapes.count > 1, np.floor(cards / shapes.count) * shapes.count / np.maximum(cards, 1), 1.0)
-        pods = np.maximum(copies / shapes.count, 1e-6)
-        part = np.minimum(np.minimum(_pods(cpu, shapes.cpu), _pods(memory, shapes.memory)) / pods, 1.0)
-        usable += how.ahead * taken * in_groups * part
+        room = np.minimum(_pods(cpu, shapes.of_cpu), _pods(memory, shapes.of_memory))
+        part = np.minimum(room * shapes.count / np.maximum(copies, 1.0), 1.0)
+        if shapes.several:
+            part *= np.where(shapes.in_groups, np.floor(cards / shapes.count) * shapes.count / np.maximum(cards, 1), 1.0)
+        usable += taken * part * how.ahead
     return np.asarray(found - (usable * allowed * shapes.weight).sum(axis=1))
 
 
@@ -139,9 +144,13 @@ def stranded(nodes: FreeNodes, shapes: Shapes, allowed: Bools, how: Stranding) -
     return of_nodes(sums, left, whole, count, nodes.cpu, nodes.memory, allowed, shapes, how)
 
 
-def _pods(room: Floats, asked: Floats) -> Floats:
+def _per_pod(asked: Floats) -> tuple[Floats, Floats]:
+    return np.where(asked > 0, 1.0 / np.maximum(asked, 1e-6), 0.0), np.where(asked > 0, 0.0, 1e18)
+
+
+def _pods(room: Floats, asked: tuple[Floats, Floats]) -> Floats:
     """Return for how many pods of each shape there is room, as fractions; of who asks for nothing, for any number."""
-    return np.asarray(room[:, None] / np.maximum(asked, 1e-6) + np.where(asked > 0, 0.0, 1e18))
+    return np.asarray(room[:, None] * asked[0] + asked[1])
 
 
 FreeCard = tuple[int, int, int, int, bool]

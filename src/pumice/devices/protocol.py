@@ -23,6 +23,7 @@ from pumice.model.cards import Allocation, Card, ContainerDevice, Usage
 from pumice.model.refusal import FitError, Refusal, Short
 from pumice.wire.device_reports import Reported
 from pumice.wire.objects import ConfigMap, Node, Pod
+from pumice.wire.quantity import parse_quantity
 
 if TYPE_CHECKING:  # deciding for one node needs no arrays, and `pumice run` should not wait for them
     import numpy as np
@@ -37,6 +38,14 @@ class Inventory(Struct, frozen=True):
     cards: tuple[Card, ...] = ()
     problems: tuple[str, ...] = ()
     config: Any = None  # what the family wants to remember per node, e.g. the geometries of its models
+
+
+def offers(node: Node, resource: str) -> bool:
+    """Return whether the node has any of it to give; the kubelet drops it to 0 when the plugin dies."""
+    try:
+        return parse_quantity(node.status.allocatable.get(resource, 0)) > 0
+    except ValueError:
+        return False
 
 
 class DeviceRequest(Struct, frozen=True):

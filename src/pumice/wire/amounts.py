@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from pumice.model.amount import INT32_MAX
-from pumice.wire.quantity import parse_quantity
+from pumice.wire.quantity import parse_quantity, whole
 
 LEAST_MEANT = 16
 """MiB below which nobody means an amount of memory."""
@@ -46,6 +46,15 @@ def percent_of(text: object) -> str:
     """The number in ``50%``; empty where there is none."""
     found = re.fullmatch(r"([0-9]{1,3})\s*%", str(text).strip())
     return found[1] if found else ""
+
+
+def counted(text: str | int | float) -> int:
+    """The amount of something that is counted; -1 for what is no whole number."""
+    try:
+        value = whole(text)
+    except ValueError:
+        return -1
+    return -1 if value is None else value
 
 
 def out_of_range(text: object, value: int, *, memory: bool) -> str:

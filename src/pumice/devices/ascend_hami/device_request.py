@@ -10,11 +10,10 @@ from pumice.model.amount import INT32_MAX
 from pumice.model.hardware.npu import NpuChip
 from pumice.model.refusal import Refusal
 from pumice.wire import names
-from pumice.wire.amounts import out_of_range
+from pumice.wire.amounts import counted, out_of_range
 from pumice.wire.ascend_hami import SOFT, nouse_key, use_key
 from pumice.wire.nvidia_vgpu import parse_list
 from pumice.wire.objects import Pod, Resources
-from pumice.wire.quantity import parse_quantity
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +82,7 @@ def container_request(container: Limited, chip: NpuChip, soft: bool) -> Containe
     values: dict[str, int] = {}
     for name in (chip.resource, chip.memory_resource, chip.core_resource):
         text = limits.get(name, requests.get(name))
-        value = 0 if text is None else _whole(text)
+        value = 0 if text is None else counted(text)
         if not 0 <= value <= INT32_MAX:
             return Refusal(f"{where}: {name}", out_of_range(text, value, memory=name == chip.memory_resource))
         values[name] = value
@@ -123,12 +122,3 @@ def container_request(container: Limited, chip: NpuChip, soft: bool) -> Containe
             f"{count} whole cards",
         )
     return ContainerRequest(1, template.memory, template.name)
-
-
-def _whole(text: str | int | float) -> int:
-    """-1 for what is no whole number."""
-    try:
-        value = parse_quantity(text)
-    except ValueError:
-        return -1
-    return int(value) if value.denominator == 1 else -1

@@ -6,14 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from pumice.devices.protocol import Inventory
+from pumice.devices.protocol import Inventory, offers
 from pumice.model.cards import Card
 from pumice.model.hardware.npu import GROUPS, MEDIA, NpuChip, Size, driver_chips, groups_wanted
 from pumice.wire import names
 from pumice.wire.ascend_hami import RegisteredNpu, parse_npu_register, register_key
 from pumice.wire.nvidia_vgpu import parse_list
 from pumice.wire.objects import Node
-from pumice.wire.quantity import parse_quantity
 
 ALL_CORES = 100
 """The whole of which a soft share's cores are parts."""
@@ -39,7 +38,7 @@ def npu_inventory(node: Node, chip: NpuChip, soft: bool) -> Inventory | None:
     text = notes.get(register_key(chip.word))
     if not text:
         return None
-    if not _offers(node, chip):
+    if not offers(node, chip.resource):
         return Inventory(problems=(f"node {name} offers no {chip.resource} (status.allocatable)",))
     register = parse_npu_register(text)
     own = notes.get(names.NODE_NPU_SOFT)
@@ -63,14 +62,6 @@ def _card(place: int, entry: RegisteredNpu, chip: NpuChip, cordoned: tuple[str, 
     if entry.type and entry.type != chip.word:
         blocked = f"registered as {entry.type}"
     return Card(place, entry.id, chip.word, entry.memory, entry.count, entry.healthy, blocked=blocked, numa=entry.numa)
-
-
-def _offers(node: Node, chip: NpuChip) -> bool:
-    """The kubelet drops it to 0 when the plugin dies."""
-    try:
-        return parse_quantity(node.status.allocatable.get(chip.resource, 0)) > 0
-    except ValueError:
-        return False
 
 
 # -- Amounts that the driver counts of a chip beside the memory that a configuration gives ----------------------------

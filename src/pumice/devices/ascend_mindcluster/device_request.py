@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pumice.model.amount import INT32_MAX
 from pumice.model.hardware.npu import Dvpp, SliceKind, SliceTemplate, slice_kinds
 from pumice.model.refusal import Refusal
-from pumice.wire.amounts import out_of_range
+from pumice.wire.amounts import counted, out_of_range
 from pumice.wire.mindcluster import DVPP, LEVEL, LEVELS, NPU_CORE, RING_CONTROLLER
 from pumice.wire.objects import Container, Pod
-from pumice.wire.quantity import parse_quantity
 
 STATIC_ONLY = "volcano configuration presetVirtualDevice true, only support static vnpu"
 
@@ -29,13 +28,15 @@ class CoreRequest:
 
 def core_request(pod: Pod, kind: SliceKind) -> CoreRequest | Refusal | None:
     """None when no container asks for AI cores of this kind."""
-    asking = [c for c in (*pod.spec.init_containers, *pod.spec.containers) if _amount(c) != 0]
+    asking = [c for c in (*pod.spec.init_containers, *pod.spec.containers) if counted(_text(c)) != 0]
     labels = pod.metadata.labels
-    other_kinds = (other.label for other in slice_kinds().values() if other is not kind)
-    if not asking or labels.get(RING_CONTROLLER, "") in other_kinds:
+    if not asking:
+        return None
+    label = labels.get(RING_CONTROLLER, "")
+    if label != kind.label and any(label == other.label for other in slice_kinds().values()):
         return None
     container = asking[0]
-    where, text, cores = f"container {container.name!r}: {NPU_CORE}", _text(container), _amount(container)
+    where, text, cores = f"container {container.name!r}: {NPU_CORE}", _text(container), counted(_text(container))
     if not 0 <= cores <= INT32_MAX:
         return Refusal(where, out_of_range(text, cores, memory=False))
     if any(c in pod.spec.init_containers for c in asking):
@@ -70,12 +71,3 @@ def _resolved(pod: Pod, kind: SliceKind, cores: int) -> CoreRequest | Refusal:
 def _text(container: Container) -> str | int | float:
     resources = container.resources
     return resources.limits.get(NPU_CORE, resources.requests.get(NPU_CORE, 0))
-
-
-def _amount(container: Container) -> int:
-    """-1 for what is no whole number."""
-    try:
-        value = parse_quantity(_text(container))
-    except ValueError:
-        return -1
-    return int(value) if value.denominator == 1 else -1

@@ -11,13 +11,12 @@ from msgspec.structs import replace
 
 from pumice.devices.nvidia_vgpu.mig import Geometry
 from pumice.devices.nvidia_vgpu.mig_catalogue import Catalogue
-from pumice.devices.protocol import Inventory
+from pumice.devices.protocol import Inventory, offers
 from pumice.model.cards import Allocation, Card, Mode
 from pumice.wire import names
 from pumice.wire.device_config import NvidiaConfig
 from pumice.wire.nvidia_vgpu import parse_list, parse_register, parse_topology
 from pumice.wire.objects import Node
-from pumice.wire.quantity import parse_quantity
 
 SHAPES_KEPT = 4096
 """Kinds of nodes remembered; a node annotation that changes without end must not fill our memory."""
@@ -109,14 +108,7 @@ def _not_allocatable(node: Node, config: NvidiaConfig, unadvertised: bool) -> li
     wanted = [config.resource_count_name]
     if not unadvertised:
         wanted += [config.resource_core_name, config.resource_memory_name]
-    return [name for name in wanted if not _positive(node.status.allocatable.get(name, 0))]
-
-
-def _positive(text: str | int | float) -> bool:
-    try:
-        return parse_quantity(text) > 0
-    except ValueError:
-        return False
+    return [name for name in wanted if not offers(node, name)]
 
 
 def _cordoned(cards: tuple[Card, ...], listed: tuple[str, ...]) -> tuple[Card, ...]:

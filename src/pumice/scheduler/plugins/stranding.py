@@ -6,6 +6,7 @@ row the sum over its cards: with one pod more, one kind of card is exchanged for
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,11 +23,13 @@ from pumice.scheduler.state.state import State
 
 KINDS = 20_000
 """Kinds of cards remembered; when there are more, all are looked at anew."""
+ALIKE_FROM = 32
+"""Rows from which on those that are alike are looked for."""
 
 
 Exchange = list[tuple[FreeCard, FreeCard]]
 """Of a node the cards that a pod would take, each before and after it."""
-Exchanges = list[Exchange]
+NO_CARD: FreeCard = (0, 0, 0, 0, False)
 
 
 @dataclass(slots=True)
@@ -62,39 +65,50 @@ class StrandedCards:
         found, may = np.zeros(len(every)), np.zeros(len(every), bool)
         free = table.alloc[every, :2] - table.used[every, :2] - (cpu, memory)
         places = np.flatnonzero((self._left[every, 2] > 0) & (free >= 0).all(axis=1))
-        if part is None:
-            taking, changes = places, Exchanges()
-        else:
-            taking, changes = self._taking(every, places, part)
-        if not len(taking):
-            return found, may
-        at = every[taking]
-        sums, left = self._sums[at], self._left[at]
-        numbers = [[(self._number(old), self._number(new)) for old, new in pairs] for pairs in changes]
-        self._read()
-        if numbers:
-            exchanged = np.array(numbers, np.intp)  # (rows, cards of the pod, 2)
-            for card in range(exchanged.shape[1]):
-                sums += self._cards[exchanged[:, card, 1]]
-                sums -= self._cards[exchanged[:, card, 0]]
-            left[:, 0] += [sum(worth_of(new) - worth_of(old) for old, new in pairs) for pairs in changes]
-            left[:, 1] -= [sum(old[4] for old, _ in pairs) for pairs in changes]
-        found[taking] = steps(self._now[at], self._stranded(at, sums, left, free[taking]))
-        may[taking] = True
+        if len(places) >= ALIKE_FROM:
+            first, like = self._alike(every[places], free[places])
+            of_kinds = self._with_pod(every[places[first]], free[places[first]], part)
+            found[places], may[places] = of_kinds[0][like], of_kinds[1][like]
+        elif len(places):
+            found[places], may[places] = self._with_pod(every[places], free[places], part)
         return found, may
 
-    def _taking(self, every: Rows, places: Rows, part: CardPart) -> tuple[Rows, Exchanges]:
-        """Of these places those whose cards take the pod, and the cards of each before and after it."""
-        known: dict[int, Exchange | None] = {}
-        taking, changes = [], Exchanges()
-        for place, number in zip(places.tolist(), self.book.states.ids[every[places]].tolist(), strict=True):
-            if number not in known:
-                known[number] = tightest(self._cards_of(number), part)
-            pairs = known[number]
-            if pairs is not None:
-                taking.append(place)
-                changes.append(pairs)
-        return np.array(taking, np.intp), changes
+    def _alike(self, rows: Rows, free: NDArray[np.int64]) -> tuple[Rows, Rows]:
+        """Of each kind of rows one, and per row the number of its kind: equal cards, equally used, equal room, equal labels as
+        far as shapes look at them."""
+        key = self.book.states.ids[rows].astype(np.int64) * len(self._allowed) + self._kind[rows]
+        for column in (0, 1):
+            _, number = np.unique(free[:, column], return_inverse=True)
+            _, key = np.unique(key * (int(number.max()) + 1) + number, return_inverse=True)
+        _, first, like = np.unique(key, return_index=True, return_inverse=True)
+        return first, like
+
+    def _with_pod(
+        self, rows: Rows, free: NDArray[np.int64], part: CardPart | None
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """As ``steps``, for rows with that much cpu and memory left beside the pod."""
+        found, may = np.zeros(len(rows)), np.ones(len(rows), bool)
+        sums, left = self._sums[rows], self._left[rows]
+        if part is not None:
+            changes = self._exchanges(rows, part)
+            if not any(changes):
+                return found, np.zeros(len(rows), bool)
+            nothing: Exchange = [(NO_CARD, NO_CARD)] * part.count  # no more than a node has
+            numbers = [[(self._number(old), self._number(new)) for old, new in pairs or nothing] for pairs in changes]
+            self._read()
+            exchanged = np.array(numbers, np.intp)  # (rows, cards of the pod, 2)
+            for card in range(part.count):
+                sums += self._cards[exchanged[:, card, 1]] - self._cards[exchanged[:, card, 0]]
+            left += [_difference(pairs or ()) for pairs in changes]
+            may[:] = [pairs is not None for pairs in changes]
+        found = steps(self._now[rows], self._stranded(rows, sums, left, free))
+        return np.where(may, found, 0.0), may
+
+    def _exchanges(self, rows: Rows, part: CardPart) -> list[Exchange | None]:
+        """Per row the cards that the pod takes, each before and after it; None where too few take it."""
+        numbers = self.book.states.ids[rows].tolist()
+        known = {number: tightest(self._cards_of(number), part) for number in dict.fromkeys(numbers)}
+        return [known[number] for number in numbers]
 
     def _cards_of(self, number: int) -> list[FreeCard]:
         """The shared cards that are open, by the number of the node's state."""
@@ -111,7 +125,7 @@ class StrandedCards:
         """The number of a kind of card; new ones are read before they are used."""
         found = self._numbers.get(card)
         if found is None:
-            found = self._numbers[card] = len(self._numbers) + 1
+            found = self._numbers[card] = len(self._numbers)
             self._unread.append(card)
         return found
 
@@ -119,7 +133,7 @@ class StrandedCards:
         if not self._unread or self._shapes is None:
             return
         total, free, cores, slots, alone = np.array(self._unread, np.float64).T
-        end = len(self._numbers) + 1
+        end = len(self._numbers)
         if end > len(self._cards):
             bigger = np.zeros((2 * end, 4, len(self._shapes)))
             bigger[: len(self._cards)] = self._cards
@@ -137,7 +151,7 @@ class StrandedCards:
         every = changed is None or shapes is not self._shapes or len(self._now) != table.capacity or len(self._numbers) > KINDS
         if every:
             self._shapes, capacity = shapes, table.capacity
-            self._numbers.clear()
+            self._numbers = {NO_CARD: 0}
             self._unread.clear()
             self._cards = np.zeros((64, 4, len(shapes)))
             self._sums, self._left, self._now = np.zeros((capacity, 4, len(shapes))), np.zeros((capacity, 3)), np.zeros(capacity)
@@ -152,15 +166,15 @@ class StrandedCards:
                 by_state[number] = self._cards_of(number) if number else []
         kinds = {number: [self._number(card) for card in cards] for number, cards in by_state.items()}
         self._read()
-        sums = {number: self._cards[of_node].sum(axis=0) for number, of_node in kinds.items()}
-        left = {
-            number: (sum(map(worth_of, cards)), float(sum(card[4] for card in cards)), float(len(cards)))
-            for number, cards in by_state.items()
-        }
         if not len(rows):
             return
-        self._sums[rows] = [sums[number] for number in numbers]
-        self._left[rows] = [left[number] for number in numbers]
+        sums = np.array([self._cards[of_node].sum(axis=0) for of_node in kinds.values()])
+        left = np.array([
+            (sum(map(worth_of, cards)), sum(card[4] for card in cards), len(cards)) for cards in by_state.values()
+        ], np.float64)  # fmt: skip
+        places = {number: place for place, number in enumerate(by_state)}
+        like = np.array([places[number] for number in numbers], np.intp)
+        self._sums[rows], self._left[rows] = sums[like], left[like]
         free = table.alloc[rows, :2] - table.used[rows, :2]
         self._now[rows] = self._stranded(rows, self._sums[rows], self._left[rows], free)
 
@@ -184,3 +198,8 @@ class StrandedCards:
         self._allowed = np.tile(ours, (len(first), 1))
         for place, mask in met:
             self._allowed[:, place] &= mask[first]
+
+
+def _difference(exchange: Sequence[tuple[FreeCard, FreeCard]]) -> tuple[float, int, int]:
+    """What changes of a node's ``_left``."""
+    return sum([worth_of(new) - worth_of(old) for old, new in exchange]), -sum([old[4] for old, _ in exchange]), 0

@@ -6,7 +6,7 @@ import ctypes
 from ctypes import byref, c_char_p, c_int32, c_size_t, c_uint64, c_void_p
 from typing import Any, Final
 
-from pumice.adapters.cuda.driver import CudaError, Driver
+from pumice.adapters.cuda import CudaError, Driver
 
 NAMES: Final = {
     100001: "ACL_ERROR_UNINITIALIZE", 107000: "ACL_ERROR_RT_PARAM_INVALID", 107001: "ACL_ERROR_RT_INVALID_DEVICEID",
