@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import count
+
+import pytest
 from kit.engine_world import World
 from kit.objects import group, node, pod, queue
 
@@ -108,3 +112,27 @@ def test_a_gang_names_the_same_pod_in_whatever_order_its_pods_are_listed() -> No
         said.append({c["type"]: c["message"] for c in world.groups["default/g"]["status"]["conditions"]}["Unschedulable"])
     assert said[0] == said[1]
     assert "Origin reason is g-2: 0/1 nodes are unavailable: 1 Insufficient cpu." in said[0]
+
+
+@pytest.mark.parametrize("budget", range(1, 30))
+def test_a_member_that_a_short_cycle_did_not_come_to_hears_why_like_those_before_it(budget: int) -> None:
+    """Two of the gang are bound, one waits for what a pod releases, and for the last the cycle has no time."""
+    world = World()
+    world.add(node("n1", cpu="6"), node("n2", cpu="3"), pod("old", cpu="2", node="n2"))
+    world.settle()
+    world.terminate("old")
+    world.add(group("g", minimum=2), *(pod(f"g-{i}", cpu="3", group="g") for i in range(4)))
+    world.settle()
+    world.engine = world.restarted()
+    cycle = world.engine.cycle
+    short = partial(cycle, budget=budget, tick=count().__next__, at_least=1)
+    world.engine.cycle = short  # type: ignore[method-assign, assignment]
+    world.cycle()
+    world.engine.cycle = cycle  # type: ignore[method-assign]
+    world.settle()
+    waiting = {name for name in ("g-0", "g-1", "g-2", "g-3") if not world.pods[f"default/{name}"]["spec"].get("nodeName")}
+    assert len(waiting) == 2
+    said = {condition(world, f"default/{name}") for name in waiting}
+    assert not any("not tried yet" in text for text in said), said
+    view = explain_group(world.restarted(), "default", "g", world.now)
+    assert {name for names in view.waiting.values() for name in names} == waiting

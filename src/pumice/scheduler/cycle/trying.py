@@ -30,6 +30,8 @@ def refused(cycle: Cycle, task: Task, *, amid_gang: bool = False, among: Among |
 
 def explain(cycle: Cycle) -> None:
     """Work out reasons while there is time; at least one class per cycle. The rest waits for the next cycle."""
+    if cycle.out_of_time():
+        _ask_for_untried(cycle)
     state, begin = cycle.state, cycle.tick()
     for cls in list(state.scheduling_queue.unexplained):
         tasks = state.scheduling_queue.take_unexplained(cls)
@@ -45,6 +47,17 @@ def explain(cycle: Cycle) -> None:
             _despair(cycle, task, hopeless)
         if cycle.tick() - begin > cycle.budget / 3:
             return
+
+
+def _ask_for_untried(cycle: Cycle) -> None:
+    """Ask why for the pods that a cycle did not come to after others of their class: no node takes them, and nobody tries them
+    again before something changes."""
+    for job, found in cycle.attempts.items():
+        if found.tried and not found.blocked and job.known:
+            for task in job.pending.values():
+                untried = task.error is None and task.trial is None and not (task.gated or task.puzzling)
+                if untried and cycle.placer.is_unschedulable(task.cls):
+                    cycle.state.scheduling_queue.ask_why(task)
 
 
 def _despair(cycle: Cycle, task: Task, hopeless: bool) -> None:
