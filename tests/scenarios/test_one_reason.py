@@ -126,7 +126,7 @@ def test_a_member_that_a_short_cycle_did_not_come_to_hears_why_like_those_before
     world.engine = world.restarted()
     cycle = world.engine.cycle
     short = partial(cycle, budget=budget, tick=count().__next__, at_least=1)
-    world.engine.cycle = short  # type: ignore[method-assign, assignment]
+    world.engine.cycle = short  # type: ignore[method-assign]
     world.cycle()
     world.engine.cycle = cycle  # type: ignore[method-assign]
     world.settle()
