@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pumice.claims.objects import Constraint, Device
-from pumice.claims.reasons import Misfit, Rule
+from pumice.claims.reasons import FitError, Rule
 
 
 def attribute_of(device: Device, driver: str, name: str) -> tuple[str, Any] | None:
@@ -30,16 +30,16 @@ class Constraining:
         """``names``: of the request, and of the alternative as ``request/alternative``."""
         return not self.constraint.requests or any(name in self.constraint.requests for name in names)
 
-    def misfit(self, device: Device, driver: str) -> Misfit | None:
+    def fit_error(self, device: Device, driver: str) -> FitError | None:
         alike = self.constraint.match_attribute
         name = alike or self.constraint.distinct_attribute or ""
         value = attribute_of(device, driver, name)
         if value is None:
-            return Misfit(Rule.CONSTRAINT, name, detail="the device has no such attribute")
+            return FitError(Rule.CONSTRAINT, name, detail="the device has no such attribute")
         if alike and self.values and self.values[0] != value:
-            return Misfit(Rule.CONSTRAINT, name, detail=f"{value[1]} does not match {self.values[0][1]}")
+            return FitError(Rule.CONSTRAINT, name, detail=f"{value[1]} does not match {self.values[0][1]}")
         if not alike and value in self.values:
-            return Misfit(Rule.CONSTRAINT, name, detail=f"another device has {value[1]}, too")
+            return FitError(Rule.CONSTRAINT, name, detail=f"another device has {value[1]}, too")
         return None
 
     def add(self, device: Device, driver: str) -> None:

@@ -7,21 +7,21 @@ from fractions import Fraction
 from math import ceil
 
 from pumice.claims.objects import Capacity, Device
-from pumice.claims.reasons import Misfit, Rule, shown
+from pumice.claims.reasons import FitError, Rule, shown
 
 
-def consumed(device: Device, asked: Mapping[str, Fraction]) -> dict[str, Fraction] | Misfit:
+def consumed(device: Device, asked: Mapping[str, Fraction]) -> dict[str, Fraction] | FitError:
     """Return the share of each capacity that the request takes, or why the device can never give it.
 
     Of a device for one claim at a time nothing is consumed: there the same numbers only tell whether it is large enough."""
     for name in asked:
         if name not in device.capacity:
-            return Misfit(Rule.CAPACITY, name, wanted=asked[name], detail=_unknown_key(device, name))
+            return FitError(Rule.CAPACITY, name, wanted=asked[name], detail=_unknown_key(device, name))
     shares: dict[str, Fraction] = {}
     for name, capacity in device.capacity.items():
         share = _share(capacity, asked.get(name))
         if share is None:
-            return Misfit(
+            return FitError(
                 Rule.POLICY,
                 name,
                 wanted=asked[name],
@@ -29,7 +29,7 @@ def consumed(device: Device, asked: Mapping[str, Fraction]) -> dict[str, Fractio
                 detail=_policy_refuses(capacity, asked[name]),
             )
         if share > capacity.value:
-            return Misfit(Rule.CAPACITY, name, wanted=share, best=capacity.value, detail="the device has less in all")
+            return FitError(Rule.CAPACITY, name, wanted=share, best=capacity.value, detail="the device has less in all")
         shares[name] = share
     return shares
 

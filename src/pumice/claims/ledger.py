@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from pumice.claims.attributes import Constraining
 from pumice.claims.objects import Device, DeviceID
-from pumice.claims.reasons import Misfit, Rule
+from pumice.claims.reasons import FitError, Rule
 from pumice.claims.requests import Ask
 from pumice.claims.slices import NodePool, PooledDevice, PoolID, Slices
 from pumice.claims.usage import NONE, Usage, amounts, free_counters
@@ -46,14 +46,14 @@ class Draft:
     _free: dict[PoolID, dict[tuple[str, str], Fraction] | DeviceID] = field(default_factory=dict)
     """Of counters, before this draft."""
 
-    def misfit(self, ask: Ask, place: PooledDevice) -> Misfit | None:
+    def fit_error(self, ask: Ask, place: PooledDevice) -> FitError | None:
         """Return the first rule that keeps the device from the request now; selectors and constraints aside."""
         device, admin = place.device, ask.asked.admin_access
         found = self._in_use(ask, place) or _untolerated(ask, device)
         if found is not None:
             return found
         shares = ask.shares_of(place)
-        if isinstance(shares, Misfit):
+        if isinstance(shares, FitError):
             return shares
         if admin:
             return None
@@ -64,7 +64,7 @@ class Draft:
         device, id_ = place.device, place.id
         admin, shared = ask.asked.admin_access, device.allow_multiple_allocations
         shares = ask.shares_of(place) if shared and not admin else {}
-        assert not isinstance(shares, Misfit)
+        assert not isinstance(shares, FitError)
         draws = not admin and not (shared and self._is_shared_out(id_))
         taken = Taken(ask, place, shares, amounts(device.consumes_counters) if draws else {}, constraints)
         self.taken.append(taken)
@@ -103,29 +103,29 @@ class Draft:
     def _is_shared_out(self, id_: DeviceID) -> bool:
         return id_ in self.usage.shared or self._shares[id_] > 0
 
-    def _in_use(self, ask: Ask, place: PooledDevice) -> Misfit | None:
+    def _in_use(self, ask: Ask, place: PooledDevice) -> FitError | None:
         id_ = place.id
         if (ask.claim_at, id_) in self._of_claim:
-            return Misfit(Rule.IN_USE, detail="this claim has it")
+            return FitError(Rule.IN_USE, detail="this claim has it")
         if ask.asked.admin_access:
             return None
         if id_ in self.usage.exclusive:
-            return Misfit(Rule.IN_USE, detail="another claim has it")
+            return FitError(Rule.IN_USE, detail="another claim has it")
         if id_ in self._exclusive:
-            return Misfit(Rule.IN_USE, detail="another claim of this pod takes it")
+            return FitError(Rule.IN_USE, detail="another claim of this pod takes it")
         if not place.device.allow_multiple_allocations and id_ in self.usage.shared:
-            return Misfit(Rule.IN_USE, detail="other claims have shares of it, from when it could be shared")
+            return FitError(Rule.IN_USE, detail="other claims have shares of it, from when it could be shared")
         return None
 
-    def _capacity(self, place: PooledDevice, shares: dict[str, Fraction]) -> Misfit | None:
+    def _capacity(self, place: PooledDevice, shares: dict[str, Fraction]) -> FitError | None:
         used = self.usage.consumed.get(place.id, {})
         for name, share in shares.items():
             free = place.device.capacity[name].value - used.get(name, NONE) - self._consumed.get((place.id, name), NONE)
             if share > free:
-                return Misfit(Rule.CAPACITY, name, share, free)
+                return FitError(Rule.CAPACITY, name, share, free)
         return None
 
-    def _counters(self, place: PooledDevice) -> Misfit | None:
+    def _counters(self, place: PooledDevice) -> FitError | None:
         """A shared device has paid once it is shared."""
         device, pool = place.device, place.slice.pool
         if not device.consumes_counters or (device.allow_multiple_allocations and self._is_shared_out(place.id)):
@@ -134,19 +134,19 @@ class Draft:
             self._free[pool] = free_counters(self.usage, self.pools[pool], self.slices)
         free = self._free[pool]
         if isinstance(free, DeviceID):
-            return Misfit(Rule.COUNTER, detail=f"{free} is in use and published no more: nobody knows what it consumes")
+            return FitError(Rule.COUNTER, detail=f"{free} is in use and published no more: nobody knows what it consumes")
         for (set_, name), amount in amounts(device.consumes_counters).items():
             left = free[set_, name] - self._drawn.get((pool, set_, name), NONE)
             if amount > left:
-                return Misfit(Rule.COUNTER, f"{set_}/{name}", amount, left)
+                return FitError(Rule.COUNTER, f"{set_}/{name}", amount, left)
         return None
 
 
-def _untolerated(ask: Ask, device: Device) -> Misfit | None:
+def _untolerated(ask: Ask, device: Device) -> FitError | None:
     """Other effects than these two keep nobody away."""
     for taint in device.taints:
         if taint.effect in ("NoSchedule", "NoExecute") and not any(
             one.tolerates(taint) for one in ask.asked.tolerations
         ):
-            return Misfit(Rule.TAINT, f"{taint.key}={taint.value}:{taint.effect}", detail="not tolerated")
+            return FitError(Rule.TAINT, f"{taint.key}={taint.value}:{taint.effect}", detail="not tolerated")
     return None

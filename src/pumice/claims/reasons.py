@@ -23,7 +23,7 @@ class Rule(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Misfit:
+class FitError:
     """Why one device was passed over: the rule, what it is about (a capacity, a taint, an attribute), and the numbers."""
 
     rule: Rule
@@ -60,11 +60,11 @@ class RequestReasons:
     claim: str
     request: str
     wanted: int
-    devices: Mapping[DeviceID, Misfit] = field(default_factory=dict)
+    devices: Mapping[DeviceID, FitError] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
-        devices = "; ".join(f"{device}: {misfit.text}" for device, misfit in self.devices.items())
+        devices = "; ".join(f"{device}: {fit_error.text}" for device, fit_error in self.devices.items())
         return f"claim {self.claim}, request {self.request}: {self.wanted} wanted; {devices or 'no device is here'}"
 
 

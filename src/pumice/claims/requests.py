@@ -9,7 +9,7 @@ from fractions import Fraction
 from pumice.claims.attributes import Constraining
 from pumice.claims.capacity import consumed
 from pumice.claims.objects import RESULTS_MOST, DeviceClass, DeviceID, DeviceRequest, Request, ResourceClaim
-from pumice.claims.reasons import Misfit, RequestReasons
+from pumice.claims.reasons import FitError, RequestReasons
 from pumice.claims.slices import PooledDevice
 
 
@@ -39,8 +39,8 @@ class Ask:
     """Those that were not looked at yet; None stands for one that would not do."""
     looked_through: bool = False
     """No device is left that was not looked at."""
-    misfits: dict[DeviceID, Misfit] = field(default_factory=dict)
-    _shares: dict[DeviceID, dict[str, Fraction] | Misfit] = field(default_factory=dict)
+    fit_errors: dict[DeviceID, FitError] = field(default_factory=dict)
+    _shares: dict[DeviceID, dict[str, Fraction] | FitError] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -68,7 +68,7 @@ class Ask:
                 assert selector.cel is not None
                 yield selector.cel.expression, f"{whose}, selector {at}"
 
-    def shares_of(self, place: PooledDevice) -> dict[str, Fraction] | Misfit:
+    def shares_of(self, place: PooledDevice) -> dict[str, Fraction] | FitError:
         """Return what the request consumes of the device's capacities, or why the device can never give it."""
         if place.id not in self._shares:
             self._shares[place.id] = consumed(place.device, self.asked.capacity.requests)
@@ -81,7 +81,7 @@ class Ask:
 
     @property
     def reasons(self) -> RequestReasons:
-        return RequestReasons(str(self.claim), self.name, self.count, dict(self.misfits))
+        return RequestReasons(str(self.claim), self.name, self.count, dict(self.fit_errors))
 
 
 @dataclass(slots=True)

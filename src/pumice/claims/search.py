@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 from pumice.claims.allocation import Allocation, allocations
 from pumice.claims.ledger import Draft
 from pumice.claims.objects import RESULTS_MOST, DeviceClass, ResourceClaim
-from pumice.claims.reasons import Cause, Misfit, RequestReasons, Rule, Unallocated
+from pumice.claims.reasons import Cause, FitError, RequestReasons, Rule, Unallocated
 from pumice.claims.requests import Ask, Candidate, Claim, Fault, prepared
 from pumice.claims.slices import Node, NodePool, PooledDevice, Slices
 from pumice.claims.usage import Usage
@@ -177,14 +177,14 @@ class _Searching:
 
     def _takes(self, ask: Ask, candidate: Candidate) -> bool:
         place = candidate.place
-        misfit = self.draft.misfit(ask, place)
-        if candidate.fault is not None and (misfit is None or misfit.rule is not Rule.IN_USE):
+        fit_error = self.draft.fit_error(ask, place)
+        if candidate.fault is not None and (fit_error is None or fit_error.rule is not Rule.IN_USE):
             raise candidate.fault
         names = (ask.request, ask.name)
         concerned = [one for one in self.claims[ask.claim_at].constraints if one.concerns(names)]
-        misfit = misfit or next(filter(None, (one.misfit(place.device, place.id.driver) for one in concerned)), None)
-        if misfit is not None:
-            ask.misfits.setdefault(place.id, misfit)
+        fit_error = fit_error or next(filter(None, (one.fit_error(place.device, place.id.driver) for one in concerned)), None)
+        if fit_error is not None:
+            ask.fit_errors.setdefault(place.id, fit_error)
             return False
         self.draft.take(ask, place, concerned)
         return True
@@ -203,8 +203,8 @@ class _Searching:
             if not self._is_selected(ask, place):
                 continue
             shares = ask.shares_of(place)
-            if isinstance(shares, Misfit):
-                ask.misfits[place.id] = shares
+            if isinstance(shares, FitError):
+                ask.fit_errors[place.id] = shares
             else:
                 ask.candidates.append(Candidate(place))
         ask.looked_through = True
@@ -212,15 +212,15 @@ class _Searching:
     def _looked_at(self, ask: Ask, untouched: Draft, place: PooledDevice) -> Candidate | None:
         """Return the device if it would do had the pod nothing yet."""
         self._spend(1)
-        misfit = untouched.misfit(ask, place)
+        fit_error = untouched.fit_error(ask, place)
         try:
-            if (misfit is None or misfit.rule is not Rule.IN_USE) and not self._is_selected(ask, place):
+            if (fit_error is None or fit_error.rule is not Rule.IN_USE) and not self._is_selected(ask, place):
                 return None
         except Fault as fault:
             return Candidate(place, fault)
-        if misfit is not None:
-            ask.misfits[place.id] = misfit
-        return Candidate(place) if misfit is None else None
+        if fit_error is not None:
+            ask.fit_errors[place.id] = fit_error
+        return Candidate(place) if fit_error is None else None
 
     def _is_selected(self, ask: Ask, place: PooledDevice) -> bool:
         for expression, whose in ask.expressions:
@@ -229,7 +229,7 @@ class _Searching:
             if isinstance(found, str):
                 raise Fault(f"{whose}, device {place.id}: {found}")
             if not found:
-                ask.misfits[place.id] = Misfit(Rule.SELECTOR, detail=f"{whose} says no")
+                ask.fit_errors[place.id] = FitError(Rule.SELECTOR, detail=f"{whose} says no")
                 return False
         return True
 
@@ -241,4 +241,4 @@ class _Searching:
 
 def _reasons(claims: Iterable[Claim]) -> tuple[RequestReasons, ...]:
     """Return those of requests that were reached."""
-    return tuple(ask.reasons for claim in claims for asks in claim.requests for ask in asks if ask.misfits)
+    return tuple(ask.reasons for claim in claims for asks in claim.requests for ask in asks if ask.fit_errors)
