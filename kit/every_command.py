@@ -67,6 +67,7 @@ def without_cluster(folder: Path) -> Iterator[Call]:
     yield Call(f"pumice explain waiting --from {case}", "WAITS")
     yield Call(f"pumice fits -f {pod} --from {case}", "p")
     yield Call(f"pumice replay {case}", "")
+    yield Call(f"pumice simulate --from {case}", "placed")
     yield Call(f"pumice claim fits -f {pod}", "no ResourceClaim that has no devices yet", 2)
     yield Call(f"pumice lint {pod}", "1 file")
     yield Call(f"pumice convert {foreign}", "volcano.sh/vgpu-memory")

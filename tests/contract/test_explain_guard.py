@@ -9,7 +9,7 @@ from kit.control_plane import Api
 from kit.manifests import token_of
 
 from pumice.adapters.kube import Access, KubeClient
-from pumice.apps.service.http import Reviewed
+from pumice.apps.service.reviewed import Reviewed
 from tests.contract.test_reserved_annotations import tenant
 
 

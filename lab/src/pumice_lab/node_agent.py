@@ -304,10 +304,6 @@ def settings_file(settings: AgentSettings) -> Path:
     return path
 
 
-if __name__ == "__main__":
-    main()
-
-
 # -- Daemons that are started again: one fault of theirs must not take the cluster or the node down ------------------
 
 RESTART_SECONDS = 1.0
@@ -326,3 +322,7 @@ async def supervised(
         except Exception:
             log.exception("%s failed", name)
         await first(stop.wait(), clock.sleep(RESTART_SECONDS))
+
+
+if __name__ == "__main__":
+    main()

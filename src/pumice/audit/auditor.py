@@ -207,7 +207,7 @@ def npu_cards(nodes: Iterable[Json], placed: Iterable[Json]) -> list[str]:
     return found
 
 
-# -- chips that are cut on demand (Volcano pkg/scheduler/api/devices/ascend/mindcluster)
+# -- chips that are cut on demand (Volcano pkg/scheduler/api/devices/ascend)
 # ----------------------------------------------------------------
 
 DECIDED = "huawei.com/npu-core"

@@ -29,8 +29,9 @@ from pumice.apps.scheduler.node_locks import NodeLocks
 from pumice.apps.scheduler.status_writer import StatusWriter
 from pumice.apps.scheduler.volume_wait import VolumeWait
 from pumice.apps.service.garbage import Garbage, listed
-from pumice.apps.service.http import Handler, Reviewed, host_and_port, is_loopback, pages, served
+from pumice.apps.service.http import Handler, host_and_port, is_loopback, pages, served
 from pumice.apps.service.lease import Election, LedSettings
+from pumice.apps.service.reviewed import Reviewed
 from pumice.effects.tasks import group, run_until
 from pumice.effects.vocabulary import (
     Bind,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from pumice.apps.scheduler.forked import ask
-from pumice.apps.service.http import Reviewed
+from pumice.apps.service.reviewed import Reviewed
 
 PATIENCE = 10.0
 """A forked child answers in well under a second, unless a lock was held by another thread at the moment of the fork."""

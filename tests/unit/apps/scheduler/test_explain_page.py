@@ -14,7 +14,7 @@ from kit.engine_world import World
 from kit.objects import node, pod
 
 from pumice.apps.scheduler.explain_page import MOST_WAITING, ExplainPage
-from pumice.apps.service.http import Reviewed
+from pumice.apps.service.reviewed import Reviewed
 from pumice.ports.cluster import ApiError, Resource
 from pumice.scheduler.explaining.explain import as_json, explain_known
 
