@@ -1,4 +1,4 @@
-"""What the allocator of ``pumice.claims`` says of a world, and what Kubernetes' says: in the same words."""
+"""The answers of ``pumice.claims`` and of Kubernetes' allocator about one world, in the same words."""
 
 from __future__ import annotations
 

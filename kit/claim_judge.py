@@ -22,7 +22,7 @@ def number(text: str) -> Fraction:
 
 
 class Judge:
-    """What may be allocated in a world."""
+    """The judge of what may be allocated in a world."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -151,7 +151,7 @@ class Judge:
     # -- whole allocations ----------------------------------------------------------------------------------------
 
     def wrong(self, allocations: list[dict[str, Any]]) -> str:
-        """What is wrong with allocations (``status.allocation`` of each claim); empty where nothing is."""
+        """Return what is wrong with allocations (``status.allocation`` of each claim); empty where nothing is."""
         chosen = []
         for claim, allocation in zip(self.world.claims, allocations, strict=True):
             by_request: dict[str, list[Place]] = defaultdict(list)

@@ -79,7 +79,7 @@ class World:
 
     @property
     def question(self) -> dict[str, Any]:
-        """What Kubernetes' allocator is asked."""
+        """Return the question to Kubernetes' allocator."""
         return {"node": self.node, "slices": self.slices, "classes": self.classes, "claims": self.claims, "inUse": self.in_use}
 
     def _one_in(self, many: int) -> bool:

@@ -96,7 +96,7 @@ class Cluster:
         return [f"{device.request} {device.place.id.device}" for one in found for device in one.devices]
 
     def question(self, *claims: Object) -> Object:
-        """What Kubernetes' allocator would be asked."""
+        """Return the question to Kubernetes' allocator."""
         defaults = {"allocationMode": "ExactCount", "count": 1}  # those that the API server sets
         asked = [_with_defaults(one, defaults) for one in claims]
         node = {"metadata": {"name": "n1", "labels": {"zone": "z1"}}}

@@ -41,7 +41,7 @@ def pytest_runtest_makereport(
 
 
 FREEZE, UNFREEZE, FREEZE_COUNT = gc.freeze, gc.unfreeze, gc.get_freeze_count
-"""What the collector of garbage really has: for the tests of who uses it."""
+"""The functions of the garbage collector as they are: for the tests of what uses them."""
 
 
 def pytest_collection_finish() -> None:

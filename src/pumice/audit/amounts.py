@@ -1,4 +1,4 @@
-"""What pods ask for and nodes have, read from API objects alone; nothing else of Pumice is imported here on purpose."""
+"""Sums of what pods request and nodes offer, read from API objects alone: a judge imports nothing of what it judges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a claim's status is told: the devices, the configuration that goes with them, and the nodes where they can be used."""
+"""The result that is written to a claim's status: devices, their configuration, and the nodes that can use them."""
 
 from __future__ import annotations
 

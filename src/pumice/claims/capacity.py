@@ -1,4 +1,4 @@
-"""What a request consumes of a device's capacities, by the policies that the device publishes."""
+"""The capacity of a device that a request consumes, by the policies that the device publishes."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ class CapacityRequirements(Struct, frozen=True):
 
 
 class DeviceRequest(Struct, frozen=True, rename="camel", kw_only=True):
-    """What ``exactly`` and each alternative of ``firstAvailable`` have in common."""
+    """The fields that ``exactly`` and each alternative of ``firstAvailable`` have in common."""
 
     device_class_name: str = ""
     selectors: Selectors = ()

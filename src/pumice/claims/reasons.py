@@ -43,7 +43,7 @@ class FitError:
 
 
 class Cause(StrEnum):
-    """What a caller should do about it."""
+    """The part that has to change before a search can succeed."""
 
     NODE = "node"
     """These devices will not do: another node may."""

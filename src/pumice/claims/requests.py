@@ -1,4 +1,4 @@
-"""What a pod's claims ask for, made ready for the search: classes looked up, limits looked at, alternatives in their order."""
+"""The requests of a pod's claims, ready for the search: classes resolved, limits checked, alternatives in their order."""
 
 from __future__ import annotations
 

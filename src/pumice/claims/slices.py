@@ -69,7 +69,7 @@ class Slices:
 
     def __init__(self, slices: Iterable[ResourceSlice]) -> None:
         self.selections = Selections()
-        """What selectors said of these devices."""
+        """The results of selectors on these devices."""
         self._by_pool: dict[PoolID, list[ResourceSlice]] = defaultdict(list)
         self._of_node: dict[str, set[PoolID]] = defaultdict(set)
         self._of_any: set[PoolID] = set()

@@ -1,4 +1,4 @@
-"""What allocated claims hold, and what is still free of devices, capacities and counters.
+"""Devices, capacities and counters that allocated claims hold, and those that are still free.
 
 Counters and capacities are kept by driver and pool. A device that is published no more keeps what it was seen to consume.
 """

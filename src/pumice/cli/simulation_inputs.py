@@ -1,4 +1,4 @@
-"""What ``pumice simulate`` is given: a cluster, who arrives, and the variants that are compared."""
+"""The inputs of ``pumice simulate``: a cluster, who arrives, and the variants that are compared."""
 
 from __future__ import annotations
 

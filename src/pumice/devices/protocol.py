@@ -149,7 +149,7 @@ class Ranking(ABC):
         return None
 
     def part(self, device_request: DeviceRequest) -> tuple[CardPart | None, str]:
-        """What a pod takes of cards that are shared by memory and cores, and the name of its card policy between nodes. None:
+        """Return what a pod takes of cards shared by memory and cores, and the name of its card policy between nodes. None:
         its policy counts nothing that such pods strand."""
         return None, ""
 

@@ -81,5 +81,5 @@ def remarks_on(settings: Settings, device_config: DeviceConfig | None) -> tuple[
 
 
 def node_checks() -> list[Check]:
-    """What ``pumice doctor node`` looks at, of all device types."""
+    """Return the checks of ``pumice doctor node``, of all device types."""
     return [check for found in DEVICE_TYPES if found.doctor for check in import_module(found.doctor).CHECKS]

@@ -96,7 +96,7 @@ class InLine(Allocator, ABC):
 
     @abstractmethod
     def next_work(self, pod: NodePod, count: int, held: Held | None) -> Any:
-        """What the pod waits for next, or that it is broken, if a call for so many devices may be for it; else None."""
+        """Return what the pod waits for next, or that it is broken, if a call for so many devices may be for it; else None."""
 
     @abstractmethod
     def answer(self, work: Any, pods: Sequence[NodePod], ids: Sequence[str]) -> Decision:

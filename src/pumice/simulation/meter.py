@@ -64,7 +64,7 @@ class Meter:
         self._at = now
 
     def touch(self, node: str) -> None:
-        """What the node holds has changed."""
+        """Forget what a node whose pods have changed strands."""
         self._stranded.pop(node, None)
 
     def parts(self) -> dict[str, float]:

@@ -30,7 +30,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one variant came to. ``mean`` and ``end`` are per cent of all: over the time in which pods arrived, and when the last
+    """The result of one variant. ``mean`` and ``end`` are per cent of all: over the time in which pods arrived, and when the last
     one had come. ``fits_no_node``: pods larger than any node, were it empty."""
 
     variant: str

@@ -62,7 +62,7 @@ class Outage:
 
 @dataclass(slots=True, eq=False)
 class PodRun:
-    """What became of a pod. ``arrived`` and ``started`` are seconds from the beginning; before it for those that ran then."""
+    """The life of one pod. ``arrived`` and ``started`` are seconds from the beginning; before it for those that ran then."""
 
     key: str
     template: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""What is written in one option as ``name=value,name=value``."""
+"""Options that are written as ``name=value,name=value``."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What one node does differently: ``config.json`` for its cards (HAMi volcano-vgpu-device-plugin pkg/plugin/vgpu/config), and
-``node-config.yaml`` of ConfigMap ``hami-device-node-config`` for its NPUs (HAMi ascend-device-plugin)."""
+"""Settings of one node that differ from the cluster's: ``config.json`` for its cards and ``node-config.yaml`` for its NPUs.
+
+Formats: HAMi volcano-vgpu-device-plugin pkg/plugin/vgpu/config; HAMi ascend-device-plugin, ``hami-device-node-config``."""
 
 from __future__ import annotations
 

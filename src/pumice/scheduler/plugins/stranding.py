@@ -1,4 +1,4 @@
-"""What a pod would strand of the cards of each node, for policies that count it (``pumice.devices.fragmentation``).
+"""Cards of each node that a pod would strand, for policies that count them (``pumice.devices.fragmentation``).
 
 Nodes are judged by the shapes that the cluster has seen. What a card is to them is remembered for each kind of card, and for each
 row the sum over its cards: with one pod more, one kind of card is exchanged for another.
@@ -48,7 +48,7 @@ class StrandedCards:
     """Per row the number of its line of ``_allowed``, of which there are few."""
     _numbers: dict[FreeCard, int] = field(default_factory=dict)
     _cards: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 4, 0)))
-    """What each kind of card is to the shapes, by its number; 0 stands for no card."""
+    """The use of each kind of card to the shapes, by its number; 0 stands for no card."""
     _unread: list[FreeCard] = field(default_factory=list)
     _sums: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 4, 0)))
     _left: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 3)))
@@ -201,5 +201,5 @@ class StrandedCards:
 
 
 def _difference(exchange: Sequence[tuple[FreeCard, FreeCard]]) -> tuple[float, int, int]:
-    """What changes of a node's ``_left``."""
+    """The changes of a node's ``_left``."""
     return sum([worth_of(new) - worth_of(old) for old, new in exchange]), -sum([old[4] for old, _ in exchange]), 0

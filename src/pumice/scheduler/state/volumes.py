@@ -111,7 +111,7 @@ class Volumes:
     attached: dict[str, dict[str, str]] = field(default_factory=dict)
     """Node to VolumeAttachment to the volume that is attached, whether a pod uses it or not."""
     frugal: dict[str, bool] = field(default_factory=dict)
-    """Whether a driver wants its capacity to be looked at (CSIDriver's storageCapacity)."""
+    """Return whether a driver wants its capacity to be looked at (CSIDriver's storageCapacity)."""
     capacities: dict[str, Capacity] = field(default_factory=dict)
     """CSIStorageCapacity objects by namespace/name."""
     assumed: dict[str, str] = field(default_factory=dict)
