@@ -12,7 +12,17 @@ from kit.engine_world import DEVICES_ONLY, World
 from kit.objects import node, pod
 
 from pumice.devices.card_policies import POLICIES, Stranding
-from pumice.devices.fragmentation import CardPart, FreeNodes, Shape, Shapes, of_cards, steps, stranded, tightest, with_share
+from pumice.devices.fragmentation import (
+    CardPart,
+    FreeNodes,
+    Shape,
+    Shapes,
+    of_cards,
+    steps,
+    stranded,
+    tightest,
+    with_share,
+)
 from pumice.devices.nvidia_vgpu.device_request import UNSET
 from pumice.scheduler.framework import Framework
 from pumice.scheduler.placing.placer import Placer
