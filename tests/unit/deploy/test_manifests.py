@@ -126,7 +126,7 @@ def test_every_card_with_mig_finds_its_geometry_in_the_manifest_even_by_upstream
     assert Catalogue(config, builtin=False).of(card_type) is not None
 
 
-def test_the_scheduler_configuration_is_the_guides_with_the_policy_that_fills_most():
+def test_the_scheduler_configuration_is_the_guides():
     data = the("volcano.yml", "ConfigMap", names.SCHEDULER_CONFIGMAP)["data"]
     conf = parse_scheduler_conf(data[names.SCHEDULER_CONF_KEY])
     plugin = conf.plugin("deviceshare")
