@@ -71,7 +71,7 @@ def pages() -> dict[str, str]:
     return {
         "volcano-scheduler": run_virtually(busy_page(node("m1", register=SLICED), pod("s", mib=4000, annotations=IN_SLICES))),
         "volcano-controller": controller_page(["team"], [("team", "Running")], ends, ends, pod_creation_latency(),
-                                             {("default", "team", "NVIDIA-T4", "vgpu"): nothing()}) + _process(),  # fmt: skip
+                                             {("default", "team", "NVIDIA-T4", "vgpu"): nothing()}) + _process(),
         "volcano-admission": webhook_page({("/jobs/validate", "refused"): 3}, answer_seconds()),
         "volcano-device-plugin": _npus(),
         "volcano-vgpu-monitor": _monitor(),
