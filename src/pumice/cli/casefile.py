@@ -67,6 +67,8 @@ class Case:
     scheduler_names: list[str] = field(default_factory=lambda: [names.SCHEDULER_NAME])
     objects: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     decisions: list[dict[str, Any]] = field(default_factory=list)
+    runs: list[str] = field(default_factory=list)
+    """How long pods ran, in lines as the record of share-hours has them (``wire.share_hours``)."""
     remarks: list[str] = field(default_factory=list)
     """A remark on the configuration: that another one stands there and is refused."""
 

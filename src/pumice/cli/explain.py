@@ -41,7 +41,7 @@ EXPLAINED = Offers(_explained)
 app = flags.App()
 
 
-@app.command(epilog="Examples: pumice explain pod trainer-0 -n research;  pumice explain queue research;  pumice explain waiting")
+@app.command(epilog="Examples: pumice explain pod trainer-0 -n research;  pumice explain queue a;  pumice explain waiting")
 def main(
     kind: Annotated[str, flags.Argument(
         metavar="pod|podgroup|queue|job|deployment|waiting", help="What to explain; pod/NAME is both. waiting: all who wait."
@@ -58,6 +58,9 @@ def main(
     preempt: Annotated[
         bool, flags.Option("--preempt", help="Say who would go for the pod, who stays and why; nothing is done.")
     ] = False,
+    start: Annotated[
+        bool, flags.Option("--start", help="Say when they would start, by recorded run times; of pod, podgroup, job and waiting.")
+    ] = False,
     output: Annotated[str, flags.Option("-o", "--output", help="text, wide (every card) or json.")] = "text",
 ) -> None:
     """Say where a pod would go, or why no node takes it, card by card, and the smallest changes that would let it in; what a
@@ -66,6 +69,7 @@ def main(
     from pumice.cli.casefile import engine_of
     from pumice.cli.explain_queues import show_group, show_queue
     from pumice.cli.explain_room import show_room
+    from pumice.cli.explain_starts import show_starts
     from pumice.cli.explain_workloads import OWNERS, show_waiting, show_workload, workload_of
     from pumice.cli.explanation import show, units_of
     from pumice.cli.picture import Source, picture
@@ -82,6 +86,9 @@ def main(
     if "/" in name:
         namespace, _, name = name.partition("/")
     case = picture(Source(file=file, kubeconfig=kubeconfig, scheduler_names=tuple(scheduler_name or ())))
+    if start:
+        show_starts(case, meant, namespace, name, output)
+        return
     if meant == "waiting":
         show_waiting(case, namespace, output)
         return

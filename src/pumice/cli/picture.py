@@ -20,6 +20,7 @@ from pumice.wire import kinds, names
 from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.objects import ConfigMap
 from pumice.wire.scheduler_conf import DEFAULT_CONF, parse_scheduler_conf
+from pumice.wire.share_hours import DAY, config_map_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,14 @@ async def collect(kube: Cluster, configmap: str) -> Case:
         for source in followed
         for item in await _list(kube, kinds.CONFIGMAPS, source.namespace, source.label, case.remarks)
     ]
+    for number in range(int(case.now // DAY), int(case.now // DAY) - RUNS_OF_DAYS, -1):
+        record = await _data(kube, f"{configmap.partition('/')[0]}/{config_map_of(number)}", [], needed=False)
+        case.runs += str((record or {}).get("runs", "")).splitlines()
     return case
+
+
+RUNS_OF_DAYS = 14
+"""Of the record: older runs tell little of those of today."""
 
 
 async def _list(

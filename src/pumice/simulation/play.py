@@ -143,6 +143,16 @@ class Simulation:
             return inf
         return min(coming, due, tries)
 
+    def runs_alive(self) -> Sequence[PodRun]:
+        """The pods that run and that wait."""
+        return tuple(self._living.values())
+
+    def runs_for(self, run: PodRun, still: float) -> None:
+        """A pod that runs ends after so many seconds; one that waits, so many after its start."""
+        run.runs = still
+        if run.started is not None and still < inf:
+            self._put(self.now + still, "end", (run.pod.metadata.uid, run.restarts))
+
     # -- what happens -------------------------------------------------------------------------------------------
 
     def _put(self, at: float, what: str, about: Any) -> None:

@@ -88,6 +88,7 @@ class PodSpec(Struct, rename="camel", gc=False):
     host_network: bool = False
     resources: Resources | None = None
     resource_claims: list[dict[str, Any]] = []
+    active_deadline_seconds: int | None = None
 
 
 class PodCondition(Struct, rename="camel", gc=False):

@@ -129,14 +129,21 @@ def parse(number: int, data: Mapping[str, str]) -> tuple[Day, int]:
         else:
             bad += 1
     for line in data.get("runs", "").splitlines():
-        fields = line.split("\t")
-        pairs = [pair.partition(":") for pair in fields[-1].split(",")]
-        steps = {int(step): int(count) for step, _, count in pairs if _number(step) is not None and _number(count)}
-        if len(fields) == 5 and len(steps) == len(pairs) and max(steps) < STEPS:
-            day.runs[fields[0], fields[1], fields[2], fields[3]] = steps
+        if (run := parse_run(line)) is not None:
+            day.runs[run[0]] = run[1]
         else:
             bad += 1
     return day, bad
+
+
+def parse_run(line: str) -> tuple[RunKey, dict[int, int]] | None:
+    """One line of run times; None where it says nothing."""
+    fields = line.split("\t")
+    pairs = [pair.partition(":") for pair in fields[-1].split(",")]
+    steps = {int(step): int(count) for step, _, count in pairs if _number(step) is not None and _number(count)}
+    if len(fields) != 5 or len(steps) != len(pairs) or max(steps) >= STEPS:
+        return None
+    return (fields[0], fields[1], fields[2], fields[3]), steps
 
 
 def add(rows: Rows, hour: int, key: Key, sums: Iterable[int]) -> None:
