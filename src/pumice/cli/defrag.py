@@ -141,7 +141,7 @@ def _print_moves(answer: Answer) -> None:
     for title in titles:
         shown.add_column(title)
     for step, move in enumerate(answer.moves, 1):
-        to = place(move.target) + (" (at the end)" if move.waits else "")
+        to = place(move.target) + (" (later)" if move.waits else "")
         lost = f"{span(move.lost)} since its {move.since}"
         cells = (str(step), move.pod, place(move.source), to, lost, ", ".join(move.budgets))
         shown.add_row(*map(escape, cells))

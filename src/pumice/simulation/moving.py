@@ -36,7 +36,7 @@ class Place:
 @dataclass(frozen=True, slots=True)
 class MoveView:
     """One pod that is evicted and made anew. ``lost``: seconds of work, counted from ``since`` (start, checkpoint); ``doubt``:
-    why its checkpoint is not believed. ``waits``: it has no place before the goal is met.
+    why its checkpoint is not believed. ``waits``: it has no place until others have gone.
     ``leaves``: UUIDs of the cards that take nobody while it is moved."""
 
     pod: str

@@ -27,7 +27,7 @@ PAUSE = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A move as it was played. ``waits``: its pod finds its place when the cards are opened."""
+    """A move as it was played. ``waits``: its pod finds its place only when others have gone, or when the cards are opened."""
 
     move: Move
     node: str
@@ -75,8 +75,8 @@ class _Rehearsal:
             self.world.settle(PAUSE)
             uids[uid] = run.pod.metadata.uid
             moved[uid] = Moved(move, run.node, self._held(uids[uid]), not run.node)
-        if plan.frees and (any(found.waits for found in moved.values()) or self._busy(plan)):
-            return None
+        if plan.frees and (not all(self.world.run_of(uid).node for uid in uids.values()) or self._busy(plan)):
+            return None  # whoever finds a place only when the cards are open takes them
         self._close({})
         self.world.settle(PAUSE)
         starts = tuple((task.uid, self.world.run_of(task.uid).node, self._held(task.uid)) for task, _ in plan.starts)
