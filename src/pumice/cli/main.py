@@ -23,6 +23,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "vgpu": ("pumice.cli.vgpu", "Look into the shared region of a program or container"),
         "burn": ("pumice.cli.burn", "Load a card: allocate memory, launch kernels"),
         "mig": ("pumice.cli.mig", "Cut cards into MIG slices as a file says"),
+        "jupyter": ("pumice.cli.jupyter", "Make notebooks' kernels with a share"),
         "machine": ("", "Make and change an emulated machine"),
     },
     "A cluster on this machine": {
