@@ -75,7 +75,8 @@ def test_what_is_claimed_stays(api: Api, namespace: str) -> None:
     path = f"{claims(namespace)}/{made['metadata']['name']}"
     answer = api.call("PATCH", path, change, media="application/merge-patch+json")
     assert answer.code == 422
-    assert "spec: Invalid value" in answer.json["message"] and "field is immutable" in answer.json["message"]
+    assert "spec: Invalid value" in answer.json["message"]
+    assert "field is immutable" in answer.json["message"]
 
 
 def test_a_template_stays_too(api: Api, namespace: str) -> None:
@@ -95,7 +96,8 @@ def test_an_allocation_is_set_and_cleared_and_never_changed(api: Api, namespace:
     assert answer.code == 422
     assert "status.allocation: Invalid value" in answer.json["message"]
     cleared = api.call("PUT", f"{path}/status", {**made, "status": {}})
-    assert cleared.code == 200 and not cleared.json.get("status")
+    assert cleared.code == 200
+    assert not cleared.json.get("status")
 
 
 def test_nobody_reserves_what_is_not_allocated(api: Api, namespace: str) -> None:
@@ -134,7 +136,8 @@ def test_what_is_told_of_a_device_goes_with_its_allocation(api: Api, namespace: 
     assert made["status"]["devices"][0]["device"] == "gpu-0"
     status = {key: value for key, value in made["status"].items() if key != "allocation"}
     cleared = api.call("PUT", f"{path}/status", {**made, "status": status})
-    assert cleared.code == 200 and not cleared.json.get("status")
+    assert cleared.code == 200
+    assert not cleared.json.get("status")
 
 
 @pytest.mark.parametrize(("wanted", "cause"), [
@@ -142,10 +145,12 @@ def test_what_is_told_of_a_device_goes_with_its_allocation(api: Api, namespace: 
     (slice_(allNodes=True), "but multiple fields are set"),
     (slice_(pool={"name": "n1", "generation": 1, "resourceSliceCount": 0}), "spec.pool.resourceSliceCount: Invalid value: 0"),
     (slice_(*({"name": f"gpu-{i}"} for i in range(129))), "spec.devices: Too many: 129: must have at most 128 items"),
-    (slice_({"name": "gpu-0", "taints": [{"key": "a.example/b", "effect": "NoSchedule"}]}, *({"name": f"g-{i}"} for i in range(64))),
+    (slice_({"name": "gpu-0", "taints": [{"key": "a.example/b", "effect": "NoSchedule"}]},
+            *({"name": f"g-{i}"} for i in range(64))),
      "spec.devices: Too many: 65: must have at most 64 items"),
     (slice_({"name": "gpu-0"}, {"name": "gpu-0"}), "spec.devices[1]: Duplicate value"),
-    (slice_(sharedCounters=[{"name": "a", "counters": {"m": {"value": "1"}}}]), "only one of `sharedCounters` or `devices` is allowed"),
+    (slice_(sharedCounters=[{"name": "a", "counters": {"m": {"value": "1"}}}]),
+     "only one of `sharedCounters` or `devices` is allowed"),
     (slice_({"name": "gpu-0", "attributes": {"a": {}}}), "exactly one value must be specified"),
     (slice_({"name": "gpu-0", "capacity": {"memory": {"value": "1Gi", "requestPolicy": {"default": "1Gi"}}}}),
      "allowMultipleAllocations must be true"),

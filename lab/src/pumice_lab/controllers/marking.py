@@ -217,13 +217,14 @@ RECONCILED = (kinds.DEPLOYMENTS, kinds.REPLICA_SETS, kinds.REPLICATION_CONTROLLE
               kinds.RESOURCE_QUOTAS, *single_steps.UNSERVED)  # fmt: skip
 """Looked at whenever they change."""
 FULL = (*RECONCILED, kinds.PODS, kinds.NODES, kinds.CRDS, kinds.LEASES, kinds.SERVICES, kinds.ENDPOINT_SLICES, kinds.ENDPOINTS,
-        kinds.DISRUPTION_BUDGETS, kinds.RESOURCE_CLAIMS, kinds.RESOURCE_CLAIM_TEMPLATES, revisions.REVISIONS, *storage.KINDS)  # fmt: skip
+        kinds.DISRUPTION_BUDGETS, *CLAIMING[1:], revisions.REVISIONS, *storage.KINDS)  # fmt: skip
 _RBAC, _HOOKS = "rbac.authorization.k8s.io", "admissionregistration.k8s.io"
 _CORE = ("configmaps", "secrets", "serviceaccounts", "podtemplates", "limitranges", "events")
 COLLECTED = (
     *(Resource("", "v1", plural) for plural in _CORE), Resource(_RBAC, "v1", "roles"), Resource(_RBAC, "v1", "rolebindings"),
     *(Resource(group, "v1", plural, namespaced=False) for group, plural in (
-        (kinds.RESOURCE_SLICES.group, kinds.RESOURCE_SLICES.plural), (_RBAC, "clusterrolebindings"), (_HOOKS, "mutatingwebhookconfigurations"),
+        (kinds.RESOURCE_SLICES.group, kinds.RESOURCE_SLICES.plural),
+        (_RBAC, "clusterrolebindings"), (_HOOKS, "mutatingwebhookconfigurations"),
         (_HOOKS, "validatingwebhookconfigurations"))),
 )  # fmt: skip
 """Beside those: collected with their owners, and emptied with their namespace."""

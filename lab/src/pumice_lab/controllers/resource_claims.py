@@ -23,7 +23,7 @@ RETRY = 5.0
 
 def concerned(resource: Resource, meta: Meta, obj: View | None, pods: Iterable[View], claims: Mapping[str, View]
               ) -> Iterator[tuple[Resource, str]]:  # fmt: skip
-    """Return the keys to reconcile when a pod, a claim or a template changes (``obj`` None: it is gone). ``pods`` are all pods."""
+    """Return the keys to reconcile when a pod, a claim or a template changes (``obj`` None: it is gone). ``pods``: all."""
     if resource == PODS:
         if obj is None or obj["spec"].get("resourceClaims"):
             yield PODS, meta.uid
@@ -34,7 +34,8 @@ def concerned(resource: Resource, meta: Meta, obj: View | None, pods: Iterable[V
         yield from ((PODS, owner.uid) for owner in meta.owner_references if owner.kind == "Pod")
     for pod in pods:
         if pod["metadata"]["namespace"] == meta.namespace and any(
-            meta.name in (name_of(pod, one), one.get("resourceClaimTemplateName")) for one in pod["spec"].get("resourceClaims") or ()
+            meta.name in (name_of(pod, one), one.get("resourceClaimTemplateName"))
+            for one in pod["spec"].get("resourceClaims") or ()
         ):
             yield PODS, pod["metadata"]["uid"]
 
@@ -53,7 +54,8 @@ def name_of(pod: View, pod_claim: View) -> str | None:
         return str(name)
     for status in (pod.get("status") or {}).get("resourceClaimStatuses") or ():
         if status["name"] == pod_claim["name"]:
-            return status.get("resourceClaimName")
+            name = status.get("resourceClaimName")
+            return str(name) if name else None
     return ""
 
 
@@ -72,7 +74,8 @@ def reconcile_pod(pod: View, find: Find, owned: Iterable[View]) -> list[Action]:
     """``owned``: the claims that the pod owns."""
     if is_deleting(pod):
         return []
-    orphans = {(claim["metadata"].get("annotations") or {}).get(POD_CLAIM_NAME): claim for claim in owned if not is_deleting(claim)}
+    orphans = {(claim["metadata"].get("annotations") or {}).get(POD_CLAIM_NAME): claim
+               for claim in owned if not is_deleting(claim)}  # fmt: skip
     names, actions = dict[str, str](), list[Action]()
     for pod_claim in pod["spec"].get("resourceClaims") or ():
         template_name = pod_claim.get("resourceClaimTemplateName")
@@ -85,7 +88,8 @@ def reconcile_pod(pod: View, find: Find, owned: Iterable[View]) -> list[Action]:
         else:
             text = f'PodResourceClaim {pod_claim["name"]}: resource claim template "{template_name}": ' + (
                 f'resourceclaimtemplate.resource.k8s.io "{template_name}" not found')
-            actions += [Event.on(pod, "Warning", "FailedResourceClaimCreation", text, api_version="v1", kind="Pod"), Requeue(RETRY)]
+            told = Event.on(pod, "Warning", "FailedResourceClaimCreation", text, api_version="v1", kind="Pod")
+            actions += [told, Requeue(RETRY)]
     if names:
         before = {one["name"]: one for one in (pod.get("status") or {}).get("resourceClaimStatuses") or ()}
         now = before | {name: {"name": name, "resourceClaimName": made} for name, made in names.items()}
@@ -128,7 +132,8 @@ def claim_from(template: View, pod: View, name: str) -> Json:
         "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
         "metadata": {
             "generateName": base, "namespace": meta["namespace"], "ownerReferences": [owner],
-            "labels": dict(wanted.get("labels") or {}), "annotations": {**(wanted.get("annotations") or {}), POD_CLAIM_NAME: name},
+            "labels": dict(wanted.get("labels") or {}),
+            "annotations": {**(wanted.get("annotations") or {}), POD_CLAIM_NAME: name},
         },
         "spec": copy.deepcopy(dict(template["spec"]["spec"])),
     }  # fmt: skip

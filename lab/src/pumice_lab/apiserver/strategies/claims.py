@@ -130,13 +130,14 @@ def _devices_of_claim(spec: Json, path: str) -> Iterator[FieldProblem]:
     devices = spec.get("devices") or {}
     names = _request_names(devices)
     yield from _set(devices.get("requests") or (), REQUESTS_MOST, f"{path}.requests", lambda one: one.get("name"), _request)
-    for i, constraint in enumerate(_few(devices.get("constraints") or (), REQUESTS_MOST, f"{path}.constraints", found := [])):
+    few, too_many = _few(devices.get("constraints") or (), REQUESTS_MOST, f"{path}.constraints")
+    yield from too_many
+    for i, constraint in enumerate(few):
         where = f"{path}.constraints[{i}]"
         yield from _references(constraint, where, names)
         if not constraint.get("matchAttribute") and not constraint.get("distinctAttribute"):
             detail = 'exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set'
             yield required(where, detail)
-    yield from found
     yield from _configs(devices, path, names)
 
 
@@ -174,7 +175,9 @@ def _ask(ask: Json, path: str) -> Iterator[FieldProblem]:
 
 
 def _selectors(selectors: Sequence[Json], path: str) -> Iterator[FieldProblem]:
-    for i, selector in enumerate(_few(selectors, REQUESTS_MOST, path, found := [])):
+    few, too_many = _few(selectors, REQUESTS_MOST, path)
+    yield from too_many
+    for i, selector in enumerate(few):
         where, cel = f"{path}[{i}].cel", selector.get("cel")
         if cel is None:
             yield required(where)
@@ -187,11 +190,12 @@ def _selectors(selectors: Sequence[Json], path: str) -> Iterator[FieldProblem]:
             program_of(expression)
         except CelError as problem:
             yield invalid_value(f"{where}.expression", expression, str(problem))
-    yield from found
 
 
 def _configs(devices: Json, path: str, names: Mapping[str, frozenset[str]] | None) -> Iterator[FieldProblem]:
-    for i, config in enumerate(_few(devices.get("config") or (), REQUESTS_MOST, f"{path}.config", found := [])):
+    few, too_many = _few(devices.get("config") or (), REQUESTS_MOST, f"{path}.config")
+    yield from too_many
+    for i, config in enumerate(few):
         where = f"{path}.config[{i}]"
         if names is not None:
             yield from _references(config, where, names)
@@ -202,7 +206,6 @@ def _configs(devices: Json, path: str, names: Mapping[str, frozenset[str]] | Non
             yield required(f"{where}.opaque.driver")
         elif opaque.get("parameters") is None:
             yield required(f"{where}.opaque.parameters")
-    yield from found
 
 
 def _request_names(devices: Json) -> dict[str, frozenset[str]]:
@@ -252,12 +255,13 @@ def _status(value: Json, old: Json) -> Iterator[FieldProblem]:
         names = _request_names(at(value, "spec.devices") or {})
         results = at(status, "allocation.devices.results") or ()
         path = "status.allocation.devices.results"
-        for i, result in enumerate(_few(results, REQUESTS_MOST, path, found := [])):
+        few, too_many = _few(results, REQUESTS_MOST, path)
+        yield from too_many
+        for i, result in enumerate(few):
             yield from _reference(result.get("request") or "", f"{path}[{i}].request", names)
             for key in ("driver", "pool", "device"):
                 if not result.get(key):
                     yield required(f"{path}[{i}].{key}")
-        yield from found
 
 
 def _consumer(consumer: Json, path: str) -> Iterator[FieldProblem]:
@@ -317,11 +321,12 @@ def _device(device: Json, path: str) -> Iterator[FieldProblem]:
                 yield from _policy(policy, parse_quantity(one.get("value", "0")), where)
             else:
                 yield forbidden_value(where, "allowMultipleAllocations must be true")
-    for i, taint in enumerate(_few(device.get("taints") or (), 16, f"{path}.taints", found := [])):
+    few, too_many = _few(device.get("taints") or (), 16, f"{path}.taints")
+    yield from too_many
+    for i, taint in enumerate(few):
         for key in ("key", "effect"):
             if not taint.get(key):
                 yield required(f"{path}.taints[{i}].{key}")
-    yield from found
 
 
 def _policy(policy: Json, value: Any, path: str) -> Iterator[FieldProblem]:
@@ -342,24 +347,24 @@ def _policy(policy: Json, value: Any, path: str) -> Iterator[FieldProblem]:
 # -- Lists -----------------------------------------------------------------------------------------------------------
 
 
-def _few(items: Sequence[Any], most: int, path: str, problems: list[FieldProblem]) -> Sequence[Any]:
-    """Return the items; none of a list that is too long, of which ``problems`` says so."""
+def _few(items: Sequence[Any], most: int, path: str) -> tuple[Sequence[Any], Problems]:
+    """Return the items and no problem; of a list that is too long none, and the problem."""
     if len(items) <= most:
-        return items
-    problems.append(FieldProblem("FieldValueTooMany", path, f"must have at most {most} items", len(items)))
-    return ()
+        return items, []
+    return (), [FieldProblem("FieldValueTooMany", path, f"must have at most {most} items", len(items))]
 
 
 def _set(
     items: Sequence[Any], most: int, path: str, key: Callable[[Any], Any], each: Callable[[Any, str], Iterable[FieldProblem]]
 ) -> Iterator[FieldProblem]:
     seen: set[Any] = set()
-    for i, item in enumerate(_few(items, most, path, found := [])):
+    few, too_many = _few(items, most, path)
+    yield from too_many
+    for i, item in enumerate(few):
         yield from each(item, f"{path}[{i}]")
         if key(item) in seen:
             yield duplicate(f"{path}[{i}]", key(item))
         seen.add(key(item))
-    yield from found
 
 
 def _label(name: str, path: str) -> Iterator[FieldProblem]:
