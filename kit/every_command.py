@@ -23,7 +23,7 @@ from pumice.wire.kinds import PODS
 Python = Callable[[str, str], "CompletedProcess[str]"]
 """Runs a program with the installation's interpreter, and gives it an input."""
 LABORATORYS = frozenset(name for name, (module, _) in COMMANDS.items() if not module)
-ASK = frozenset({"inspect", "job", "jobflow", "jobtemplate", "pod", "queue"})
+ASK = frozenset({"inspect", "job", "jobflow", "jobtemplate", "pod", "queue", "usage"})
 """Commands that do nothing but ask a cluster."""
 ENDLESS = ("scheduler", "controller", "webhook", "monitor", "device-plugin")
 """What runs until it is stopped is given something that it refuses after it has been loaded."""
