@@ -43,6 +43,7 @@ from pumice.effects.vocabulary import (
     QueueAllocated,
     SchedulerEffect,
 )
+from pumice.journal.recorder import Doorway
 from pumice.metrics.scheduler import SchedulerMetrics
 from pumice.model.errors import Unavailable
 from pumice.ports.clock import Clock
@@ -126,6 +127,7 @@ class Scheduler:
     stop: asyncio.Event
     ready: asyncio.Event | None = None
     engine: Engine = field(init=False)
+    enter: Doorway = field(init=False)
     metrics: SchedulerMetrics = field(init=False)
     page: MetricsPage = field(init=False)
     informers: Informers = field(init=False)
@@ -155,7 +157,8 @@ class Scheduler:
         )
         conf = parse_scheduler_conf(DEFAULT_CONF, source="built-in configuration")
         self.engine = Engine(conf, state=state)
-        self.informers = Informers(cluster, clock, self.engine, self._wake, settings.node_selector)
+        self.enter = Doorway(self.engine)
+        self.informers = Informers(cluster, clock, self.engine, self._wake, settings.node_selector, enter=self.enter)
         self.configuration = Configuration(
             self.engine, self.informers, conf, settings.conf, settings.configmap, settings.strict, settings.unready_conf,
             tell=lambda effect: self.writer.put(effect),
@@ -167,7 +170,7 @@ class Scheduler:
                                    busy=lambda: self.binder.in_flight >= BUSY_BINDINGS,
                                    allowed=self._leads)
         self.informers.group_gone = self.writer.forget_group
-        self.results = results = BindResults(self.engine, self.metrics, self.writer, clock, self._wake, settings.evict_bare_pods)
+        self.results = results = BindResults(self.enter, self.metrics, self.writer, clock, self._wake, settings.evict_bare_pods)
         self.writer.refused, self.writer.shut = results.eviction_refused, results.gate_stays
         locks = NodeLocks(cluster, clock, rng)
         self.binder = Binder(
@@ -241,7 +244,7 @@ class Scheduler:
             self._garbage.let_go()
 
     async def _schedule(self) -> None:
-        queues = FirstQueues(self.cluster, self.clock, self.engine.state.groups, self.settings.default_queue, self._wake)
+        queues = FirstQueues(self.cluster, self.clock, self.enter, self.settings.default_queue, self._wake)
         unmade = await queues.ensure()
         if self.settings.leader_elect:
             await self._lead()
@@ -307,7 +310,7 @@ class Scheduler:
         self._report_notes()
         if not self.engine.has_work(now):
             return
-        plan = self.engine.cycle(now, self.rng, wall=self.clock.now(), budget=self.settings.budget)
+        plan = self.enter.cycle(now, self.rng, wall=self.clock.now(), budget=self.settings.budget)
         self.metrics.observe(plan)
         self._report_problems()
         for effect in plan.effects:

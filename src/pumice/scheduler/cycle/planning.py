@@ -146,7 +146,7 @@ def together(cycle: Cycle, queue: QueueState, job: Job, task: Task, line: Line[J
 
 def _early(cycle: Cycle) -> bool:
     """Return whether so much of the cycle is left that the pods can be played and still be placed in it."""
-    return cycle.tick() - cycle.started < cycle.budget / 3
+    return not cycle.past(cycle.started, 1 / 3)
 
 
 def _single(cycle: Cycle, job: Job) -> bool:

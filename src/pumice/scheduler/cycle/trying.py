@@ -45,7 +45,7 @@ def explain(cycle: Cycle) -> None:
             assert task.job is not None
             cycle.attempts[task.job].explained = True
             _despair(cycle, task, hopeless)
-        if cycle.tick() - begin > cycle.budget / 3:
+        if cycle.past(begin, 1 / 3):
             return
 
 

@@ -100,7 +100,7 @@ def _within_shares(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
     least, began = cycle.at_least, cycle.tick()
     begun = [queue for queue in over_cycles.searching(cycle) if queue in lines]
     while (begun or turns) and (
-        least == cycle.at_least or not cycle.out_of_time() or (least > 0 and cycle.tick() - began < cycle.budget / 2)
+        least == cycle.at_least or not cycle.out_of_time() or (least > 0 and not cycle.past(began, 0.5))
     ):
         out_of_turn = bool(begun)  # what is held for a gang is held no longer than must be
         queue = begun.pop(0) if begun else turns.take()
