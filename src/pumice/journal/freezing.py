@@ -33,7 +33,7 @@ def freeze(engine: Engine) -> bytes:
     """Return the engine as bytes, without the arrays that its placer works out again (``Placer.drop_arrays``): it goes on as
     the thawed one does where it has dropped them, too."""
     engine.placer.drop_arrays()
-    return pickle.dumps(engine, 5)
+    return pickle.dumps(engine, 4)
 
 
 def thaw(frozen: bytes) -> Engine:

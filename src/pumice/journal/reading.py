@@ -88,16 +88,19 @@ def _checked(name: str, head: Head) -> Head:
     return head
 
 
+def _follows(head: Head, before: Head) -> bool:
+    return (head.run, head.began, head.number) == (before.run, before.began, before.number + 1)
+
+
 def parts_of(segments: Iterable[Segment]) -> tuple[list[Part], list[str]]:
     """Put files together to what can be played from its beginning, and say what cannot."""
     parts: list[Part] = []
     remarks: list[str] = []
     last: Segment | None = None
-    for segment in sorted(segments, key=lambda found: found.head.number):
+    for segment in sorted(segments, key=lambda found: (found.head.began, found.head.run, found.head.number)):
         if segment.fault:
             remarks.append(f"{segment.name}: {segment.fault}; what is before is used")
-        follows = last is not None and last.head.number + 1 == segment.head.number and not last.fault and not segment.head.fresh
-        if follows:
+        if last is not None and not last.fault and _follows(segment.head, last.head):
             parts[-1].segments.append(segment)
         elif segment.head.fresh or segment.snapshot is not None:
             parts.append(Part(segment.head, segment.snapshot, [segment]))

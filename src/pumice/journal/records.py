@@ -30,12 +30,14 @@ LEVEL = 1
 
 class Head(Struct):
     """The first frame of each file. ``pumice`` is the version that wrote it. ``fresh``: the engine was new, and had the settings
-    of a state that follow; else a snapshot is among the frames. ``number`` grows by one from file to file."""
+    of a state that follow; else a snapshot is among the frames. Of a ``run`` of a scheduler, which ``began`` at that time of
+    day, ``number`` grows by one from file to file."""
 
     form: int
     pumice: str
+    run: str
+    began: float
     number: int
-    wall: float
     fresh: bool
     scheduler_names: list[str]
     default_queue: str = "default"

@@ -92,22 +92,18 @@ class EngineDoor(Door):
 
     monotonic = now
 
-    def make(self) -> tuple[Engine, dict[str, Any]]:
+    def make(self) -> Ears:
         """An engine that has heard nothing, and who takes the events of each kind."""
         engine = Engine(parsed(self.conf), state=State())
         if self.device_types is not None:
             engine.configure(parsed(self.conf), device_types=self.device_types)
-        self.enter = self.doorway(engine)
-        ears = Ears(None, self, engine, asyncio.Event(), enter=self.enter)  # type: ignore[arg-type]
+        ears = Ears(None, self, engine, asyncio.Event(), enter=Doorway(engine))  # type: ignore[arg-type]
         ears.watches()
-        return engine, ears.takes
-
-    def doorway(self, engine: Engine) -> Doorway:
-        """Return the way into an engine that has heard nothing."""
-        return Doorway(engine)
+        return ears
 
     def _start(self) -> None:
-        self.engine, handlers = self.make()
+        ears = self.make()
+        self.engine, self.enter, handlers = ears.engine, ears.enter, ears.takes
         self.handlers = {kind: handlers[name] for kind, name in LISTS.items()}
         self.told = {kind: {} for kind in self.handlers}
         self.assumed.clear()

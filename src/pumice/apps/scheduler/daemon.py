@@ -18,12 +18,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pumice import __version__
+from pumice.adapters.segments import Segments
 from pumice.apps.scheduler.bind_results import BindResults
 from pumice.apps.scheduler.binder import Binder
 from pumice.apps.scheduler.configuration import Configuration
 from pumice.apps.scheduler.explain_page import ExplainPage
 from pumice.apps.scheduler.first_queues import FirstQueues
 from pumice.apps.scheduler.informers import Informers
+from pumice.apps.scheduler.journal import Journal
 from pumice.apps.scheduler.metrics_page import MetricsPage
 from pumice.apps.scheduler.node_locks import NodeLocks
 from pumice.apps.scheduler.status_writer import StatusWriter
@@ -44,6 +47,7 @@ from pumice.effects.vocabulary import (
     SchedulerEffect,
 )
 from pumice.journal.recorder import Doorway
+from pumice.journal.records import FORM, Head
 from pumice.metrics.scheduler import SchedulerMetrics
 from pumice.model.errors import Unavailable
 from pumice.ports.clock import Clock
@@ -108,6 +112,9 @@ class Settings(LedSettings):
     group_writes: bool = True
     """True if it says how PodGroups, queues and HyperNodes stand: of two schedulers that share them, one does."""
     volumes: bool = True
+    journal: Path | None = None
+    """The folder of the journal; None: none is kept. ``journal_size``: bytes that it may take."""
+    journal_size: int = 256 << 20
 
 
 async def run(settings: Settings, *, cluster: Cluster, clock: Clock, rng: random.Random, stop: asyncio.Event,
@@ -135,6 +142,7 @@ class Scheduler:
     binder: Binder = field(init=False)
     writer: StatusWriter = field(init=False)
     results: BindResults = field(init=False)
+    journal: Journal | None = None
     port: int = 0
     """Port of the pages, once they are served."""
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
@@ -158,12 +166,21 @@ class Scheduler:
         conf = parse_scheduler_conf(DEFAULT_CONF, source="built-in configuration")
         self.engine = Engine(conf, state=state)
         self.enter = Doorway(self.engine)
+        if settings.journal is not None:
+            run, names = f"{rng.getrandbits(32):08x}", list(settings.scheduler_names)
+            first = Head(FORM, __version__, run, clock.now(), 0, True, names, settings.default_queue, settings.implicit_groups,
+                         settings.names_groups)  # fmt: skip
+            self.journal = Journal(Segments(settings.journal, settings.journal_size), self.enter, clock, first)
+            self.journal.begin()
         self.informers = Informers(cluster, clock, self.engine, self._wake, settings.node_selector, enter=self.enter)
         self.configuration = Configuration(
             self.engine, self.informers, conf, settings.conf, settings.configmap, settings.strict, settings.unready_conf,
             tell=lambda effect: self.writer.put(effect),
         )  # fmt: skip
         self.metrics = SchedulerMetrics(self.engine)
+        if self.journal is not None:
+            self.journal.tell = self._journal_changed
+            self._journal_changed()
         self.page = MetricsPage(self.metrics, lambda: (self.informers.changes, id(self.engine.framework)))
         self.informers.seen = lambda task: self.metrics.reached("Watched", task, clock.now())
         self.writer = StatusWriter(cluster, clock, rng, settings.scheduler_names[0], events=settings.events,
@@ -199,6 +216,8 @@ class Scheduler:
                     await run_until(self.stop, *self._tasks())
                 finally:
                     await self._finish()
+                    if self.journal is not None:
+                        await self.journal.finish()
         if self._lost_lease:
             raise Unavailable("the lease was lost; another scheduler leads now")
 
@@ -217,7 +236,13 @@ class Scheduler:
             *self.informers.watches(volumes=self.settings.volumes),
             *self.configuration.watches(),
             self._loop(),
+            *([self.journal.run()] if self.journal is not None else ()),
         ]
+
+    def _journal_changed(self) -> None:
+        assert self.journal is not None
+        self.metrics.journal = self.journal.recording
+        self.metrics.moves += 1
 
     async def _finish(self) -> None:
         """No new decision is made any more: wait for the Bindings on their way, then give the lease up. Without the lease all
