@@ -144,7 +144,7 @@ def figures(result: dict[str, dict[str, dict[str, float]]]) -> dict[str, float]:
         row[SHIPPED]["blocked"] - min(found["blocked"] for policy, found in row.items() if policy != SHIPPED)
         for row in result.values() if SHIPPED in row and len(row) > 1
     ]  # fmt: skip
-    return {"churn: worst cell, blocked above the best other policy": max(above)} if len(above) == len(CELLS) else {}
+    return {"worst cell, blocked above the best other policy": max(above)} if len(above) == len(CELLS) else {}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -167,7 +167,7 @@ def main(argv: list[str] | None = None) -> int:
             for policy in options.policies.split(",")
         }
         print(cell, result[cell], file=sys.stderr)
-    return conclude("openb_churn", result, goals_of("openb", figures(result)), keep=options.save, quick=options.quick)
+    return conclude("openb_churn", result, goals_of("openb_churn", figures(result)), keep=options.save, quick=options.quick)
 
 
 if __name__ == "__main__":
