@@ -23,7 +23,7 @@ from pumice.wire.kinds import PODS
 Python = Callable[[str, str], "CompletedProcess[str]"]
 """Runs a program with the installation's interpreter, and gives it an input."""
 LABORATORYS = frozenset(name for name, (module, _) in COMMANDS.items() if not module)
-ASK = frozenset({"inspect", "job", "jobflow", "jobtemplate", "pod", "queue"})
+ASK = frozenset({"inspect", "job", "jobflow", "jobtemplate", "pod", "queue", "usage"})
 """Commands that do nothing but ask a cluster."""
 ENDLESS = ("scheduler", "controller", "webhook", "monitor", "device-plugin")
 """What runs until it is stopped is given something that it refuses after it has been loaded."""
@@ -69,6 +69,7 @@ def without_cluster(folder: Path) -> Iterator[Call]:
     yield Call(f"pumice fits -f {pod} --from {case}", "p")
     yield Call(f"pumice replay {case}", "")
     yield Call(f"pumice simulate --from {case}", "placed")
+    yield Call(f"pumice defrag plan --for both --from {case}", "no plan of up to 4 moves was found", 1)
     yield Call(f"pumice claim fits -f {pod}", "no ResourceClaim that has no devices yet", 2)
     yield Call(f"pumice lint {pod}", "1 file")
     yield Call(f"pumice convert {foreign}", "volcano.sh/vgpu-memory")

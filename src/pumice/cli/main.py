@@ -39,6 +39,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "convert": ("pumice.cli.convert", "Write HAMi's files in our words, and back"),
         "dump": ("pumice.cli.dump", "Write what the scheduler sees to a file"),
         "replay": ("pumice.cli.replay", "Repeat the decisions of a dump"),
+        "defrag": ("pumice.cli.defrag", "Move pods so that a waiting one starts, or cards are free"),
         "simulate": ("pumice.cli.simulate", "Compare policies, nodes and cuts in virtual time"),
     },
     "Jobs and queues (as vcctl, too)": {
@@ -51,6 +52,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "Nodes of a Kubernetes cluster": {
         "doctor": ("pumice.cli.doctor", "Say what is wrong with a node or a cluster"),
         "inspect": ("pumice.cli.inspect", "Show the memory of shared cards, node by node"),
+        "usage": ("pumice.cli.usage", "Say who held how many hours of which cards"),
     },
     "Daemons of a Kubernetes cluster": {
         "scheduler": ("pumice.cli.scheduler", "The batch scheduler"),
