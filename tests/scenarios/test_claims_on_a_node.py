@@ -187,7 +187,8 @@ def test_a_pods_claim_is_its_share_and_goes_with_the_pod(with_a_node: With) -> N
 
 def test_a_claim_beyond_the_cards_memory_is_refused_by_name_whatever_was_allocated(with_a_node: With) -> None:
     async def work(here: World) -> None:
-        other = PreparedClaim("other", "default", "first", (ClaimShare("gpu", "gpu-0-shared", "GPU-0", 79 * GIB, 10),), checked=True)
+        share = ClaimShare("gpu", "gpu-0-shared", "GPU-0", 79 * GIB, 10)
+        other = PreparedClaim("other", "default", "first", (share,), checked=True)
         book.write(here.folder / "run", [other])
         async with here.driver():
             await here.claim("second")

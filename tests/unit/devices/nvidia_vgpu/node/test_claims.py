@@ -7,12 +7,22 @@ from typing import Any
 import pytest
 
 from pumice.claims.reading import slice_of
-from pumice.devices.nvidia_vgpu.node.claims import BOTH, SHARED, WHOLE, Holdings, crowded, prepare, slice_object, slice_specs
+from pumice.devices.nvidia_vgpu.node.claims import (
+    BOTH,
+    SHARED,
+    WHOLE,
+    Holdings,
+    crowded,
+    prepare,
+    slice_object,
+    slice_specs,
+)
 from pumice.node.claims import ClaimShare, PreparedClaim
 from pumice.ports.cards import CardFacts
 
 GIB = 1 << 30
-CARDS = tuple(CardFacts(at, f"GPU-{at}", "NVIDIA A100", 80 * GIB + 5, minor=at, bus_id=f"00000000:0{at}:00.0") for at in range(2))
+CARDS = tuple(CardFacts(at, f"GPU-{at}", "NVIDIA A100", 80 * GIB + 5, minor=at, bus_id=f"00000000:0{at}:00.0")
+              for at in range(2))  # fmt: skip
 
 
 def claim(*shares: tuple[str, str], name: str = "c", memory: str = "4Gi", cores: str = "10", **result: Any) -> dict[str, Any]:
@@ -21,7 +31,8 @@ def claim(*shares: tuple[str, str], name: str = "c", memory: str = "4Gi", cores:
                 **({"shareID": f"s{at}", "consumedCapacity": {"memory": memory, "cores": cores}} if "shared" in device else {}),
                 **result} for at, (request, device) in enumerate(shares)]  # fmt: skip
     return {"metadata": {"namespace": "default", "name": name, "uid": f"uid-{name}"},
-            "status": {"allocation": {"devices": {"results": results}}, "reservedFor": [{"resource": "pods", "uid": "p"}]}}  # fmt: skip
+            "status": {"allocation": {"devices": {"results": results}},
+                       "reservedFor": [{"resource": "pods", "uid": "p"}]}}  # fmt: skip
 
 
 def held(name: str, gib: int, cores: int = 10, card: str = "GPU-0", *, whole: bool = False) -> PreparedClaim:
@@ -108,7 +119,8 @@ def test_an_allocation_that_cannot_be_meant_is_refused(changed: dict[str, Any], 
 def test_a_claim_of_the_same_name_is_another_one_and_opaque_parameters_are_refused() -> None:
     one = claim(("gpu", "gpu-0-shared"))
     assert "another one now" in refused(prepare(one, "old", "n1", CARDS, Holdings()))
-    one["status"]["allocation"]["devices"]["config"] = [{"opaque": {"driver": "gpu.pumice.io", "parameters": {"kind": "GpuConfig"}}}]
+    opaque = {"driver": "gpu.pumice.io", "parameters": {"kind": "GpuConfig"}}
+    one["status"]["allocation"]["devices"]["config"] = [{"opaque": opaque}]
     assert "opaque parameters (kind GpuConfig) are not served" in refused(prepare(one, "uid-c", "n1", CARDS, Holdings()))
 
 
@@ -119,7 +131,8 @@ def test_a_container_is_held_to_one_request() -> None:
 
     def pod(*claims: dict[str, str]) -> dict[str, Any]:
         spec = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}],
-                "containers": [{"name": f"c{at}", "resources": {"claims": [used]}} for at, used in enumerate(claims)]}  # fmt: skip
+                "containers": [{"name": f"c{at}", "resources": {"claims": [used]}}
+                               for at, used in enumerate(claims)]}  # fmt: skip
         return {"metadata": {"namespace": "default", "name": "p", "uid": "p"}, "spec": spec}
 
     assert crowded(one, mine, [pod({"name": "gpu", "request": "a"}, {"name": "gpu", "request": "b"})], []) == ""
