@@ -49,6 +49,15 @@ class Submission:
     gang: int = 0
     runs: float = inf
     patience: float = inf
+    names: Sequence[str] = ()
+    """Of the pods, where they are not called by the submission's own name and a number."""
+
+    def keys(self) -> list[str]:
+        """Return namespace and name of each pod."""
+        many = len(self.templates) > 1
+        called = self.names or [f"{self.name}-{number}" if many else self.name for number in range(len(self.templates))]
+        return [f"{template['metadata'].get('namespace') or 'default'}/{name}" for template, name in
+                zip(self.templates, called, strict=True)]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,17 +173,14 @@ class Simulation:
                 self.engine.state.bookings.put_node(convert(Node, about))
 
     def _arrive(self, submission: Submission) -> None:
-        many, group = len(submission.templates) > 1, ""
-        if submission.gang:
-            group = self._new_group(submission)
-        for number, template in enumerate(submission.templates):
-            namespace = template["metadata"].get("namespace", "default")
-            name = f"{submission.name}-{number}" if many else submission.name
+        group = self._new_group(submission) if submission.gang else ""
+        for template, key in zip(submission.templates, submission.keys(), strict=True):
+            namespace, _, name = key.partition("/")
             shape = self._shape(template)
             notes = shape.metadata.annotations | ({names.GROUP_NAME: group} if group else {})
             meta = Meta(name, namespace, f"{namespace}-{name}-{len(self.runs)}", labels=shape.metadata.labels, annotations=notes,
                         creation_timestamp=volcano.stamp(self.now))  # fmt: skip
-            run = PodRun(f"{namespace}/{name}", template, replace(shape, metadata=meta), self.now - self.begin,
+            run = PodRun(key, template, replace(shape, metadata=meta), self.now - self.begin,
                          submission.runs, submission.patience)  # fmt: skip
             self.runs.append(run)
             self._submit(run)
@@ -200,8 +206,7 @@ class Simulation:
         meta = {"name": name, "namespace": namespace, "uid": f"group-{namespace}-{name}",
                 "creationTimestamp": volcano.stamp(self.now)}  # fmt: skip
         group = convert(PodGroup, {"metadata": meta, "spec": spec, "status": {"phase": volcano.PENDING}})
-        members = {f"{namespace}/{name}-{number}" for number in range(len(submission.templates))}
-        self._groups[f"{namespace}/{name}"] = group, members
+        self._groups[f"{namespace}/{name}"] = group, set(submission.keys())
         self.engine.state.groups.put_group(group)
         return name
 
