@@ -205,8 +205,8 @@ def _arriving(asked: Asked, case: Case, traces: Sequence[tuple[str, str]], manif
             found += _of_manifest(one, case.scheduler_names)
     _say_unknown_models(tasks, case)
     taken = {_key(pod) for pod in case.objects.get("pods", ())}
-    for one in found:
-        for key in one.keys():  # noqa: SIM118 (no mapping)
+    for submission in found:
+        for key in submission.keys():  # noqa: SIM118 (no mapping)
             if key in taken:
                 raise BadInput(f"pod {key} is there twice; give one of them another name")
             taken.add(key)
@@ -258,8 +258,9 @@ def _of_manifest(one: Manifest, ours: Sequence[str]) -> Iterator[Submission]:
         _check_quantities(pod, f"{one.where}: pod {own}")
     called = [pods[0][0]] if value["kind"] == "Pod" else [f"{own}-{number}" for own, _, many in pods for number in range(many)]
     if called:
-        yield Submission(0.0, str(_mapping(value.get("metadata")).get("name") or "pod"),
-                         [pod for _, pod, many in pods for _ in range(many)], gang if len(called) > 1 else 0, names=called)  # fmt: skip
+        name = str(_mapping(value.get("metadata")).get("name") or "pod")
+        all_ = [pod for _, pod, many in pods for _ in range(many)]
+        yield Submission(0.0, name, all_, gang if len(called) > 1 else 0, names=called)
 
 
 def _count(owner: Any, key: str, default: int = 1) -> int:

@@ -44,7 +44,8 @@ def lists_nodes(text: str) -> bool:
 def nodes_of(text: str, file: str) -> list[Json]:
     """The nodes of a trace. Raises BadInput with the line of what cannot be."""
     return [
-        manifests.node(row.name("sn"), cpu=f"{row.whole('cpu_milli')}m", memory=f"{row.whole('memory_mib')}Mi", model=row.name("model", optional=True),
+        manifests.node(row.name("sn"), cpu=f"{row.whole('cpu_milli')}m", memory=f"{row.whole('memory_mib')}Mi",
+                       model=row.name("model", optional=True),
                        cards=row.whole("gpu", MOST_CARDS), mib=THOUSANDTHS, shares=THOUSANDTHS, pods=1000)
         for row in _rows(text, file, NODES)
     ]  # fmt: skip
