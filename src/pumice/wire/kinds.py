@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pumice.ports.cluster import Resource
-from pumice.wire.kubernetes import EXTENSIONS, RIGHTS, STORAGE
+from pumice.wire.kubernetes import DEVICES, EXTENSIONS, RIGHTS, STORAGE
 from pumice.wire.names import SCHEDULING_GROUP
 
 PODS: Final = Resource("", "v1", "pods")
@@ -39,3 +39,7 @@ PRIORITY_CLASSES: Final = Resource(SCHEDULING_GROUP, "v1", "priorityclasses", na
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases")
 CLUSTER_ROLES: Final = Resource(RIGHTS, "v1", "clusterroles", namespaced=False)
 CRDS: Final = Resource(EXTENSIONS, "v1", "customresourcedefinitions", namespaced=False)
+RESOURCE_CLAIMS: Final = Resource(DEVICES, "v1", "resourceclaims")
+RESOURCE_CLAIM_TEMPLATES: Final = Resource(DEVICES, "v1", "resourceclaimtemplates")
+RESOURCE_SLICES: Final = Resource(DEVICES, "v1", "resourceslices", namespaced=False)
+DEVICE_CLASSES: Final = Resource(DEVICES, "v1", "deviceclasses", namespaced=False)

@@ -32,6 +32,13 @@ EXTENSIONS: Final = "apiextensions.k8s.io"
 RIGHTS: Final = "rbac.authorization.k8s.io"
 STORAGE: Final = "storage.k8s.io"
 NODE_GROUP: Final = "node.k8s.io"
+DEVICES: Final = "resource.k8s.io"
+
+# Claims for devices (Dynamic Resource Allocation)
+CLAIM_PROTECTION: Final = "resource.kubernetes.io/delete-protection"
+"""The finalizer of an allocated ResourceClaim."""
+POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
+"""On a claim that was made of a template: the pod's own name of it."""
 
 
 def in_domain(name: str) -> bool:
