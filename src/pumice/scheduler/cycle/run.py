@@ -159,7 +159,7 @@ def _verdict(cycle: Cycle, job: Job, found: Attempt) -> tuple[QueueEvent, Hint] 
         if cycle.makes_room and not all(t.hopeless for t in hoping):  # who may go changes without anything being released
             return QueueEvent.UNPLACED, Hint(cycle.now + ROOM_RETRY, released=True, classes=classes)
         return QueueEvent.UNPLACED, Hint(classes=classes)
-    if cycle.out_of_time():
+    if cycle.out_of_time() and not found.finished:
         return None
     return QueueEvent.UNPLACED, Hint(_again(cycle, job), released=True)
 

@@ -126,6 +126,8 @@ class Attempt(Struct, eq=False, gc=False):
 
     tried: bool = False
     """Its pods were tried, or it is known why they are not: at the end it goes where the verdict leads."""
+    finished: bool = False
+    """All its pods were tried, whatever time was left."""
     blocked: bool = False
     """Its queue or the enqueue check refused it."""
     short_of_share: bool = False

@@ -134,6 +134,7 @@ def _within_shares(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
                 least = min(least, 0)
             else:
                 goes_on = conclude(cycle, job, statement)
+                attempt.finished = not tasks
             if goes_on and tasks:
                 line.line_up(job, framework.job_order_key)
         if queue.one_by_one and _holds_up(cycle, job, goes_on=goes_on, more=bool(tasks)):
