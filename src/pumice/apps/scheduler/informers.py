@@ -14,13 +14,13 @@ from typing import Any
 
 import msgspec
 
-from pumice.apps.service.watches import Handler, Watcher, object_of
+from pumice.apps.service.watches import ABSENT_OR_FORBIDDEN, SELDOM, Handler, Watcher, object_of
 from pumice.devices.protocol import ReportSource
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster, Resource, WatchEvent
 from pumice.scheduler.engine import Engine
 from pumice.scheduler.state.jobs import Task
-from pumice.wire import kinds, volcano
+from pumice.wire import kinds, kubernetes, volcano
 from pumice.wire.objects import ConfigMap, Node, Pod, ResourceQuota, Workload, decode
 from pumice.wire.topology import HyperNode
 from pumice.wire.volcano import PodGroup, PriorityClass, Queue
@@ -43,6 +43,14 @@ STORAGE = (
     ("capacities", kinds.CSI_STORAGE_CAPACITIES, "CSIStorageCapacity"),
     ("attachments", kinds.VOLUME_ATTACHMENTS, "VolumeAttachment"),
 )
+
+
+CLAIMS = (
+    ("deviceclasses", kinds.DEVICE_CLASSES),
+    ("resourceslices", kinds.RESOURCE_SLICES),
+    ("resourceclaims", kinds.RESOURCE_CLAIMS),
+)
+"""Claims of devices: a cluster may be without, or let us see nothing of them."""
 
 
 @dataclass(slots=True)
@@ -69,9 +77,13 @@ class Informers:
     """Told of each pod of ours that appears after the first lists and waits for a node."""
 
     _watcher: Watcher = field(init=False, repr=False)
+    _of_claims: Watcher = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._watcher = Watcher(self.cluster, self.clock, log, self.arrived)
+        self._of_claims = Watcher(
+            self.cluster, self.clock, log, self.arrived, ABSENT_OR_FORBIDDEN, SELDOM, self._lacks
+        )
 
     def watches(self, *, volumes: bool = True) -> list[Coroutine[Any, Any, None]]:
         """One endless watch per kind, each of which is waited for before the first decision."""
@@ -105,14 +117,25 @@ class Informers:
         put, drop = state.volumes.put, state.volumes.drop
         for name, resource, kind in STORAGE if volumes else ():
             found.append((name, resource, None, on(None, partial(put, kind), partial(drop, kind), kind)))
+        claims = state.device_claims
+        ways = (
+            (claims.put_class, claims.drop_class), (claims.put_slice, claims.drop_slice), (claims.put_claim, claims.drop_claim),
+        )  # fmt: skip
+        found += [(name, kind, None, on(None, *way)) for (name, kind), way in zip(CLAIMS, ways, strict=True)]
         return found
+
+    def _lacks(self, name: str, answer: str) -> None:
+        """Pods with claims say that there are none."""
+        self.engine.state.device_claims.lacks(name, answer)
+        self.wake.set()
 
     async def watch(
         self, name: str, resource: Resource, handle: Handler, namespace: str = "", field_selector: str = "",
         kind: type[Any] | None = None, label_selector: str = "",
     ) -> None:  # fmt: skip
         """Watch one kind for ever."""
-        await self._watcher.watch(
+        watcher = self._of_claims if resource.group == kubernetes.CLAIMS else self._watcher
+        await watcher.watch(
             name, resource, lambda event: self._take(name, handle, event), namespace, field_selector, kind, label_selector
         )
 
