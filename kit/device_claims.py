@@ -33,8 +33,9 @@ class ClaimWorld(World):
         self.slices: dict[str, Json] = {}
         self.device_classes: dict[str, Json] = {}
         self.refuse_claim: Callable[[Bind], bool] = lambda bind: False
-        self.held_back: list[str] | None = None
-        """Claims whose events the watch keeps back, while a test collects them."""
+        self.clears = True
+        """The controller clears claims of pods that are gone at once; else when the test says so."""
+        self._gone: list[str] = []
 
     # -- objects ------------------------------------------------------------------------------------------------------
 
@@ -54,8 +55,7 @@ class ClaimWorld(World):
             match obj["kind"]:
                 case "ResourceClaim":
                     self.claims[self._key(obj)] = obj
-                    if self.held_back is None:
-                        state.put_claim(value)
+                    state.put_claim(value)
                 case "ResourceSlice":
                     self.slices[obj["metadata"]["name"]] = obj
                     state.put_slice(value)
@@ -127,14 +127,20 @@ class ClaimWorld(World):
                 self._unreserve(f"{one.namespace}/{one.name}", effect.uid)
 
     def forget_pod(self, obj: Json) -> None:
-        """The controller clears what the pod had, as soon as it is gone."""
         super().forget_pod(obj)
-        uid = obj["metadata"]["uid"]
-        for key in list(self.claims):
-            self._unreserve(key, uid)
-            owners = self.claims[key]["metadata"].get("ownerReferences", ())
-            if any(owner["uid"] == uid for owner in owners):
-                self.withdraw("ResourceClaim", key)
+        self._gone.append(obj["metadata"]["uid"])
+        if self.clears:
+            self.clear()
+
+    def clear(self) -> None:
+        """Clear what pods had that are gone, and delete what was made for them."""
+        gone, self._gone = self._gone, []
+        for uid in gone:
+            for key in list(self.claims):
+                self._unreserve(key, uid)
+                owners = self.claims[key]["metadata"].get("ownerReferences", ())
+                if any(owner["uid"] == uid for owner in owners):
+                    self.withdraw("ResourceClaim", key)
 
     def _unreserve(self, key: str, uid: str) -> None:
         status = self.claims[key].get("status", {})
@@ -169,7 +175,7 @@ class ClaimWorld(World):
                 for name, amount in one.get("consumedCapacity", {}).items():
                     consumed[*place, name] += parse_quantity(amount)
         for obj in self.slices.values():
-            for one in obj["spec"]["devices"]:
+            for one in obj["spec"].get("devices", ()):
                 for name, capacity in one.get("capacity", {}).items():
                     place = (obj["spec"]["driver"], obj["spec"]["pool"]["name"], one["name"])
                     assert consumed[*place, name] <= parse_quantity(capacity["value"]), f"{place}: too much {name}"

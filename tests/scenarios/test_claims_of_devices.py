@@ -8,6 +8,7 @@ import pytest
 from kit.claims import asks, claim, of_memory, published, shared_card
 from kit.device_claims import GPU, ClaimWorld, cards, whole
 from kit.objects import group, node, pod
+from kit.room_worlds import BUNDLES
 
 from pumice.effects.vocabulary import Bind
 from pumice.scheduler.placing import claim_search
@@ -247,16 +248,21 @@ def test_a_hostile_claim_delays_others_by_its_share_of_a_cycle() -> None:
     assert world.condition("hostile")["message"] == "not tried yet"  # the search goes on in the next cycle
 
 
-def test_a_more_important_pod_has_a_claim_released_for_it() -> None:
-    world = ClaimWorld(conf='actions: "enqueue, allocate, preempt, backfill"\ntiers:\n- plugins:\n  - name: priority\n'
-                            '  - name: gang\n  - name: conformance\n- plugins:\n  - name: predicates\n  - name: nodeorder\n')
-    world.nodes_with(1, each=1)
-    world.add({"kind": "PriorityClass", "metadata": {"name": "high"}, "value": 100})
-    world.add(group("low", minimum=1), group("high", minimum=1, priority_class="high"))
-    world.ask("low", whole(), group="low", priority=1)
+def test_a_more_important_pod_has_a_claim_released_for_it_and_waits_until_it_is() -> None:
+    world = ClaimWorld(BUNDLES)
+    world.nodes_with(1, each=2)
+    world.ask("low", whole(), priority=1)
+    world.ask("other", whole(), priority=2)
     world.settle()
-    world.set_phase("low", "Running")
-    world.ask("high", whole(), group="high", priority=100)
-    world.settle(30)
+    for name in ("low", "other"):
+        world.set_phase(name, "Running")
+    world.clears = False
+    world.ask("high", whole(), priority=100)
+    world.settle(5)
     assert [evicted.name for evicted in world.evictions] == ["low"]
-    assert (world.node_of("high"), world.devices_of("high-c0")) == ("n0", ["n0/card-0"])
+    assert world.node_of("high") == ""
+    world.settle(5)
+    assert len(world.evictions) == 1, "nobody else goes while the claim is still to be cleared"
+    world.clear()
+    world.settle(3)
+    assert (world.node_of("high"), len(world.evictions)) == ("n0", 1)

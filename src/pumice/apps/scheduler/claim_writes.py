@@ -9,14 +9,16 @@ or gives the devices back where the pod cannot use them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
 from pumice.apps.service.lease import without_election
+from pumice.claims.objects import Result
 from pumice.effects.backoff import Backoff
 from pumice.effects.vocabulary import Bind, Deallocate, ReserveClaim
 from pumice.ports.clock import Clock
@@ -32,6 +34,8 @@ AGAIN: Final = Backoff(0.05, 1.0)
 PATIENCE: Final = 5.0
 """Seconds for which a write is repeated that another one came before, or that nobody answered."""
 UNTIL_ALLOWED: Final = 0.5
+BINDING_FOR, BINDING_AGAIN = 600.0, 5.0
+"""Seconds for which devices with binding conditions are waited for, and between two looks."""
 REPEATED: Final = frozenset({0, 408, 409, 410, 429, 500, 502, 503, 504})
 WENT: Final = "it went while its claims were written"
 
@@ -64,7 +68,37 @@ class ClaimWrites:
                 await self._repeated(one.uid, lambda one=one: self._reserve(effect, one))  # type: ignore[misc]
             except (Refused, ApiError) as error:
                 return f"claim {one.name}: {error.message if isinstance(error, ApiError) else error}"
+        for one in effect.device_claims:
+            if any(self._awaited(one)) and (trouble := await self._bound_devices(effect, one)):
+                await self._give_back(one.namespace, one.name, one.uid, effect.uid, allocated=True)
+                return f"claim {one.name}: {trouble}"
         return ""
+
+    def _awaited(self, one: ReserveClaim) -> Iterator[Result]:
+        """Yield the devices that are to be bound before the pod may start."""
+        claim = self.claims.claims.get(f"{one.namespace}/{one.name}")
+        results = claim.results if claim is not None else None
+        return (result for result in results or () if result.binding_conditions)
+
+    async def _bound_devices(self, effect: Bind, one: ReserveClaim) -> str:
+        """Wait until the conditions of all devices are met, as kube-scheduler does. Returns nothing, or why they are not."""
+        deadline = self.clock.monotonic() + BINDING_FOR
+        while self.clock.monotonic() < deadline and self.here(effect.uid):
+            with contextlib.suppress(ApiError):
+                claim = await self._get(one.namespace, one.name, one.uid)
+                if claim is None:
+                    return "it is gone"
+                said = _conditions(claim)
+                waiting = False
+                for result in self._awaited(one):
+                    met = said.get((result.driver, result.pool, result.device, result.share_id), set())
+                    if failed := met & set(result.binding_failure_conditions):
+                        return f"device {result.device} could not be bound: {', '.join(sorted(failed))}"
+                    waiting = waiting or not met >= set(result.binding_conditions)
+                if not waiting:
+                    return ""
+            await self.clock.sleep(BINDING_AGAIN)
+        return f"its devices were not bound within {BINDING_FOR:g} s"
 
     async def undo(self, effect: Bind) -> None:
         """The pod is not bound: its reservations are taken back, and devices that were allocated for it."""
@@ -158,6 +192,16 @@ class ClaimWrites:
                 return None
             raise
         return claim if claim["metadata"].get("uid") == uid else None
+
+
+def _conditions(claim: Json) -> dict[tuple[str, ...], set[str]]:
+    """Return the conditions that are True, by device."""
+    return {
+        tuple(str(device.get(key, "")) for key in ("driver", "pool", "device", "shareID")): {
+            str(one.get("type")) for one in device.get("conditions") or () if one.get("status") == "True"
+        }
+        for device in (claim.get("status") or {}).get("devices") or ()
+    }
 
 
 def _devices(allocation: Json) -> list[Any]:

@@ -37,8 +37,6 @@ FUTURE: Final = 20_000
 """Steps of a search that is not left and gone on with: on a node as it will be when others have gone."""
 CLASSES: Final = 128
 """Classes whose refusals are remembered."""
-BOUND_LATER: Final = "a device has binding conditions, which are not waited for yet"
-
 Found = tuple[Allocation | None, ...]
 """An allocation for each claim of a pod; None for one that has its devices."""
 Mask = NDArray[np.bool_]
@@ -156,8 +154,6 @@ class ClaimSearch:
     def _answered(
         self, cls: PodClass, node: str, revision: object, answer: tuple[Allocation, ...] | Unallocated, places: list[int]
     ) -> Found | Unallocated:
-        if not isinstance(answer, Unallocated) and any(one.place.device.binding_conditions for a in answer for one in a.devices):
-            answer = Unallocated(Cause.NODE, f"node {node}: {BOUND_LATER}")
         if isinstance(answer, Unallocated):
             self._refused.setdefault(cls, {})[node] = revision, answer
             self._refused.move_to_end(cls)

@@ -526,7 +526,9 @@ def _of(claim: KnownClaim, allocation: Allocation) -> Allocation:
 def _results(allocation: Allocation) -> tuple[Result, ...]:
     return tuple(
         Result(driver=one.place.id.driver, pool=one.place.id.pool, device=one.place.id.device, request=one.request,
-               admin_access=one.admin_access, share_id=one.share_id, consumed_capacity=dict(one.consumed))
+               admin_access=one.admin_access, share_id=one.share_id, consumed_capacity=dict(one.consumed),
+               binding_conditions=one.place.device.binding_conditions,
+               binding_failure_conditions=one.place.device.binding_failure_conditions)
         for one in allocation.devices
     )  # fmt: skip
 
