@@ -249,7 +249,7 @@ FROM_INSIDE = (
     Attack("keep memory alive by the descriptor that it was exported by, held by no process that uses the card", OPEN,
            "nobody is told when a file is closed; the emulated driver keeps none so"),
     Attack("copies and memsets without a break", OPEN,
-           "those between host and card take no compute ([why not in time](../adr/0106-copies-are-not-limited-in-time.md))"),
+           "those between host and card take no compute ([why not in time](../adr/0106-copies-are-not-rate-limited.md))"),
     Attack("keep memory alive by a multicast object alone", HELD, "it is booked until it is unbound or the object is gone",
            f"{IMPORTS}::test_each_process_of_a_multicast_object_pays_for_what_it_bound_until_it_lets_go"),
     Attack("memory of a context for a part of the card (green context) that has ended", HELD,

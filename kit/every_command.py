@@ -23,7 +23,7 @@ from pumice.wire.kinds import PODS
 Python = Callable[[str, str], "CompletedProcess[str]"]
 """Runs a program with the installation's interpreter, and gives it an input."""
 LABORATORYS = frozenset(name for name, (module, _) in COMMANDS.items() if not module)
-ASK = frozenset({"inspect", "job", "jobflow", "jobtemplate", "pod", "queue"})
+ASK = frozenset({"inspect", "job", "jobflow", "jobtemplate", "pod", "queue", "usage"})
 """Commands that do nothing but ask a cluster."""
 ENDLESS = ("scheduler", "controller", "webhook", "monitor", "device-plugin")
 """What runs until it is stopped is given something that it refuses after it has been loaded."""
@@ -60,6 +60,7 @@ def without_cluster(folder: Path) -> Iterator[Call]:
     yield Call("pumice ps", "No program runs")
     yield Call("pumice top --once", "nothing to watch", 2)
     yield Call("pumice limit r9 --cores 20", "no program of `pumice run`", 2)
+    yield Call("pumice jupyter install --python /bin/false", "not a Python that works", 2)
     yield Call(f"pumice vgpu status {region}", "1.2")
     yield Call("pumice burn --kernels 1", "no CUDA driver on this machine", 2)
     yield Call(f"pumice mig plan -f {layout}", "cannot load libnvidia-ml.so.1", 2)

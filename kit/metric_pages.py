@@ -23,6 +23,7 @@ from pumice.ports.cards import CardReading, InstanceReading
 from pumice.ports.cluster import ApiError, Json
 from pumice.ports.region import DeviceUse
 from pumice.wire import names, volcano
+from pumice.wire.share_hours import nothing
 from pumice_jobs.metrics.controller import answer_seconds, controller_page, pod_creation_latency, webhook_page
 
 WITH_DRF = CONF.replace("  - name: proportion", "  - name: proportion\n  - name: drf")
@@ -69,7 +70,8 @@ def pages() -> dict[str, str]:
     ends = {("default/j", "team"): 1}
     return {
         "volcano-scheduler": run_virtually(busy_page(node("m1", register=SLICED), pod("s", mib=4000, annotations=IN_SLICES))),
-        "volcano-controller": controller_page(["team"], [("team", "Running")], ends, ends, pod_creation_latency()) + _process(),
+        "volcano-controller": controller_page(["team"], [("team", "Running")], ends, ends, pod_creation_latency(),
+                                             {("default", "team", "NVIDIA-T4", "vgpu"): nothing()}) + _process(),
         "volcano-admission": webhook_page({("/jobs/validate", "refused"): 3}, answer_seconds()),
         "volcano-device-plugin": _npus(),
         "volcano-vgpu-monitor": _monitor(),

@@ -46,7 +46,8 @@ class History:
 
     def publish(self, *slices: Json) -> None:
         self.world.publish(*({"kind": "ResourceSlice", **copy.deepcopy(one)} for one in slices))
-        self.seen = [*(one for one in self.seen if one["metadata"]["name"] not in {s["metadata"]["name"] for s in slices}), *slices]
+        names = {one["metadata"]["name"] for one in slices}
+        self.seen = [*(one for one in self.seen if one["metadata"]["name"] not in names), *slices]
 
     def step(self, at: int) -> None:
         kind = self.dice.choice(("come", "come", "come", "go", "slice", "refuse"))

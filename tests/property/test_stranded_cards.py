@@ -12,7 +12,17 @@ from kit.engine_world import DEVICES_ONLY, World
 from kit.objects import node, pod
 
 from pumice.devices.card_policies import POLICIES, Stranding
-from pumice.devices.fragmentation import CardPart, FreeNodes, Shape, Shapes, of_cards, steps, stranded, tightest
+from pumice.devices.fragmentation import (
+    CardPart,
+    FreeNodes,
+    Shape,
+    Shapes,
+    of_cards,
+    steps,
+    stranded,
+    tightest,
+    with_share,
+)
 from pumice.devices.nvidia_vgpu.device_request import UNSET
 from pumice.scheduler.framework import Framework
 from pumice.scheduler.placing.placer import Placer
@@ -102,7 +112,7 @@ def test_a_node_counts_the_same_alone_and_among_hundreds() -> None:
     found = stranded(nodes, shapes, allowed, AHEAD)
     for at in range(0, 300, 7):
         alone = stranded(nodes[np.array([at])], shapes, allowed[:1], AHEAD)
-        assert steps(alone, found[at : at + 1]) == 0
+        assert steps(alone - found[at : at + 1]) == 0
         assert alone == pytest.approx(found[at : at + 1], abs=1e-12)
 
 
@@ -142,13 +152,17 @@ def test_a_pod_takes_the_tightest_of_the_cards_with_room_and_no_more_than_there_
                 bool(of_cards(*(np.array([each], float) for each in card[:4]), np.array([card[4]]), shapes)[0, 1, 0])
                 for card in cards
             ]
-            pairs = tightest(cards, part)  # type: ignore[arg-type]
-            assert (pairs is None) == (sum(fit) < part.count)
+            after = [with_share(card, part) for card in cards]  # type: ignore[arg-type]
+            assert [found is not None for found in after] == fit
             left = [min(card[1] / card[0], card[2] / 100) for card in cards]
-            for before, after in pairs or ():
-                assert min(after) >= 0
-                assert after[3] == before[3] - 1
-            taken = sorted(min(before[1] / before[0], before[2] / 100) for before, _ in pairs or ())
+            places = tightest([each if may else None for each, may in zip(left, fit, strict=True)], part.count)
+            assert (places is None) == (sum(fit) < part.count)
+            for place in places or ():
+                found = after[place]
+                assert found is not None
+                assert min(found) >= 0
+                assert found[3] == cards[place][3] - 1
+            taken = sorted(left[place] for place in places or ())
             fitting = sorted(each for each, may in zip(left, fit, strict=True) if may)
             assert taken == fitting[: len(taken)]
 

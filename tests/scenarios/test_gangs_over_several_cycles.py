@@ -11,6 +11,7 @@ import pytest
 from kit.engine_world import World
 from kit.objects import group, node, pod, priority_class, queue
 from kit.room_worlds import BUNDLES
+from kit.scheduler_confs import conf, sharing
 
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 
@@ -130,6 +131,20 @@ def test_whoever_lacked_the_share_that_was_held_has_it_when_the_gang_does_not_st
     finished(world)
     world.settle(2)
     assert bound(world, "s") == {"s-0"}
+
+
+def test_a_queue_is_charged_for_no_card_that_a_gang_held_and_did_not_get() -> None:
+    world = hurried(nodes=0, conf=conf("gang", "capacity", "predicates", sharing("VGPU")), budget=10)
+    world.add(*(node(f"n{at}", cards=1, cpu="4") for at in range(MEMBERS - 1)), queue("q"))
+    world.add(group("u", minimum=MEMBERS, queue="q"))
+    world.add(*(pod(f"u-{at}", group="u", cpu=f"{1 + at}m", cards=1) for at in range(MEMBERS)))
+    begun(world)
+    finished(world)
+    assert not world.bindings
+    assert not any(world.engine.state.queues["q"].allocated.values())
+    world.add(group("v", minimum=1, queue="q"), pod("v-0", group="v", cards=1))
+    world.settle(3)
+    assert bound(world, "v") == {"v-0"}
 
 
 def test_a_pod_that_comes_meanwhile_is_bound_before_the_search_is_over() -> None:

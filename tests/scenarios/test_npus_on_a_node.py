@@ -118,7 +118,7 @@ def test_a_cluster_shares_what_it_emulates_until_somebody_says_otherwise(tmp_pat
         try:
             found = cluster.ask(lambda kube: kube.get(CONFIGMAPS, name, "volcano-system"))["data"][key]
             if edited:
-                changed = {"data": {key: found.replace("binpack", "spread")}}
+                changed = {"data": {key: found.replace("lookahead", "spread")}}
                 cluster.ask(lambda kube: kube.patch(CONFIGMAPS, name, changed, "volcano-system"))
             return str(found)
         finally:

@@ -1,4 +1,4 @@
-"""The writes on claims before a pod is bound, by the whole daemon on the embedded API server: faults and kills at each of them."""
+"""The writes on claims before a pod is bound, by the whole daemon on the embedded API server: faults and kills at each."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_devices_with_binding_conditions_are_waited_for(met: str) -> None:
 def test_without_the_api_or_the_right_the_scheduler_starts_and_says_so(code: int) -> None:
     async def story() -> None:
         def fault(verb: str, path: str) -> Any:
-            return ApiError(code, "No", "no claims here") if "/resource.k8s.io/" in path and "WATCH" != verb else None
+            return ApiError(code, "No", "no claims here") if "/resource.k8s.io/" in path and verb != "WATCH" else None
 
         async with daemon(node("n1"), fault=fault) as running:
             await create(running.cluster, pod("plain", cpu="1"), using("p"))

@@ -35,7 +35,7 @@ tiers:
   - name: deviceshare
     arguments:
       deviceshare.VGPUEnable: true
-      deviceshare.SchedulePolicy: binpack
+      deviceshare.SchedulePolicy: lookahead
   - name: predicates
   - name: proportion
   - name: nodeorder

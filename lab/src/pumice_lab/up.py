@@ -153,7 +153,8 @@ class Cluster:
         """Run a scheduler in kube-scheduler's place: it places the pods of our own Deployments, and touches no card."""
         settings = scheduler.Settings(listen=f"{self.data.address(0)}:0", scheduler_names=("default-scheduler",), configmap="",
                                       group_writes=False)
-        queues = controller.Settings(listen=f"{self.data.address(0)}:0", bare_pod_groups=False, jobs=False)
+        queues = controller.Settings(listen=f"{self.data.address(0)}:0", bare_pod_groups=False, jobs=False,
+                                     share_hours=False)  # fmt: skip
         self._daemon("default scheduler", lambda: scheduler.run(settings, cluster=kube, clock=self.clock, rng=self.rng,
                                                                 stop=self._stop))  # fmt: skip
         self._daemon("queues", lambda: controller.run(queues, cluster=kube, clock=self.clock, rng=self.rng,

@@ -23,6 +23,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "vgpu": ("pumice.cli.vgpu", "Look into the shared region of a program or container"),
         "burn": ("pumice.cli.burn", "Load a card: allocate memory, launch kernels"),
         "mig": ("pumice.cli.mig", "Cut cards into MIG slices as a file says"),
+        "jupyter": ("pumice.cli.jupyter", "Make notebooks' kernels with a share"),
         "machine": ("", "Make and change an emulated machine"),
     },
     "A cluster on this machine": {
@@ -50,6 +51,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "Nodes of a Kubernetes cluster": {
         "doctor": ("pumice.cli.doctor", "Say what is wrong with a node or a cluster"),
         "inspect": ("pumice.cli.inspect", "Show the memory of shared cards, node by node"),
+        "usage": ("pumice.cli.usage", "Say who held how many hours of which cards"),
     },
     "Daemons of a Kubernetes cluster": {
         "scheduler": ("pumice.cli.scheduler", "The batch scheduler"),

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from math import floor
 
 import numpy as np
 from msgspec import Struct
@@ -21,6 +22,8 @@ from pumice.devices.card_policies import Stranding
 
 STEP = 0.03
 """Cards. What differs by less is alike: pods are then laid together by the policy's own order."""
+ENOUGH = 1 - 1e-13
+"""Pods for which there is cpu and memory, from which on one more fits: 1 but for rounding."""
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
@@ -83,8 +86,11 @@ class Shapes:
         self.percent = np.array([part.percent / 100 if part.percent <= 100 else 0.0 for part in parts], np.float64)
         self.units = np.array([0.0 if part.percent <= 100 else float(part.memory) for part in parts], np.float64)
         self.cores = np.array([part.cores for part in parts], np.float64)
-        self.of_cpu, self.of_memory = _per_pod(self.cpu), _per_pod(self.memory)
-        """Pods for each unit of room, and further ones."""
+        asked = np.stack((self.cpu, self.memory))
+        self.per_unit = np.where(asked > 0, 1.0 / np.maximum(asked, 1e-6), 0.0)
+        """Pods for each unit of cpu and memory, (2, shapes)."""
+        self.further = np.where(asked > 0, 0.0, 1e18)
+        """Pods beside those: any number of those that ask for none."""
         self.in_groups = self.count > 1
         self.several = bool(self.in_groups.any())
         self.most = np.where(self.count > 1, 1.0, 1e9)
@@ -115,22 +121,36 @@ def of_cards(total: Floats, free: Floats, cores: Floats, slots: Floats, alone: B
     return np.stack((left * fits, fits, taken, copies), axis=1)
 
 
-def of_nodes(sums: Floats, left: Floats, whole: Floats, count: Floats, cpu: Floats, memory: Floats, allowed: Bools,
-             shapes: Shapes, how: Stranding) -> Floats:  # fmt: skip
+def each_alone(of_kinds: Floats, left: Floats, weights: Floats, shapes: Shapes, how: Stranding) -> tuple[Floats, Floats]:
+    """Return for each kind of card how much is stranded of it, (kinds, labels), and for how much cpu and memory it has pods,
+    (kinds, 2). Of a node that has as much for all of its cards, their sums are stranded, whole cards apart; pods of several
+    cards see to it that this does not hold. ``weights``: (labels, shapes)."""
+    usable = (of_kinds[:, 0] + how.ahead * of_kinds[:, 2]) @ weights.T
+    need = np.stack([(of_kinds[:, 3] * asked).max(axis=1, initial=0.0) for asked in (shapes.cpu, shapes.memory)], axis=1)
+    return (1.0 + how.ahead) * left[:, None] - usable, np.where(shapes.several, np.inf, need)
+
+
+def of_nodes(sums: Floats, left: Floats, free: Floats, weights: Floats, shapes: Shapes, how: Stranding) -> Floats:
     """Return how many cards of each node are stranded. ``sums``: of its cards, (nodes, 4, shapes); ``left``: what is left of
-    them; ``whole``: how many of its ``count`` cards nobody is on; ``allowed``: (nodes, shapes), where labels let a shape in."""
-    found = (1.0 + how.ahead) * left - how.whole * whole**2 / np.maximum(count, 1)
+    them, how many of them nobody is on, and how many there are, (nodes, 3); ``free``: cpu and memory, (nodes, 2); ``weights``:
+    of the shapes that labels let in, (nodes, shapes)."""
+    found = (1.0 + how.ahead) * left[:, 0] - how.whole * left[:, 1] ** 2 / np.maximum(left[:, 2], 1)
     if not len(shapes):
         return np.asarray(found)
-    now, cards, taken, copies = sums[:, 0], sums[:, 1], sums[:, 2], sums[:, 3]
-    usable = now * ((cpu[:, None] >= shapes.cpu) & (memory[:, None] >= shapes.memory) & (cards >= shapes.count))
+    room = (free[:, :, None] * shapes.per_unit + shapes.further).min(axis=1)
+    usable = sums[:, 0] * ((room >= ENOUGH) & (sums[:, 1] >= shapes.count))
     if how.ahead:
-        room = np.minimum(_pods(cpu, shapes.of_cpu), _pods(memory, shapes.of_memory))
-        part = np.minimum(room * shapes.count / np.maximum(copies, 1.0), 1.0)
+        room *= shapes.count
+        room /= np.maximum(sums[:, 3], 1.0)
+        part = np.minimum(room, 1.0, out=room)
         if shapes.several:
+            cards = sums[:, 1]
             part *= np.where(shapes.in_groups, np.floor(cards / shapes.count) * shapes.count / np.maximum(cards, 1), 1.0)
-        usable += taken * part * how.ahead
-    return np.asarray(found - (usable * allowed * shapes.weight).sum(axis=1))
+        part *= sums[:, 2]
+        part *= how.ahead
+        usable += part
+    usable *= weights
+    return np.asarray(found - usable.sum(axis=1))
 
 
 def stranded(nodes: FreeNodes, shapes: Shapes, allowed: Bools, how: Stranding) -> Floats:
@@ -140,17 +160,8 @@ def stranded(nodes: FreeNodes, shapes: Shapes, allowed: Bools, how: Stranding) -
         sums += of_cards(*card, shapes)
     there = nodes.total > 0
     left = value(nodes.total, nodes.free, nodes.cores).sum(axis=0)
-    whole, count = (nodes.alone & there).sum(axis=0), there.sum(axis=0)
-    return of_nodes(sums, left, whole, count, nodes.cpu, nodes.memory, allowed, shapes, how)
-
-
-def _per_pod(asked: Floats) -> tuple[Floats, Floats]:
-    return np.where(asked > 0, 1.0 / np.maximum(asked, 1e-6), 0.0), np.where(asked > 0, 0.0, 1e18)
-
-
-def _pods(room: Floats, asked: tuple[Floats, Floats]) -> Floats:
-    """Return for how many pods of each shape there is room, as fractions; of who asks for nothing, for any number."""
-    return np.asarray(room[:, None] * asked[0] + asked[1])
+    cards = np.stack((left, (nodes.alone & there).sum(axis=0), there.sum(axis=0)), axis=1)
+    return of_nodes(sums, cards, np.stack((nodes.cpu, nodes.memory), axis=1), allowed * shapes.weight, shapes, how)
 
 
 FreeCard = tuple[int, int, int, int, bool]
@@ -163,23 +174,29 @@ def worth_of(card: FreeCard) -> float:
     return min(free / total, cores / 100.0)
 
 
-def tightest(cards: Sequence[FreeCard], part: CardPart) -> list[tuple[FreeCard, FreeCard]] | None:
-    """Return the cards that a pod takes, each before and after it: of those with room the ones of which least is left, the first
-    of equal ones. None where too few have room."""
-    fitting = []
-    for card in cards:
-        total, free, cores, slots, alone = card
-        need = total * part.percent // 100 if part.percent <= 100 else part.memory
-        if slots < 1 or free < need or cores < part.cores or cores <= 0 or (part.cores == 100 and not alone):
-            continue
-        fitting.append((card, (total, free - need, cores - part.cores, slots - 1, False)))
-    if len(fitting) < part.count:
+def with_share(card: FreeCard, part: CardPart) -> FreeCard | None:
+    """Return the card once the share of such a pod is on it; None where it does not take that."""
+    total, free, cores, slots, alone = card
+    need = total * part.percent // 100 if part.percent <= 100 else part.memory
+    if slots < 1 or free < need or cores < part.cores or cores <= 0 or (part.cores == 100 and not alone):
         return None
-    if part.count == 1:
-        return [min(fitting, key=lambda found: worth_of(found[0]))]
-    return sorted(fitting, key=lambda found: worth_of(found[0]))[: part.count]
+    return total, free - need, cores - part.cores, slots - 1, False
 
 
-def steps(before: Floats, after: Floats) -> Floats:
-    """Return by how many steps fewer cards are stranded; rounded first, so that the order of a sum decides nothing."""
-    return np.floor(np.round(before - after, 9) / STEP + 0.5)
+def tightest(left: Sequence[float | None], count: int) -> list[int] | None:
+    """Return the places of the cards that a pod takes: those of which least is left, the first of equal ones. ``left``: what is
+    left of each card, None where it does not take a share. None where too few do."""
+    fitting = [(worth, place) for place, worth in enumerate(left) if worth is not None]
+    if len(fitting) < count:
+        return None
+    return [min(fitting)[1]] if count == 1 else [place for _, place in sorted(fitting)[:count]]
+
+
+def steps(fewer: Floats) -> Floats:
+    """Return how many steps so many cards fewer are; rounded first, so that the order of a sum decides nothing."""
+    return np.floor(np.rint(fewer * 1e9) / 1e9 / STEP + 0.5)
+
+
+def step(fewer: float) -> float:
+    """Return the same of one node."""
+    return float(floor(round(fewer * 1e9) / 1e9 / STEP + 0.5))

@@ -6,6 +6,7 @@ A label is never taken from a region: it comes from the pod and from what the pl
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -224,3 +225,39 @@ def _told(name: str, text: str, samples: Iterable[tuple[dict[str, str], float]])
     family = gauge(name, text, samples)
     if family.samples:
         yield family
+
+
+# -- read back by whoever keeps accounts -------------------------------------------------------------------------------
+
+_USE = re.compile(
+    r'(hami_vgpu_memory_used_bytes|hami_vgpu_memory_limit_bytes|hami_container_device_utilization_ratio)'
+    r'\{container="[^"\\]*",device_uuid="[^"\\]*",namespace="([^"\\]*)",pod="([^"\\]*)",[^}]*\} (\S+)'
+)
+
+
+@dataclass(slots=True)
+class PodUse:
+    """Of one pod's shares together: bytes used, bytes it is limited to, percent of cores; None where nobody tells."""
+
+    used: float | None = None
+    limit: float | None = None
+    cores: float | None = None
+
+
+def pod_uses(text: str) -> dict[tuple[str, str], PodUse]:
+    """What a page tells of each pod, by namespace and name."""
+    found: dict[tuple[str, str], PodUse] = {}
+    for name, namespace, pod, number in _USE.findall(text):
+        try:
+            value = float(number)
+        except ValueError:
+            continue
+        use = found.setdefault((namespace, pod), PodUse())
+        match name:
+            case "hami_vgpu_memory_used_bytes":
+                use.used = (use.used or 0.0) + value
+            case "hami_vgpu_memory_limit_bytes":
+                use.limit = (use.limit or 0.0) + value
+            case _:
+                use.cores = (use.cores or 0.0) + value
+    return found

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from pumice.metrics.text import Histogram, Rendered, counter, exponential, gauge, render
+from pumice.wire.share_hours import MEASURES, Key
 
 PHASES = ("Inqueue", "Pending", "Running", "Unknown", "Completed")
 
@@ -19,8 +21,9 @@ def pod_creation_latency() -> Histogram:
 
 
 def controller_page(queues: Iterable[str], groups: Iterable[tuple[str, str]], completed: Ends, failed: Ends,
-                    latency: Histogram) -> str:  # fmt: skip
-    """``queues`` are the names of those that there are, ``groups`` the queue and phase of each PodGroup."""
+                    latency: Histogram, share_hours: Mapping[Key, Sequence[int]] = MappingProxyType({})) -> str:  # fmt: skip
+    """``queues`` are the names of those that there are, ``groups`` the queue and phase of each PodGroup. ``share_hours``: sums
+    of ``wire.share_hours`` by key."""
     names, counts = sorted(queues), Counter(groups)
     families: list[Rendered] = [
         gauge(f"volcano_queue_pod_group_{phase.lower()}_count", f"PodGroups in phase {phase}",
@@ -30,7 +33,18 @@ def controller_page(queues: Iterable[str], groups: Iterable[tuple[str, str]], co
     for phase, ends in (("completed", completed), ("failed", failed)):
         samples = [({"job_name": job, "queue_name": queue}, times) for (job, queue), times in sorted(ends.items())]
         families.append(counter(f"volcano_job_{phase}_phase_count", f"How often a Job was {phase}", samples))
-    return render([*families, latency])
+    return render([*families, latency, *_share_hours(share_hours)])
+
+
+def _share_hours(totals: Mapping[Key, Sequence[int]]) -> list[Rendered]:
+    """Hours of cards and of parts of them; nothing where nobody has held any."""
+    samples = [
+        ({"namespace": namespace, "queue": queue, "model": model, "kind": kind, "measure": measure}, amount / 3_600_000)
+        for (namespace, queue, model, kind), sums in sorted(totals.items())
+        for measure, amount in zip(MEASURES, sums, strict=True)
+    ]
+    text = "Hours of shares of cards that were held, and of the parts of cards that were requested, limited to and used"
+    return [counter("pumice_share_hours_total", text, samples)] if samples else []
 
 
 # -- The admission server's `/metrics`; all of it is ours ------------------------------------------------------------

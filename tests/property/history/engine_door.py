@@ -23,7 +23,9 @@ from pumice.devices.protocol import DeviceSharing
 from pumice.effects.vocabulary import Bind, Evict, GroupStatus, Nominate, PodCondition, QueueAllocated, SchedulerEffect
 from pumice.ports.cluster import WatchEvent
 from pumice.scheduler.engine import Engine
+from pumice.scheduler.state.resources import Vector, add
 from pumice.scheduler.state.state import State
+from pumice.scheduler.state.tasks import ALLOCATED_STATUSES, Status
 from pumice.wire.scheduler_conf import SchedulerConf, parse_scheduler_conf
 
 PING_PONG = 60
@@ -46,6 +48,24 @@ _encode = msgspec.json.Encoder().encode
 @cache
 def parsed(text: str) -> SchedulerConf:
     return parse_scheduler_conf(text)
+
+
+def wrong_sums(state: State) -> Iterator[str]:
+    """Yield the sums of queues that are not those of their pods."""
+    for queue in state.queues.values():
+        tasks = [task for job in queue.jobs for task in job.tasks.values()]
+        sums: dict[str, Vector] = {"allocated": {}, "awaited": {}, "pending": {}}
+        for task in tasks:
+            if task.status in ALLOCATED_STATUSES:
+                add(sums["allocated"], task.amounts.items())
+            elif task.status is Status.PIPELINED:
+                add(sums["awaited"], task.cls.amounts.items())
+            elif task.status is Status.PENDING:
+                add(sums["pending"], task.cls.demand)
+        for name, right in sums.items():
+            kept = {what: value for what, value in getattr(queue, name).items() if value}
+            if kept != {what: value for what, value in right.items() if value}:
+                yield f"queue {queue.name} counts {kept} as {name}, and its pods come to {right}"
 
 
 class Ears(Informers):
@@ -231,7 +251,8 @@ class EngineDoor(Door):
 
     def _validate_queue(self) -> None:
         """Complain where the scheduling queue is not what its table allows."""
-        for text in self.engine.state.scheduling_queue.validate(self.engine.state.jobs.values()):
+        state = self.engine.state
+        for text in (*state.scheduling_queue.validate(state.jobs.values()), *wrong_sums(state)):
             self.checker.complain("queue", text)
 
     def _bind(self, effect: Bind, seen: Cluster) -> None:

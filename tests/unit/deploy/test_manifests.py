@@ -131,7 +131,7 @@ def test_the_scheduler_configuration_is_the_guides():
     conf = parse_scheduler_conf(data[names.SCHEDULER_CONF_KEY])
     plugin = conf.plugin("deviceshare")
     assert plugin is not None
-    assert plugin.arguments == {"deviceshare.VGPUEnable": True}
+    assert plugin.arguments == {"deviceshare.VGPUEnable": True, "deviceshare.SchedulePolicy": "lookahead"}
 
 
 def test_the_plugin_that_may_cut_runs_where_the_other_does_not_and_is_else_the_same():

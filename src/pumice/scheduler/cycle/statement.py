@@ -96,8 +96,8 @@ class Statement:
         for step in self.steps:
             if isinstance(step, Place):
                 self.state.nominations.put_by(step.task)
-                step.task.charged = step.before.charged
                 _move(step.task, Status.PIPELINED, step.choice.node, hopeless=step.before.hopeless)
+                step.task.charged = step.before.charged  # now that its queue has back what it was charged for these cards
 
     def take_up(self, task: Task, choice: Choice) -> None:
         """Give a pod the place that is kept for it and that nobody has to leave first."""

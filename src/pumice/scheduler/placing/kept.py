@@ -19,8 +19,9 @@ from pumice.scheduler.state.state import State
 
 KEPT_CLASSES = 512
 """Classes with arrays of their own; the least recently used ones are evaluated afresh when they come back."""
-FEW_ROWS = 6
-"""Up to so many changed rows are looked at one by one, which is quicker than arrays and gives the cards at once."""
+FEW_ROWS, FEW_JUDGED = 6, 16
+"""Up to so many changed rows are looked at one by one, which is quicker than arrays and gives the cards at once; the second where
+a plugin judges several together."""
 
 
 @dataclass(slots=True)
@@ -89,7 +90,7 @@ class KeptClasses:
             changed = [row for row in changed if masked.item(row) > -np.inf]
         for row in changed:
             kept.chosen.pop(row, None)
-        if len(changed) > FEW_ROWS:
+        if len(changed) > (FEW_JUDGED if kept.recipe.several else FEW_ROWS):
             rows = np.array(changed, np.intp)
             masked[rows] = self.evaluation.scores(cls, rows)
         elif changed:

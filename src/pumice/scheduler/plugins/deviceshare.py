@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.devices.card_policies import POLICIES, Stranding
-from pumice.devices.fragmentation import STEP
+from pumice.devices.fragmentation import STEP, Shape
 from pumice.devices.settings import LEXICOGRAPHIC_WEIGHT
 from pumice.scheduler.plugins.contract import NodeOrder, Scorer, Several
 from pumice.scheduler.plugins.stranding import StrandedCards
@@ -80,13 +80,36 @@ class DeviceShare(NodeOrder):
         return super().scorer(state, cls) if alone else None
 
     def several(self, state: State, cls: PodClass) -> Several | None:
-        if _stranding(state, cls) is None:
+        how = _stranding(state, cls)
+        if how is None:
             return None
+        if cls.device_requests and cls.shape is not None:
+            return self._several_with_cards(state, cls, how, cls.shape)
 
         def together(rows: list[int]) -> Sequence[float]:
             found = self.scores(state, cls, np.array(rows, np.intp))
             assert found is not None
             return [float(score) for score in found]
+
+        return together
+
+    def _several_with_cards(self, state: State, cls: PodClass, how: Stranding, shape: Shape) -> Several:
+        """As ``scores``, one number at a time."""
+        book, settings, table = state.ledger.device_tables[shape.device_type], state.settings, state.ledger.table
+        stranded = self._of(state, book, how)
+
+        def together(rows: list[int]) -> Sequence[float]:
+            found = stranded.few(rows, shape.cpu, shape.memory, shape.part)
+            if settings.weight is not None:
+                worth = 100 * STEP * settings.node_weight
+                return [0.0 if steps is None else steps * worth for steps in found]
+            if cls.prefers:
+                return [NOWHERE if steps is None else steps * BEFORE_WISHES for steps in found]
+            rank, most = table.rank(), 2.0 * max(1, len(table))
+            return [
+                NOWHERE if steps is None else (steps - rank.item(row) / most) * FIRST
+                for row, steps in zip(rows, found, strict=True)
+            ]
 
         return together
 

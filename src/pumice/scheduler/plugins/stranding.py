@@ -1,35 +1,55 @@
 """Cards of each node that a pod would strand, for policies that count them (``pumice.devices.fragmentation``).
 
-Nodes are judged by the shapes that the cluster has seen. What a card is to them is remembered for each kind of card, and for each
-row the sum over its cards: with one pod more, one kind of card is exchanged for another.
+Nodes are judged by the shapes that the cluster has seen, and what is stranded depends on a node's cards, cpu, memory and labels
+alone. What a card is to the shapes is remembered for each kind of card. A few rows are looked at by their value, which is
+remembered too: a pod makes of its node what was counted before it came. All rows are looked at as arrays, each kind once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pumice.devices.card_policies import Stranding
-from pumice.devices.fragmentation import CardPart, FreeCard, Shapes, of_cards, of_nodes, steps, tightest, worth_of
+from pumice.devices.fragmentation import (
+    CardPart,
+    FreeCard,
+    Shapes,
+    each_alone,
+    of_cards,
+    of_nodes,
+    step,
+    steps,
+    tightest,
+    with_share,
+    worth_of,
+)
 from pumice.scheduler.plugins.topology import node_affinity_met
 from pumice.scheduler.state.cards import DeviceTable
 from pumice.scheduler.state.classes import Constraints
+from pumice.scheduler.state.device_table import CardFacts, CardUse
 from pumice.scheduler.state.nodes import Rows
 from pumice.scheduler.state.state import State
 
 KINDS = 20_000
 """Kinds of cards remembered; when there are more, all are looked at anew."""
+VALUES = 100_000
+"""Values of nodes remembered; when there are more, all are forgotten."""
 ALIKE_FROM = 32
 """Rows from which on those that are alike are looked for."""
-
-
-Exchange = list[tuple[FreeCard, FreeCard]]
-"""Of a node the cards that a pod would take, each before and after it."""
 NO_CARD: FreeCard = (0, 0, 0, 0, False)
+
+Cards = tuple[int, ...]
+"""Of a node the kinds of its open shared cards, by their numbers, in the order of their places."""
+Exchange = list[tuple[int, int]]
+"""Of a node the kinds of the cards that a pod would take, each before and after it."""
+Totals = tuple[float, float, int, int]
+"""Of a node the cpu and memory for which its cards have pods, how many of them are whole, and how many there are."""
+NodeKind = tuple[Cards, int, int, int]
+"""All that decides how much is stranded: kinds of cards in the order of their numbers, cpu, memory, and which labels."""
 
 
 @dataclass(slots=True)
@@ -42,164 +62,294 @@ class StrandedCards:
     _shapes: Shapes | None = None
     _cursor: int = 0
     _nodes: int = -1
-    """Version of the table of nodes by which ``_allowed`` was found."""
-    _allowed: NDArray[np.bool_] = field(default_factory=lambda: np.zeros((0, 0), bool))
-    _kind: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, np.intp))
-    """Per row the number of its line of ``_allowed``, of which there are few."""
+    """Version of the table of nodes by which ``_labels`` were found."""
+    _weights: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
+    """The frequencies of the shapes that labels let in, for each set of labels."""
+    _labels: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, np.intp))
+    """Per row the number of its set of labels, of which there are few."""
+    _kinds: list[FreeCard] = field(default_factory=list)
+    """Kinds of cards by their numbers; 0 stands for no card."""
     _numbers: dict[FreeCard, int] = field(default_factory=dict)
-    _cards: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 4, 0)))
-    """The use of each kind of card to the shapes, by its number; 0 stands for no card."""
-    _unread: list[FreeCard] = field(default_factory=list)
+    _written: dict[tuple[CardFacts, CardUse], int] = field(default_factory=dict)
+    """The same numbers by what the books say of a card."""
+    _of_kinds: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 4, 0)))
+    """The use of each kind of card to the shapes."""
+    _left_of_kinds: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 3)))
+    """Per kind what is left of it, whether it is whole, and 1."""
+    _plain: list[tuple[list[float], float, float, int]] = field(default_factory=list)
+    """Per kind what counts where each card counts for itself: what is stranded by sets of labels, the cpu and memory to have, and
+    whether it is whole."""
+    _read: int = 0
+    """How many kinds the arrays have."""
+    _taken: dict[CardPart, dict[int, tuple[float | None, int]]] = field(default_factory=dict)
+    """Per request and kind of card what is left of it and the kind that it becomes; None where it does not take it."""
+    _cards: list[Cards] = field(default_factory=list)
+    _of_rows: list[Totals] = field(default_factory=list)
+    _values: dict[NodeKind, float] = field(default_factory=dict)
+    _stale: set[int] = field(default_factory=set)
+    """Rows that have other cards than the arrays below say."""
     _sums: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 4, 0)))
     _left: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 3)))
-    """Per row what is left of its cards, how many are whole, and how many there are."""
-    _now: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    """Per row the sums over its cards."""
+
+    def few(self, rows: Sequence[int], cpu: int, memory: int, part: CardPart | None) -> list[float | None]:
+        """Of a handful of rows by how many steps fewer cards are stranded with such a pod; None where no cards take it."""
+        self._catch_up()
+        alloc, used = self.state.ledger.table.alloc, self.state.ledger.table.used
+        found: list[float | None] = [None] * len(rows)
+        taken: list[tuple[int, int, int, int, Exchange]] = []
+        for place, row in enumerate(rows):
+            left_cpu, left_memory = alloc.item(row, 0) - used.item(row, 0), alloc.item(row, 1) - used.item(row, 1)
+            if (cards := self._cards[row]) and left_cpu >= cpu and left_memory >= memory:
+                exchange = self._exchange(cards, part)
+                if exchange is not None:
+                    taken.append((place, row, left_cpu, left_memory, exchange))
+        self._read_kinds()
+        pairs: list[tuple[int, NodeKind, NodeKind]] = []
+        for place, row, left_cpu, left_memory, exchange in taken:
+            label, free = self._labels.item(row), (left_cpu - cpu, left_memory - memory)
+            fewer = self._alone(self._of_rows[row], left_cpu, left_memory, free, exchange, label)
+            if fewer is None:
+                cards = self._cards[row]
+                before = tuple(sorted(cards)), left_cpu, left_memory, label
+                pairs.append((place, before, (_exchanged(cards, exchange), *free, label)))
+            else:
+                found[place] = step(fewer)
+        values = self._values
+        if unknown := [kind for _, *pair in pairs for kind in pair if kind not in values]:
+            self._value(unknown)
+        for place, before, after in pairs:
+            found[place] = step(values[before] - values[after])
+        return found
+
+    def _alone(
+        self, row: Totals, cpu: int, memory: int, free: tuple[int, int], exchange: Exchange, label: int
+    ) -> float | None:
+        """How many cards fewer are stranded where the node has cpu and memory for all that its cards could take: then each card
+        counts for itself. None where it has less, before the pod or with it."""
+        need_cpu, need_memory, whole, count = row
+        if cpu < need_cpu or memory < need_memory:
+            return None
+        fewer, still = 0.0, whole
+        for old, new in exchange:
+            of_old, cpu_of_old, memory_of_old, was_whole = self._plain[old]
+            of_new, cpu_of_new, memory_of_new, _ = self._plain[new]
+            fewer += of_old[label] - of_new[label]
+            need_cpu += cpu_of_new - cpu_of_old
+            need_memory += memory_of_new - memory_of_old
+            still -= was_whole
+        if free[0] < need_cpu or free[1] < need_memory:
+            return None
+        return fewer if still == whole else fewer - self.how.whole * (whole**2 - still**2) / count
 
     def steps(
         self, rows: Rows | None, cpu: int, memory: int, part: CardPart | None
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Per row by how many steps fewer cards are stranded with such a pod, and where cards take it."""
+        """The same of many rows, 0 where no cards take it, and where they do."""
         table = self.state.ledger.table
         self._catch_up()
+        self._freshen()
         every = np.arange(table.capacity) if rows is None else rows
         found, may = np.zeros(len(every)), np.zeros(len(every), bool)
-        free = table.alloc[every, :2] - table.used[every, :2] - (cpu, memory)
-        places = np.flatnonzero((self._left[every, 2] > 0) & (free >= 0).all(axis=1))
+        free = table.alloc[every, :2] - table.used[every, :2]
+        places = np.flatnonzero((self._left[every, 2] > 0) & (free >= (cpu, memory)).all(axis=1))
         if len(places) >= ALIKE_FROM:
             first, like = self._alike(every[places], free[places])
-            of_kinds = self._with_pod(every[places[first]], free[places[first]], part)
+            chosen = places[first]
+        else:
+            chosen, like = places, np.arange(len(places))
+        if len(chosen):
+            of_kinds = self._steps(every[chosen], free[chosen].astype(np.float64), (cpu, memory), part)
             found[places], may[places] = of_kinds[0][like], of_kinds[1][like]
-        elif len(places):
-            found[places], may[places] = self._with_pod(every[places], free[places], part)
         return found, may
 
     def _alike(self, rows: Rows, free: NDArray[np.int64]) -> tuple[Rows, Rows]:
         """Of each kind of rows one, and per row the number of its kind: equal cards, equally used, equal room, equal labels as
         far as shapes look at them."""
-        key = self.book.states.ids[rows].astype(np.int64) * len(self._allowed) + self._kind[rows]
+        key = self.book.states.ids[rows].astype(np.int64) * len(self._weights) + self._labels[rows]
         for column in (0, 1):
             _, number = np.unique(free[:, column], return_inverse=True)
             _, key = np.unique(key * (int(number.max()) + 1) + number, return_inverse=True)
         _, first, like = np.unique(key, return_index=True, return_inverse=True)
         return first, like
 
-    def _with_pod(
-        self, rows: Rows, free: NDArray[np.int64], part: CardPart | None
+    def _steps(
+        self, rows: Rows, free: NDArray[np.float64], asked: tuple[int, int], part: CardPart | None
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """As ``steps``, for rows with that much cpu and memory left beside the pod."""
-        found, may = np.zeros(len(rows)), np.ones(len(rows), bool)
-        sums, left = self._sums[rows], self._left[rows]
+        """As ``steps``, for rows that have the cpu and memory."""
+        sums, left, may = self._sums[rows], self._left[rows], np.ones(len(rows), bool)
+        weights = self._weights[self._labels[rows]]
+        now = self._stranded(sums, left, free, weights)
         if part is not None:
-            changes = self._exchanges(rows, part)
-            if not any(changes):
-                return found, np.zeros(len(rows), bool)
-            nothing: Exchange = [(NO_CARD, NO_CARD)] * part.count  # no more than a node has
-            numbers = [[(self._number(old), self._number(new)) for old, new in pairs or nothing] for pairs in changes]
-            self._read()
-            exchanged = np.array(numbers, np.intp)  # (rows, cards of the pod, 2)
-            for card in range(part.count):
-                sums += self._cards[exchanged[:, card, 1]] - self._cards[exchanged[:, card, 0]]
-            left += [_difference(pairs or ()) for pairs in changes]
-            may[:] = [pairs is not None for pairs in changes]
-        found = steps(self._now[rows], self._stranded(rows, sums, left, free))
-        return np.where(may, found, 0.0), may
+            taken = {cards: self._exchange(cards, part) for cards in {self._cards[row] for row in rows.tolist()}}
+            nothing: Exchange = [(0, 0)] * part.count if any(taken.values()) else []  # no more than a node has
+            exchanged = np.array([taken[self._cards[row]] or nothing for row in rows.tolist()], np.intp)
+            self._read_kinds()
+            may[:] = [taken[self._cards[row]] is not None for row in rows.tolist()]
+            for before, after in exchanged.transpose(1, 2, 0) if exchanged.size else ():
+                sums += self._of_kinds[after] - self._of_kinds[before]
+                left += self._left_of_kinds[after] - self._left_of_kinds[before]
+        return np.where(may, steps(now - self._stranded(sums, left, free - asked, weights)), 0.0), may
 
-    def _exchanges(self, rows: Rows, part: CardPart) -> list[Exchange | None]:
-        """Per row the cards that the pod takes, each before and after it; None where too few take it."""
-        numbers = self.book.states.ids[rows].tolist()
-        known = {number: tightest(self._cards_of(number), part) for number in dict.fromkeys(numbers)}
-        return [known[number] for number in numbers]
+    # -- kinds ----------------------------------------------------------------------------------------------------
 
-    def _cards_of(self, number: int) -> list[FreeCard]:
-        """The shared cards that are open, by the number of the node's state."""
-        state = self.book.states[number]
-        if state is None:
+    def _exchange(self, cards: Cards, part: CardPart | None) -> Exchange | None:
+        """The kinds of the cards that the pod takes, each before and after it; None where too few take it."""
+        if part is None:
             return []
-        return [
-            (total, max(0, total - memory), max(0, 100 - cores), max(0, limit - shares), shares == 0)
-            for (total, limit, open_card, mig, _), (memory, cores, shares, _) in zip(*state, strict=True)
-            if open_card and not mig and total > 0
-        ]
+        taken = self._taken.setdefault(part, {})
+        found = [taken.get(kind) or self._take(taken, kind, part) for kind in cards]
+        places = tightest([left for left, _ in found], part.count)
+        return None if places is None else [(cards[place], found[place][1]) for place in places]
+
+    def _take(self, taken: dict[int, tuple[float | None, int]], kind: int, part: CardPart) -> tuple[float | None, int]:
+        card = self._kinds[kind]
+        after = with_share(card, part)
+        found = taken[kind] = (None, 0) if after is None else (worth_of(card), self._number(after))
+        return found
 
     def _number(self, card: FreeCard) -> int:
         """The number of a kind of card; new ones are read before they are used."""
         found = self._numbers.get(card)
         if found is None:
-            found = self._numbers[card] = len(self._numbers)
-            self._unread.append(card)
+            found = self._numbers[card] = len(self._kinds)
+            self._kinds.append(card)
         return found
 
-    def _read(self) -> None:
-        if not self._unread or self._shapes is None:
+    def _read_kinds(self) -> None:
+        """Bring the arrays of kinds up to date."""
+        end = len(self._kinds)
+        if self._read == end:
             return
-        total, free, cores, slots, alone = np.array(self._unread, np.float64).T
-        end = len(self._numbers)
-        if end > len(self._cards):
-            bigger = np.zeros((2 * end, 4, len(self._shapes)))
-            bigger[: len(self._cards)] = self._cards
-            self._cards = bigger
-        self._cards[end - len(self._unread) : end] = of_cards(total, free, cores, slots, alone > 0, self._shapes)
-        self._unread.clear()
+        assert self._shapes is not None
+        if end > len(self._of_kinds):
+            self._of_kinds = _longer(self._of_kinds, 2 * end)
+            self._left_of_kinds = _longer(self._left_of_kinds, 2 * end)
+        new = self._kinds[self._read :]
+        total, free, cores, slots, alone = np.array(new, np.float64).T
+        self._of_kinds[self._read : end] = of_cards(total, free, cores, slots, alone > 0, self._shapes)
+        self._left_of_kinds[self._read : end] = [(worth_of(card), card[4], card[0] > 0) for card in new]
+        stranded, need = each_alone(self._of_kinds[self._read : end], self._left_of_kinds[self._read : end, 0], self._weights,
+                               self._shapes, self.how)  # fmt: skip
+        self._plain += [
+            (each, *asked, int(card[4])) for each, asked, card in zip(stranded.tolist(), need.tolist(), new, strict=True)
+        ]
+        self._read = end
+
+    def _value(self, kinds: Sequence[NodeKind]) -> None:
+        """Remember how much is stranded on nodes of these kinds."""
+        self._read_kinds()
+        most = max([len(cards) for cards, _, _, _ in kinds])
+        cards = np.array([cards + (0,) * (most - len(cards)) for cards, _, _, _ in kinds], np.intp)
+        free = np.array([(cpu, memory) for _, cpu, memory, _ in kinds], np.float64)
+        weights = self._weights[[label for _, _, _, label in kinds]]
+        sums, left = self._of_kinds[cards].sum(axis=1), self._left_of_kinds[cards].sum(axis=1)
+        self._values.update(zip(kinds, self._stranded(sums, left, free, weights).tolist(), strict=True))
+
+    def _stranded(
+        self, sums: NDArray[np.float64], left: NDArray[np.float64], free: NDArray[np.float64], weights: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        assert self._shapes is not None
+        return of_nodes(sums, left, free, weights, self._shapes, self.how)
+
+    # -- rows -----------------------------------------------------------------------------------------------------
 
     def _catch_up(self) -> None:
-        """Bring what is stranded now up to date."""
+        """Bring the cards of each row up to date."""
         table, shapes = self.state.ledger.table, self.state.classes.seen.current()
         changed = table.changes.since(self._cursor)
         self._cursor = table.changes.end
+        labels = self._weights
         if shapes is not self._shapes or self._nodes != table.version:
             self._allow(shapes)
-        every = changed is None or shapes is not self._shapes or len(self._now) != table.capacity or len(self._numbers) > KINDS
-        if every:
-            self._shapes, capacity = shapes, table.capacity
-            self._numbers = {NO_CARD: 0}
-            self._unread.clear()
-            self._cards = np.zeros((64, 4, len(shapes)))
-            self._sums, self._left, self._now = np.zeros((capacity, 4, len(shapes))), np.zeros((capacity, 3)), np.zeros(capacity)
-        if not every and not changed:
+        if (changed is None or shapes is not self._shapes or labels is not self._weights or len(self._cards) != table.capacity
+                or len(self._kinds) > KINDS):  # fmt: skip
+            self._forget(shapes)
+            changed = np.flatnonzero(table.live).tolist()
+        if not changed:
             return
-        has = self.book.has_cards(None, table.capacity)
-        rows = np.flatnonzero(table.live & has) if every else np.array(changed, np.intp)
-        by_state: dict[int, list[FreeCard]] = {}
-        numbers = np.where(has[rows], self.book.states.ids[rows], 0).tolist()
-        for number in numbers:
-            if number not in by_state:
-                by_state[number] = self._cards_of(number) if number else []
-        kinds = {number: [self._number(card) for card in cards] for number, cards in by_state.items()}
-        self._read()
-        if not len(rows):
-            return
-        sums = np.array([self._cards[of_node].sum(axis=0) for of_node in kinds.values()])
-        left = np.array([
-            (sum(map(worth_of, cards)), sum(card[4] for card in cards), len(cards)) for cards in by_state.values()
-        ], np.float64)  # fmt: skip
-        places = {number: place for place, number in enumerate(by_state)}
-        like = np.array([places[number] for number in numbers], np.intp)
-        self._sums[rows], self._left[rows] = sums[like], left[like]
-        free = table.alloc[rows, :2] - table.used[rows, :2]
-        self._now[rows] = self._stranded(rows, self._sums[rows], self._left[rows], free)
+        if len(self._values) > VALUES:
+            self._values.clear()
+        for row in changed:
+            self._cards[row] = self._cards_of(row)
+        self._read_kinds()
+        for row in changed:
+            self._of_rows[row] = self._totals(self._cards[row])
+        self._stale.update(changed)
 
-    def _stranded(
-        self, rows: Rows, sums: NDArray[np.float64], left: NDArray[np.float64], free: NDArray[Any]
-    ) -> NDArray[np.float64]:
-        assert self._shapes is not None
-        free = free.astype(np.float64)
-        return of_nodes(sums, left[:, 0], left[:, 1], left[:, 2], free[:, 0], free[:, 1], self._allowed[self._kind[rows]],
-                        self._shapes, self.how)  # fmt: skip
+    def _totals(self, cards: Cards) -> Totals:
+        cpu = memory = 0.0
+        whole, plain = 0, self._plain
+        for kind in cards:
+            _, of_cpu, of_memory, is_whole = plain[kind]
+            cpu += of_cpu
+            memory += of_memory
+            whole += is_whole
+        return cpu, memory, whole, len(cards)
+
+    def _cards_of(self, row: int) -> Cards:
+        state = self.book.states[self.book.state_of(row)]
+        if state is None:
+            return ()
+        written = self._written
+        found = [written[card] if card in written else self._kind(*card) for card in zip(*state, strict=True)]
+        return tuple([kind for kind in found if kind]) if 0 in found else tuple(found)
+
+    def _kind(self, facts: CardFacts, use: CardUse) -> int:
+        """The kind of a card; none where it is closed or cut into slices."""
+        (total, limit, open_card, mig, _), (memory, cores, shares, _) = facts, use
+        shared = open_card and not mig and total > 0
+        card = (total, max(0, total - memory), max(0, 100 - cores), max(0, limit - shares), shares == 0)
+        found = self._written[facts, use] = self._number(card) if shared else 0
+        return found
+
+    def _forget(self, shapes: Shapes) -> None:
+        capacity, seen = self.state.ledger.table.capacity, len(shapes)
+        self._shapes, self._kinds, self._numbers, self._read = shapes, [NO_CARD], {NO_CARD: 0}, 1
+        self._of_kinds, self._left_of_kinds = np.zeros((64, 4, seen)), np.zeros((64, 3))
+        self._sums, self._left = np.zeros((capacity, 4, seen)), np.zeros((capacity, 3))
+        self._cards, self._of_rows = [()] * capacity, [(0.0, 0.0, 0, 0)] * capacity
+        self._plain = [([0.0] * len(self._weights), 0.0, 0.0, 0)]
+        for remembered in (self._written, self._taken, self._values, self._stale):
+            remembered.clear()
+
+    def _freshen(self) -> None:
+        """Bring the sums of each row up to date."""
+        if not self._stale:
+            return
+        self._read_kinds()
+        rows = np.array(sorted(self._stale), np.intp)
+        self._stale.clear()
+        unlike = {self._cards[row]: None for row in rows.tolist()}
+        places = {cards: place for place, cards in enumerate(unlike)}
+        like = np.array([places[self._cards[row]] for row in rows.tolist()], np.intp)
+        self._sums[rows] = np.array([self._of_kinds[list(cards)].sum(axis=0) for cards in unlike])[like]
+        self._left[rows] = np.array([self._left_of_kinds[list(cards)].sum(axis=0) for cards in unlike])[like]
 
     def _allow(self, shapes: Shapes) -> None:
         table = self.state.ledger.table
-        self._nodes, self._kind = table.version, np.zeros(table.capacity, np.intp)
+        self._nodes, self._labels = table.version, np.zeros(table.capacity, np.intp)
         wanted = [(place, shape.where) for place, shape in enumerate(shapes.shapes) if isinstance(shape.where, Constraints)]
         met = [(place, node_affinity_met(self.state, where)) for place, where in wanted]
         for _, mask in met:
-            _, self._kind = np.unique(self._kind * 2 + mask, return_inverse=True)
-        _, first = np.unique(self._kind, return_index=True)
+            _, self._labels = np.unique(self._labels * 2 + mask, return_inverse=True)
+        _, first = np.unique(self._labels, return_index=True)
         ours = np.array([shape.device_type == self.book.device_type.name for shape in shapes.shapes], bool)
-        self._allowed = np.tile(ours, (len(first), 1))
+        self._weights = np.tile(ours * shapes.weight, (len(first), 1))
         for place, mask in met:
-            self._allowed[:, place] &= mask[first]
+            self._weights[:, place] *= mask[first]
 
 
-def _difference(exchange: Sequence[tuple[FreeCard, FreeCard]]) -> tuple[float, int, int]:
-    """The changes of a node's ``_left``."""
-    return sum([worth_of(new) - worth_of(old) for old, new in exchange]), -sum([old[4] for old, _ in exchange]), 0
+def _exchanged(cards: Cards, exchange: Exchange) -> Cards:
+    """The cards of a node once these are exchanged, in the order of their numbers."""
+    found = list(cards)
+    for old, new in exchange:
+        found.remove(old)
+        found.append(new)
+    return tuple(sorted(found))
+
+
+def _longer(array: NDArray[np.float64], rows: int) -> NDArray[np.float64]:
+    found = np.zeros((rows, *array.shape[1:]))
+    found[: len(array)] = array
+    return found

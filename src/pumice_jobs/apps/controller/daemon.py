@@ -37,6 +37,7 @@ from pumice_jobs.apps.controller.discovery import Topology
 from pumice_jobs.apps.controller.jobs import Jobs
 from pumice_jobs.apps.controller.makers import CRON, FLOW, TEMPLATE, Makers
 from pumice_jobs.apps.controller.queues import Queues
+from pumice_jobs.apps.controller.share_hours import BOUND_PODS, AccountedNode, AccountedPod, ShareHours
 from pumice_jobs.controllers import podgroup
 from pumice_jobs.metrics.controller import controller_page
 
@@ -57,6 +58,8 @@ class Settings(LedSettings):
     jobs: bool = True
     """True where Jobs are looked after."""
     inherit_owner_annotations: bool = True
+    share_hours: bool = True
+    """True where the record of who held which shares of cards is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,7 @@ class Watch:
     handle: Callable[[WatchEvent], None]
     kind: type[Any] | None = None
     labels: str = ""
+    fields: str = ""
 
 
 async def run(settings: Settings, *, cluster: Cluster, clock: Clock, rng: random.Random, stop: asyncio.Event,
@@ -94,6 +98,7 @@ class Controller:
     makers: Makers = field(init=False)
     unserved: UnservedKinds = field(init=False)
     topology: Topology = field(init=False)
+    share_hours: ShareHours = field(init=False)
     _moves: Moves = field(init=False)
     _unsynced: set[str] = field(default_factory=set)
     _synced: asyncio.Event = field(default_factory=asyncio.Event)
@@ -113,6 +118,8 @@ class Controller:
         self.makers = Makers(self.cluster, self.clock, performer, self.work, self.jobs.store)
         self.unserved = UnservedKinds(recorder, self.work)
         self.topology = Topology(self.cluster, self.clock, performer, self.work, self.settings.lease_namespace)
+        self.share_hours = ShareHours(self.cluster, self.clock, settings.lease_namespace, self.queues.queue_of,
+                                      self.queues.queues, settings.default_queue)  # fmt: skip
 
     async def run(self) -> None:
         host, port = host_and_port(self.settings.listen)
@@ -135,6 +142,8 @@ class Controller:
                 await election.acquire()
                 self._election = election
                 beside.create_task(election.keep(self.stop))
+            if self.settings.share_hours:
+                beside.create_task(self.share_hours.keep())
             await self._lead()
 
     async def _lead(self) -> None:
@@ -187,11 +196,14 @@ class Controller:
             yield Watch("pods", kinds.PODS, self.bare.on_pod, Pod, f"!{JOB_NAME}" if self.settings.jobs else "")
             for kind in podgroup.SCALED_KINDS:
                 yield Watch(kind.plural, kind, self.bare.on_owner(kind))
+        if self.settings.share_hours:
+            yield Watch("nodes", kinds.NODES, self.share_hours.on_node, AccountedNode)
+            yield Watch("bound pods", kinds.PODS, self.share_hours.on_pod, AccountedPod, fields=BOUND_PODS)
 
     async def _watch(self, watch: Watch) -> None:
         watcher = Watcher(self.cluster, self.clock, log, self._is_synced)
         take = partial(watcher.taken, watch.name, watch.handle)
-        await watcher.watch(watch.name, watch.resource, take, kind=watch.kind, label_selector=watch.labels)
+        await watcher.watch(watch.name, watch.resource, take, "", watch.fields, watch.kind, watch.labels)
 
     async def _watch_unserved(self, row: Row, resource: Resource) -> None:
         watcher = Watcher(self.cluster, self.clock, log, lambda _: None, ABSENT_OR_FORBIDDEN, SELDOM)
@@ -236,7 +248,8 @@ class Controller:
 
     def metrics_text(self) -> str:
         jobs = self.jobs
-        return controller_page(self.queues.queues, self.queues.there(), jobs.completed, jobs.failed, jobs.latency)
+        return controller_page(self.queues.queues, self.queues.there(), jobs.completed, jobs.failed, jobs.latency,
+                               self.share_hours.accountant.totals)  # fmt: skip
 
 
 # -- Objects of Volcano's kinds that nothing serves yet ---------------------------------------------------------------

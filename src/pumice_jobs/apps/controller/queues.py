@@ -62,6 +62,11 @@ class Queues:
         found = self.queues.get(name)
         return found is not None and queue.is_open(found)
 
+    def queue_of(self, group: str) -> str:
+        """The queue of a PodGroup, by its key; empty where it is not there."""
+        owner, _ = self.groups.get(group, ("", ""))
+        return owner or (self.default if group in self.groups else "")
+
     def there(self) -> Iterator[tuple[str, str]]:
         """The queue and the phase of each PodGroup."""
         return ((owner or self.default, phase or volcano.PENDING) for owner, phase in self.groups.values())

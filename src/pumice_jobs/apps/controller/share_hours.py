@@ -1,0 +1,319 @@
+"""Keeps the record of share-hours (``controllers.share_hours``): bound pods and nodes by watch, use from the monitors' pages, a
+ConfigMap for each day by writes that fail where somebody else has written."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from math import inf
+
+from msgspec import Struct
+from msgspec import field as field_of
+
+from pumice.adapters.scraping import page
+from pumice.apps.service.watches import object_of
+from pumice.metrics.monitor import PodUse, pod_uses
+from pumice.model.errors import Unavailable
+from pumice.ports.clock import Clock
+from pumice.ports.cluster import ApiError, Cluster, WatchEvent
+from pumice.wire import kinds, names
+from pumice.wire.batch import Container as ContainerStatus
+from pumice.wire.held_shares import NodeCards, cards_of, limits_of, owner_of, request_of, shares_of
+from pumice.wire.nvidia_vgpu import group_key
+from pumice.wire.objects import Meta, Quantities, Resources
+from pumice.wire.share_hours import DAY, KEPT_DAYS, Day, clean, config_map_of, parse, render
+from pumice.wire.volcano import seconds
+from pumice_jobs.controllers.share_hours import Accountant, Holder, Use
+
+log = logging.getLogger("pumice.controller")
+
+LOOK_EVERY = 60.0
+"""Seconds between two looks at the monitors."""
+WRITE_EVERY = 300.0
+PATIENCE, AT_ONCE, LARGEST = 5.0, 32, 8 << 20
+"""Of one monitor's page: seconds, how many at once, bytes."""
+MONITOR_LABELS, MONITOR_PORT = ("name", "volcano-vgpu-monitor"), 9394
+MONITOR_NAMESPACE = "kube-system"
+BOUND_PODS = "spec.nodeName!="
+
+Fetch = Callable[[str, float, int], Awaitable[str]]
+
+
+class AccountedContainer(Struct, gc=False):
+    resources: Resources = field_of(default_factory=Resources)
+
+
+class AccountedSpec(Struct, rename="camel", gc=False):
+    node_name: str = ""
+    containers: list[AccountedContainer] = []
+
+
+class AccountedCondition(Struct, rename="camel", gc=False):
+    type: str = ""
+    status: str = ""
+    last_transition_time: str | None = None
+
+
+class AccountedStatus(Struct, rename="camel", gc=False):
+    phase: str = ""
+    pod_ip: str = field_of(default="", name="podIP")
+    start_time: str | None = None
+    conditions: list[AccountedCondition] = []
+    container_statuses: list[ContainerStatus] = []
+
+
+class AccountedPod(Struct, rename="camel", gc=False):
+    """A bound pod as far as accounts go."""
+
+    metadata: Meta = field_of(default_factory=Meta)
+    spec: AccountedSpec = field_of(default_factory=AccountedSpec)
+    status: AccountedStatus = field_of(default_factory=AccountedStatus)
+
+
+class Address(Struct, gc=False):
+    type: str = ""
+    address: str = ""
+
+
+class AccountedNodeStatus(Struct, gc=False):
+    capacity: Quantities = {}
+    addresses: list[Address] = []
+
+
+class AccountedNode(Struct, gc=False):
+    metadata: Meta = field_of(default_factory=Meta)
+    status: AccountedNodeStatus = field_of(default_factory=AccountedNodeStatus)
+
+
+@dataclass(slots=True)
+class ShareHours:
+    """``queue_of``: the queue of a PodGroup, by key; empty where it is not there. ``queues``: the names of all."""
+
+    cluster: Cluster
+    clock: Clock
+    namespace: str
+    queue_of: Callable[[str], str]
+    queues: Mapping[str, object]
+    default_queue: str
+    fetch: Fetch = page
+    accountant: Accountant = field(default_factory=Accountant)
+    _nodes: dict[str, NodeCards] = field(default_factory=dict)
+    _addresses: dict[str, str] = field(default_factory=dict)
+    """Of the nodes."""
+    _monitors: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Node to its monitor's pod: UID and address."""
+    _fresh: dict[str, AccountedPod] = field(default_factory=dict)
+    """Pods of which is not settled yet what they hold: other lists may not be there."""
+    _on: dict[str, str] = field(default_factory=dict)
+    """UID of a pod with shares to its node."""
+    _looked: int = 0
+
+    # -- watches ------------------------------------------------------------------------------------------------
+
+    def on_node(self, event: WatchEvent) -> None:
+        node = object_of(AccountedNode, event)
+        name = node.metadata.name
+        if event.type == "DELETED":
+            self._addresses.pop(name, None)  # its cards stay known: pods of it may still be told of
+            return
+        self._nodes[name] = cards_of(node.metadata, node.status.capacity)
+        self._addresses[name] = next((each.address for each in node.status.addresses if each.type == "InternalIP"), "")
+
+    def on_pod(self, event: WatchEvent) -> None:
+        pod, gone = object_of(AccountedPod, event), event.type == "DELETED"
+        meta = pod.metadata
+        if meta.namespace == MONITOR_NAMESPACE and meta.labels.get(MONITOR_LABELS[0]) == MONITOR_LABELS[1]:
+            self._on_monitor(pod, gone=gone)
+        if gone:
+            waiting = self._fresh.pop(meta.uid, None)
+            if waiting is not None:
+                self._take(waiting)
+            self.accountant.ended(meta.uid, self._now(), there=False)
+            self._on.pop(meta.uid, None)
+        elif meta.uid in self.accountant.holders:
+            if pod.status.phase in ("Succeeded", "Failed"):
+                self.accountant.ended(meta.uid, _end(pod) or self._now())
+        elif pod.spec.node_name and (meta.uid in self._fresh or _has_devices(meta.annotations)):
+            self._fresh[meta.uid] = pod
+
+    def _on_monitor(self, pod: AccountedPod, *, gone: bool) -> None:
+        node, uid = pod.spec.node_name, pod.metadata.uid
+        if gone or not pod.status.pod_ip:
+            self._monitors = {at: found for at, found in self._monitors.items() if found[0] != uid}
+        else:
+            self._monitors[node] = uid, pod.status.pod_ip
+
+    def _take(self, pod: AccountedPod) -> None:
+        """Settle what a pod holds; its annotations and its queue as they are now count for all its life."""
+        meta, now = pod.metadata, self._now()
+        limits = limits_of(container.resources for container in pod.spec.containers)
+        shares = shares_of(meta.annotations, limits, self._nodes.get(pod.spec.node_name, NodeCards()))
+        if not shares:
+            return
+        queue = self._queue(meta)
+        end = (_end(pod) or now) if pod.status.phase in ("Succeeded", "Failed") else inf
+        start = min(_start(pod) or now, now)
+        parts = tuple(((meta.namespace, queue, clean(share.model), share.kind), share) for share in shares)
+        run = meta.namespace, queue, clean(owner_of(meta)), clean(request_of(limits))
+        self.accountant.held(Holder(meta.uid, (meta.namespace, meta.name), run, parts, start, max(end, start)))
+        self._on[meta.uid] = pod.spec.node_name
+
+    def _queue(self, meta: Meta) -> str:
+        group = group_key(meta.namespace, meta.annotations)
+        for name in (self.queue_of(group) if group else "", meta.annotations.get(names.QUEUE_NAME, "")):
+            if name in self.queues:
+                return name
+        return self.default_queue
+
+    # -- the leader's work --------------------------------------------------------------------------------------
+
+    async def keep(self) -> None:
+        """Keep the record for ever; what fails is tried again at the next look."""
+        written = -inf
+        while True:
+            try:
+                for pod in self._fresh.values():
+                    self._take(pod)
+                self._fresh.clear()
+                if self.accountant.day is None:
+                    await self._adopt_latest()
+                await self._look()
+                if self.clock.monotonic() >= written + WRITE_EVERY:
+                    await self.write()
+                    written = self.clock.monotonic()
+            except ApiError as error:
+                log.warning("the record of share-hours waits: %s", error)
+            except Exception:  # an account that fails must not end the controllers of Jobs
+                log.exception("the record of share-hours waits")
+            await self.clock.sleep(LOOK_EVERY)
+
+    async def write(self) -> None:
+        """Write all that is due, a day after the other."""
+        while (day := self.accountant.settle(self.clock.now(), self.clock.monotonic())) is not None:
+            try:
+                day.version = await self._store(day)
+            except ApiError as error:
+                if error.code not in (404, 409):
+                    raise
+                log.info("another has written %s; going on from there", config_map_of(day.number))
+                await self._adopt_latest()
+                return
+            fresh = self.accountant.day is None or self.accountant.day.number != day.number
+            self.accountant.written(day)
+            if fresh:
+                await self._forget(day.number)
+
+    async def _store(self, day: Day) -> str:
+        """Raises ApiError 409 where the ConfigMap is not as it was read, or is there already."""
+        name, meta = config_map_of(day.number), {"resourceVersion": day.version}
+        if day.version:
+            answer = await self.cluster.patch(kinds.CONFIGMAPS, name, {"metadata": meta, "data": render(day)}, self.namespace)
+        else:
+            body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": render(day)}
+            answer = await self.cluster.create(kinds.CONFIGMAPS, body, self.namespace)
+        return str(answer["metadata"]["resourceVersion"])
+
+    async def _adopt_latest(self) -> None:
+        """Read the last record there is. Where it says nothing, what we last wrote of that day counts, or it is begun anew."""
+        now = self.clock.now()
+        for number in range(int(now // DAY) + 1, int(now // DAY) - KEPT_DAYS, -1):
+            try:
+                found = await self.cluster.get(kinds.CONFIGMAPS, config_map_of(number), self.namespace)
+            except ApiError as error:
+                if error.code == 404:
+                    continue
+                raise
+            try:
+                day, bad = parse(number, found.get("data") or {})
+            except ValueError as error:
+                known = self.accountant.day
+                log.error("ConfigMap %s: %s; it is written anew", config_map_of(number), error)
+                begun = Day(number, min(self._now(), (number + 1) * DAY * 1000))
+                day, bad = known if known is not None and known.number == number else begun, 0
+            if bad:
+                log.error("ConfigMap %s: %d lines say nothing and are left out", config_map_of(number), bad)
+            day.version = str(found["metadata"]["resourceVersion"])
+            self.accountant.adopt(day, self._now())
+            return
+        self.accountant.adopt(Day(int(now // DAY), self._now()), self._now())
+
+    async def _forget(self, number: int) -> None:
+        """Delete the days that are older than they are kept."""
+        for old in range(number - KEPT_DAYS - 7, number - KEPT_DAYS + 1):
+            try:
+                await self.cluster.delete(kinds.CONFIGMAPS, config_map_of(old), self.namespace)
+            except ApiError as error:
+                if error.code != 404:
+                    log.warning("cannot delete %s: %s", config_map_of(old), error)
+
+    # -- the monitors -------------------------------------------------------------------------------------------
+
+    async def _look(self) -> None:
+        """Ask the monitors of all nodes on which shares of NVIDIA cards are held; who does not answer in time tells nothing."""
+        begin, self._looked = self._looked, self._now()
+        of_node: dict[str, list[Holder]] = {}
+        for uid, node in self._on.items():
+            holder = self.accountant.holders.get(uid)
+            if holder is not None and holder.end == inf and any(share.kind in ("vgpu", "mig") for _, share in holder.parts):
+                of_node.setdefault(node, []).append(holder)
+        if not of_node or not 0 < self._looked - begin <= 3 * LOOK_EVERY * 1000:
+            return  # after a pause nothing is known of what was used in it
+        turns = asyncio.Semaphore(AT_ONCE)
+        uses: dict[tuple[str, str], Use] = {}
+
+        async def ask(node: str, holders: list[Holder]) -> None:
+            address = self._monitors[node][1] if node in self._monitors else self._addresses.get(node, "")
+            host = f"[{address}]" if ":" in address else address
+            if not host:
+                return
+            try:
+                async with turns:
+                    told = pod_uses(await self.fetch(f"http://{host}:{MONITOR_PORT}/metrics", PATIENCE, LARGEST))
+            except Unavailable as error:
+                log.debug("the monitor of %s tells nothing: %s", node, error)
+                return
+            for holder in holders:  # a page is believed of the pods of its node alone
+                if holder.pod in told:
+                    uses[holder.pod] = _use(told[holder.pod], holder)
+
+        try:
+            async with asyncio.timeout(LOOK_EVERY * 0.8):
+                await asyncio.gather(*(ask(node, holders) for node, holders in of_node.items()))
+        except TimeoutError:
+            log.warning("not all monitors have answered within %gs", LOOK_EVERY * 0.8)
+        self.accountant.used(begin, self._looked, uses)
+
+    def _now(self) -> int:
+        return int(self.clock.now() * 1000)
+
+
+def _use(told: PodUse, holder: Holder) -> Use:
+    """Parts of cards, by the part of its limit that a pod uses."""
+    memory = sum(share.memory for _, share in holder.parts)
+    used = told.used / told.limit * memory if told.used is not None and told.limit else None
+    sliced = any(share.kind == "mig" for _, share in holder.parts)  # whose cores no driver counts by instance
+    return Use(used, told.cores / 100 if told.cores is not None and not sliced else None)
+
+
+def _has_devices(notes: Mapping[str, str]) -> bool:
+    """Return whether a pod may hold shares: the annotations of all device types begin with their domains."""
+    return any(key in _DEVICE_KEYS or key.startswith(_NPU_KEYS) for key in notes)
+
+
+_DEVICE_KEYS = frozenset((names.VGPU_IDS, names.GPU_INDEX))
+_NPU_KEYS = (names.HUAWEI, f"{names.HAMI_DOMAIN}/")
+
+
+def _start(pod: AccountedPod) -> int:
+    """When it was bound, as the API server says; else when the kubelet took it. 0 where nobody says."""
+    bound = [each for each in pod.status.conditions if each.type == "PodScheduled" and each.status == "True"]
+    told = (*(each.last_transition_time for each in bound), pod.status.start_time, pod.metadata.creation_timestamp)
+    return int(next((at for at in map(seconds, told) if at), 0.0) * 1000)
+
+
+def _end(pod: AccountedPod) -> int:
+    """When the last of its containers ended; 0 where none says."""
+    ended = (each.state.terminated for each in pod.status.container_statuses)
+    return int(max((seconds(each.finished_at) for each in ended if each is not None), default=0.0) * 1000)
