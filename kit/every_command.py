@@ -69,6 +69,7 @@ def without_cluster(folder: Path) -> Iterator[Call]:
     yield Call(f"pumice fits -f {pod} --from {case}", "p")
     yield Call(f"pumice replay {case}", "")
     yield Call(f"pumice simulate --from {case}", "placed")
+    yield Call(f"pumice defrag plan --for both --from {case}", "no plan of up to 4 moves was found", 1)
     yield Call(f"pumice claim fits -f {pod}", "no ResourceClaim that has no devices yet", 2)
     yield Call(f"pumice lint {pod}", "1 file")
     yield Call(f"pumice convert {foreign}", "volcano.sh/vgpu-memory")

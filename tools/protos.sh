@@ -12,5 +12,6 @@ python3 -m venv "$tools"
 "$tools/bin/pip" install --quiet 'grpcio-tools==1.62.3' 'setuptools<80'
 protoc="$tools/bin/python -m grpc_tools.protoc"
 $protoc -Isrc --python_out=src --grpc_python_out="$tools" "$plugin/deviceplugin.proto"
+$protoc -Isrc --python_out=src "$plugin/draplugin.proto" "$plugin/pluginregistration.proto"
 mv "$tools/$plugin/deviceplugin_pb2_grpc.py" "lab/src/$lab/"
 $protoc -Ilab/src --python_out=lab/src --grpc_python_out=lab/src "$lab/podresources.proto"

@@ -158,6 +158,19 @@ def case_anti_affinity_by_namespace() -> Case:
                 pod("w", cpu="1", affinity=shuns), "pod anti-affinity rules", quiet)  # fmt: skip
 
 
+def case_existing_anti_affinity_by_namespace() -> Case:
+    """The only neighbour refuses pods of namespaces without a label that the pod's gets."""
+    spaces = {"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]}
+    term = {"labelSelector": {}, "topologyKey": HOST, "namespaceSelector": spaces}
+    lone = pod("lone", namespace="other", cpu="1", nodeName="n1",
+               affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}})  # fmt: skip
+
+    def joins_a_team(world: World) -> None:
+        world.engine.state.bookings.put_namespace("default", {"team": "quiet"})
+
+    return Case([node("n1"), node("n2", cpu="0"), lone], pod("w", cpu="1"), "existing pods anti-affinity", joins_a_team)
+
+
 def case_spread() -> Case:
     rule = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule",
             "labelSelector": {"matchLabels": {"app": "s"}}}  # fmt: skip
@@ -175,6 +188,11 @@ def in_zone_of_one_that_shuns_it(wakes: Event) -> Case:
     lone = pod("lone", cpu="1", affinity={"podAntiAffinity": near("web", "zone")}, nodeName="n1")
     return Case([node("n1", cpu="1", labels=ZONE_A), node("n2", labels=ZONE_A), lone],
                 pod("w", cpu="2", labels={"app": "web"}), "existing pods anti-affinity", wakes)  # fmt: skip
+
+
+def case_existing_anti_affinity_of_a_node_that_moves() -> Case:
+    """Nothing is free on the node that moves to another zone, and its old zone takes the pod."""
+    return in_zone_of_one_that_shuns_it(adds(node("n1", cpu="1", labels=ZONE_B)))
 
 
 def case_the_only_one_that_shuns_leaves_another_node() -> Case:
@@ -353,6 +371,27 @@ def test_a_gang_whose_members_seek_one_another_is_not_tried_for_ever() -> None:
     world.settle()
     assert world.node_of("w-0") == world.node_of("w-1") == ""
     assert not world.engine.has_work(world.now)
+
+
+@pytest.mark.parametrize("frees", ["its namespace joins a team", "the neighbour's node moves"])
+def test_a_pod_whose_gang_changed_just_before_a_neighbour_ceased_to_refuse_it_is_not_refused_from_memory(frees: str) -> None:
+    spaces = {"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]}
+    term = {"labelSelector": {}, "topologyKey": "zone", "namespaceSelector": spaces}
+    lone = pod("lone", namespace="other", cpu="1", nodeName="n1",
+               affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}})  # fmt: skip
+    world = World()
+    world.engine.state.bookings.put_namespace("other", {"team": "loud"})
+    world.add(node("n1", cpu="1", labels=ZONE_A), node("n2", labels=ZONE_A), node("n3", cpu="1", labels=ZONE_B), lone)
+    world.add(group("g", minimum=1), *(pod(name, cpu="1", group="g") for name in ("v", "w")))
+    world.settle()
+    assert (world.node_of("v"), world.node_of("w")) == ("n3", "")
+    world.add({**world.pods["default/v"], "status": {"phase": "Running"}})
+    if frees == "its namespace joins a team":
+        world.engine.state.bookings.put_namespace("default", {"team": "quiet"})
+    else:
+        world.add(node("n1", cpu="1", labels=ZONE_B))
+    world.settle()
+    assert world.node_of("w") == "n2"
 
 
 def test_a_pod_that_asks_for_nothing_hears_of_a_namespace_that_changes_sides() -> None:

@@ -13,7 +13,7 @@ from kit.scheduler_daemon import Daemon, create, daemon
 
 from pumice.ports.cluster import ApiError
 from pumice.wire import kinds
-from pumice.wire.kubernetes import CLAIM_FINALIZER
+from pumice.wire.kubernetes import CLAIM_PROTECTION
 
 Json = dict[str, Any]
 CLAIM = "/namespaces/default/resourceclaims/mine"
@@ -65,7 +65,7 @@ def test_a_claim_has_its_finalizer_its_devices_and_its_pod_before_the_pod_is_bou
         await running.bind_all("p")
         found = await claim(running)
         assert done == ["finalizer", "status", "binding"]
-        assert found["metadata"]["finalizers"] == [CLAIM_FINALIZER]
+        assert found["metadata"]["finalizers"] == [CLAIM_PROTECTION]
         allocation = found["status"]["allocation"]
         assert allocation["devices"]["results"] == [
             {"request": "g", "driver": "gpu.example.com", "pool": "n1", "device": "card-0"}

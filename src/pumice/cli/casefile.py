@@ -206,7 +206,9 @@ def trimmed(obj: dict[str, Any], kind: type[Any] | None) -> dict[str, Any]:
     """Only what the scheduler reads, without empty fields."""
     if kind is None:
         meta = {key: value for key, value in (obj.get("metadata") or {}).items() if key != "managedFields"}
-        return {**{key: value for key, value in obj.items() if key != "status"}, "metadata": meta}
+        allowed = (obj.get("status") or {}).get("disruptionsAllowed")  # of a PodDisruptionBudget
+        kept = {} if allowed is None else {"status": {"disruptionsAllowed": allowed}}
+        return {**{key: value for key, value in obj.items() if key != "status"}, "metadata": meta, **kept}
     slim: dict[str, Any] = _full(msgspec.to_builtins(convert(kind, obj)))
     notes = slim.get("metadata", {}).get("annotations")
     if notes:

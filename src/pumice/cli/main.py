@@ -39,6 +39,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "convert": ("pumice.cli.convert", "Write HAMi's files in our words, and back"),
         "dump": ("pumice.cli.dump", "Write what the scheduler sees to a file"),
         "replay": ("pumice.cli.replay", "Repeat the decisions of a dump"),
+        "defrag": ("pumice.cli.defrag", "Move pods so that a waiting one starts, or cards are free"),
         "simulate": ("pumice.cli.simulate", "Compare policies, nodes and cuts in virtual time"),
     },
     "Jobs and queues (as vcctl, too)": {

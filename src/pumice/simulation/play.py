@@ -104,6 +104,7 @@ class Simulation:
         for pod in objects.get("pods", ()):
             self._adopt(pod)
         self._known = {text for name in self.books.nodes for text in self._over(name)}
+        self.meter = Meter(self.books, ())
 
     def play(self, submissions: Sequence[Submission], outages: Iterable[Outage] = ()) -> Iterator[int]:
         """Play everything, and yield the number of submissions so far after each moment: who asks for no more has a play that
@@ -129,6 +130,24 @@ class Simulation:
                 waiting = sum(1 for run in self._living.values() if run.started is None)
                 self.meter.sample(self.now - self.begin, waiting)
             yield arrived
+
+    def settle(self, seconds: float = 0.0) -> None:
+        """Let so much time pass in which nobody comes or ends."""
+        end = self.now + seconds
+        self._settle()
+        while (wake := self.engine.next_wake()) is not None and max(wake, self.now + WINDOW) < end:
+            self.now = max(wake, self.now + WINDOW)
+            self._settle()
+        self.now = max(self.now, end)
+
+    def restart(self, uid: str) -> PodRun:
+        """Evict a pod that runs; its controller makes it anew."""
+        run = self._living[uid]
+        self._again(run)
+        return run
+
+    def run_of(self, uid: str) -> PodRun:
+        return self._living[uid]
 
     def _next(self, submissions: Sequence[Submission], arrived: int, last: float) -> float:
         """Return the next moment at which something happens; infinity at the end."""

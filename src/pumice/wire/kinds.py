@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pumice.ports.cluster import Resource
-from pumice.wire.kubernetes import CLAIMS, EXTENSIONS, RIGHTS, STORAGE
+from pumice.wire.kubernetes import DEVICES, EXTENSIONS, RIGHTS, STORAGE
 from pumice.wire.names import SCHEDULING_GROUP
 
 PODS: Final = Resource("", "v1", "pods")
@@ -33,12 +33,13 @@ CSI_NODES: Final = Resource(STORAGE, "v1", "csinodes", namespaced=False)
 CSI_DRIVERS: Final = Resource(STORAGE, "v1", "csidrivers", namespaced=False)
 CSI_STORAGE_CAPACITIES: Final = Resource(STORAGE, "v1", "csistoragecapacities")
 VOLUME_ATTACHMENTS: Final = Resource(STORAGE, "v1", "volumeattachments", namespaced=False)
-RESOURCE_SLICES: Final = Resource(CLAIMS, "v1", "resourceslices", namespaced=False)
-RESOURCE_CLAIMS: Final = Resource(CLAIMS, "v1", "resourceclaims")
-DEVICE_CLASSES: Final = Resource(CLAIMS, "v1", "deviceclasses", namespaced=False)
 NETWORK_POLICIES: Final = Resource("networking.k8s.io", "v1", "networkpolicies")
 DISRUPTION_BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets")
 PRIORITY_CLASSES: Final = Resource(SCHEDULING_GROUP, "v1", "priorityclasses", namespaced=False)
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases")
 CLUSTER_ROLES: Final = Resource(RIGHTS, "v1", "clusterroles", namespaced=False)
 CRDS: Final = Resource(EXTENSIONS, "v1", "customresourcedefinitions", namespaced=False)
+RESOURCE_CLAIMS: Final = Resource(DEVICES, "v1", "resourceclaims")
+RESOURCE_CLAIM_TEMPLATES: Final = Resource(DEVICES, "v1", "resourceclaimtemplates")
+RESOURCE_SLICES: Final = Resource(DEVICES, "v1", "resourceslices", namespaced=False)
+DEVICE_CLASSES: Final = Resource(DEVICES, "v1", "deviceclasses", namespaced=False)

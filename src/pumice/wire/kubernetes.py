@@ -24,10 +24,6 @@ BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 BOUND_BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 
-# Claims of devices
-CLAIM_FINALIZER: Final = "resource.kubernetes.io/delete-protection"
-"""On a ResourceClaim that has devices: it is not gone before they are given back."""
-
 # API groups
 AUTHENTICATION: Final = "authentication.k8s.io"
 AUTHORIZATION: Final = "authorization.k8s.io"
@@ -35,8 +31,14 @@ ADMISSION: Final = "admissionregistration.k8s.io"
 EXTENSIONS: Final = "apiextensions.k8s.io"
 RIGHTS: Final = "rbac.authorization.k8s.io"
 STORAGE: Final = "storage.k8s.io"
-CLAIMS: Final = "resource.k8s.io"
 NODE_GROUP: Final = "node.k8s.io"
+DEVICES: Final = "resource.k8s.io"
+
+# Claims for devices (Dynamic Resource Allocation)
+CLAIM_PROTECTION: Final = "resource.kubernetes.io/delete-protection"
+"""The finalizer of an allocated ResourceClaim."""
+POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
+"""On a claim that was made of a template: the pod's own name of it."""
 
 
 def in_domain(name: str) -> bool:

@@ -66,6 +66,10 @@ PODGROUP_POLICY: Final = "volcano.sh/vgpu-podgroup-policy"
 NODE_POLICY: Final = "pumice.io/node-policy"
 CARD_POLICY: Final = "pumice.io/card-policy"
 VNPU_MODE: Final = "huawei.com/vnpu-mode"
+MOVE: Final = f"{OUR_DOMAIN}/move"
+"""False if the pod is not to be moved to another place."""
+CHECKPOINTED_AT: Final = f"{OUR_DOMAIN}/checkpointed-at"
+"""When the pod's work was last saved, in RFC 3339."""
 
 # On the pod, by the scheduler and the node plugin
 VGPU_NODE: Final = "volcano.sh/vgpu-node"

@@ -7,6 +7,7 @@ declared.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -192,6 +193,19 @@ def seconds(stamp: str | None) -> float:
         return int(datetime.fromisoformat(f"{stamp[:19]}Z").timestamp())
     except ValueError:
         return 0.0
+
+
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+
+
+def moment(text: str) -> float | None:
+    """Unix seconds of a time in RFC 3339, with any offset; None where it is none."""
+    if not _MOMENT.fullmatch(text):
+        return None
+    try:
+        return datetime.fromisoformat(text.upper()).timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 def stamp(now: float) -> str:

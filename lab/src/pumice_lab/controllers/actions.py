@@ -26,4 +26,11 @@ class RemoveFolder:
     path: str
 
 
-Action = Create | Delete | Patch | Event | Requeue | Finalize | RemoveFolder
+@dataclass(frozen=True, slots=True)
+class InOrder:
+    """Patches of which each waits for the one before, and is left out where that was refused."""
+
+    steps: tuple[Patch, ...]
+
+
+Action = Create | Delete | Patch | Event | Requeue | Finalize | RemoveFolder | InOrder

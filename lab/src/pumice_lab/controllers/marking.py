@@ -9,7 +9,17 @@ from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster, Resource
 from pumice.wire import kinds
 from pumice.wire.objects import holds
-from pumice_lab.controllers import endpoints, job, nodes, replicaset, revisions, single_steps, statefulset, storage
+from pumice_lab.controllers import (
+    endpoints,
+    job,
+    nodes,
+    replicaset,
+    resource_claims,
+    revisions,
+    single_steps,
+    statefulset,
+    storage,
+)
 from pumice_lab.controllers.actions import View
 from pumice_lab.controllers.caches import Caches
 from pumice_lab.controllers.common import controller_of, is_deleting
@@ -81,6 +91,10 @@ class Marking:
         if resource in storage.KINDS or (resource == kinds.PODS and obj is None):
             full = self.caches.full
             for kind, uid in storage.concerned(resource, meta, obj, full[storage.CLAIMS], full[storage.VOLUMES]):
+                self._mark(kind, uid)
+        if resource in CLAIMING and (resource != kinds.PODS or self.caches.full[kinds.RESOURCE_CLAIMS] or obj):
+            pods, claims = self.caches.full[kinds.PODS], self.caches.full[kinds.RESOURCE_CLAIMS]
+            for kind, uid in resource_claims.concerned(resource, meta, obj, pods.values(), claims):
                 self._mark(kind, uid)
         if resource == kinds.CLUSTER_ROLES:
             for uid in self.caches.full[kinds.CLUSTER_ROLES]:
@@ -197,17 +211,19 @@ def _labels(pod: View) -> Labels:
 # Whose objects they want whole, whose owners, whose selectors.
 
 NODE_LEASES = "kube-node-lease"
+CLAIMING = (kinds.PODS, kinds.RESOURCE_CLAIMS, kinds.RESOURCE_CLAIM_TEMPLATES)
 RECONCILED = (kinds.DEPLOYMENTS, kinds.REPLICA_SETS, kinds.REPLICATION_CONTROLLERS, kinds.DAEMON_SETS, kinds.JOBS,
               kinds.CRON_JOBS, kinds.STATEFUL_SETS, kinds.NAMESPACES, kinds.CLUSTER_ROLES, single_steps.POLICIES,
               kinds.RESOURCE_QUOTAS, *single_steps.UNSERVED)  # fmt: skip
 """Looked at whenever they change."""
 FULL = (*RECONCILED, kinds.PODS, kinds.NODES, kinds.CRDS, kinds.LEASES, kinds.SERVICES, kinds.ENDPOINT_SLICES, kinds.ENDPOINTS,
-        kinds.DISRUPTION_BUDGETS, revisions.REVISIONS, *storage.KINDS)  # fmt: skip
+        kinds.DISRUPTION_BUDGETS, *CLAIMING[1:], revisions.REVISIONS, *storage.KINDS)  # fmt: skip
 _RBAC, _HOOKS = "rbac.authorization.k8s.io", "admissionregistration.k8s.io"
 _CORE = ("configmaps", "secrets", "serviceaccounts", "podtemplates", "limitranges", "events")
 COLLECTED = (
     *(Resource("", "v1", plural) for plural in _CORE), Resource(_RBAC, "v1", "roles"), Resource(_RBAC, "v1", "rolebindings"),
     *(Resource(group, "v1", plural, namespaced=False) for group, plural in (
+        (kinds.RESOURCE_SLICES.group, kinds.RESOURCE_SLICES.plural),
         (_RBAC, "clusterrolebindings"), (_HOOKS, "mutatingwebhookconfigurations"),
         (_HOOKS, "validatingwebhookconfigurations"))),
 )  # fmt: skip

@@ -33,12 +33,13 @@ from pumice_lab.controllers import (
     namespaces,
     nodes,
     replicaset,
+    resource_claims,
     revisions,
     single_steps,
     statefulset,
     storage,
 )
-from pumice_lab.controllers.actions import Action, Finalize, RemoveFolder
+from pumice_lab.controllers.actions import Action, Finalize, InOrder, RemoveFolder
 from pumice_lab.controllers.common import controller_of
 from pumice_lab.controllers.marking import COLLECTED, FULL, GARBAGE, ORPHANS, PUBLISHED, Key, Marking
 
@@ -133,6 +134,8 @@ class Controllers:
             return []
         if controller == storage.VOLUMES:
             return storage.reconcile_volume(obj, await self._claim_of(obj), now)
+        if controller == kinds.RESOURCE_CLAIMS:
+            return resource_claims.reconcile_claim(obj, await self._pods_of(obj))
         table: dict[Resource, Callable[[], list[Action]]] = {
             kinds.REPLICA_SETS: lambda: replicaset.reconcile(
                 obj, self._claimed(controller, uid), now, refused=self._why_refused(controller, uid)),
@@ -152,6 +155,9 @@ class Controllers:
                 obj, self._selected(controller, uid), caches.owned(kinds.ENDPOINT_SLICES, uid),
                 caches.named(kinds.ENDPOINTS, obj["metadata"])),
             kinds.DISRUPTION_BUDGETS: lambda: disruption.reconcile(obj, self._selected(controller, uid), self._scale, now),
+            kinds.PODS: lambda: resource_claims.reconcile_pod(
+                obj, lambda kind, namespace, name: caches.named(kind, {"namespace": namespace, "name": name}),
+                caches.owned(kinds.RESOURCE_CLAIMS, uid)),
             storage.CLAIMS: lambda: storage.reconcile_claim(obj, caches.every(storage.VOLUMES), caches.every(storage.CLASSES), (
                 pod for pod in caches.every(kinds.PODS) if pod["metadata"]["namespace"] == obj["metadata"]["namespace"]), now),
             kinds.NODES: lambda: self._look_at_node(obj, now),
@@ -219,6 +225,15 @@ class Controllers:
         known = self.caches.get(storage.CLAIMS, uid)
         return known or await self._seen(storage.CLAIMS, name, reference.get("namespace", ""), uid)
 
+    async def _pods_of(self, claim: Mapping[str, Any]) -> dict[str, Mapping[str, Any] | None]:
+        """The pods that a ResourceClaim names as its consumers or its owner, by their uids."""
+        meta = claim["metadata"]
+        named = {one["uid"]: one["name"] for one in (claim.get("status") or {}).get("reservedFor") or ()
+                 if not one.get("apiGroup") and one["resource"] == "pods"}  # fmt: skip
+        named |= {owner["uid"]: owner["name"] for owner in meta.get("ownerReferences") or () if owner["kind"] == "Pod"}
+        return {uid: self.caches.get(kinds.PODS, uid) or await self._seen(kinds.PODS, name, meta["namespace"], uid)
+                for uid, name in named.items()}  # fmt: skip
+
     async def _seen(self, resource: Resource, name: str, namespace: str, uid: str) -> Mapping[str, Any] | None:
         """That very object, by the API server: a cache may be behind, and who is not there is gone only when that says so."""
         try:
@@ -271,6 +286,10 @@ class Controllers:
             self.events.record(_on_owner(owner, meta, "Warning", "FailedCreate", f"Error creating: {error.message}"))
 
     async def _carry_out(self, action: Action) -> None:
+        if isinstance(action, InOrder):
+            for step in action.steps:
+                await self._carry_out(step)
+            return
         async with self._slots:
             match action:
                 case Create(resource):

@@ -18,6 +18,7 @@ from pumice.effects.vocabulary import Event
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
 from pumice.wire.kinds import NODES, PODS
+from pumice_lab.kubelet.claims import ClaimManager
 from pumice_lab.kubelet.devices import checkpoint
 from pumice_lab.kubelet.devices.manager import AllocationRefused, DeviceManager
 from pumice_lab.kubelet.devices.plugin import device_limits
@@ -44,6 +45,7 @@ class KubeletSimulator:
                  runtime: Runtime, network: PodNetwork | None = None, names: PodNames | None = None) -> None:
         self.settings, self.cluster, self.clock, self.rng, self.runtime = settings, cluster, clock, rng, runtime
         self.devices = DeviceManager(rng, changed=self._devices_changed)
+        self.claims = ClaimManager(settings.kubelet_dir, settings.node, cluster, clock)
         self.events = EventRecorder(cluster, clock, "kubelet", log, host=settings.node, counts=True)
         self.writer = StatusWriter(cluster, clock)
         self.port = 0
@@ -51,8 +53,8 @@ class KubeletSimulator:
         self.keeper = NodeKeeper(settings, cluster, clock, lambda: self.devices.counts(clock.monotonic()),
                                  lambda: self.port)
         self._network = network or LoopbackNetwork(settings.address)
-        self.tools = NodeTools(settings, cluster, clock, runtime, self.devices, self.events, self.writer, self._network,
-                               names or PodNames())
+        self.tools = NodeTools(settings, cluster, clock, runtime, self.devices, self.claims, self.events, self.writer,
+                               self._network, names or PodNames())
         self.workers: dict[str, PodWorker] = {}
         self._pods: dict[str, dict[str, Any]] = {}  # uid -> the latest version of every pod of this node
         self._admissions: asyncio.Queue[str] = asyncio.Queue()
@@ -71,6 +73,7 @@ class KubeletSimulator:
             private.chmod(0o700)
         books, registered = checkpoint.load(directory)
         self.devices.remember(books, registered, self.clock.monotonic())
+        self.claims.load()
         self.devices.save = lambda books, registered: checkpoint.save(directory, books, registered)
 
     async def run(self, stop: asyncio.Event, ready: asyncio.Event | None = None) -> None:
@@ -78,6 +81,8 @@ class KubeletSimulator:
         await self.keeper.register()
         loops: list[Awaitable[None]] = [self.keeper.keep_status(), self.keeper.keep_lease(), self._watch_pods(),
                                         self._watch_node(), self._admit_all(), self.events.run()]
+        if not self.settings.hollow:
+            loops.append(self._keep_claims())
         tasks: list[asyncio.Future[Any]] = [asyncio.ensure_future(loop) for loop in loops]
         tasks.append(asyncio.ensure_future(self._tell_ready(ready)))
         stopping = asyncio.ensure_future(stop.wait())
@@ -92,6 +97,10 @@ class KubeletSimulator:
                 task.cancel()
             await asyncio.gather(stopping, *tasks, *self._tasks, return_exceptions=True)
             await self.writer.close()
+
+    async def _keep_claims(self) -> None:
+        await self.synced.wait()
+        await self.claims.keep(lambda: {*self._pods})
 
     async def _tell_ready(self, ready: asyncio.Event | None) -> None:
         await self.synced.wait()

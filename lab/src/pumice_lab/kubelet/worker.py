@@ -17,6 +17,7 @@ from pumice.effects.vocabulary import Event, Severity
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster
 from pumice_lab.kubelet.assembly import Assembly
+from pumice_lab.kubelet.claims import ClaimManager, NotPrepared
 from pumice_lab.kubelet.command import hostname
 from pumice_lab.kubelet.devices.manager import DeviceManager
 from pumice_lab.kubelet.devices.plugin import PluginError
@@ -47,6 +48,7 @@ class NodeTools:
     clock: Clock
     runtime: Runtime
     devices: DeviceManager
+    claims: ClaimManager
     events: EventRecorder
     writer: StatusWriter
     network: PodNetwork
@@ -157,8 +159,11 @@ class PodWorker:
         while not self.terminating:
             try:
                 await self._assembly.volumes.set_up()
-            except VolumeNotReady as error:
-                self._event("Warning", "FailedMount", str(error))
+                if not self.tools.settings.hollow:
+                    await self.tools.claims.prepare(self.pod)
+            except (VolumeNotReady, NotPrepared) as error:
+                reason = "FailedMount" if isinstance(error, VolumeNotReady) else "FailedPrepareDynamicResources"
+                self._event("Warning", reason, str(error))
                 self.publish()
                 await self._wait(self.tools.clock.now() + VOLUME_RETRY)
             else:
@@ -211,7 +216,7 @@ class PodWorker:
         try:
             await tools.devices.pre_start(self.uid, name)
             spec = await self._assembly.spec(ident, self.pod, container, record.restarts + 1 if record.ever_ran else 0,
-                                             tools.devices.answers(self.uid, name),
+                                             [*tools.devices.answers(self.uid, name), *tools.claims.answers(self.pod, container)],
                                              tools.runtime.isolation in ("mount", "user"))
             await tools.runtime.start(spec, lambda ended: self._on_exit(record, ended))
         except (ConfigMissing, VolumeNotReady, PluginError, OSError) as error:
@@ -330,6 +335,7 @@ class PodWorker:
             self.over = "Failed" if any(not app.succeeded for app in apps) else "Succeeded"
         if not self._gone:
             self.publish()
+        await self.tools.claims.unprepare(self.uid)
         await asyncio.to_thread(self._assembly.volumes.remove)
 
     # -- small things -----------------------------------------------------------------------------------------------

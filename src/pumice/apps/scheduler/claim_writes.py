@@ -25,7 +25,7 @@ from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json
 from pumice.scheduler.state.device_claims import CONSUMERS_MOST, DeviceClaims
 from pumice.wire.kinds import RESOURCE_CLAIMS
-from pumice.wire.kubernetes import CLAIM_FINALIZER
+from pumice.wire.kubernetes import CLAIM_PROTECTION
 from pumice.wire.volcano import stamp
 
 log = logging.getLogger("pumice.scheduler.claims")
@@ -147,8 +147,8 @@ class ClaimWrites:
             raise Refused("another scheduler allocated it")
         if len(users) >= CONSUMERS_MOST:
             raise Refused(f"{CONSUMERS_MOST} pods use it, as many as may")
-        if CLAIM_FINALIZER not in claim["metadata"].get("finalizers", ()):
-            claim["metadata"]["finalizers"] = [*claim["metadata"].get("finalizers", ()), CLAIM_FINALIZER]
+        if CLAIM_PROTECTION not in claim["metadata"].get("finalizers", ()):
+            claim["metadata"]["finalizers"] = [*claim["metadata"].get("finalizers", ()), CLAIM_PROTECTION]
             claim = await self.cluster.update(RESOURCE_CLAIMS, claim)
             status = claim.setdefault("status", {})
         if shown is None:
@@ -177,8 +177,8 @@ class ClaimWrites:
             claim = await self.cluster.update(RESOURCE_CLAIMS, claim, subresource="status")
             self.claims.put_claim(claim)
         finalizers = claim["metadata"].get("finalizers") or []
-        if allocated and (claim.get("status") or {}).get("allocation") is None and CLAIM_FINALIZER in finalizers:
-            claim["metadata"]["finalizers"] = [one for one in finalizers if one != CLAIM_FINALIZER]
+        if allocated and (claim.get("status") or {}).get("allocation") is None and CLAIM_PROTECTION in finalizers:
+            claim["metadata"]["finalizers"] = [one for one in finalizers if one != CLAIM_PROTECTION]
             answer = await self.cluster.update(RESOURCE_CLAIMS, claim)
             if answer.get("metadata", {}).get("uid") == uid and not claim["metadata"].get("deletionTimestamp"):
                 self.claims.put_claim(answer)

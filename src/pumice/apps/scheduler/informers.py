@@ -134,7 +134,7 @@ class Informers:
         kind: type[Any] | None = None, label_selector: str = "",
     ) -> None:  # fmt: skip
         """Watch one kind for ever."""
-        watcher = self._of_claims if resource.group == kubernetes.CLAIMS else self._watcher
+        watcher = self._of_claims if resource.group == kubernetes.DEVICES else self._watcher
         await watcher.watch(
             name, resource, lambda event: self._take(name, handle, event), namespace, field_selector, kind, label_selector
         )

@@ -443,6 +443,3 @@ class Bookings:
         if self.ledger.terms.version == before:
             return
         self.scheduling_queue.released()  # who refuses to be near whom may have changed anywhere
-        if self.scheduling_queue.awaits_nodes:
-            for row in self.ledger.table.row_of.values():
-                self.ledger.table.touch(row, gain=True)

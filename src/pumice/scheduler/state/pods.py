@@ -20,7 +20,7 @@ from pumice.scheduler.state.nominations import Nominations, TerminatingPods
 from pumice.scheduler.state.queues import Charges
 from pumice.scheduler.state.resources import Request, Vector, add, exceeded, repack, subtract
 from pumice.scheduler.state.scheduling_queue import Hint, QueueEvent, SchedulingQueue
-from pumice.scheduler.state.tasks import DONE_STATUSES, Gate, Status, name_index, task_status, yielding
+from pumice.scheduler.state.tasks import DONE_STATUSES, Gate, Status, moving, name_index, task_status, yielding
 from pumice.wire.kubernetes import DEVICES_REFUSED
 from pumice.wire.names import QUEUE_GATE, QUEUE_NAME, TASK_PRIORITY, TASK_SPEC
 from pumice.wire.objects import Pod
@@ -256,6 +256,7 @@ class Pods:
         task.nominated = pod.status.nominated_node_name
         if task.yielding.cooldown:
             task.yielding = yielding(pod)
+        task.moving, task.started = moving(pod), seconds(pod.status.start_time) if pod.status.start_time else 0.0
         task.queue = intern(pod.metadata.annotations.get(QUEUE_NAME, ""))
         if status is Status.PENDING:
             task.pod = pod
@@ -315,7 +316,7 @@ class Pods:
             features=kind.features,
             yielding=yielding(pod),
             role=meta.annotations.get(TASK_SPEC) or meta.labels.get(TASK_SPEC, ""),
-            controlled=any(owner.controller for owner in meta.owner_references),
+            owner=next((intern(owner.uid) or "?" for owner in meta.owner_references if owner.controller), ""),
             index=name_index(meta.name),
         )
         self.tasks[meta.uid] = task

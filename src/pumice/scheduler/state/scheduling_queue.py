@@ -477,11 +477,6 @@ class SchedulingQueue:
             or ((self._by_class or self._timed) and news != self._offered)
         )
 
-    @property
-    def awaits_nodes(self) -> bool:
-        """Return whether some job waits until a node may take its class."""
-        return bool(self._by_class)
-
     def outdated(self, version: int) -> bool:
         """Return whether unschedulable pods were told reasons that count other nodes than there are now."""
         return bool(self._by_class) and self._explained_nodes != version

@@ -15,7 +15,7 @@ from pumice.scheduler.state.classes import PodClass
 from pumice.scheduler.state.resources import Request, Vector
 from pumice.scheduler.state.terms import Features
 from pumice.wire.duration import parse_duration
-from pumice.wire.names import COOLDOWN_TIME, PREEMPTABLE, REVOCABLE_ZONE
+from pumice.wire.names import CHECKPOINTED_AT, COOLDOWN_TIME, MOVE, PREEMPTABLE, REVOCABLE_ZONE
 from pumice.wire.objects import Pod
 from pumice.wire.volcano import seconds
 
@@ -178,6 +178,30 @@ def _seconds(text: str) -> float:
         return 0.0
 
 
+# -- what a pod says of being moved ------------------------------------------------------------------------------------
+
+
+class Moving(Struct, frozen=True):
+    """Equal for nearly all pods: they say nothing."""
+
+    allowed: bool = True
+    """Its annotation lets it be moved; what cannot be read does not."""
+    checkpoint: str = ""
+    """When its work was last saved, as the annotation has it; a claim of the pod's owner."""
+
+
+SILENT: Final = Moving()
+_STAMP: Final = 40
+"""A longer text is no time."""
+
+
+def moving(pod: Pod) -> Moving:
+    notes = pod.metadata.annotations
+    if MOVE not in notes and CHECKPOINTED_AT not in notes:
+        return SILENT
+    return Moving(notes.get(MOVE, "true") in _TRUE, notes.get(CHECKPOINTED_AT, "")[:_STAMP])
+
+
 # -- tasks -------------------------------------------------------------------------------------------------------------
 
 
@@ -239,8 +263,11 @@ class TaskRecord(Struct, eq=False):
     """No node could ever hold it when its reasons were last worked out."""
     spared: bool = False
     """Its eviction was refused a moment ago: it is not told to go."""
-    controlled: bool = False
-    """True where some controller makes it anew when it is gone."""
+    owner: str = ""
+    """The uid of the controller that makes it anew when it is gone; empty where there is none."""
+    moving: Moving = SILENT
+    started: float = 0.0
+    """When it started by its status; 0 where that does not say."""
     nominated: str = ""
     queue: str = ""
     """The queue that its annotation names: its job's, where no PodGroup says otherwise."""
@@ -267,6 +294,11 @@ class TaskRecord(Struct, eq=False):
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def controlled(self) -> bool:
+        """Return whether some controller makes it anew when it is gone."""
+        return bool(self.owner)
 
     @property
     def request(self) -> Request:

@@ -189,7 +189,8 @@ class TermIndex:
         self.stays = 0
         """The arrivals that are no trial: what is only tried and taken back is no reason to look again."""
         self.terminating = 0
-        """Raised when a pod that shuns others went, or a node: others may run elsewhere now, though no node gained room."""
+        """Raised when a pod with anti-affinity went, or a node, or when the domains or namespaces changed in which it refuses
+        others: they may run elsewhere now, though no node gained room."""
         self.ports: dict[int, Counter[tuple[str, str, int]]] = {}
         self.volumes: dict[int, Counter[str]] = {}
         self.namespaces: dict[str, Mapping[str, str]] = {}
@@ -215,6 +216,7 @@ class TermIndex:
         self.version += 1
         self.arrivals += bool(moved)
         self.stays += bool(moved)
+        self.terminating += bool(moved)
 
     def remove_node(self, row: int) -> None:
         self.labels.remove(row)
@@ -233,6 +235,7 @@ class TermIndex:
         self.version += 1
         self.arrivals += 1
         self.stays += 1
+        self.terminating += 1
 
     # -- pods -----------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ DEFAULT = Strategy()
 def builtin_strategies() -> Mapping[tuple[str, str], Strategy]:
     """Group and kind -> rules; a kind that is not named follows ``DEFAULT``."""
     from pumice_lab.apiserver.crd.strategy import DefinitionStrategy
-    from pumice_lab.apiserver.strategies import core, expressions, storage, workloads
+    from pumice_lab.apiserver.strategies import claims, core, expressions, storage, workloads
     from pumice_lab.apiserver.strategies.nodes import NodeStrategy
     from pumice_lab.apiserver.strategies.pods import PodStrategy
     from pumice_lab.apiserver.strategies.resource_quota import LimitRangeStrategy, ResourceQuotaStrategy
@@ -24,6 +24,7 @@ def builtin_strategies() -> Mapping[tuple[str, str], Strategy]:
         ("", "Pod"): PodStrategy(),
         ("", "ResourceQuota"): ResourceQuotaStrategy(),
         ("", "Node"): NodeStrategy(),
+        **claims.STRATEGIES,
         **core.STRATEGIES,
         **storage.STRATEGIES,
         **workloads.STRATEGIES,

@@ -1,0 +1,162 @@
+"""``pumice defrag``: which running pods would be moved so that a waiting one starts or cards come free, and moving them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from pumice.cli import flags
+from pumice.cli.log_options import duration
+from pumice.cli.output import document
+from pumice.model.errors import BadInput, nearest
+
+if TYPE_CHECKING:
+    from pumice.cli.casefile import Case
+    from pumice.scheduler.explaining.moves import Goal, Limits
+    from pumice.simulation.moving import Answer, Place
+
+app = flags.App(group=True, help="Move running pods so that a waiting one starts, or cards come free.",
+                epilog="Example: pumice defrag plan --for research/trainer-0")  # fmt: skip
+
+STAYING = 8
+"""Reasons why pods stay that are named to people."""
+For = Annotated[
+    str, flags.Option("--for", help="What shall start: pod NAME or podgroup NAME, as pod/NAMESPACE/NAME; a name alone is a pod.")
+]
+FreeCards = Annotated[int, flags.Option(help="Instead: so many cards shall hold nobody.", min=0)]
+Model = Annotated[str, flags.Option(help="With --free-cards: only cards with this in the name of their model.")]
+MaxMoves = Annotated[int, flags.Option(help="Move so many pods at most.", min=1, max=16)]
+MinAge = Annotated[str, flags.Option(help="Move no pod that has run for less than this.")]
+Kubeconfig = Annotated[Path | None, flags.Option(envvar="KUBECONFIG", help="Kubeconfig file.")]
+SchedulerNames = Annotated[
+    list[str] | None, flags.Option(help="Pods with this schedulerName are ours; may be given again.")
+]
+Output = Annotated[str, flags.Option("-o", "--output", help="text or json.")]
+
+
+@app.command(epilog="Examples: pumice defrag plan --for research/trainer-0;  pumice defrag plan --free-cards 2 --model A100")
+def plan(
+    wanted: For = "",
+    free_cards: FreeCards = 0,
+    model: Model = "",
+    max_moves: MaxMoves = 4,
+    min_age: MinAge = "5m",
+    file: Annotated[Path | None, flags.Option("--from", help="Answer from a file written by `pumice dump`.")] = None,
+    kubeconfig: Kubeconfig = None,
+    scheduler_name: SchedulerNames = None,
+    output: Output = "text",
+) -> None:
+    """Say which pods would move to which card, what starts then and what it costs. Nothing is moved.
+
+    Exit code 0 with a plan or where none is needed, 1 where none was found.
+    """
+    # Only here: help and completion need no engine.
+    from pumice.cli.picture import Source, picture
+
+    goal, limits = goal_of(wanted, free_cards, model), limits_of(max_moves, min_age)
+    _known(output)
+    case = picture(Source(file=file, kubeconfig=kubeconfig, scheduler_names=tuple(scheduler_name or ())))
+    answer = answered(case, goal, limits)
+    show(answer, output)
+    if not answer.moves and not answer.reached:
+        raise SystemExit(1)
+
+
+def goal_of(wanted: str, free_cards: int, model: str) -> Goal:
+    """Raises BadInput where it is not exactly one goal."""
+    from pumice.scheduler.explaining.moves import ForCards, ForGroup, ForPod
+
+    if bool(wanted) == bool(free_cards):
+        raise BadInput("name one goal: --for NAMESPACE/NAME, or --free-cards N")
+    if free_cards:
+        return ForCards(free_cards, model)
+    if model:
+        raise BadInput("--model goes with --free-cards")
+    kinds: dict[str, type[ForPod | ForGroup]] = {
+        "pod": ForPod, "po": ForPod, "pods": ForPod, "podgroup": ForGroup, "pg": ForGroup, "podgroups": ForGroup,
+    }  # fmt: skip
+    first, _, rest = wanted.replace(" ", "/").partition("/")
+    kind = kinds.get(first) if rest else None
+    namespace, slash, name = (rest if kind else wanted).rpartition("/")
+    if not name or "/" in namespace:
+        raise BadInput(f"--for {wanted!r}: write NAMESPACE/NAME of a pod, or podgroup/NAMESPACE/NAME{nearest(first, kinds)}")
+    return (kind or ForPod)(namespace if slash else "default", name)
+
+
+def limits_of(max_moves: int, min_age: str) -> Limits:
+    from pumice.scheduler.explaining.moves import Limits
+
+    return Limits(max_moves, duration("--min-age", min_age))
+
+
+def answered(case: Case, goal: Goal, limits: Limits) -> Answer:
+    from pumice.cli.casefile import engine_of
+    from pumice.simulation.moving import planned
+
+    return planned(lambda: engine_of(case), case.objects, case.now, goal, limits)
+
+
+def _known(output: str) -> None:
+    if output not in ("text", "json"):
+        raise BadInput(f"-o {output!r}: text or json{nearest(output, ('text', 'json'))}")
+
+
+def show(answer: Answer, output: str) -> None:
+    """Print it."""
+    if output == "json":
+        print(document(answer))
+        return
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(f"[bold]{escape(answer.goal)}[/bold]: {escape(answer.summary)}")
+    if answer.moves:
+        _print_moves(answer)
+        for start in answer.starts:
+            console.print(f"  {escape(start.pod)} starts on {escape(place(start.target))}")
+        for free in answer.frees:
+            console.print(f"  {escape(free.node)} card {free.card} ({escape(free.model)}) is free")
+        budgets = f", {len(answer.cost.budgets)} PodDisruptionBudgets touched" if answer.cost.budgets else ""
+        restarts = f"{answer.cost.restarts} restart{'' if answer.cost.restarts == 1 else 's'}"
+        console.print(f"  cost: {restarts}, {span(answer.cost.lost)} of work lost{budgets}")
+        for move in answer.moves:
+            if move.doubt:
+                console.print(f"  {escape(move.pod)}: its checkpoint is not believed: {escape(move.doubt)}")
+        if not answer.fewest:
+            console.print(f"  fewer moves are not excluded: the search ended after {answer.looks} looks")
+    for stays in answer.stays[:STAYING] if not answer.moves else ():
+        pods = "1 pod stays" if stays.number == 1 else f"{stays.number} pods stay"
+        console.print(f"  {pods}: {escape(stays.reason)} ({escape(stays.pod)})")
+
+
+def _print_moves(answer: Answer) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from pumice.cli.tables import GAP, print_whole, wide_console
+
+    titles = ("STEP", "POD", "FROM", "TO", "LOSES", "BUDGETS")
+    shown = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="")
+    for title in titles:
+        shown.add_column(title)
+    for step, move in enumerate(answer.moves, 1):
+        to = place(move.target) + (" (later)" if move.waits else "")
+        lost = f"{span(move.lost)} since its {move.since}"
+        cells = (str(step), move.pod, place(move.source), to, lost, ", ".join(move.budgets))
+        shown.add_row(*map(escape, cells))
+    print_whole(wide_console()[0], shown)
+
+
+def place(found: Place) -> str:
+    cards = ", ".join(
+        f"card {held.card}: {held.slice or f'{held.memory} MiB'}" + (f" {held.cores} %" if held.cores and not held.slice else "")
+        for held in found.cards
+    )
+    return f"{found.node} {cards}" if cards else found.node
+
+
+def span(seconds: int) -> str:
+    """A length of time for people, in minutes or hours."""
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes / 60:.1f} h"

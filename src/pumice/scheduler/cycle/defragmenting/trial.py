@@ -1,0 +1,113 @@
+"""Pods taken off the books and put elsewhere on trial, on the live ledger, undone last step first.
+
+Statuses and queues are left alone: whoever is moved holds as much afterwards as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from pumice.model.cards import Allocation
+from pumice.model.refusal import Refusal
+from pumice.scheduler.cycle.charging import agreed
+from pumice.scheduler.cycle.cycle import Cycle
+from pumice.scheduler.placing.among import Among
+from pumice.scheduler.placing.evaluation import Choice
+from pumice.scheduler.state.jobs import Task
+from pumice.scheduler.state.ledger import Holding, Receipt
+from pumice.scheduler.state.resources import Request
+
+CLOSED = "it is kept free by a plan"
+NOTHING = Request((), (0, 0))
+ELSEWHERE = 8
+"""Nodes beside the best one that are looked at for a pod."""
+OTHER_CARDS = 6
+"""Choices of cards beside the first on one node."""
+
+
+@dataclass(slots=True)
+class Trial:
+    """``left``: how many more looks for a place are allowed."""
+
+    cycle: Cycle
+    left: int
+    spent: int = 0
+    _steps: list[Receipt] = field(default_factory=list)
+    _serial: int = 0
+
+    # -- steps ----------------------------------------------------------------------------------------------------
+
+    def mark(self) -> int:
+        return len(self._steps)
+
+    def back(self, mark: int = 0) -> None:
+        """Undo whatever was done since the mark."""
+        while len(self._steps) > mark:
+            self.cycle.state.ledger.undo(self._steps.pop())
+
+    def lift(self, tasks: Iterable[Task]) -> None:
+        """Take pods off the books."""
+        for task in tasks:
+            receipt = self.cycle.state.ledger.lift(task.uid)
+            assert receipt is not None, task.story()
+            self._steps.append(receipt)
+
+    def place(self, task: Task, choice: Choice) -> None:
+        held = Holding(task.uid, choice.node, task.request, choice.allocations, marks=task.marks, features=task.features)
+        self._steps.append(self.cycle.state.ledger.reserve(held))
+
+    def close(self, node: str, device_type: str, uuids: Iterable[str]) -> None:
+        """Let nobody come onto these cards; who is there stays."""
+        self._serial += 1
+        allocation = Allocation(device_type, node, (), tuple(Refusal(uuid, CLOSED) for uuid in uuids))
+        held = Holding(f"closed {self._serial}", node, NOTHING, (allocation,))
+        self._steps.append(self.cycle.state.ledger.reserve(held))
+
+    # -- places ---------------------------------------------------------------------------------------------------
+
+    def place_of(self, task: Task, node: str = "") -> Choice | None:
+        """The best place for a pod, or the best one on that node."""
+        self.left -= 1
+        self.spent += 1
+        self.cycle.placer.reconsider((task.cls,))  # what was refused on trial says nothing
+        return self.cycle.placer.choose(task.cls, node, self._agreed(task), self._among(task))
+
+    def places_of(self, task: Task) -> Iterator[Choice]:
+        """The best place, other cards of its node, then other nodes; nothing else is on trial between two of them."""
+        best = self.place_of(task)
+        if best is None:
+            return
+        yield from self._cards_of(task, best)
+        table = self.cycle.state.ledger.table
+        self.cycle.placer.reconsider((task.cls,))
+        rows = self.cycle.placer.open_to(task.cls, self._among(task)).nonzero()[0].tolist()
+        for row in rows[: ELSEWHERE + 1]:
+            if row != best.row and self.left > 0 and (choice := self.place_of(task, table.name(row))) is not None:
+                yield from self._cards_of(task, choice)
+
+    def _cards_of(self, task: Task, choice: Choice) -> Iterator[Choice]:
+        """That choice, and what would be chosen without the first of its cards, and so on."""
+        yield choice
+        closed: list[tuple[str, str]] = []
+        for _ in range(OTHER_CARDS):
+            first = next(((a.device_type, p.uuid) for a in choice.allocations for p in a.container_devices), None)
+            if first is None or self.left <= 0:
+                return
+            closed.append(first)
+            mark = self.mark()
+            for device_type, uuid in closed:
+                self.close(choice.node, device_type, (uuid,))
+            other = self.place_of(task, choice.node)
+            self.back(mark)
+            if other is None:
+                return
+            choice = other
+            yield choice
+
+    def _agreed(self, task: Task) -> Callable[[Choice], bool] | None:
+        """A pod that is moved keeps what it holds of its queue."""
+        return None if task.node else agreed(self.cycle, task)
+
+    def _among(self, task: Task) -> Among | None:
+        return self.cycle.among(task)

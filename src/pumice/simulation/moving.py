@@ -1,0 +1,171 @@
+"""The answer to ``pumice defrag``: a plan that was searched for and rehearsed, with what it costs, or why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+
+from pumice.model.cards import Allocation
+from pumice.scheduler.cycle.defragmenting.search import FreeCard
+from pumice.scheduler.engine import Engine
+from pumice.scheduler.explaining.moves import Goal, Limits, Question, Stays, question
+from pumice.simulation.rehearsal import Moved, Objects, Played, cards_by_node, rehearse
+
+REHEARSED = 24
+"""Plans that are rehearsed at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldCard:
+    """A part of a card, or all of it. ``slice``: the MIG profile, where it is one."""
+
+    card: int
+    uuid: str
+    memory: int
+    cores: int
+    slice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    node: str
+    cards: tuple[HeldCard, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MoveView:
+    """One pod that is evicted and made anew. ``lost``: seconds of work, counted from ``since`` (start, checkpoint); ``doubt``:
+    why its checkpoint is not believed. ``waits``: it has no place until others have gone.
+    ``leaves``: UUIDs of the cards that take nobody while it is moved."""
+
+    pod: str
+    uid: str
+    owner: str
+    source: Place
+    target: Place
+    lost: int
+    since: str
+    doubt: str
+    budgets: tuple[str, ...]
+    waits: bool
+    leaves: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StartView:
+    """A pod that starts when the plan is carried out."""
+
+    pod: str
+    uid: str
+    target: Place
+
+
+@dataclass(frozen=True, slots=True)
+class FreeView:
+    """A card that holds nobody when the plan is carried out."""
+
+    node: str
+    card: int
+    uuid: str
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Cards of a node that take nobody until everybody has been moved."""
+
+    node: str
+    uuids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """``lost``: seconds of work; ``budgets``: PodDisruptionBudgets that count a moved pod."""
+
+    restarts: int
+    lost: int
+    budgets: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """``reached``: the goal is met without a move. ``fewest``: no plan of fewer moves was left untried."""
+
+    goal: str
+    summary: str
+    reached: bool = False
+    moves: tuple[MoveView, ...] = ()
+    starts: tuple[StartView, ...] = ()
+    frees: tuple[FreeView, ...] = ()
+    kept: tuple[Kept, ...] = ()
+    cost: Cost = Cost(0, 0, ())
+    looks: int = 0
+    fewest: bool = True
+    movable: int = 0
+    stays: tuple[Stays, ...] = ()
+
+
+def planned(make: Callable[[], Engine], objects: Objects, now: float, goal: Goal, limits: Limits) -> Answer:
+    """Search and rehearse. ``make``: an engine that has seen the objects. Raises BadInput where the goal names nothing."""
+    asked = question(make(), goal, now, limits)
+    if asked.search is None:
+        return Answer(goal.text, asked.needless, asked.reached, frees=_frees(asked.free) if asked.reached else ())
+    found, tried = _best(asked, make, now, objects, limits)
+    looks, fewest = asked.search.trial.spent, not asked.search.cut_short
+    if found is None:
+        rehearsed = f", and none of {tried} that were rehearsed ends as it should" if tried else ""
+        bounded = f"; the search ended after {looks} looks" if not fewest else ""
+        summary = f"no plan of up to {limits.moves} moves was found{rehearsed}{bounded}"
+        return Answer(goal.text, summary, False, looks=looks, fewest=fewest, movable=asked.movers, stays=asked.stays)
+    moves = tuple(_move(moved) for moved in found.moves)
+    starts = tuple(
+        StartView(task.key, uid, _place(node, given))
+        for (task, _), (uid, node, given) in zip(found.plan.starts, found.starts, strict=True)
+    )
+    budgets = tuple(sorted({f"{move.pod.partition('/')[0]}/{name}" for move in moves for name in move.budgets}))
+    cost = Cost(len(moves), sum(move.lost for move in moves), budgets)
+    kept = tuple(Kept(node, tuple(sorted(uuids))) for node, uuids in sorted(cards_by_node(found.plan).items()))
+    who = f"{len(moves)} pod{'' if len(moves) == 1 else 's'} would be moved"
+    then = f"{', '.join(start.pod for start in starts)} would start" if starts else f"{goal.text} would be there"
+    return Answer(goal.text, f"{who}, then {then}", False, moves, starts, _frees(found.plan.frees), kept, cost, looks, fewest,
+                  asked.movers, asked.stays)  # fmt: skip
+
+
+def _best(asked: Question, make: Callable[[], Engine], now: float, objects: Objects, limits: Limits) -> tuple[Played | None, int]:
+    """The first plan that ends as it says; of those with as few moves, one by which nobody waits for a place meanwhile. And how
+    many were rehearsed."""
+    best: Played | None = None
+    tried = 0
+    for plan in asked.plans(limits.moves):
+        if tried >= REHEARSED or (best is not None and len(plan.moves) > len(best.moves)):
+            break
+        tried += 1
+        played = rehearse(plan, _engines(make), now, objects)
+        if played is not None and not any(moved.waits for moved in played.moves):
+            return played, tried
+        best = best or played
+    return best, tried
+
+
+def _engines(make: Callable[[], Engine]) -> Iterator[Engine]:
+    return (each() for each in repeat(make))
+
+
+def _move(moved: Moved) -> MoveView:
+    mover, task = moved.move.mover, moved.move.mover.task
+    return MoveView(
+        task.key, task.uid, task.owner, _place(moved.move.node, moved.move.held), _place(moved.node, moved.allocations),
+        int(mover.lost), mover.since, mover.doubt, mover.budgets, moved.waits, tuple(sorted(moved.move.leaves)),
+    )  # fmt: skip
+
+
+def _frees(found: Sequence[FreeCard]) -> tuple[FreeView, ...]:
+    return tuple(FreeView(free.node, free.card.index, free.card.uuid, free.card.type) for free in found)
+
+
+def _place(node: str, allocations: Sequence[Allocation]) -> Place:
+    return Place(node, tuple(
+        HeldCard(piece.card, piece.uuid, piece.memory, piece.cores, piece.slot.profile if piece.slot is not None else "")
+        for given in allocations for piece in given.container_devices
+    ))  # fmt: skip
