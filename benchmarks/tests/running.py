@@ -10,7 +10,7 @@ from pathlib import Path
 from pumice.cli import bench
 
 FOUND = bench.find_benchmarks(bench.ROOT)
-NEED_MORE = {"openb", "conformance"}
+NEED_MORE = {"openb", "openb-churn", "conformance"}
 """A trace that is not ours to ship, and Kubernetes' own suite, which takes minutes to build: they have tests of their own."""
 BEFORE_A_SERVER = ("end-to-end", "jobs", "single-pods", "gangs", "hostile", "embedded-server", "latency")
 OF_DAEMONS = ("node-allocate", "backbone", "memory", "start", "controller-start", "monitor-scrape", "node-mig-cut")

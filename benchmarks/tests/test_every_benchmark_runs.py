@@ -28,9 +28,10 @@ def test_a_benchmark_of_minutes_runs_whole(name: str, tmp_path: Path) -> None:
 
 
 def test_openb_fills_a_cluster_task_by_task_from_a_trace(tmp_path: Path) -> None:
-    nodes = [f"n{i},96000,786432,8,{'V100' if i % 2 else 'T4'}" for i in range(6)]
+    nodes = [f"n{i},96000,786432,8,{'V100M16' if i % 2 else 'T4'}" for i in range(6)]
     shapes = [(1, 100 * (1 + i % 9)) if i % 7 else (2, 1000) for i in range(60)]
-    tasks = [f"p{i},{2000 + 500 * (i % 5)},8192,{gpus},{milli},{'V100' * (i % 4 == 0)}" for i, (gpus, milli) in enumerate(shapes)]
+    tasks = [f"p{i},{2000 + 500 * (i % 5)},8192,{gpus},{milli},{'V100M16' * (i % 4 == 0)}"
+             for i, (gpus, milli) in enumerate(shapes)]  # fmt: skip
     for name, head, rows in (
         ("openb_node_list_gpu_node", "sn,cpu_milli,memory_mib,gpu,model", nodes),
         ("openb_pod_list_default", "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec", tasks),
@@ -40,6 +41,14 @@ def test_openb_fills_a_cluster_task_by_task_from_a_trace(tmp_path: Path) -> None
     done = quick("openb", str(tmp_path))
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout)["default"]["mean_at_130"] > 80
+    done = quick("openb", str(tmp_path), "--two-dimensional")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout)["default"]["mean_at_130"] > 60
+    done = quick("openb-churn", str(tmp_path))
+    assert done.returncode == 0, done.stderr[-3000:]
+    cell = json.loads(done.stdout)["default@0.95"]
+    assert all(0 <= found["blocked"] < 50 for found in cell.values()), cell
+    assert all(found["allocated"] > 50 for found in cell.values()), cell
 
 
 def test_conformance_says_what_it_lacks_where_the_suite_is_not_built() -> None:

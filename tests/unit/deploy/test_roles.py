@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from kit.manifests import manifest
 
-from pumice.apps.scheduler.informers import CLAIMS, STORAGE, WORKLOADS, Informers
+from pumice.apps.scheduler.informers import CLAIMS, LISTS, STORAGE, Informers
 from pumice.ports.cluster import Resource
 from pumice.wire import kinds, names, volcano
 from pumice.wire.batch import CRON_JOBS, JOB_TEMPLATES
@@ -60,7 +60,7 @@ HELD_IN_VARIABLES = {
     ("pumice.apps.service.watches", "watch", "volcano-scheduler"):
         kinds_named_in(Informers.handlers) + kinds_named_in(Informers.watch_configmap)
         + kinds_named_in(Informers.watch_reports)
-        + [part for row in (*WORKLOADS, *STORAGE, *CLAIMS) for part in row if isinstance(part, Resource)],
+        + [part for row in (*LISTS, *STORAGE, *CLAIMS) for part in row if isinstance(part, Resource)],
     ("pumice.apps.service.watches", "watch", "volcano-controllers"):
         kinds_named_in(Controller.watches) + kinds_named_in(Topology.watches) + list(podgroup.SCALED_KINDS)
         + [CRON_JOBS, JOB_TEMPLATES]

@@ -52,6 +52,8 @@ class ClaimWrites:
     clock: Clock
     rng: Random
     claims: DeviceClaims
+    seen: Callable[[Json], object]
+    """Told each claim as the API server answers with it, as if the watch had brought it."""
     here: Callable[[str], bool] = lambda uid: True
     """Return whether the pod still has its place."""
     allowed: Callable[[], Awaitable[bool]] = without_election
@@ -138,7 +140,7 @@ class ClaimWrites:
         status = claim.setdefault("status", {})
         users = status.get("reservedFor") or []
         if any(user.get("uid") == effect.uid for user in users):
-            self.claims.put_claim(claim)
+            self.seen(claim)
             return
         shown = status.get("allocation")
         if shown is None and one.allocation is None:
@@ -154,7 +156,7 @@ class ClaimWrites:
         if shown is None:
             status["allocation"] = {**(one.allocation or {}), "allocationTimestamp": stamp(self.clock.now())}
         status["reservedFor"] = [*users, {"resource": "pods", "name": effect.name, "uid": effect.uid}]
-        self.claims.put_claim(await self.cluster.update(RESOURCE_CLAIMS, claim, subresource="status"))
+        self.seen(await self.cluster.update(RESOURCE_CLAIMS, claim, subresource="status"))
 
     async def _give_back(self, namespace: str, name: str, uid: str, pod: str, *, allocated: bool) -> None:
         try:
@@ -175,13 +177,13 @@ class ClaimWrites:
                 for key in ("allocation", "reservedFor", "devices"):
                     status.pop(key, None)
             claim = await self.cluster.update(RESOURCE_CLAIMS, claim, subresource="status")
-            self.claims.put_claim(claim)
+            self.seen(claim)
         finalizers = claim["metadata"].get("finalizers") or []
         if allocated and (claim.get("status") or {}).get("allocation") is None and CLAIM_PROTECTION in finalizers:
             claim["metadata"]["finalizers"] = [one for one in finalizers if one != CLAIM_PROTECTION]
             answer = await self.cluster.update(RESOURCE_CLAIMS, claim)
             if answer.get("metadata", {}).get("uid") == uid and not claim["metadata"].get("deletionTimestamp"):
-                self.claims.put_claim(answer)
+                self.seen(answer)
 
     async def _get(self, namespace: str, name: str, uid: str) -> Json | None:
         """The claim as it is; None where it is gone, or another one has its name."""

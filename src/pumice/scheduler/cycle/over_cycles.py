@@ -69,7 +69,7 @@ class Held:
         """Return whether the search has to stop. Where it goes first, others who wait have half of the cycle's time."""
         cycle = self.cycle
         halved = self.begun and sum(len(queue.active) for queue in cycle.state.queues.values()) > 1
-        return not self._taken and cycle.tick() - cycle.started > cycle.budget * (0.5 if halved else 1.0)
+        return not self._taken and cycle.past(cycle.started, 0.5 if halved else 1.0)
 
     def enough(self) -> bool:
         """Return whether the gang may be whole with what is held."""

@@ -65,7 +65,7 @@ def _offer_gains(cycle: Cycle) -> None:
     """Offer what was released to the unschedulable classes, as far as the time allows; the others come next cycle."""
     scheduling_queue, placer, begin = cycle.state.scheduling_queue, cycle.placer, cycle.tick()
     scheduling_queue.offer_elsewhere(placer.lasting)
-    scheduling_queue.offer(placer.news, placer.is_unschedulable, lambda: cycle.tick() - begin > cycle.budget / 4)
+    scheduling_queue.offer(placer.news, placer.is_unschedulable, lambda: cycle.past(begin, 0.25))
 
 
 def _hope(cycle: Cycle) -> None:
@@ -183,7 +183,7 @@ def _again(cycle: Cycle, job: Job) -> float:
 def run(cycle: Cycle, actions: list[tuple[str, Callable[[Cycle], None]]]) -> Plan:
     cycle.actions = frozenset(name for name, _ in actions)
     cycle.started = begin = cycle.tick()
-    cycle.placer.evaluation.claims.begin(cycle.tick)
+    cycle.placer.evaluation.claims.begin(cycle.tick, cycle.heard)
     cycle.placer.evaluation.tick, cycle.placer.evaluation.stages = cycle.tick, cycle.measures.stages
     _open(cycle)
     cycle.measures.open = cycle.tick() - begin

@@ -47,7 +47,7 @@ def explain(cycle: Cycle) -> None:
             cycle.attempts[task.job].explained = True
             _deallocate(cycle, task)
             _despair(cycle, task, hopeless)
-        if cycle.tick() - begin > cycle.budget / 3:
+        if cycle.past(begin, 1 / 3):
             return
 
 

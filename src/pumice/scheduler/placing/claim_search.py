@@ -19,6 +19,7 @@ from pumice.claims.allocation import Allocation
 from pumice.claims.objects import ResourceClaim
 from pumice.claims.reasons import Cause, Unallocated
 from pumice.claims.search import BUDGET, Search, allocate
+from pumice.claims.selecting import Selections
 from pumice.claims.slices import Node
 from pumice.model.refusal import FitError, Short
 from pumice.scheduler.state.classes import PodClass
@@ -58,21 +59,28 @@ class ClaimSearch:
 
     state: State
     tick: Callable[[], float] = perf_counter
+    heard: Callable[[bool], bool] | None = None
     limit: float = float("inf")
     late: set[PodClass] = field(default_factory=set)
     _spent: float = 0.0
     _begun: dict[PodClass, _Begun] = field(default_factory=dict)
     _refused: OrderedDict[PodClass, dict[str, tuple[object, Unallocated]]] = field(default_factory=OrderedDict)
 
-    def begin(self, tick: Callable[[], float]) -> None:
-        """A cycle begins."""
-        self.tick, self.limit, self._spent = tick, CYCLE, 0.0
+    def begin(self, tick: Callable[[], float], heard: Callable[[bool], bool] | None = None) -> None:
+        """A cycle begins. ``heard``: see ``Cycle.heard``."""
+        self.tick, self.heard, self.limit, self._spent = tick, heard, CYCLE, 0.0
         self.late.clear()
 
     def end(self) -> None:
         """A cycle ends: who asks between cycles has his own time."""
-        self.limit, self._spent = float("inf"), 0.0
+        self.tick, self.heard, self.limit, self._spent = perf_counter, None, float("inf"), 0.0
         self.late.clear()
+
+    def drop(self) -> None:
+        """Forget what is searched again: the searches that were left, and refusals."""
+        self._begun.clear()
+        self._refused.clear()
+        self.state.device_claims.slices.selections = Selections()
 
     # -- nodes as they are --------------------------------------------------------------------------------------------
 
@@ -134,22 +142,24 @@ class ClaimSearch:
         mine = self.limit - self._spent
         if self.limit < float("inf"):
             mine = min(mine, CLASS if begun.spent < LONG else CLASS_LONG)
-        steps, used = 0, 0.0
         try:
-            while used <= mine and cls not in self.late:
+            while cls not in self.late and not self._past(began, mine):
                 for _ in range(LOOK):
                     next(begun.search)
-                steps += LOOK
-                used = self.tick() - began
         except StopIteration as end:
             self._spent += self.tick() - began
             found: tuple[Allocation, ...] | Unallocated = end.value
             return found
-        begun.spent += used
-        self._spent += used
+        begun.spent += self.tick() - began
+        self._spent += self.tick() - began
         self.late.add(cls)
         self._begun[cls] = begun
         return None
+
+    def _past(self, since: float, seconds: float) -> bool:
+        """Return whether so many seconds have passed since then: the only thing here that depends on how quick a machine is."""
+        answer = self.tick() - since > seconds
+        return answer if self.heard is None else self.heard(answer)
 
     def _answered(
         self, cls: PodClass, node: str, revision: object, answer: tuple[Allocation, ...] | Unallocated, places: list[int]

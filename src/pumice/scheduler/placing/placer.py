@@ -48,6 +48,11 @@ class Placer:
         self._no_future: dict[PodClass, int] = {}
         """Classes for which there was nothing on any row that is being released, and up to which change."""
 
+    def drop_arrays(self) -> None:
+        """Forget the arrays of all classes. They are worked out again when they are asked for."""
+        self._kept.clear()
+        self.evaluation.claims.drop()
+
     # -- choosing -----------------------------------------------------------------------------------------------
 
     def choose(

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from dataclasses import replace as with_
 from typing import Any, Final
 from uuid import NAMESPACE_OID, uuid5
-from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec import Struct
@@ -32,6 +31,8 @@ from pumice.wire.pod_claims import claims_of
 
 CONSUMERS_MOST: Final = 256
 """Pods that one claim may be reserved for (ResourceClaimReservedForMaxSize)."""
+SPECS_KEPT: Final = 8192
+"""Specs that are recognised; tenants who never write one twice must not fill our memory."""
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -41,8 +42,8 @@ def named(key: str) -> tuple[str, str]:
     return namespace, name
 
 
-class Spec(Struct, frozen=True, eq=False, weakref=True):
-    """What a claim asks for. Equal ones are one object while somebody has them."""
+class Spec(Struct, frozen=True, eq=False):
+    """What a claim asks for. Equal ones are one object, as long as they are remembered."""
 
     devices: ClaimDevices
 
@@ -117,7 +118,7 @@ class DeviceClaims:
     """Told the uid of a pod that no claim is reserved for any more."""
     decisions: dict[str, Decision] = field(default_factory=dict)
     """By the uid of the claim."""
-    _specs: WeakValueDictionary[bytes, Spec] = field(default_factory=WeakValueDictionary)
+    _specs: dict[bytes, Spec] = field(default_factory=dict)
     _held: dict[PoolID, dict[str, tuple[Result, ...]]] = field(default_factory=lambda: defaultdict(dict))
     """By pool and uid of the claim, what is in use."""
     _pools_of: dict[str, frozenset[PoolID]] = field(default_factory=dict)
@@ -230,6 +231,8 @@ class DeviceClaims:
         text = _encode(obj.get("spec") or {})
         spec = self._specs.get(text)
         if spec is None:
+            if len(self._specs) >= SPECS_KEPT:
+                self._specs.clear()
             spec = self._specs[text] = Spec(claim_of({**obj, "kind": "ResourceClaim"}).devices)
         return KnownClaim(
             key, str(meta.get("uid", "")), int(meta.get("resourceVersion") or 0), spec,
