@@ -11,6 +11,7 @@ import io
 import pickle
 import sys
 from collections.abc import Callable
+from fractions import Fraction
 from time import perf_counter
 from types import FunctionType, MethodType
 from typing import Any
@@ -20,7 +21,9 @@ import numpy as np
 
 from pumice.scheduler.engine import Engine
 
-PURE = ("pumice.scheduler.", "pumice.devices.", "pumice.model.", "pumice.wire.", "pumice.effects.", "pumice.ports.")
+PURE = (
+    "pumice.scheduler.", "pumice.claims.", "pumice.devices.", "pumice.model.", "pumice.wire.", "pumice.effects.", "pumice.ports.",
+)  # fmt: skip
 NOT_PURE = (".plugin.", ".node.")
 """Daemons and the node's side of a device type."""
 
@@ -76,6 +79,7 @@ BESIDE: dict[tuple[str, str], Callable[..., Any]] = {
     ("numpy", "dtype"): np.dtype, ("numpy", "ndarray"): np.ndarray, (_reconstruct.__module__, "_reconstruct"): _reconstruct,
     ("collections", "Counter"): collections.Counter, ("collections", "OrderedDict"): collections.OrderedDict,
     ("collections", "defaultdict"): collections.defaultdict, ("collections", "deque"): collections.deque,
+    ("builtins", "int"): int, ("builtins", "list"): list, ("builtins", "dict"): dict, ("fractions", "Fraction"): Fraction,
     ("builtins", "set"): set, ("builtins", "frozenset"): frozenset, ("builtins", "range"): range,
     ("builtins", "slice"): slice,
     ("msgspec._utils", "rebuild"): _rebuild,

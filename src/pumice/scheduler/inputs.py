@@ -74,6 +74,12 @@ KINDS: Mapping[str, Kind] = {
         PodGroup, lambda e, o: e.state.groups.put_group(o), lambda e, o: e.state.groups.drop_group(o)),
     "ConfigMap": Kind(
         ConfigMap, lambda e, o: _report(e, o), lambda e, o: _report(e, o, gone=True)),
+    "DeviceClass": Kind(
+        None, lambda e, o: e.state.device_claims.put_class(o), lambda e, o: e.state.device_claims.drop_class(o)),
+    "ResourceSlice": Kind(
+        None, lambda e, o: e.state.device_claims.put_slice(o), lambda e, o: e.state.device_claims.drop_slice(o)),
+    "ResourceClaim": Kind(
+        None, lambda e, o: e.state.device_claims.put_claim(o), lambda e, o: e.state.device_claims.drop_claim(o)),
     **{kind: _workload(kind) for kind in WORKLOADS},
     **{kind: _storage(kind) for kind in STORAGE},
 }  # fmt: skip
@@ -168,6 +174,16 @@ class Configure(Input, array_like=True, tag="conf", gc=False):
             conf = parse_scheduler_conf(self.conf, source=self.source, strict=self.strict)
             devices = None if self.devices is None else parse_device_config(self.devices)
             engine.configure(conf, devices, strict=self.strict)
+
+
+class Lacking(Input, array_like=True, tag="lacking", gc=False):
+    """The API server does not serve a list of ``resource.k8s.io``, or not to us, and its answer; empty: it does."""
+
+    name: str
+    answer: str
+
+    def apply(self, engine: Engine) -> Any:
+        return engine.state.device_claims.lacks(self.name, self.answer)
 
 
 class QueueNamed(Input, array_like=True, tag="queue", gc=False):

@@ -22,6 +22,7 @@ from pumice import __version__
 from pumice.adapters.segments import Segments
 from pumice.apps.scheduler.bind_results import BindResults
 from pumice.apps.scheduler.binder import Binder
+from pumice.apps.scheduler.claim_writes import ClaimWrites
 from pumice.apps.scheduler.configuration import Configuration
 from pumice.apps.scheduler.explain_page import ExplainPage
 from pumice.apps.scheduler.first_queues import FirstQueues
@@ -38,6 +39,7 @@ from pumice.apps.service.reviewed import Reviewed
 from pumice.effects.tasks import group, run_until
 from pumice.effects.vocabulary import (
     Bind,
+    Deallocate,
     Event,
     Evict,
     GroupStatus,
@@ -54,6 +56,7 @@ from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster
 from pumice.scheduler.engine import Engine
 from pumice.scheduler.explaining.explain import as_json, explain_known
+from pumice.scheduler.inputs import Put
 from pumice.scheduler.state.state import State
 from pumice.wire import volcano
 from pumice.wire.names import SCHEDULER_CONFIGMAP, SCHEDULER_NAME, SYSTEM_NAMESPACE
@@ -140,6 +143,7 @@ class Scheduler:
     informers: Informers = field(init=False)
     configuration: Configuration = field(init=False)
     binder: Binder = field(init=False)
+    claim_writes: ClaimWrites = field(init=False)
     writer: StatusWriter = field(init=False)
     results: BindResults = field(init=False)
     journal: Journal | None = None
@@ -190,9 +194,13 @@ class Scheduler:
         self.results = results = BindResults(self.enter, self.metrics, self.writer, clock, self._wake, settings.evict_bare_pods)
         self.writer.refused, self.writer.shut = results.eviction_refused, results.gate_stays
         locks = NodeLocks(cluster, clock, rng)
+        self.claim_writes = ClaimWrites(
+            cluster, clock, rng, state.device_claims, lambda claim: self.enter(Put("ResourceClaim", claim)),
+            here=lambda uid: uid in state.ledger.holdings, allowed=self._leads,
+        )  # fmt: skip
         self.binder = Binder(
             cluster, clock, rng, results.take,
-            VolumeWait(cluster, clock, state, lambda: self.engine.volume_patience), settings.bind_concurrency,
+            VolumeWait(cluster, clock, state, lambda: self.engine.volume_patience, self.claim_writes), settings.bind_concurrency,
             lambda: locks if self.engine.settings.node_lock else None, results.sent, self.metrics.took,
             allowed=self._leads, given_up=results.given_up,
             overtaking=lambda effect: self.writer.overtaking(effect.uid),
@@ -342,6 +350,9 @@ class Scheduler:
             if isinstance(effect, Bind):
                 self.writer.forget(effect.uid)
                 self.binder.send(effect)
+            elif isinstance(effect, Deallocate):
+                assert self._beside is not None, "running"
+                self._beside.create_task(self.claim_writes.deallocate(effect))
             elif self._is_ours_to_say(effect):
                 self.writer.put(effect)
         self._last_cycle = self.clock.monotonic()

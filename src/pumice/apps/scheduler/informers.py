@@ -13,15 +13,15 @@ from typing import Any
 
 import msgspec
 
-from pumice.apps.service.watches import Handler, Watcher, object_of
+from pumice.apps.service.watches import ABSENT_OR_FORBIDDEN, SELDOM, Handler, Watcher, object_of
 from pumice.devices.protocol import ReportSource
 from pumice.journal.recorder import Doorway
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster, Resource, WatchEvent
 from pumice.scheduler.engine import Engine
-from pumice.scheduler.inputs import KINDS, Drop, DropPod, ForgetReports, Put, PutPod
+from pumice.scheduler.inputs import KINDS, Drop, DropPod, ForgetReports, Lacking, Put, PutPod
 from pumice.scheduler.state.jobs import Task
-from pumice.wire import kinds, volcano
+from pumice.wire import kinds, kubernetes, volcano
 from pumice.wire.objects import ConfigMap, Node, Pod, decode
 from pumice.wire.volcano import PodGroup
 
@@ -57,6 +57,14 @@ DECODED = ("Node", "Pod", "PodGroup", "Service", "ReplicationController", "Repli
 """Kinds of which the watch decodes the slice itself."""
 
 
+CLAIMS = (
+    ("deviceclasses", kinds.DEVICE_CLASSES, "DeviceClass", True),
+    ("resourceslices", kinds.RESOURCE_SLICES, "ResourceSlice", True),
+    ("resourceclaims", kinds.RESOURCE_CLAIMS, "ResourceClaim", True),
+)
+"""Claims of devices: a cluster may be without, or let us see nothing of them."""
+
+
 @dataclass(slots=True)
 class Informers:
     """The watches of one scheduler. ``wake`` is set when there is something for a cycle to do."""
@@ -83,10 +91,14 @@ class Informers:
     enter: Doorway = field(default=None, repr=False)  # type: ignore[assignment]
     """The way of all that is told to the engine."""
     _watcher: Watcher = field(init=False, repr=False)
+    _of_claims: Watcher = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.enter = self.enter or Doorway(self.engine)
         self._watcher = Watcher(self.cluster, self.clock, log, self.arrived)
+        self._of_claims = Watcher(
+            self.cluster, self.clock, log, self.arrived, ABSENT_OR_FORBIDDEN, SELDOM, self._lacks
+        )
 
     def watches(self, *, volumes: bool = True) -> list[Coroutine[Any, Any, None]]:
         """One endless watch per kind, each of which is waited for before the first decision."""
@@ -101,15 +113,22 @@ class Informers:
         return [
             (name, resource, (Pod if kind == "Pod" else KINDS[kind].slice_) if kind in DECODED else None,
              own.get(kind) or self._handler(kind, heeded))
-            for name, resource, kind, heeded in (*LISTS, *(STORAGE if volumes else ()))
+            for name, resource, kind, heeded in (*LISTS, *(STORAGE if volumes else ()), *CLAIMS)
         ]  # fmt: skip
+
+    def _lacks(self, name: str, answer: str) -> None:
+        """Pods with claims say that there are none."""
+        if self.engine.state.device_claims.lacking.get(name, "") != answer:
+            self.enter(Lacking(name, answer))
+        self.wake.set()
 
     async def watch(
         self, name: str, resource: Resource, handle: Handler, namespace: str = "", field_selector: str = "",
         kind: type[Any] | None = None, label_selector: str = "",
     ) -> None:  # fmt: skip
         """Watch one kind for ever."""
-        await self._watcher.watch(
+        watcher = self._of_claims if resource.group == kubernetes.DEVICES else self._watcher
+        await watcher.watch(
             name, resource, lambda event: self._take(name, handle, event), namespace, field_selector, kind, label_selector
         )
 

@@ -35,7 +35,7 @@ def may_stop(cycle: Cycle, job: Job, tasks: list[Task]) -> bool:
     if job.min_available < 2 or cycle.framework.job_ready(job):
         return False
     return not any(
-        task.cls.constraints.topological or task.cls.constraints.ports or task.cls.constraints.claims
+        task.cls.constraints.topological or task.cls.constraints.ports or task.cls.constraints.claims or task.cls.device_claims
         or task.uid in cycle.hints or cycle.among(task) is not None for task in tasks
     )  # fmt: skip
 

@@ -183,6 +183,7 @@ def _again(cycle: Cycle, job: Job) -> float:
 def run(cycle: Cycle, actions: list[tuple[str, Callable[[Cycle], None]]]) -> Plan:
     cycle.actions = frozenset(name for name, _ in actions)
     cycle.started = begin = cycle.tick()
+    cycle.placer.evaluation.claims.begin(cycle.tick, cycle.heard)
     cycle.placer.evaluation.tick, cycle.placer.evaluation.stages = cycle.tick, cycle.measures.stages
     _open(cycle)
     cycle.measures.open = cycle.tick() - begin
@@ -216,3 +217,4 @@ def _close(cycle: Cycle) -> None:
     cycle.effects.extend(status.close(cycle))
     rest(cycle)
     cycle.state.scheduling_queue.close()
+    cycle.placer.evaluation.claims.end()

@@ -247,6 +247,9 @@ def backfill(cycle: Cycle) -> None:
             task.trial = None
             among = cycle.among(task)
             choice = _choose(cycle, job, task, among)
+            if choice is None and task.cls in cycle.placer.evaluation.claims.late:
+                attempt.postponed = True
+                continue
             if choice is None:
                 refused(cycle, task, amid_gang=bool(statement.steps), among=among)
                 continue
