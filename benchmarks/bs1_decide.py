@@ -7,6 +7,7 @@ Nodes of 8 cards of 81,920 MiB and 10 shares; pods of one card in 20 request sha
 annotations, with every plugin of the guides, a gang of 10 among every 20 pods and four queues; ``reference`` is the plain
 rescan of every node by the same family. Each run checks that no card is over its memory, cores or shares and no gang partial.
 ``queues`` is what a thousand queues cost (``many_queues``).
+``lookahead`` are the first two under the policy of a new cluster, which counts what a pod strands of cards.
 ``realistic`` are whole cycles with pods that mind other pods and nodes that would rather be left alone (``realistic_pods``).
 """
 
@@ -28,15 +29,17 @@ from benchmarks.rescan import DEVICES, EVERYTHING, Json, engine_with, pods, refe
 from pumice.audit.auditor import audit
 from pumice.effects.vocabulary import Bind
 from pumice.scheduler.state.ledger import Holding
+from pumice.simulation.changes import with_policy
 from pumice.wire.objects import Pod, convert
 from pumice.wire.volcano import PodGroup
 
-MINUTES = 5
+MINUTES = 6
+AHEAD = "lookahead"
 
 
-def placing(node_count: int, pod_count: int, kinds: int) -> dict[str, float]:
+def placing(node_count: int, pod_count: int, kinds: int, conf: str = DEVICES) -> dict[str, float]:
     """Pods per second of wall and of CPU time for choosing and booking."""
-    engine, node_objects = engine_with(DEVICES, node_count)
+    engine, node_objects = engine_with(conf, node_count)
     pod_objects = pods(pod_count, kinds)
     for obj in pod_objects:
         engine.state.pods.put(convert(Pod, obj))
@@ -58,9 +61,9 @@ def placing(node_count: int, pod_count: int, kinds: int) -> dict[str, float]:
     return clock.rates(pod_count)
 
 
-def plan(node_count: int, pod_count: int) -> dict[str, float]:
+def plan(node_count: int, pod_count: int, conf: str = EVERYTHING) -> dict[str, float]:
     """Pods per second from the pending pods to a plan of Bindings."""
-    engine, node_objects = engine_with(EVERYTHING, node_count)
+    engine, node_objects = engine_with(conf, node_count)
     pod_objects = pods(pod_count, 20, gangs=True)
     group_objects = [group(f"g{i}", minimum=10, queue=f"q{i % 4}") for i in range(pod_count // 20)]
     for obj in group_objects:
@@ -116,6 +119,8 @@ def main(argv: list[str] | None = None) -> int:
         f"placing_200_shapes_{nodes}_nodes": repeated(runs, placing, nodes, count, 200),
         f"placing_all_shapes_different_{nodes}_nodes": repeated(runs, placing, nodes, 3 * count // 10, 3 * count // 10),
         f"plan_{nodes}_nodes": repeated(runs, plan, nodes, count),
+        f"lookahead_placing_20_shapes_{nodes}_nodes": repeated(runs, placing, nodes, count, 20, with_policy(DEVICES, AHEAD)),
+        f"lookahead_plan_{nodes}_nodes": repeated(runs, plan, nodes, count, with_policy(EVERYTHING, AHEAD)),
         f"reference_rescan_{nodes}_nodes": {"per_cpu_second": median([reference(nodes) for _ in range(min(runs, 3))], 1)},
     }
     rate = result[f"placing_20_shapes_{nodes}_nodes"]["per_cpu_second"]["median"]
@@ -135,11 +140,16 @@ def main(argv: list[str] | None = None) -> int:
     def rate_of(name: str) -> float:
         return float(result[name]["per_second"]["median"])
 
+    def cpu_of(what: str) -> float:
+        return float(result[f"{what}_{nodes}_nodes"]["per_cpu_second"]["median"])
+
     queues = result["queues_1000"]
     values = {
         "placing, 20 shapes": rate_of(f"placing_20_shapes_{nodes}_nodes"),
         "placing, all shapes different": rate_of(f"placing_all_shapes_different_{nodes}_nodes"),
         "snapshot to plan": rate_of(f"plan_{nodes}_nodes"),
+        "lookahead: placing, 20 shapes": rate_of(f"lookahead_placing_20_shapes_{nodes}_nodes"),
+        "lookahead: snapshot to plan, times binpack's time": cpu_of("plan") / cpu_of("lookahead_plan"),
         "times the plain rescan": result["ratio_to_rescan"],
         "exponent of the cost in nodes": result["exponent_of_cost_in_nodes"],
         "1,000 queues: a cycle above one queue": float(queues["above_one_queue_ms"]["median"]),

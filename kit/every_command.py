@@ -25,7 +25,7 @@ Python = Callable[[str, str], "CompletedProcess[str]"]
 LABORATORYS = frozenset(name for name, (module, _) in COMMANDS.items() if not module)
 ASK = frozenset({"inspect", "job", "jobflow", "jobtemplate", "pod", "queue", "usage"})
 """Commands that do nothing but ask a cluster."""
-ENDLESS = ("scheduler", "controller", "webhook", "monitor", "device-plugin")
+ENDLESS = ("scheduler", "controller", "webhook", "monitor", "device-plugin", "dra-driver")
 """What runs until it is stopped is given something that it refuses after it has been loaded."""
 
 
@@ -80,7 +80,7 @@ def without_cluster(folder: Path) -> Iterator[Call]:
     for name in LABORATORYS:
         yield Call(f"pumice {name}", "needs the laboratory of Pumice", 2)
     for name in ENDLESS:
-        kind = " nvidia" if name == "device-plugin" else ""
+        kind = " nvidia" if name in ("device-plugin", "dra-driver") else ""
         yield Call(f"pumice {name}{kind} --kubeconfig /nonexistent --node-name n1" if kind or name == "monitor"
                    else f"pumice {name} --kubeconfig /nonexistent", "/nonexistent", 2)  # fmt: skip
 

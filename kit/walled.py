@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -81,6 +82,7 @@ else:
     def _mount(source: Path, target: str, read_only: bool = False) -> dict[str, object]:
         return {"source": str(source), "target": target, "read_only": read_only, "own": False}
 
+    @cache
     def may_mount() -> bool:
         asked = subprocess.run([sys.executable, "-I", "-S", __file__, "[]", "true"], capture_output=True, check=False)
         return asked.returncode == 0

@@ -1,39 +1,23 @@
-"""Every benchmark runs to its end and finds its own result right, with ``--quick``: a figure does not outlive its program."""
+"""Every benchmark runs to its end and finds its own result right, with ``--quick``: a figure does not outlive its program.
+
+Those before a server and those of daemons have files of their own beside this one.
+"""
 
 from __future__ import annotations
 
 import ast
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from benchmarks.tests.running import FOUND, OTHERS, PARTS, assert_runs_to_its_end, quick
 
 from pumice.cli import bench
 
-FOUND = bench.find_benchmarks(bench.ROOT)
-NEED_MORE = {"openb", "conformance"}
-"""A trace that is not ours to ship, and Kubernetes' own suite, which takes minutes to build: they have tests of their own."""
-PARTS = {"native-gpu": "E0,E2,E3", "native-vgpu": "launches,allocations,modules,start_up,usable,witness,grants,chaos,fuzz"}
-"""Of those that take minutes by the clock even so: what runs here. The soak runs all of it."""
-EMBEDDED = {name: value for name, value in os.environ.items() if name != "KUBEBUILDER_ASSETS"}
-"""Without the real API server, whose start would be most of what these take; the contract suites are its test."""
 
-
-def quick(name: str, *further: str, seconds: float = 220) -> subprocess.CompletedProcess[str]:
-    """``pumice bench NAME --quick``, which pardons figures that miss their goals on a busy machine and nothing else."""
-    return subprocess.run([sys.executable, "-m", "pumice", "bench", name, "--quick", *further], capture_output=True, text=True,
-                          cwd=bench.ROOT, env=EMBEDDED, timeout=seconds)  # fmt: skip
-
-
-@pytest.mark.parametrize("name", [name for name in FOUND if name not in NEED_MORE])
+@pytest.mark.parametrize("name", OTHERS)
 def test_a_benchmark_runs_to_its_end_and_finds_its_result_right(name: str, tmp_path: Path) -> None:
-    further = ["--only", PARTS[name]] if name in PARTS else []
-    done = quick(name, *further, *(["--out", str(tmp_path)] if name == "native-gpu" else []))
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.strip(), "it prints what it has measured"
+    assert_runs_to_its_end(name, tmp_path)
 
 
 @pytest.mark.soak
@@ -44,9 +28,10 @@ def test_a_benchmark_of_minutes_runs_whole(name: str, tmp_path: Path) -> None:
 
 
 def test_openb_fills_a_cluster_task_by_task_from_a_trace(tmp_path: Path) -> None:
-    nodes = [f"n{i},96000,786432,8,{'V100' if i % 2 else 'T4'}" for i in range(6)]
+    nodes = [f"n{i},96000,786432,8,{'V100M16' if i % 2 else 'T4'}" for i in range(6)]
     shapes = [(1, 100 * (1 + i % 9)) if i % 7 else (2, 1000) for i in range(60)]
-    tasks = [f"p{i},{2000 + 500 * (i % 5)},8192,{gpus},{milli},{'V100' * (i % 4 == 0)}" for i, (gpus, milli) in enumerate(shapes)]
+    tasks = [f"p{i},{2000 + 500 * (i % 5)},8192,{gpus},{milli},{'V100M16' * (i % 4 == 0)}"
+             for i, (gpus, milli) in enumerate(shapes)]  # fmt: skip
     for name, head, rows in (
         ("openb_node_list_gpu_node", "sn,cpu_milli,memory_mib,gpu,model", nodes),
         ("openb_pod_list_default", "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec", tasks),
@@ -56,6 +41,14 @@ def test_openb_fills_a_cluster_task_by_task_from_a_trace(tmp_path: Path) -> None
     done = quick("openb", str(tmp_path))
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout)["default"]["mean_at_130"] > 80
+    done = quick("openb", str(tmp_path), "--two-dimensional")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout)["default"]["mean_at_130"] > 60
+    done = quick("openb-churn", str(tmp_path))
+    assert done.returncode == 0, done.stderr[-3000:]
+    cell = json.loads(done.stdout)["default@0.95"]
+    assert all(0 <= found["blocked"] < 50 for found in cell.values()), cell
+    assert all(found["allocated"] > 50 for found in cell.values()), cell
 
 
 def test_conformance_says_what_it_lacks_where_the_suite_is_not_built() -> None:

@@ -60,7 +60,7 @@ def test_no_history_breaks_a_promise_where_nodes_are_held_for_gangs() -> None:
 
 @pytest.mark.usefixtures("quiet")
 def test_no_history_of_the_daemon_before_a_failing_api_server_breaks_a_promise() -> None:
-    many(int(os.environ.get("PUMICE_HISTORIES", "70")), DaemonDoor, virtually, first_seed())
+    many(int(os.environ.get("PUMICE_HISTORIES", "30")), DaemonDoor, virtually, first_seed())
 
 
 @pytest.mark.parametrize("door", [BooksDoor, SlotDoor])

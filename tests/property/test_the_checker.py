@@ -35,11 +35,14 @@ from pumice.scheduler.state.tasks import Gate
 
 Break = Callable[[pytest.MonkeyPatch], None]
 MOST = 400
+NEAR = {"no_caps": 41, "nobody_is_unwelcome": 13, "nobody_is_woken": 20, "no_spread": 15, "parents_do_not_count": 280,
+        "releases_wake_nobody": 25, "who_may_stay_goes": 27}  # fmt: skip
+"""A seed at which that break was found before: the search begins there and goes round. It saves time and decides nothing."""
 
 
-def first_complaint(promise: str, conf: str = "") -> int | None:
-    """The first seed whose history breaks that promise, under one configuration, where it is named."""
-    for seed in range(MOST):
+def a_complaint(promise: str, conf: str = "", near: int = 0) -> int | None:
+    """Return a seed whose history breaks that promise, under one configuration, where it is named."""
+    for seed in (*range(near, MOST), *range(near)):
         if any(c.promise == promise for c in draw(seed, EngineDoor, without=OPEN, conf=conf).complaints):
             return seed
     return None
@@ -128,7 +131,7 @@ def parents_do_not_count(patch: pytest.MonkeyPatch) -> None:
 ], ids=lambda value: getattr(value, "__name__", value))  # fmt: skip
 def test_a_broken_engine_is_found_out(broken: Break, promise: str, monkeypatch: pytest.MonkeyPatch) -> None:
     broken(monkeypatch)
-    assert first_complaint(promise) is not None
+    assert a_complaint(promise, near=NEAR.get(broken.__name__, 0)) is not None
 
 
 def anybody_goes(patch: pytest.MonkeyPatch) -> None:
@@ -150,7 +153,7 @@ def test_an_engine_that_is_broken_for_one_configuration_is_found_out(
     broken: Break, conf: str, promise: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken(monkeypatch)
-    assert first_complaint(promise, conf) is not None
+    assert a_complaint(promise, conf, NEAR.get(broken.__name__, 0)) is not None
 
 
 def test_a_pod_that_nobody_makes_anew_must_not_be_deleted() -> None:

@@ -62,7 +62,7 @@ def configuration(row: Row) -> str:
             plugins.append({"name": row.name})
         case What.ARGUMENT:
             owner = next(name for name, keys in grammar.PLUGIN_ARGUMENTS.items() if row.name in keys)
-            plugins.append({"name": owner, "arguments": {row.name: True}})
+            plugins.append({"name": owner, "arguments": {row.name: row.asks(True)}})
         case What.KEY:
             entry = {"name": "allocate", "arguments": {"predicateErrorCacheEnable": False}}
             value[row.name] = {"metrics": {"type": "prometheus"}, "configurations": [entry]}[row.name]
@@ -160,11 +160,10 @@ def test_under_strict_a_flag_without_effect_ends_the_start(capsys: pytest.Captur
 def demanding(row: Row) -> dict[str, Any]:
     """An object that asks for what the row is about."""
     if row.what is What.POD:
-        if row.path[0] == "spec":
-            return pod("a", cpu="1", resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}])
         return pod("a", cpu="1", annotations={row.path[-1]: "restricted"})
     obj = queue("team")
-    values = {"deserved": {"cpu": "4"}, "dequeueStrategy": "fifo", "extendClusters": [{"name": "far"}]}
+    values = {"capability": {"deviceclass/gpu": "4"}, "deserved": {"cpu": "4"}, "dequeueStrategy": "fifo",
+              "extendClusters": [{"name": "far"}]}  # fmt: skip
     if row.path[0] == "metadata":
         obj["metadata"]["annotations"] = {row.path[-1]: "root/team"}
     else:

@@ -2,7 +2,7 @@
 
 ``audit`` returns one sentence per violation: a card over its memory, its cores or its share count, a MIG slot held twice, a
 legacy card over its memory or shared although exclusive, a node over its allocatable, a gang that runs in part. ``Books`` are the
-same sums of nodes and vGPUs, kept while pods come and go.
+same sums, kept while pods come and go; ``over`` is their audit of one node.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from pumice.audit.amounts import Amounts, Json, done, key_of, quantity, requests
-from pumice.audit.card_rules import HELD, Card, cards_of, charge, container_devices, discharge, wants
+from pumice.audit.card_rules import HELD, Card, Device, cards_of, charge, container_devices, discharge, wants
 
 GROUP = "scheduling.k8s.io/group-name"
 
@@ -46,8 +46,10 @@ class Books:
         self.used: dict[str, Amounts] = defaultdict(Counter)
         self.held: Amounts = Counter()
         """Cards' memory, cores and shares, and CPUs of nodes with cards, over the whole cluster."""
-        self._held: dict[str, tuple[str, Amounts, str]] = {}
-        """Node, request and assignment of each pod, by its uid or else its key."""
+        self._held: dict[str, tuple[str, Amounts, list[Device]]] = {}
+        """Node, request and vGPUs of each pod, by its uid or else its key."""
+        self._others: dict[str, dict[str, Json]] = defaultdict(dict)
+        """By node the pods that hold legacy shares, NPUs or parts of them, by the same key."""
         for node in nodes:
             self.add(node)
 
@@ -56,7 +58,7 @@ class Books:
         self.nodes[name] = node
         self.cards |= cards
         self.cards_on[name] = list(cards.values())
-        have = node["status"].get("allocatable", {})
+        have = (node.get("status") or {}).get("allocatable", {})
         self.have[name] = Counter({resource: quantity(amount) for resource, amount in have.items()})
 
     def remove(self, name: str) -> None:
@@ -77,20 +79,34 @@ class Books:
     def take(self, pod: Json, asked: Amounts | None = None) -> list[str]:
         """Book a pod on its node. Returns a sentence where it asks for cards and nobody decided about them. ``asked``: of its
         template, where thousands of pods have one."""
-        node, text = pod["spec"]["nodeName"], pod["metadata"].get("annotations", {}).get(HELD, "")
-        asked = asked or self.asked(pod)
-        self.used[node].update(asked)
-        charge(self.cards, text)
-        self.held.update(self._of_cards(node, asked, text))
-        self._held[pod["metadata"].get("uid") or key_of(pod)] = node, asked, text
+        node, notes = pod["spec"]["nodeName"], pod["metadata"].get("annotations") or {}
+        text, asked, key = notes.get(HELD, ""), asked or self.asked(pod), pod["metadata"].get("uid") or key_of(pod)
+        devices = list(container_devices(text))
+        charge(self.cards, devices)
+        self._book(node, asked, devices, 1)
+        self._held[key] = node, asked, devices
+        if any(decides_of_others(name) for name in notes):
+            self._others[node][key] = pod
         return [f"pod {key_of(pod)} runs on {node} without a decision about its cards"] if not text and wants(pod) else []
 
     def give(self, pod: Json) -> None:
         """Take a pod that was booked off again."""
-        node, asked, text = self._held.pop(pod["metadata"].get("uid") or key_of(pod))
-        self.used[node].subtract(asked)
-        discharge(self.cards, text)
-        self.held.subtract(self._of_cards(node, asked, text))
+        key = pod["metadata"].get("uid") or key_of(pod)
+        node, asked, devices = self._held.pop(key)
+        discharge(self.cards, devices)
+        self._book(node, asked, devices, -1)
+        self._others[node].pop(key, None)
+
+    def _book(self, node: str, asked: Amounts, devices: list[Device], sign: int) -> None:
+        used, held = self.used[node], self.held
+        for resource, amount in asked.items():
+            used[resource] += sign * amount
+        for _, _, memory, cores in devices:
+            held["memory"] += sign * memory
+            held["cores"] += sign * cores
+        held["shares"] += sign * len(devices)
+        if self.cards_on.get(node):
+            held["cpu"] += sign * asked["cpu"]
 
     def capacity(self) -> Amounts:
         """Return what ``held`` is a part of."""
@@ -101,18 +117,31 @@ class Books:
                           "cpu": self.have[name]["cpu"] if cards else 0})  # fmt: skip
         return total
 
-    def _of_cards(self, node: str, asked: Amounts, text: str) -> Amounts:
-        devices = list(container_devices(text))
-        return Counter({"memory": sum(device[2] for device in devices), "cores": sum(device[3] for device in devices),
-                        "shares": len(devices), "cpu": asked["cpu"] if self.cards_on.get(node) else 0})  # fmt: skip
-
     def node_over(self, name: str) -> list[str]:
-        have, written = self.have[name], self.nodes[name]["status"].get("allocatable", {})
-        return [f"node {name}: {resource} {float(amount)} of {written.get(resource, 0)}"
-                for resource, amount in self.used[name].items() if amount > have[resource]]  # fmt: skip
+        have = self.have[name]
+        over = [(resource, amount) for resource, amount in self.used[name].items() if amount > have[resource]]
+        written = (self.nodes[name].get("status") or {}).get("allocatable", {}) if over else {}
+        return [f"node {name}: {resource} {float(amount)} of {written.get(resource, 0)}" for resource, amount in over]
 
     def cards_over(self, name: str) -> list[str]:
         return [text for card in self.cards_on[name] for text in card.over()]
+
+    def others_over(self, name: str) -> list[str]:
+        """Legacy shares and NPUs."""
+        node, pods = [self.nodes[name]], list(self._others.get(name, {}).values())
+        return [*_legacy_cards(node, pods), *npu_cards(node, pods), *npu_chips(node, pods)] if pods else []
+
+    def over(self, name: str) -> list[str]:
+        """Every violation on a node."""
+        return [*self.node_over(name), *self.cards_over(name), *self.others_over(name)]
+
+
+LEGACY = "volcano.sh/gpu-index"
+
+
+def decides_of_others(annotation: str) -> bool:
+    """Return whether an annotation says which legacy card or which NPU a pod holds."""
+    return annotation in (LEGACY, DECIDED) or (annotation.endswith(HELD_AFTER) and annotation.startswith(HELD_BEFORE))
 
 
 def _legacy_cards(nodes: list[Json], placed: list[Json]) -> list[str]:
@@ -120,7 +149,7 @@ def _legacy_cards(nodes: list[Json], placed: list[Json]) -> list[str]:
     holders: Counter[tuple[str, str]] = Counter()
     exclusive: set[tuple[str, str]] = set()
     for pod in placed:
-        index = pod["metadata"].get("annotations", {}).get("volcano.sh/gpu-index", "")
+        index = pod["metadata"].get("annotations", {}).get(LEGACY, "")
         limits = [c.get("resources", {}).get("limits", {}) for c in pod["spec"].get("containers", ())]
         wanted = sum(quantity(entry.get("volcano.sh/gpu-memory", 0)) for entry in limits)
         whole = any("volcano.sh/gpu-number" in entry for entry in limits)
@@ -133,7 +162,7 @@ def _legacy_cards(nodes: list[Json], placed: list[Json]) -> list[str]:
     found = [f"card {card} of {node} is held by {holders[node, card]} pods although exclusive"
              for node, card in exclusive if holders[node, card] > 1]  # fmt: skip
     for node in nodes:
-        capacity = node["status"].get("capacity", {})
+        capacity = (node.get("status") or {}).get("capacity", {})
         number = int(quantity(capacity.get("volcano.sh/gpu-number", 0)))
         if not number:
             continue

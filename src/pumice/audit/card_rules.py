@@ -47,6 +47,8 @@ class Card:
             found.append(f"card {self.uuid}: cores {self.cores} of 100")
         if self.shares > self.limit:
             found.append(f"card {self.uuid}: {self.shares} shares of {self.limit}")
+        if not self.slots:
+            return found
         twice = [slot for slot, number in Counter(self.slots).items() if number > 1]
         if twice:
             found.append(f"card {self.uuid}: MIG slots {twice} are held twice")
@@ -66,7 +68,11 @@ def cards_of(node: Json) -> dict[str, Card]:
     return found
 
 
-def container_devices(text: str) -> Iterator[tuple[str, str, int, int]]:
+Device = tuple[str, str, int, int]
+"""UUID, slot or "", memory, cores."""
+
+
+def container_devices(text: str) -> Iterator[Device]:
     """(uuid, slot or "", memory, cores) of each device of an assignment; what cannot be read is left out."""
     for token in text.replace(";", "").split(":"):
         fields = token.split(",")
@@ -75,10 +81,10 @@ def container_devices(text: str) -> Iterator[tuple[str, str, int, int]]:
             yield uuid, slot.rstrip("]"), int(fields[2]), int(fields[3])
 
 
-def charge(cards: Mapping[str, Card], text: str) -> list[str]:
-    """Book an assignment. Returns the UUIDs it names that are there."""
+def charge(cards: Mapping[str, Card], devices: Iterable[Device]) -> list[str]:
+    """Book the devices of an assignment. Returns their UUIDs that are there."""
     named = []
-    for uuid, slot, memory, cores in container_devices(text):
+    for uuid, slot, memory, cores in devices:
         card = cards.get(uuid)
         if card is not None:
             card.shares, card.memory, card.cores = card.shares + 1, card.memory + memory, card.cores + cores
@@ -89,9 +95,9 @@ def charge(cards: Mapping[str, Card], text: str) -> list[str]:
     return named
 
 
-def discharge(cards: Mapping[str, Card], text: str) -> None:
-    """Take an assignment that was booked off the cards."""
-    for uuid, slot, memory, cores in container_devices(text):
+def discharge(cards: Mapping[str, Card], devices: Iterable[Device]) -> None:
+    """Take the devices of an assignment that was booked off the cards."""
+    for uuid, slot, memory, cores in devices:
         card = cards.get(uuid)
         if card is not None:
             card.shares, card.memory, card.cores = card.shares - 1, card.memory - memory, card.cores - cores
@@ -194,5 +200,5 @@ def books(sharing: Sharing, nodes: Iterable[Json], held: Iterable[tuple[str, str
         by_node[node].append(text)
     for name, cards in found.items():
         for text in by_node.get(name, ()):
-            charge(cards, text)
+            charge(cards, container_devices(text))
     return found

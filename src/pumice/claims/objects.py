@@ -242,3 +242,5 @@ class Result(Struct, frozen=True, rename="camel", kw_only=True):
     admin_access: bool = False
     share_id: str = field(name="shareID", default="")
     consumed_capacity: dict[str, Fraction] = {}
+    binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()

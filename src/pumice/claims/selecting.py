@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
@@ -17,6 +18,8 @@ from pumice.claims.objects import Attribute, Device, ResourceSlice
 
 _DEVICE: Final = struct(driver=STRING, allowMultipleAllocations=BOOL, attributes=MAP, capacity=MAP)
 _NAMES: Final = frozenset(("device",))
+ANSWERS_MOST: Final = 16_384
+"""Answers kept for one slice; tenants who never write a selector twice must not fill our memory."""
 
 
 class _Domains(dict[str, dict[str, Any]]):
@@ -36,31 +39,39 @@ def program_of(expression: str) -> Program:
 
 
 class Selections:
-    """Answers of selectors, kept by expression and device: a device says the same to all claims, as long as its slice stands."""
+    """Answers of selectors, kept by slice, expression and device: a device says the same to all claims, as long as its slice
+    stands."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str, str], bool | str] = {}
-        self._devices: dict[tuple[str, str], Mapping[str, Any]] = {}
+        self._known: dict[str, dict[tuple[str, str], bool | str]] = defaultdict(dict)
+        self._devices: dict[str, dict[str, Mapping[str, Any]]] = defaultdict(dict)
+
+    def forget(self, slice_: str) -> None:
+        """The slice is gone, or another one has its name."""
+        self._known.pop(slice_, None)
+        self._devices.pop(slice_, None)
 
     def selects(self, expression: str, slice_: ResourceSlice, device: Device) -> tuple[bool | str, int]:
         """Return the answer, or what went wrong; and the steps that it took."""
-        key = (expression, slice_.name, device.name)
-        known = self._known.get(key)
+        answers, key = self._known[slice_.name], (expression, device.name)
+        known = answers.get(key)
         if known is not None:
             return known, 0
+        if len(answers) >= ANSWERS_MOST:
+            answers.clear()
         budget = Budget()
         try:
             found: bool | str = _ran(program_of(expression), self._variables(slice_, device), budget)
         except CelError as problem:
             found = str(problem)
-        self._known[key] = found
+        answers[key] = found
         return found, STEPS - budget.left
 
     def _variables(self, slice_: ResourceSlice, device: Device) -> Mapping[str, Any]:
-        key = (slice_.name, device.name)
-        if key not in self._devices:
-            self._devices[key] = {"device": _seen(slice_.spec.driver, device)}
-        return self._devices[key]
+        devices = self._devices[slice_.name]
+        if device.name not in devices:
+            devices[device.name] = {"device": _seen(slice_.spec.driver, device)}
+        return devices[device.name]
 
 
 def _ran(program: Program, variables: Mapping[str, Any], budget: Budget) -> bool:

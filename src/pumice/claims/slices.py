@@ -65,36 +65,95 @@ class NodePool:
 
 
 class Slices:
-    """All slices of a cluster, found by node. Slices do not change: what changes is another ``Slices``."""
+    """All slices of a cluster, found by node. A slice that changes is ``put`` again; a search that was begun before must not go
+    on."""
 
-    def __init__(self, slices: Iterable[ResourceSlice]) -> None:
+    def __init__(self, slices: Iterable[ResourceSlice] = ()) -> None:
         self.selections = Selections()
         """The results of selectors on these devices."""
+        self._known: dict[str, ResourceSlice] = {}
         self._by_pool: dict[PoolID, list[ResourceSlice]] = defaultdict(list)
         self._of_node: dict[str, set[PoolID]] = defaultdict(set)
         self._of_any: set[PoolID] = set()
-        self._named: dict[DeviceID, list[tuple[int, Device]]] = defaultdict(list)
+        self._places: dict[PoolID, frozenset[str]] = {}
+        """Nodes that the slices of a pool name; an empty name stands for slices of more than one."""
+        self._named: dict[PoolID, dict[str, list[tuple[int, Device]]]] = {}
+        """Devices by name with their generations, of pools that were asked for."""
+        self._pools: dict[str, tuple[Node, list[NodePool]]] = {}
         for one in slices:
-            self._by_pool[one.pool].append(one)
-            for device in one.spec.devices:
-                self._named[one.id_of(device)].append((one.spec.pool.generation, device))
-            if one.spec.node_name:
-                self._of_node[one.spec.node_name].add(one.pool)
-            else:
-                self._of_any.add(one.pool)
+            self.put(one)
+
+    def put(self, one: ResourceSlice) -> set[PoolID]:
+        """Take over a slice. Returns the pools that are other than before."""
+        changed = self.remove(one.name)
+        self._known[one.name] = one
+        self._by_pool[one.pool].append(one)
+        self._index(one.pool)
+        return changed | {one.pool}
+
+    def remove(self, name: str) -> set[PoolID]:
+        """Forget a slice. Returns the pools that are other than before."""
+        one = self._known.pop(name, None)
+        if one is None:
+            return set()
+        self._by_pool[one.pool].remove(one)
+        self._index(one.pool)
+        self.selections.forget(one.name)
+        return {one.pool}
+
+    def get(self, name: str) -> ResourceSlice | None:
+        return self._known.get(name)
+
+    def nodes_of(self, pool: PoolID) -> set[str] | None:
+        """Return the nodes that alone can use the pool; None where more than its slices' own nodes may."""
+        return None if pool in self._of_any else set(self._places.get(pool, ()))
+
+    def may_concern(self, node: str) -> set[PoolID]:
+        """Return the pools that the node may have devices of."""
+        return self._of_node.get(node, set()) | self._of_any
 
     def pools_of(self, node: Node) -> list[NodePool]:
         """Return the pools whose devices the node may use, in the order in which they are tried: those without binding conditions
         first, then by driver and name."""
-        ids = sorted(self._of_node.get(node.name, set()) | self._of_any)
-        pools = [pool for id_ in ids if (pool := self._pool(id_, node)) is not None]
-        return sorted(pools, key=lambda pool: pool.has_binding_conditions)
+        known = self._pools.get(node.name)
+        if known is not None and known[0] == node:
+            return known[1]
+        pools = [pool for id_ in sorted(self.may_concern(node.name)) if (pool := self._pool(id_, node)) is not None]
+        pools.sort(key=lambda pool: pool.has_binding_conditions)
+        self._pools[node.name] = node, pools
+        return pools
+
+    def _index(self, pool: PoolID) -> None:
+        """Find the pool by the nodes of its slices, and forget what was put together of it."""
+        slices = self._by_pool[pool]
+        before, now = self._places.get(pool, frozenset()), frozenset(one.spec.node_name for one in slices)
+        for node in before - now:
+            self._of_node[node].discard(pool)
+        for node in now - before:
+            self._of_node[node].add(pool)
+        if "" in before | now or pool in self._of_any:
+            self._pools.clear()
+        for node in before | now:
+            self._pools.pop(node, None)
+        self._of_any.discard(pool)
+        if "" in now:
+            self._of_any.add(pool)
+        self._places[pool] = now
+        self._named.pop(pool, None)
+        if not slices:
+            del self._by_pool[pool], self._places[pool]
 
     def consumption_of(self, id_: DeviceID) -> tuple[CounterConsumption, ...] | None:
         """Return the counters of a published device, of the newest generation that has it; None of one that is not published.
 
         Where slices of other nodes publish the same name, nobody knows which one is meant: all of them are counted."""
-        named = self._named.get(id_)
+        pool = (id_.driver, id_.pool)
+        if pool not in self._named:
+            devices = self._named[pool] = defaultdict(list)
+            for one in self._by_pool.get(pool, ()):
+                for device in one.spec.devices:
+                    devices[device.name].append((one.spec.pool.generation, device))
+        named = self._named[pool].get(id_.device)
         if not named:
             return None
         newest = max(generation for generation, _ in named)

@@ -33,7 +33,7 @@ def fits(
     """Say for each node which devices the claims in the files would get together, as those of one pod, or why none.
 
     Claims with a status.allocation hold what it says. Nodes are those in the files, or else those that slices name.
-    Pods with claims still wait in our scheduler; this asks its allocator. Exit code 0 when they fit somewhere, 1 when not.
+    The scheduler asks the same allocator. Exit code 0 when they fit somewhere, 1 when not.
     """
     from pumice.claims.reading import claim_of, class_of, results_of, slice_of
     from pumice.claims.reasons import Unallocated

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -60,6 +62,64 @@ def plan(
     show(answer, output)
     if not answer.moves and not answer.reached:
         raise SystemExit(1)
+
+
+@app.command(epilog="Example: pumice defrag apply --for research/trainer-0 --max-moves 1")
+def apply(
+    wanted: For = "",
+    free_cards: FreeCards = 0,
+    model: Model = "",
+    max_moves: MaxMoves = 4,
+    min_age: MinAge = "5m",
+    kubeconfig: Kubeconfig = None,
+    scheduler_name: SchedulerNames = None,
+) -> None:
+    """Plan, and move the pods: one eviction after the other, each within its PodDisruptionBudgets.
+
+    Before each step the cluster is looked at again; it stops where something differs from the plan. Exit code 1 when the goal is
+    not met.
+    """
+    import asyncio
+
+    # Only here: help and completion need no engine and no client.
+    from pumice.adapters.kube import KubeClient
+    from pumice.apps.moving import Mover
+    from pumice.cli.daemon import access_to_ask
+    from pumice.cli.picture import Source, picture, refreshed
+
+    goal, limits = goal_of(wanted, free_cards, model), limits_of(max_moves, min_age)
+    source = Source(kubeconfig=kubeconfig, scheduler_names=tuple(scheduler_name or ()))
+    answer = answered(picture(source), goal, limits)
+    show(answer, "text")
+    if not answer.moves:
+        raise SystemExit(0 if answer.reached else 1)
+
+    async def run() -> str:
+        async with KubeClient(access_to_ask(source.kubeconfig)) as kube:
+
+            async def again(ours: Mapping[str, frozenset[str]]) -> Answer:
+                return answered(opened(await refreshed(kube, source), ours), goal, limits)
+
+            return await Mover(kube, again, asyncio.sleep).carry_out(answer)
+
+    why = asyncio.run(run())
+    if why:
+        print(f"stopped: {why}", file=sys.stderr)
+        raise SystemExit(1)
+    print(f"{answer.goal}: done")
+
+
+def opened(case: Case, ours: Mapping[str, frozenset[str]]) -> Case:
+    """The picture as it is when the cards that we cordoned are open."""
+    from pumice.wire import names
+
+    for node in case.objects.get("nodes", ()):
+        notes = node["metadata"].get("annotations") or {}
+        mine = ours.get(node["metadata"]["name"], frozenset())
+        if mine and names.CORDONED_CARDS in notes:
+            left = [word for word in notes[names.CORDONED_CARDS].split(",") if word not in mine]
+            notes[names.CORDONED_CARDS] = ",".join(left)
+    return case
 
 
 def goal_of(wanted: str, free_cards: int, model: str) -> Goal:

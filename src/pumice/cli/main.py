@@ -59,6 +59,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "controller": ("pumice_jobs.cli.controller", "Jobs, PodGroups and queues"),
         "webhook": ("pumice_jobs.cli.webhook", "Admission of Volcano's kinds, and of pods"),
         "device-plugin": ("pumice.cli.device_plugin", "The node's device plugins"),
+        "dra-driver": ("pumice.cli.dra_driver", "The node's drivers of claims"),
         "monitor": ("pumice.cli.monitor", "Metrics of cards and containers"),
     },
     "The project": {

@@ -54,6 +54,13 @@ async def _collect(source: Source) -> Case:
         return await collect(kube, source.configmap)
 
 
+async def refreshed(kube: Cluster, source: Source) -> Case:
+    """The picture of the cluster as it is now, by the same client."""
+    case = await collect(kube, source.configmap)
+    case.scheduler_names = list(source.scheduler_names) or case.scheduler_names
+    return case
+
+
 async def collect(kube: Cluster, configmap: str) -> Case:
     """Read everything a decision looks at. Kinds that the cluster does not have are empty."""
     case = Case(now=time.time())

@@ -1,4 +1,4 @@
-"""``pumice replay``: repeat the decisions of a dump."""
+"""``pumice replay``: repeat the decisions of a dump or a journal."""
 
 from __future__ import annotations
 
@@ -7,36 +7,78 @@ from typing import Annotated
 
 from pumice.cli import flags
 from pumice.cli.output import document
+from pumice.wire.volcano import stamp
 
 app = flags.App()
 
 
-@app.command(epilog="Example: pumice replay case.json")
+@app.command(epilog="Examples: pumice replay case.json;  pumice replay /var/lib/pumice/journal")
 def replay(
-    file: Annotated[Path, flags.Argument(help="A file written by `pumice dump`.")],
+    file: Annotated[Path, flags.Argument(help="A file written by `pumice dump`, or a journal: one of its files or its folder.")],
     output: Annotated[str, flags.Option("-o", "--output", help="text or json.")] = "text",
 ) -> None:
-    """Run one cycle on the picture in the file and compare with the decisions that were written into it.
+    """Repeat the decisions of a dump or of a scheduler's journal, and compare them with those that are written there.
 
-    Exit code 1 when they differ: another version of Pumice, or another configuration, decides otherwise.
+    Of a dump it is one cycle; of a journal every cycle, bit for bit. Exit code 1 when they differ: another version of Pumice, or
+    another configuration, decides otherwise.
     """
     # Only here: help and completion need no engine.
+    from pumice.cli.journals import holds_journal
+
+    same = _journal(file, output) if holds_journal(file) else _dump(file, output)
+    if not same:
+        raise SystemExit(1)
+
+
+def _dump(file: Path, output: str) -> bool:
     from pumice.cli.casefile import decisions_of, load
 
     case = load(file)
     now = decisions_of(case)
     if output == "json":
         print(document({"same": now == case.decisions, "decisions": now, "written": case.decisions}))
-    else:
-        for decision in now:
-            mark = " " if decision in case.decisions else "+"
-            print(f"{mark} {sentence(decision)}")
-        for decision in case.decisions:
-            if decision not in now:
-                print(f"- {sentence(decision)}")
-        print("the same decisions as in the file" if now == case.decisions else "the decisions differ (+ now, - in the file)")
-    if now != case.decisions:
-        raise SystemExit(1)
+        return now == case.decisions
+    for decision in now:
+        mark = " " if decision in case.decisions else "+"
+        print(f"{mark} {sentence(decision)}")
+    for decision in case.decisions:
+        if decision not in now:
+            print(f"- {sentence(decision)}")
+    print("the same decisions as in the file" if now == case.decisions else "the decisions differ (+ now, - in the file)")
+    return now == case.decisions
+
+
+def _journal(path: Path, output: str) -> bool:
+    from pumice.cli.journals import read_parts
+    from pumice.journal.playing import Broken, Played, play
+
+    cycles, placed, differing = 0, 0, 0
+    first: Played | None = None
+    begin = end = 0.0
+    faults: list[str] = []
+    for part in read_parts(path):
+        try:
+            for played in play(part):
+                cycles, placed, end = cycles + 1, placed + len(played.decided.binds), played.wall
+                begin = begin or played.wall
+                if played.differs:
+                    differing, first = differing + 1, first or played
+                    break  # what follows rests on other decisions
+        except Broken as error:
+            faults.append(f"{part.segments[0].name}: {error}")
+    difference = None if first is None else {"time": stamp(first.wall), "text": first.differs}
+    if output == "json":
+        print(document({"same": not differing and not faults, "cycles": cycles, "placed": placed, "begin": stamp(begin),
+                        "end": stamp(end), "difference": difference, "faults": faults}))  # fmt: skip
+        return not differing and not faults
+    for fault in faults:
+        print(fault)
+    span = f"{cycles:,} cycles with {placed:,} placements, {stamp(begin)} to {stamp(end)}"
+    if difference is not None:
+        print(f"{span}: the first difference is at {difference['time']}: {difference['text']}")
+    elif not faults:
+        print(f"{span}: every decision is the same, bit for bit")
+    return not differing and not faults
 
 
 def sentence(decision: dict[str, str]) -> str:

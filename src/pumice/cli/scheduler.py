@@ -21,9 +21,13 @@ from pumice.cli.daemon import (
 )
 from pumice.cli.log_options import LogFormat, duration, setup_logging
 from pumice.cli.upstream_flags import as_upstream_writes
+from pumice.model.amount import mebibytes
 from pumice.model.errors import BadInput
 
 app = flags.App()
+
+LEAST_JOURNAL = 8
+"""MiB below which a journal would be snapshots alone."""
 
 
 @app.command(
@@ -65,6 +69,8 @@ def main(
     events: Annotated[bool, flags.Option(help="Write events.")] = True,
     status_writes: Annotated[bool, flags.Option(help="Write pod conditions, PodGroup and queue status.")] = True,
     bind_concurrency: Annotated[int, flags.Option(min=1, help="Bindings in flight at once.")] = 32,
+    journal_dir: Annotated[Path | None, flags.Option(help="Folder of a journal of inputs and decisions.")] = None,
+    journal_size: Annotated[str, flags.Option(help="Bytes that the journal may take; the oldest go first.")] = "256MiB",
     log_format: LogAs = LogFormat.TEXT,
     log_level: LogLevel = "",
     verbosity: Verbosity = 3,
@@ -98,6 +104,8 @@ def main(
         evict_bare_pods=evict_bare_pods,
         events=events,
         status_writes=status_writes,
+        journal=journal_dir,
+        journal_size=mebibytes("--journal-size", journal_size, least=LEAST_JOURNAL) << 20,
     )
     run_daemon(scheduler.run, settings, kubeconfig, "pumice-scheduler", connections=64)
 

@@ -63,23 +63,29 @@ def simulate(
     asked = Asked(file, kubeconfig, trace or (), manifest or (), generate or (), policy or (), conf or (), add or (), recut or (),
                   without or (), fail or (), seed)  # fmt: skip
     pause = duration("--period", period)
+    if html is not None:
+        with html.open("ab"):  # what cannot be written is known before anything is played
+            pass
     outcomes: list[Outcome] = []
+    variants = variants_of(asked)
     with _interruptible() as interrupted:
-        for variant in variants_of(asked):
+        for variant in variants:
             if not interrupted:
                 outcomes.append(_played(variant, pause, interrupted))
+    for variant in variants[len(outcomes) :]:
+        print(f"interrupted: {plain(variant.name)} was not played", file=sys.stderr)
     differences = [difference(outcomes[0], other) for other in outcomes[1:]]
-    if html is not None:
-        from pumice.simulation.page import page
-
-        html.write_text(page(outcomes, differences, f"Seed {seed}; times are virtual."), "utf-8")
     if output == "json":
         print(document({"seed": seed, "variants": outcomes, "differences": differences}))
     else:
         _print(outcomes, differences)
+    if html is not None:
+        from pumice.simulation.page import page
+
+        html.write_text(page(outcomes, differences, f"Seed {seed}; times are virtual."), "utf-8", "replace")
     for outcome in outcomes:
         for text in outcome.violations:
-            print(f"{outcome.variant}: {text}", file=sys.stderr)
+            print(plain(f"{outcome.variant}: {text}"), file=sys.stderr)
     if interrupted:
         raise KeyboardInterrupt
     if any(outcome.violations for outcome in outcomes):
@@ -123,19 +129,21 @@ def _interruptible() -> Iterator[list[int]]:
 
 
 def _print(outcomes: list[Outcome], differences: list[Difference]) -> None:
+    from rich.markup import escape
     from rich.table import Table
 
     from pumice.cli.tables import print_whole, wide_console
-    from pumice.simulation.report import difference_lines, rows_of
+    from pumice.simulation.report import difference_lines, reason_lines, rows_of
 
     console, _ = wide_console()
-    table = Table("", *(outcome.variant for outcome in outcomes), box=None, pad_edge=False)
+    table = Table("", *(escape(plain(outcome.variant)) for outcome in outcomes), box=None, pad_edge=False)
     for title, cells in rows_of(outcomes):
-        table.add_row(title, *cells)
+        table.add_row(escape(plain(title)), *cells)
     print_whole(console, table)
-    for one in differences:
-        for line in difference_lines(one):
-            print(line)
-    for outcome in outcomes[:1]:
-        if outcome.fits_no_node:
-            print(f"larger than any node: {', '.join(outcome.fits_no_node[:8])}")
+    for line in [line for one in differences for line in difference_lines(one)] + list(reason_lines(outcomes[0])):
+        print(plain(line))
+
+
+def plain(text: str) -> str:
+    """Names of others without what a terminal would obey."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -3,33 +3,41 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
+from math import inf
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import msgspec
 
-from pumice.cli.casefile import Case, engine_of
+from pumice.cli.casefile import SLICES, Case, engine_of, trimmed
 from pumice.cli.fits import documents_of, scheduled_by, templates
 from pumice.cli.picture import Source, picture
 from pumice.cli.streams import read
-from pumice.model.errors import BadInput
+from pumice.model.errors import BadInput, nearest
 from pumice.simulation.changes import added, outages, queue_of, recut, with_policy, without
 from pumice.simulation.generate import generate
-from pumice.simulation.manifests import Json
+from pumice.simulation.manifests import MODEL, Json
 from pumice.simulation.play import Outage, Submission
 from pumice.simulation.trace import Task, lists_nodes, nodes_of, tasks_of
 from pumice.wire import names, volcano
 from pumice.wire.document import safe_load_all
 from pumice.wire.objects import Pod, convert
+from pumice.wire.quantity import parse_quantity
 
 BEGIN = 1_000_000_000.0
 """The time of day at which a play begins that has no dump."""
+MOST_PODS = 10**6
+"""The most pods that one workload of a manifest may have."""
 KINDS = {"Node": "nodes", "Queue": "queues", "PodGroup": "podGroups", "PriorityClass": "priorityClasses",
          "ResourceQuota": "resourceQuotas", "HyperNode": "hyperNodes", "PodDisruptionBudget": "disruptionBudgets"}  # fmt: skip
 """Kinds of manifests that are part of the cluster; what has a pod template arrives."""
+IGNORED = frozenset({"Namespace", "ConfigMap", "Service", "ServiceAccount", "Secret"})
+"""Kinds that often stand beside others and of which nothing is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +70,10 @@ class Variant:
 
 def variants_of(asked: Asked) -> list[Variant]:
     """Read what was asked for. Raises BadInput where something of it cannot be."""
-    case = _cluster(asked)
-    arriving = _arriving(asked, case)
+    traces = [(str(path), read(path)) for path in asked.traces]
+    found_there = [one for path in asked.manifests for one in _manifest(path)]
+    case = _cluster(asked, traces, found_there)
+    arriving = _arriving(asked, case, traces, found_there)
     changes = _changes(asked)
     found: list[tuple[str, Case, set[str]]] = [("", case, set())]
     if changes:
@@ -74,36 +84,105 @@ def variants_of(asked: Asked) -> list[Variant]:
     pods = sum(len(one.templates) for one in arriving) + sum(not p["spec"].get("nodeName") for p in case.objects.get("pods", ()))
     if not pods:
         raise BadInput("nobody arrives: give pods with --trace or -f, or --generate some; in a dump, none waits")
-    last = arriving[-1].at if arriving else 0.0
+    until = max((one.at + (one.runs if one.runs < inf else 0.0) for one in arriving), default=0.0)
     return [
         Variant(" + ".join(filter(None, (what, change))) or "as configured", replace(variant, scheduler_conf=conf),
                 [one for one in arriving if queue_of(one.templates[0]) not in gone],
-                [outage for text in asked.fail for outage in outages(variant.objects, text, last, Random(asked.seed))])
+                [outage for text in asked.fail for outage in outages(variant.objects, text, until, Random(asked.seed))])
         for change, variant, gone in found for what, conf in _configurations(asked, variant)
     ]  # fmt: skip
 
 
-def _cluster(asked: Asked) -> Case:
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One object of a manifest, and where it stands."""
+
+    where: str
+    value: Json
+
+    def error(self, what: object) -> BadInput:
+        return BadInput(f"{self.where}: {what}")
+
+    def stands(self) -> str:
+        """Return as which kind of a case file it is part of the cluster; empty for what arrives, and what has no part in it."""
+        if self.value["kind"] == "Pod":  # of a cluster, as kubectl get -o yaml writes it, or one that is yet to come
+            known = _mapping(self.value.get("metadata")).get("uid") or _mapping(self.value.get("spec")).get("nodeName")
+            return "pods" if known else ""
+        return KINDS.get(self.value["kind"], "")
+
+
+def _mapping(value: Any) -> Json:
+    return value if isinstance(value, dict) else {}
+
+
+def _manifest(path: Path) -> Iterator[Manifest]:
+    """The objects of a file, those of lists one by one. Raises BadInput where something is none."""
+    for document in documents_of(path, read(path)):
+        where, value = f"{path}:{document.line()}", document.value
+        listed = isinstance(value, dict) and str(value.get("kind", "")).endswith("List") and isinstance(value.get("items"), list)
+        for number, item in enumerate(value["items"] if listed else [value] if value is not None else []):
+            at = f"{path}:{document.line('items', number)}" if listed else where
+            if not isinstance(item, dict) or not isinstance(item.get("kind"), str):
+                raise BadInput(f"{at}: no object of Kubernetes: it has no kind")
+            yield Manifest(at, item)
+
+
+def _cluster(asked: Asked, traces: Sequence[tuple[str, str]], manifests: Sequence[Manifest]) -> Case:
     if asked.dump is not None or asked.kubeconfig is not None:
         case = picture(Source(file=asked.dump, kubeconfig=asked.kubeconfig))
     else:
         case = Case(now=BEGIN, scheduler_conf=shipped_conf())
     objects = {kind: list(found) for kind, found in case.objects.items()}
-    for path in asked.traces:
-        text = read(path)
+    for file, text in traces:
         if lists_nodes(text):
-            objects.setdefault("nodes", []).extend(nodes_of(text, str(path)))
-    for path in asked.manifests:
-        for document in documents_of(path, read(path)):
-            value = document.value
-            kind = KINDS.get(value.get("kind", "")) if isinstance(value, dict) else None
-            if kind is not None:
-                if not isinstance(value.get("metadata"), dict) or not value["metadata"].get("name"):
-                    raise BadInput(f"{path}:{document.line()}: it has no metadata.name")
-                objects.setdefault(kind, []).append(value)
+            objects.setdefault("nodes", []).extend(nodes_of(text, file))
+    for one in manifests:
+        kind = one.stands()
+        if kind:
+            objects.setdefault(kind, []).append(_standing(one, kind))
     case = replace(case, objects=objects, now=case.now or BEGIN)
     engine_of(case)  # what cannot be read is told before anything is played
+    for kind in ("nodes", "pods", "queues"):
+        keys = Counter(_key(value) for value in objects.get(kind, ()))
+        if twice := [key for key, number in keys.items() if number > 1]:
+            raise BadInput(f"{kind[:-1]} {twice[0]} is there twice")
+    for kind in ("nodes", "pods"):
+        for value in objects.get(kind, ()):
+            _check_quantities(value, f"{kind[:-1]} {_key(value)}")
     return case
+
+
+def _standing(one: Manifest, kind: str) -> Json:
+    """An object of a manifest in the form of a case file."""
+    meta = one.value.get("metadata")
+    if not isinstance(meta, dict) or not isinstance(meta.get("name"), str) or not meta["name"]:
+        raise one.error("it has no metadata.name")
+    try:
+        found = trimmed(one.value, SLICES[kind][1])
+    except (msgspec.ValidationError, AttributeError, TypeError, ValueError) as error:
+        raise one.error(f"no {one.value['kind']} that the API server would take: {error}") from None
+    if kind == "pods":
+        found["metadata"].setdefault("uid", f"{meta.get('namespace', 'default')}/{meta['name']}")
+    return found
+
+
+def _key(value: Json) -> str:
+    meta = value["metadata"]
+    return f"{meta['namespace']}/{meta['name']}" if meta.get("namespace") else str(meta["name"])
+
+
+def _check_quantities(value: Json, what: str) -> None:
+    """Refuse a node or a pod with an amount that is none: engine and auditor would read it otherwise, or not at all."""
+    spec = value.get("spec") or {}
+    amounts = [*((value.get("status") or {}).get(part) or {} for part in ("allocatable", "capacity")), spec.get("overhead") or {}]
+    for container in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]:
+        amounts += [(container.get("resources") or {}).get(part) or {} for part in ("limits", "requests")]
+    for resource, text in (item for each in amounts for item in each.items()):
+        try:
+            if parse_quantity(text) < 0:
+                raise ValueError(f"{text!r} is negative")
+        except ValueError as error:
+            raise BadInput(f"{what}: {resource}: {error}") from None
 
 
 def shipped_conf() -> str:
@@ -113,21 +192,38 @@ def shipped_conf() -> str:
                 if one.get("kind") == "ConfigMap" and names.SCHEDULER_CONF_KEY in (one.get("data") or {}))  # fmt: skip
 
 
-def _arriving(asked: Asked, case: Case) -> list[Submission]:
+def _arriving(asked: Asked, case: Case, traces: Sequence[tuple[str, str]], manifests: Sequence[Manifest]) -> list[Submission]:
     """All submissions in the order of their time."""
-    tasks = [task for path in asked.traces if not lists_nodes(text := read(path)) for task in tasks_of(text, str(path))]
+    tasks = [task for file, text in traces if not lists_nodes(text) for task in tasks_of(text, file)]
     found: list[Submission] = []
     for number, flow in enumerate(asked.flows):
         found += generate("--generate", flow, Random(asked.seed + number), tasks, f"pod-{number}" if number else "pod")
     if tasks and not any("shape=trace" in flow for flow in asked.flows):
         found += _of_trace(tasks)
-    for path in asked.manifests:
-        found += _of_manifest(path, case.scheduler_names)
+    for one in manifests:
+        if not one.stands():
+            found += _of_manifest(one, case.scheduler_names)
+    _say_unknown_models(tasks, case)
+    taken = {_key(pod) for pod in case.objects.get("pods", ())}
+    for submission in found:
+        for key in submission.keys():  # noqa: SIM118 (no mapping)
+            if key in taken:
+                raise BadInput(f"pod {key} is there twice; give one of them another name")
+            taken.add(key)
     known = {queue["metadata"]["name"] for queue in case.objects.get("queues", ())} | {names.DEFAULT_QUEUE}
     for queue in sorted({queue_of(template) for one in found for template in one.templates} - known):
-        print(f"there is no queue {queue}: it is made, of weight 1", file=sys.stderr)
+        print(f"there is no queue {queue}: it is made, of weight 1{nearest(queue, known)}", file=sys.stderr)
         case.objects.setdefault("queues", []).append(volcano.default_queue(queue, reclaimable=True))
     return sorted(found, key=lambda one: one.at)
+
+
+def _say_unknown_models(tasks: Iterable[Task], case: Case) -> None:
+    """Name the models of cards that pods of a trace ask for and no node has."""
+    there = {(node["metadata"].get("labels") or {}).get(MODEL, "") for node in case.objects.get("nodes", ())} - {""}
+    asked = Counter(model for task in tasks for model in task.models if not there.intersection(task.models))
+    for model, number in asked.items():
+        print(f"no node has cards of model {model}, for which {number:,} pods of the trace ask{nearest(model, there)}",
+              file=sys.stderr)  # fmt: skip
 
 
 def _of_trace(tasks: Sequence[Task]) -> Iterator[Submission]:
@@ -136,31 +232,47 @@ def _of_trace(tasks: Sequence[Task]) -> Iterator[Submission]:
         yield Submission(task.arrives - first, task.name, (task.template,), runs=task.runs)
 
 
-def _of_manifest(path: Path, ours: Sequence[str]) -> Iterator[Submission]:
-    """The pods of workloads, all at the beginning; they stay. Pods of a Volcano Job are a gang of its minAvailable."""
-    for document in documents_of(path, read(path)):
-        value = document.value
-        made = templates(value)
-        if not made:
-            if isinstance(value, dict) and value.get("kind") not in KINDS and value.get("kind") is not None:
-                print(f"{path}:{document.line()}: {value['kind']} is no part of a simulation; left out", file=sys.stderr)
-            continue
-        spec = value["spec"]
-        tasks = spec.get("tasks")
-        try:
-            counts = [int(task.get("replicas", 1)) for task in tasks] if isinstance(tasks, list) and tasks else \
-                [int(spec.get("replicas", spec.get("parallelism", 1))) if value.get("kind") != "Pod" else 1]
-            gang = int(spec.get("minAvailable") or sum(counts)) if isinstance(tasks, list) and tasks else 0
-            pods = [_template(pod, ours) for pod, many in zip(made, counts, strict=True) for _ in range(many)]
-        except (TypeError, ValueError, AttributeError, msgspec.ValidationError) as error:
-            raise BadInput(f"{path}:{document.line()}: no pods that the API server would take: {error}") from None
-        name = str((value.get("metadata") or {}).get("name") or "pod")
-        yield Submission(0.0, name, pods, gang if len(pods) > 1 else 0)
+def _of_manifest(one: Manifest, ours: Sequence[str]) -> Iterator[Submission]:
+    """The pods of a workload, at the beginning; they stay. Pods of a Volcano Job are a gang of its minAvailable."""
+    made, value = templates(one.value), one.value
+    if not made:
+        if value["kind"] not in IGNORED:
+            print(f"{one.where}: {value['kind']} has no pods that could arrive; left out", file=sys.stderr)
+        return
+    spec = value["spec"]
+    tasks = spec.get("tasks") if isinstance(spec.get("tasks"), list) and spec["tasks"] else None
+    inner = _mapping(_mapping(spec.get("jobTemplate")).get("spec")) or spec
+    gang = 0
+    try:
+        if tasks is not None:
+            counts = [_count(task, "replicas") for task in tasks]
+            gang = _count(spec, "minAvailable", sum(counts)) or sum(counts)
+            if gang > sum(counts):
+                raise ValueError(f"minAvailable {gang} of {sum(counts)} pods")
+        else:
+            counts = [1 if value["kind"] == "Pod" else _count(inner, "parallelism" if "parallelism" in inner else "replicas")]
+        pods = [(str(pod["metadata"]["name"]), _template(pod, ours), many) for pod, many in zip(made, counts, strict=True)]
+    except (TypeError, ValueError, AttributeError, msgspec.ValidationError) as error:
+        raise one.error(f"no pods that the API server would take: {error}") from None
+    for own, pod, _ in pods:
+        _check_quantities(pod, f"{one.where}: pod {own}")
+    called = [pods[0][0]] if value["kind"] == "Pod" else [f"{own}-{number}" for own, _, many in pods for number in range(many)]
+    if called:
+        name = str(_mapping(value.get("metadata")).get("name") or "pod")
+        all_ = [pod for _, pod, many in pods for _ in range(many)]
+        yield Submission(0.0, name, all_, gang if len(called) > 1 else 0, names=called)
+
+
+def _count(owner: Any, key: str, default: int = 1) -> int:
+    number = owner.get(key, default)
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= MOST_PODS:
+        raise ValueError(f"{key} {number!r}: a whole number up to {MOST_PODS:,}")
+    return number
 
 
 def _template(pod: Json, ours: Sequence[str]) -> Json:
     named = scheduled_by(convert(Pod, pod), ours)
-    meta = {key: value for key, value in pod["metadata"].items() if key in ("namespace", "labels", "annotations")}
+    meta = {key: value for key, value in pod["metadata"].items() if key in ("namespace", "labels", "annotations") and value}
     return {"metadata": meta, "spec": {**pod["spec"], "schedulerName": named.spec.scheduler_name}, "status": {"phase": "Pending"}}
 
 

@@ -71,7 +71,9 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class PluginCommand:
-    """``pumice device-plugin <word>``: ``module`` has a function of that name. ``upstream``: flags are taken as upstream's plugin
+    """``pumice device-plugin <word>`` or ``pumice dra-driver <word>``.
+
+    ``module`` has a function of that name. ``upstream``: flags are taken as upstream's plugin
     spells them, too."""
 
     word: str
@@ -97,6 +99,7 @@ class DeviceType:
     switches: tuple[Switch, ...]
     section: type[Section] | None = None
     command: PluginCommand | None = None
+    claim_command: PluginCommand | None = None
     card_rows: Callable[[Node, Sequence[Pod]], Iterable[CardRow]] = _no_rows
     remarks: Callable[[Settings, DeviceConfig | None], Iterator[str]] = _nothing
     doctor: str = ""

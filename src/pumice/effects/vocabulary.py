@@ -96,6 +96,17 @@ class Requeue:
 
 
 @dataclass(frozen=True, slots=True)
+class ReserveClaim:
+    """Write on a ResourceClaim that a pod uses it. ``allocation`` is its status.allocation, where it was decided for it; None
+    where the claim has devices."""
+
+    namespace: str
+    name: str
+    uid: str
+    allocation: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Bind:
     """Send a Binding; ``annotations`` travel in it."""
 
@@ -113,6 +124,18 @@ class Bind:
     """Tells the Bindings that were decided together from those of another try of the same gang."""
     lock: str = ""
     """The annotation that is the node's lock for these cards, where the cluster locks nodes at all; empty: they need none."""
+    device_claims: tuple[ReserveClaim, ...] = ()
+    """Claims of devices that are written before it is bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deallocate:
+    """Give back the devices of a claim that no other pod than this one uses: no node that can use them takes the pod."""
+
+    namespace: str
+    name: str
+    uid: str
+    pod: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +211,9 @@ class OpenGate:
     name: str
 
 
-SchedulerEffect = Bind | PodCondition | Event | GroupStatus | QueueAllocated | HyperNodeStatus | Evict | Nominate | OpenGate
+SchedulerEffect = (
+    Bind | Deallocate | PodCondition | Event | GroupStatus | QueueAllocated | HyperNodeStatus | Evict | Nominate | OpenGate
+)
 
 
 # -- of a node ---------------------------------------------------------------------------------------------------------

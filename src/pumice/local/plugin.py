@@ -24,6 +24,11 @@ def handed_out(machine: Path | None, kubelet: Path = KUBELET, hook: Path = HOOK,
     """
     if socket := serving(machine, kubelet, unix):
         return f"handed out by a node plugin ({socket})"
+    from pumice.adapters.bookings.claims import held_by_claims
+    from pumice.adapters.bookings.foreign import SHARED
+
+    if held := held_by_claims(SHARED if machine is None else (machine / "run",)):
+        return next(iter(held.values()))
     if machine is not None:
         kubelet, hook = machine.parent / "kubelet" / "device-plugins", machine.parent / "vgpu"
     folders = machine.parent / "pods" if machine is not None else kubelet.parent / "pods"

@@ -29,6 +29,8 @@ class SchedulerMetrics:
         self.evictions: Counter[str] = Counter()
         self.preemption_attempts = self.victims = 0
         self.bad_configurations = 0
+        self.journal: bool | None = None
+        """True while the journal is kept, False while it cannot be written; None: there is none."""
         self.refused_objects = 0
         self.refused_documents: dict[str, bool] = {}
         """Configurations by what they are, and whether the newest text of each is refused."""
@@ -129,6 +131,9 @@ class SchedulerMetrics:
         yield counter("volcano_total_preemption_attempts", "Preemption attempts", [({}, self.preemption_attempts)])
         yield counter("volcano_eviction_transactions_total", "Evictions by action",
                       (({"action": action}, count) for action, count in self.evictions.items()))  # fmt: skip
+        if self.journal is not None:
+            yield gauge("pumice_journal_recording", "Whether the journal is kept; 0: it cannot be written, and the log says why",
+                        [({}, int(self.journal))])  # fmt: skip
         yield counter("pumice_bad_configurations_total", "Configurations refused", [({}, self.bad_configurations)])
         yield gauge("pumice_configuration_refused", "Whether the newest text of a configuration is refused",
                     (({"what": what}, int(refused)) for what, refused in self.refused_documents.items()))  # fmt: skip

@@ -6,7 +6,8 @@ Objects are those of a case file, by kind. A change returns new ones and leaves 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import count, islice
 from random import Random
 from typing import Any
 
@@ -20,12 +21,14 @@ from pumice.model.hardware.cards import presets
 from pumice.simulation import manifests
 from pumice.simulation.manifests import Json
 from pumice.simulation.play import Outage
+from pumice.simulation.trace import MOST_CARDS
 from pumice.simulation.words import Words
 from pumice.wire import names
 from pumice.wire.document import safe_load
 from pumice.wire.nvidia_vgpu import parse_register, render_register
 
 Objects = dict[str, list[Json]]
+MOST_OUTAGES = 1_000_000
 UNCUT = "all-disabled"
 """mig-parted's word for cards that are not in MIG mode."""
 
@@ -47,10 +50,11 @@ def added(objects: Objects, text: str) -> Objects:
     """More nodes: like one of the cluster with cards of that model, or with cards that the product knows."""
     words = Words("--add", text, ("nodes", "model", "cards", "cpu", "memory", "shares"))
     number, model = words.whole("nodes"), words.get("model", "")
-    known = [node["metadata"]["name"] for node in objects.get("nodes", ())]
+    known = {node["metadata"]["name"] for node in objects.get("nodes", ())}
+    fresh = islice((name for i in count(len(known)) if (name := f"added-{i}") not in known), number)
     like = next((node for node in objects.get("nodes", ()) if model and model.lower() in _models(node).lower()), None)
     if like is not None and not words.keys() - {"nodes", "model"}:
-        made = [_copy(like, f"added-{i}") for i in range(len(known), len(known) + number)]
+        made = [_copy(like, name) for name in fresh]
     else:
         cards, preset = 0, None
         if model:
@@ -58,13 +62,13 @@ def added(objects: Objects, text: str) -> Objects:
             if not fitting:
                 there = sorted({word for node in objects.get("nodes", ()) for word in _models(node).split()} | set(presets()))
                 raise words.error(f"no model {model!r} of the cluster or among {', '.join(presets())}{nearest(model, there)}")
-            cards, preset = words.whole("cards", 8), presets()[fitting[0]]
+            cards, preset = words.whole("cards", 8, MOST_CARDS), presets()[fitting[0]]
         made = [
-            manifests.node(f"added-{i}", cpu=words.quantity("cpu", str(12 * cards or 32)),
+            manifests.node(name, cpu=words.quantity("cpu", str(12 * cards or 32)),
                            memory=words.quantity("memory", f"{128 * cards or 256}Gi"), cards=cards,
                            model=preset.name if preset else "", mib=preset.memory - preset.reserved if preset else 0,
                            shares=words.whole("shares", 10))
-            for i in range(len(known), len(known) + number)
+            for name in fresh
         ]  # fmt: skip
     return {**objects, "nodes": [*objects.get("nodes", ()), *made]}
 
@@ -129,12 +133,16 @@ def recut(objects: Objects, device_config: str, text: str) -> tuple[Objects, str
     have[names.VGPU_NUMBER] = str(sum(card.shares for card in fresh))
     changed["metadata"]["annotations"][names.NODE_VGPU_REGISTER] = render_register(fresh)
     nodes = [changed if one is node else one for one in objects["nodes"]]
-    pods = [manifests.unplaced(pod) if pod.get("spec", {}).get("nodeName") == name else pod for pod in objects.get("pods", ())]
-    return {**objects, "nodes": nodes, "pods": pods}, device_config
+    return {**objects, "nodes": nodes, "pods": _off(objects.get("pods", ()), name)}, device_config
+
+
+def _off(pods: Iterable[Json], node: str) -> list[Json]:
+    """The pods, of which those of a node have lost their places and wait."""
+    return [manifests.unplaced(pod) if pod.get("spec", {}).get("nodeName") == node else pod for pod in pods]
 
 
 def without(objects: Objects, text: str) -> tuple[Objects, str]:
-    """The cluster without a queue and its pods, a node and its pods, or a namespace's pods. Returns the queue that is gone:
+    """The cluster without a queue and its pods, a namespace's pods, or a node, whose pods wait. Returns the queue that is gone:
     whoever is yet to arrive for it does not."""
     words = Words("--without", text, ("queue", "node", "namespace"))
     if len(words) != 1:
@@ -150,7 +158,7 @@ def without(objects: Objects, text: str) -> tuple[Objects, str]:
         raise words.error(f"no {what} {name!r}{nearest(name, known)}")
     if what == "node":
         return {**objects, "nodes": [node for node in objects["nodes"] if node["metadata"]["name"] != name],
-                "pods": [pod for pod in pods if pod.get("spec", {}).get("nodeName") != name]}, ""  # fmt: skip
+                "pods": _off(pods, name)}, ""  # fmt: skip
     if what == "namespace":
         return {**objects, "pods": [pod for pod in pods if pod["metadata"].get("namespace", "default") != name]}, ""
     groups = objects.get("podGroups", [])
@@ -186,6 +194,10 @@ def outages(objects: Objects, text: str, until: float, rng: Random) -> list[Outa
     mean = words.seconds("every")
     if "node" in words or "at" in words or mean <= 0 or down == float("inf"):
         raise words.error("write node=NAME,at=1h,for=10m, or for all nodes every=720h,for=4h")
+    if until <= 0:
+        raise words.error("no time passes in which a node could fail: pods come at once and stay; write node=NAME,at=1h,for=10m")
+    if len(known) * until / (mean + down) > MOST_OUTAGES:
+        raise words.error(f"that is more than {MOST_OUTAGES:,} failures in {until:,.0f} s")
     found: list[Outage] = []
     for name in known:
         at = rng.expovariate(1 / mean)

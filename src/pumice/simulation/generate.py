@@ -53,7 +53,7 @@ def generate(option: str, text: str, rng: Random, tasks: Sequence[Task], prefix:
 
 def _shapes(words: Words, rng: Random, tasks: Sequence[Task]) -> Callable[[], tuple[Json, float]]:
     """Draws a template, and how long the trace says that it runs."""
-    name, queue = words.get("shape", "mixed"), words.get("queue", "")
+    name, queue = words.get("shape", "mixed"), words.object_name("queue")
     if name == TRACE:
         if not tasks:
             raise words.error("shape=trace draws from a list of pods; give one with --trace")

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
 
-from pumice.audit.amounts import requests
-from pumice.audit.auditor import Books
-from pumice.audit.card_rules import wants
-from pumice.simulation.meter import AMOUNTS, Sample, Shape, lost, shapes_of
+from pumice.audit.card_rules import container_devices, wants
+from pumice.simulation.meter import AMOUNTS, Sample
 from pumice.simulation.play import PodRun, Simulation
 from pumice.wire import names
 
@@ -26,12 +24,14 @@ class Part:
     placed: int
     wait_p50: float
     wait_p99: float
+    card_hours: float = 0.0
+    """Hours of cards that their vGPUs were, by the part of a card's memory that each is; of a pod's last run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The result of one variant. ``mean`` and ``end`` are per cent of all: over the time in which pods arrived, and when the last
-    one had come. ``fits_no_node``: pods larger than any node, were it empty."""
+    one had come. ``fits_no_node``: pods that no node would take, were it empty, and why."""
 
     variant: str
     whole: Part
@@ -43,13 +43,15 @@ class Outcome:
     end: Mapping[str, float]
     queues: Mapping[str, Part]
     classes: Mapping[str, Part]
-    fits_no_node: Sequence[str]
+    fits_no_node: Mapping[str, str]
     violations: Sequence[str]
     samples: Sequence[Sample] = ()
     starts: Mapping[str, tuple[float, str]] = field(default_factory=dict)
     """Of each pod that got a place: seconds that it waited, and the node."""
     waits: Sequence[str] = ()
     """Pods without a place at the end."""
+    stayed: Sequence[str] = ()
+    """Pods that have run since before the beginning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ class Difference:
 
 
 def outcome_of(variant: str, simulation: Simulation, submitted: int, arrived: int) -> Outcome:
-    """Sum a play up, of which so many submissions had arrived when it ended."""
+    """Sum a play up, of which so many submissions had arrived when it ended. It cannot go on then."""
     runs, meter, now = simulation.runs, simulation.meter, simulation.now - simulation.begin
     card = max((card.total for card in simulation.books.cards.values()), default=0)
     queues: dict[str, list[PodRun]] = defaultdict(list)
@@ -75,31 +77,37 @@ def outcome_of(variant: str, simulation: Simulation, submitted: int, arrived: in
         queues[_queue(run)].append(run)
         kind = kinds.get(id(run.template)) or kinds.setdefault(id(run.template), class_of(run.template, card))
         classes[kind].append(run)
+    sizes = {uuid: size.total for uuid, size in simulation.books.cards.items() if size.total}
     stranded = [sample.stranded for sample in meter.samples]
     return Outcome(
-        variant, _part(runs, now), now, arrived < submitted, simulation.evictions, simulation.failures,
+        variant, _part(runs, now, sizes), now, arrived < submitted, simulation.evictions, simulation.failures,
         {**{name: _percent(meter.mean(name)) for name in AMOUNTS},
          "fragmentation": _percent(sum(stranded) / len(stranded) if stranded else 0.0)},
         {**{name: _percent(meter.last(name)) for name in AMOUNTS}, "fragmentation": _percent(stranded[-1] if stranded else 0.0)},
-        {name: _part(queues[name], now) for name in sorted(queues)},
-        {name: _part(found, now) for name, found in classes.items() if found},
-        too_large(simulation.books, runs), simulation.violations, meter.samples,
+        {name: _part(queues[name], now, sizes) for name in sorted(queues)},
+        {name: _part(found, now, sizes) for name, found in classes.items() if found},
+        simulation.fit_no_node(), simulation.violations, meter.samples,
         {run.key: (round(run.started - run.arrived, 3), run.node) for run in runs if run.started is not None},
-        [run.key for run in runs if run.started is None],
+        [run.key for run in runs if run.started is None], simulation.stayed(),
     )  # fmt: skip
 
 
 def difference(base: Outcome, other: Outcome, by: float = 1.0) -> Difference:
     """Compare the pods of two plays; sooner and later mean by more than so many seconds."""
-    both = base.starts.keys() & other.starts.keys()
-    gain = {key: base.starts[key][0] - other.starts[key][0] for key in base.starts if key in both}
+    known = _known(base) & _known(other)  # where one was cut short, or a queue is gone, some are of one play alone
+    here, there = ({*one.starts, *one.stayed} for one in (base, other))
+    gain = {key: base.starts[key][0] - other.starts[key][0] for key in base.starts if key in other.starts}
     return Difference(
         base.variant, other.variant,
-        [key for key in other.starts if key not in both],
-        [key for key in base.starts if key not in both],
+        [key for key in (*other.starts, *other.stayed) if key in known and key not in here],
+        [key for key in (*base.starts, *base.stayed) if key in known and key not in there],
         [key for key in sorted(gain, key=gain.__getitem__, reverse=True) if gain[key] > by],
         [key for key in sorted(gain, key=gain.__getitem__) if gain[key] < -by],
     )  # fmt: skip
+
+
+def _known(outcome: Outcome) -> set[str]:
+    return {*outcome.starts, *outcome.waits, *outcome.stayed}
 
 
 def class_of(template: Mapping[str, Any], card: int) -> str:
@@ -112,38 +120,19 @@ def class_of(template: Mapping[str, Any], card: int) -> str:
     return CLASSES[2] if whole else CLASSES[1]
 
 
-def too_large(books: Books, runs: Iterable[PodRun]) -> list[str]:
-    """The pods without a place that are larger than any node, were it empty."""
-    waiting: dict[int, list[PodRun]] = defaultdict(list)
-    for run in runs:
-        if run.started is None:
-            waiting[id(run.template)].append(run)
-    empty = Books(books.nodes.values())
-    return [run.key for same in waiting.values() if not _fits_some(empty, same[0].template) for run in same]
-
-
-def _fits_some(empty: Books, template: Mapping[str, Any]) -> bool:
-    asked = requests(template)
-    shape: Shape | None = next(iter(shapes_of([template])), None)
-    for name, have in empty.have.items():
-        if asked["cpu"] > have["cpu"] or asked["memory"] > have["memory"]:
-            continue
-        cards = empty.cards_on[name]
-        if shape is None or any(card.mig for card in cards) or (cards and lost(shape.want, cards) < sum(c.total for c in cards)):
-            return True
-    return False
-
-
 def _queue(run: PodRun) -> str:
     notes: Mapping[str, str] = run.template["metadata"].get("annotations", {})
     return notes.get(names.QUEUE_NAME, names.DEFAULT_QUEUE)
 
 
-def _part(runs: Sequence[PodRun], now: float) -> Part:
+def _part(runs: Sequence[PodRun], now: float, sizes: Mapping[str, int]) -> Part:
+    """``sizes``: the memory of each card."""
     waits = sorted((run.started if run.started is not None else run.ended if run.ended is not None else now) - run.arrived
                    for run in runs)  # fmt: skip
-    placed = sum(1 for run in runs if run.started is not None)
-    return Part(len(runs), placed, _quantile(waits, 0.5), _quantile(waits, 0.99))
+    placed = [run for run in runs if run.started is not None]
+    hours = sum(((run.ended if run.ended is not None else now) - (run.started or 0.0)) / 3600 * memory / sizes[uuid]
+                for run in placed for uuid, _, memory, _ in container_devices(run.cards) if uuid in sizes)  # fmt: skip
+    return Part(len(runs), len(placed), _quantile(waits, 0.5), _quantile(waits, 0.99), round(hours, 3))
 
 
 def _quantile(ordered: Sequence[float], part: float) -> float:

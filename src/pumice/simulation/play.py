@@ -7,6 +7,7 @@ Binding is booked a second time by the auditor (``pumice.audit``), which knows n
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -34,6 +35,8 @@ WINDOW, STATUS_WINDOW = 0.002, 0.25
 FUTILE = 50
 """Cycles of one moment without a placement or an eviction, after which the next moment comes."""
 RUNNING = PodStatus(phase="Running")
+STOOD = ("Running", "Unknown", "Completed")
+"""Phases of a PodGroup that has stood once."""
 LAST_TRIES = 130.0
 """Seconds without a change, beyond the longest backoff, after which nobody who waits will be placed any more."""
 
@@ -49,6 +52,15 @@ class Submission:
     gang: int = 0
     runs: float = inf
     patience: float = inf
+    names: Sequence[str] = ()
+    """Of the pods, where they are not called by the submission's own name and a number."""
+
+    def keys(self) -> list[str]:
+        """Return namespace and name of each pod."""
+        many = len(self.templates) > 1
+        called = self.names or [f"{self.name}-{number}" if many else self.name for number in range(len(self.templates))]
+        return [f"{template['metadata'].get('namespace') or 'default'}/{name}" for template, name in
+                zip(self.templates, called, strict=True)]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,19 +109,26 @@ class Simulation:
         self._parsed: dict[int, Pod] = {}
         self._asked: dict[int, Amounts] = {}
         """The pod of each template and the auditor's reading of it, by the template's identity: thousands of pods share one."""
+        self._standing: Counter[str] = Counter()
+        """Pods of each gang that have a place."""
+        self._bound: set[str] = set()
+        """Gangs of which pods got a place at this moment."""
         for group in objects.get("podGroups", ()):
             found = convert(PodGroup, group)
             key = f"{found.metadata.namespace}/{found.metadata.name}"
             self._groups[key] = found, {key}  # which no pod is called: it stays
+            self._standing[key] = 0
         for pod in objects.get("pods", ()):
             self._adopt(pod)
-        self._known = {text for name in self.books.nodes for text in self._over(name)}
+        self._stood = {key for key, number in self._standing.items() if number or self._groups[key][0].status.phase in STOOD}
+        self._known = {text for name in self.books.nodes for text in self.books.over(name)}
         self.meter = Meter(self.books, ())
 
     def play(self, submissions: Sequence[Submission], outages: Iterable[Outage] = ()) -> Iterator[int]:
         """Play everything, and yield the number of submissions so far after each moment: who asks for no more has a play that
         ends there, with what is known until then. Submissions are in the order of their time."""
-        self.meter = Meter(self.books, [template for one in submissions for template in one.templates])
+        there = [run.template for run in self._living.values()]
+        self.meter = Meter(self.books, [*there, *(template for one in submissions for template in one.templates)])
         for outage in outages:
             self._put(self.begin + outage.at, "fail", outage)
         every, arrived, last = max(1, len(submissions) // 60), 0, self.begin
@@ -124,9 +143,13 @@ class Simulation:
             while arrived < len(submissions) and self.begin + submissions[arrived].at <= self.now:
                 self._arrive(submissions[arrived])
                 arrived, last = arrived + 1, self.now
-            if self._settle() or before[:2] != (len(self.runs), self.evictions):
+            settled = self._settle()
+            self._audit_gangs()
+            changed = settled or before[:2] != (len(self.runs), self.evictions)
+            if changed:
                 last = self.now
-            if arrived // every != before[2] // every or (arrived == len(submissions) != before[2]):
+            alone = not submissions and (changed or not self.meter.samples)  # who waits in the dump is played, nobody comes
+            if alone or arrived // every != before[2] // every or (arrived == len(submissions) != before[2]):
                 waiting = sum(1 for run in self._living.values() if run.started is None)
                 self.meter.sample(self.now - self.begin, waiting)
             yield arrived
@@ -193,17 +216,14 @@ class Simulation:
                 self.engine.state.bookings.put_node(convert(Node, about))
 
     def _arrive(self, submission: Submission) -> None:
-        many, group = len(submission.templates) > 1, ""
-        if submission.gang:
-            group = self._new_group(submission)
-        for number, template in enumerate(submission.templates):
-            namespace = template["metadata"].get("namespace", "default")
-            name = f"{submission.name}-{number}" if many else submission.name
+        group = self._new_group(submission) if submission.gang else ""
+        for template, key in zip(submission.templates, submission.keys(), strict=True):
+            namespace, _, name = key.partition("/")
             shape = self._shape(template)
             notes = shape.metadata.annotations | ({names.GROUP_NAME: group} if group else {})
             meta = Meta(name, namespace, f"{namespace}-{name}-{len(self.runs)}", labels=shape.metadata.labels, annotations=notes,
                         creation_timestamp=volcano.stamp(self.now))  # fmt: skip
-            run = PodRun(f"{namespace}/{name}", template, replace(shape, metadata=meta), self.now - self.begin,
+            run = PodRun(key, template, replace(shape, metadata=meta), self.now - self.begin,
                          submission.runs, submission.patience)  # fmt: skip
             self.runs.append(run)
             self._submit(run)
@@ -229,8 +249,7 @@ class Simulation:
         meta = {"name": name, "namespace": namespace, "uid": f"group-{namespace}-{name}",
                 "creationTimestamp": volcano.stamp(self.now)}  # fmt: skip
         group = convert(PodGroup, {"metadata": meta, "spec": spec, "status": {"phase": volcano.PENDING}})
-        members = {f"{namespace}/{name}-{number}" for number in range(len(submission.templates))}
-        self._groups[f"{namespace}/{name}"] = group, members
+        self._groups[f"{namespace}/{name}"] = group, set(submission.keys())
         self.engine.state.groups.put_group(group)
         return name
 
@@ -252,6 +271,8 @@ class Simulation:
             run.started, run.arrived = 0.0, -inf
             if run.node in self.books.nodes:
                 self.books.take(pod)
+            if (group := self._gang_of(run)) in self._groups:
+                self._standing[group] += 1
         elif value.spec.scheduler_name in self.engine.state.pods.scheduler_names:
             self.runs.append(run)
 
@@ -263,17 +284,23 @@ class Simulation:
         if run.node in self.books.nodes:
             self.books.give({"metadata": {"uid": meta.uid}})
             self.meter.touch(run.node)
-        key = f"{meta.namespace}/{meta.annotations.get(names.GROUP_NAME, '')}"
+        key = self._gang_of(run)
+        if key in self._groups and run.node:
+            self._standing[key] -= 1
         if key in self._groups and run.ended is not None:
             group, members = self._groups[key]
             members.discard(run.key)
             if not members:
                 del self._groups[key]
+                self._stood.discard(key)
                 self.engine.state.groups.drop_group(group)
 
     def _again(self, run: PodRun) -> None:
         """The pod loses its place, and is made anew under its name."""
         self._drop(run)
+        if run.arrived == -inf:  # it ran before the play began, and is one of those that wait from now on
+            run.arrived = self.now - self.begin
+            self.runs.append(run)
         run.restarts += 1
         run.started, run.node, run.cards = None, "", ""
         meta, spec = run.pod.metadata, run.pod.spec
@@ -369,12 +396,53 @@ class Simulation:
         seen = {"metadata": {"uid": meta.uid, "namespace": meta.namespace, "name": meta.name, "annotations": meta.annotations},
                 "spec": {**run.template["spec"], "nodeName": effect.node}}  # fmt: skip
         asked = self._asked.get(id(run.template)) or self._asked.setdefault(id(run.template), self.books.asked(seen))
-        found = self.books.take(seen, asked) + self._over(effect.node)
+        found = self.books.take(seen, asked) + self.books.over(effect.node)
         self.violations += [text for text in found if text not in self._known]
         self._known.update(found)
         self.meter.touch(effect.node)
+        if (group := self._gang_of(run)) in self._groups:
+            self._standing[group] += 1
+            self._bound.add(group)
         if run.runs < inf:
             self._put(self.now + run.runs, "end", (effect.uid, run.restarts))
 
-    def _over(self, node: str) -> list[str]:
-        return [*self.books.node_over(node), *self.books.cards_over(node)]
+    @staticmethod
+    def _gang_of(run: PodRun) -> str:
+        """Return namespace and name of the pod's PodGroup; empty where it has none."""
+        name = run.pod.metadata.annotations.get(names.GROUP_NAME)
+        return f"{run.pod.metadata.namespace}/{name}" if name else ""
+
+    def _audit_gangs(self) -> None:
+        """A gang starts with as many pods as it needs; once it stood, its pods come and go."""
+        for key in self._bound:
+            if key in self._groups and key not in self._stood:
+                self._stood.add(key)
+                least, standing = self._groups[key][0].spec.min_member, self._standing[key]
+                if standing < least:
+                    self.violations.append(f"gang {key}: {standing} of at least {least} pods have a node")
+        self._bound.clear()
+
+    # -- the end ------------------------------------------------------------------------------------------------
+
+    def stayed(self) -> list[str]:
+        """Return the pods that have run since before the beginning."""
+        return [run.key for run in self._living.values() if run.arrived == -inf]
+
+    def fit_no_node(self) -> dict[str, str]:
+        """Return the pods that wait and that no node would take were it empty, with the engine's reason. The play is over: all
+        that has a place is taken off the books."""
+        waiting = [run for run in self._living.values() if not run.node and run.arrived != -inf]
+        if not waiting:
+            return {}
+        state, reasons = self.engine.state, dict[int, str]()
+        for run in self._living.values():
+            if run.node:
+                state.pods.drop(run.pod)
+        found: dict[str, str] = {}
+        for run in waiting:
+            cls = state.classes.of(run.pod)
+            if id(cls) not in reasons:
+                reasons[id(cls)] = "" if self.engine.placer.choose(cls) is not None else self.engine.placer.why(cls).text
+            if reasons[id(cls)]:
+                found[run.key] = reasons[id(cls)]
+        return found

@@ -19,7 +19,7 @@ def rows_of(outcomes: Sequence[Outcome]) -> list[Row]:
 
     found = [
         row("placed", lambda o: _placed(o.whole)),
-        row("larger than any node", lambda o: f"{len(o.fits_no_node):,}"),
+        row("fit no empty node", lambda o: f"{len(o.fits_no_node):,}"),
         row("waiting, p50 / p99", lambda o: _waited(o.whole)),
         *(row(f"{title}, mean / end", lambda o, name=name: f"{o.mean[name]:.1f} / {o.end[name]:.1f} %")  # type: ignore[misc]
           for name, title in ALLOCATED.items()),
@@ -45,6 +45,16 @@ def difference_lines(difference: Difference, most: int = 8) -> Iterator[str]:
             yield f"{than}: {len(pods):,} {what}: {', '.join(pods[:most])}{more}"
 
 
+def reason_lines(outcome: Outcome, most: int = 8) -> Iterator[str]:
+    """Sentences about pods that no node would take."""
+    by_reason: dict[str, list[str]] = {}
+    for pod, reason in outcome.fits_no_node.items():
+        by_reason.setdefault(reason, []).append(pod)
+    for reason, pods in by_reason.items():
+        more = f" and {len(pods) - most:,} more" if len(pods) > most else ""
+        yield f"{outcome.variant}: fit no empty node: {', '.join(pods[:most])}{more}: {reason}"
+
+
 def span(seconds: float) -> str:
     """A time in at most two units."""
     if seconds < 60:
@@ -65,4 +75,6 @@ def _waited(part: Part) -> str:
 
 
 def _part(part: Part | None) -> str:
-    return f"{_placed(part)}, {_waited(part)}" if part is not None else "–"
+    if part is None:
+        return "–"
+    return f"{_placed(part)}, {_waited(part)}" + (f", {part.card_hours:,.1f} card-hours" if part.card_hours else "")

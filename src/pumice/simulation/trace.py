@@ -7,6 +7,7 @@ The memory of a card stands for its thousandths: a card has 1,000, and a share o
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator
 from math import inf
 from typing import NamedTuple
@@ -17,6 +18,9 @@ from pumice.simulation.manifests import Json
 from pumice.wire import names
 
 THOUSANDTHS = 1000
+MOST_CARDS = 1000
+"""The most cards of a node."""
+WORD = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 NODES, PODS = ("sn", "cpu_milli", "memory_mib", "gpu", "model"), ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
 
 
@@ -28,6 +32,8 @@ class Task(NamedTuple):
     thousandths: int
     arrives: float = 0.0
     runs: float = inf
+    models: tuple[str, ...] = ()
+    """Of the cards, where only these will do."""
 
 
 def lists_nodes(text: str) -> bool:
@@ -38,8 +44,9 @@ def lists_nodes(text: str) -> bool:
 def nodes_of(text: str, file: str) -> list[Json]:
     """The nodes of a trace. Raises BadInput with the line of what cannot be."""
     return [
-        manifests.node(row["sn"], cpu=f"{row.whole('cpu_milli')}m", memory=f"{row.whole('memory_mib')}Mi", model=row["model"],
-                       cards=row.whole("gpu"), mib=THOUSANDTHS, shares=THOUSANDTHS, pods=1000)
+        manifests.node(row.name("sn"), cpu=f"{row.whole('cpu_milli')}m", memory=f"{row.whole('memory_mib')}Mi",
+                       model=row.name("model", optional=True),
+                       cards=row.whole("gpu", MOST_CARDS), mib=THOUSANDTHS, shares=THOUSANDTHS, pods=1000)
         for row in _rows(text, file, NODES)
     ]  # fmt: skip
 
@@ -66,7 +73,7 @@ def tasks_of(text: str, file: str) -> list[Task]:
             runs = float(row.whole("deletion_time") - started) if row.get("deletion_time") else inf
             if runs < 0:
                 raise row.error(f"deletion_time {row['deletion_time']} is before its start at {started}")
-        found.append(Task(row["name"], templates[shape], number * share, float(arrives), runs))
+        found.append(Task(row.name("name"), templates[shape], number * share, float(arrives), runs, models))
     return found
 
 
@@ -78,7 +85,13 @@ class _Row(dict[str, str]):
     def error(self, what: str) -> BadInput:
         return BadInput(f"{self.where}: {what}")
 
-    def whole(self, column: str) -> int:
+    def name(self, column: str, optional: bool = False) -> str:
+        """A word that may stand in labels and in the list of cards that a node registers."""
+        if not WORD.fullmatch(self[column]) and not (optional and not self[column]):
+            raise self.error(f"{column} {self[column]!r}: it has letters, digits, -, _ and . alone")
+        return self[column]
+
+    def whole(self, column: str, most: int = 10**15) -> int:
         text = self[column]
         try:
             number = int(float(text))
@@ -86,6 +99,8 @@ class _Row(dict[str, str]):
             raise self.error(f"{column} {text!r} is no number") from None
         if number < 0:
             raise self.error(f"{column} {text} is negative")
+        if number > most:
+            raise self.error(f"{column} {text} is above {most:,}")
         return number
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from pumice.model.errors import BadInput, nearest
 from pumice.wire.duration import parse_duration
 from pumice.wire.quantity import parse_quantity
+
+OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
 class Words(Mapping[str, str]):
@@ -19,6 +22,8 @@ class Words(Mapping[str, str]):
             key, equals, value = pair.strip().partition("=")
             if key not in known:
                 raise self.error(f"no key {key!r} among {', '.join(known)}{nearest(key, known)}")
+            if key in self._values:
+                raise self.error(f"{key} is there twice")
             if not equals or not value:
                 raise self.error(f"write {key}=…")
             self._values[key] = value.strip()
@@ -35,24 +40,33 @@ class Words(Mapping[str, str]):
     def error(self, what: str) -> BadInput:
         return BadInput(f"{self.option} {self.text!r}: {what}")
 
-    def whole(self, key: str, default: int | None = None) -> int:
+    def whole(self, key: str, default: int | None = None, most: int = 10**7) -> int:
         """A whole number from 1."""
         text = self.get(key)
         if text is None and default is not None:
             return default
         if text is None:
             raise self.error(f"write {key}=…")
-        if not text.isascii() or not text.isdecimal() or not 0 < int(text) <= 10**7:
-            raise self.error(f"{key} is a whole number from 1, not {text!r}")
+        if not text.isascii() or not text.isdecimal() or len(text) > 9 or not 0 < int(text) <= most:
+            raise self.error(f"{key} is a whole number from 1 to {most:,}, not {text!r}")
         return int(text)
 
     def seconds(self, key: str, text: str | None = None) -> float:
-        """The seconds of a duration; 0 where the key is not given."""
-        text = self.get(key, "0s") if text is None else text
+        """The seconds of a duration; 0 where the key is not given, and only there, unless a ``text`` is read."""
         try:
-            return parse_duration(text)
+            found = parse_duration(self.get(key, "0s") if text is None else text)
         except ValueError as error:
             raise self.error(f"{key}: {error}") from None
+        if text is None and key in self and key != "at" and found <= 0:
+            raise self.error(f"{key} is not above 0")
+        return found
+
+    def object_name(self, key: str) -> str:
+        """A name that an object of Kubernetes may have; empty where the key is not given."""
+        text = self.get(key, "")
+        if text and (len(text) > 253 or not OBJECT_NAME.fullmatch(text)):
+            raise self.error(f"{key}: {text!r} is no name of an object; it has lower case letters, digits, - and . alone")
+        return text
 
     def quantity(self, key: str, default: str) -> str:
         """A quantity of Kubernetes, as it was written."""

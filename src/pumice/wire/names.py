@@ -10,6 +10,8 @@ from typing import Final
 DOMAIN: Final = "volcano.sh"
 NVIDIA_DOMAIN: Final = "nvidia.com"
 OUR_DOMAIN: Final = "pumice.io"
+CLAIM_DRIVER: Final = "gpu.pumice.io"
+"""The driver of claims for cards, and the domain of its devices' attributes."""
 HAMI_DOMAIN: Final = "hami.io"
 SCHEDULING_GROUP: Final = "scheduling.k8s.io"
 VOLCANO_GROUP: Final = "scheduling.volcano.sh"

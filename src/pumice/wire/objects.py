@@ -104,6 +104,13 @@ class ContainerStatus(Struct, rename="camel", gc=False):
     allocated_resources: Quantities = {}
 
 
+class ClaimStatus(Struct, rename="camel", gc=False, frozen=True):
+    """The ResourceClaim that was made of a template for one entry of a pod's claims; None: it needs none."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
 class PodStatus(Struct, rename="camel", gc=False):
     phase: str = ""
     conditions: list[PodCondition] = []
@@ -115,6 +122,7 @@ class PodStatus(Struct, rename="camel", gc=False):
     init_container_statuses: list[ContainerStatus] = []
     resources: Resources | None = None
     allocated_resources: Quantities = {}
+    resource_claim_statuses: list[ClaimStatus] = []
 
 
 class Pod(Struct, rename="camel", gc=False):

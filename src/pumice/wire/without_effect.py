@@ -97,8 +97,10 @@ ROWS: Final[tuple[Row, ...]] = (
         "rescheduling": "no pod is moved from crowded or idle nodes",
         "extender": "nobody is called: what the extender would filter, score or reclaim is not asked",
     }),
-    Row(What.ARGUMENT, "predicate.DynamicResourceAllocationEnable", "pods with resourceClaims wait", Told.WARNING, _true),
-    Row(What.ARGUMENT, "dynamicresources.filterTimeoutSeconds", "pods with resourceClaims wait", Told.WARNING),
+    Row(What.ARGUMENT, "predicate.DynamicResourceAllocationEnable", "claims get devices wherever resource.k8s.io/v1 is served",
+        Told.WARNING, _false),
+    Row(What.ARGUMENT, "dynamicresources.filterTimeoutSeconds", "a search for devices is given up after 1,000,000 steps",
+        Told.WARNING),
     Row(What.ARGUMENT, "hypernode.gradient.evict.max-hypernodes", "room is looked for in 16 HyperNodes of each tier",
         Told.WARNING),
     Row(What.KEY, "metrics", "nothing asks a source of usage", Told.WARNING, bool),
@@ -130,11 +132,12 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(What.GATE, "SchedulingGatesQueueAdmission", "queues open the gates of pods that ask for it all the same", Told.FLAG,
         _false),
 
-    Row(What.POD, "spec.resourceClaims", "no claim is allocated, and on a node the pod would hang", Told.WAITS,
-        lambda pod: bool(pod.spec.resource_claims), ("spec", "resourceClaims")),
     Row(What.POD, NUMA_POLICY, "no NUMA node is looked at, and the pod demands one", Told.WAITS,
         lambda pod: pod.metadata.annotations.get(NUMA_POLICY) in ("restricted", "single-numa-node"),
         ("metadata", "annotations", NUMA_POLICY)),
+    Row(What.QUEUE, "deviceclass/<class>", "devices of claims are not counted: no quota bounds them", Told.EVENT,
+        lambda queue: any("deviceclass/" in name for name in {**queue.spec.capability, **queue.spec.deserved}),
+        ("spec", "capability")),
     Row(What.QUEUE, "spec.extendClusters", "no job is sent to another cluster", Told.EVENT,
         lambda queue: bool(queue.spec.extend_clusters), ("spec", "extendClusters")),
 
@@ -160,7 +163,7 @@ _QUEUES: Final = tuple(rows(What.QUEUE).values())
 
 def asked_by_pod(pod: Pod) -> tuple[Row, ...]:
     """The settings of a pod that have no effect."""
-    if not pod.spec.resource_claims and _POD_NOTES.isdisjoint(pod.metadata.annotations):
+    if _POD_NOTES.isdisjoint(pod.metadata.annotations):
         return ()
     return tuple([row for row in _PODS if row.asks(pod)])
 

@@ -108,12 +108,12 @@ class BooksDoor(EngineDoor):
             self._complain(f"queues: {_sums(mine)}, from the objects {_sums(theirs)}")
 
     def _rebuilt(self) -> Engine:
-        mine = self.engine, self.handlers, self.told
+        mine = self.engine, self.enter, self.handlers, self.told
         try:
             self._start()
             return self.engine
         finally:
-            self.engine, self.handlers, self.told = mine
+            self.engine, self.enter, self.handlers, self.told = mine
 
 
 class SlotDoor(BooksDoor):

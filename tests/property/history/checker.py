@@ -107,7 +107,7 @@ class Checker:
         asked = self.sharing.wants(pod)
         if asked and node in seen.nodes:
             cards = self.books(seen).get(node, {})
-            named = card_rules.charge(cards, assignment)
+            named = card_rules.charge(cards, card_rules.container_devices(assignment))
             if len(named) < sum(want.number for want in asked):
                 self.complain("over", f"{key} was bound to {node} without all of its cards: {assignment!r}")
             for uuid in sorted(set(named) - self.doubtful):

@@ -29,6 +29,8 @@ AGAIN = 8.0
 """Seconds within which a Binding to the same node is the same decision, sent again."""
 MANY = 64
 """Sets of so many pods in doubt that are looked at."""
+RESTLESS = 400
+"""Cycles within one wait after which nothing will ever be at rest."""
 SLOW = 200.0
 """Seconds for which a pod whose Binding failed may wait for another try."""
 
@@ -49,6 +51,8 @@ class DaemonDoor(Door):
         self.doubted: dict[str, tuple[Json, float]] = {}
         """Pods whose Binding is not answered yet, or was a moment ago by an error: the scheduler may take them to be there."""
         self.dying = False
+        self.cycles = 0
+        """Of the running wait."""
         self.store.heard.append(self._heard)
         data = {"volcano-scheduler.conf": conf}
         meta = {"name": SCHEDULER_CONFIGMAP, "namespace": SYSTEM_NAMESPACE}
@@ -63,6 +67,15 @@ class DaemonDoor(Door):
     def _start(self) -> None:
         self.stop, ready = asyncio.Event(), asyncio.Event()
         self.scheduler = Scheduler(Settings(listen=""), self.api, self.clock, Random(self.rng.random()), self.stop, ready)
+        engine, cycle = self.scheduler.engine, self.scheduler.engine.cycle
+
+        def counted(*args: Any, **more: Any) -> Any:
+            self.cycles += 1
+            if self.cycles == RESTLESS:
+                self.checker.complain("restless", f"{RESTLESS} cycles within one wait")
+            return cycle(*args, **more)
+
+        engine.cycle = counted  # type: ignore[method-assign]
         self.task = asyncio.create_task(self.scheduler.run())
         self._uncalm()
         self.arrived = self.clock.monotonic()
@@ -128,6 +141,7 @@ class DaemonDoor(Door):
                 self.clock.offset += op["seconds"]
 
     async def _wait(self, seconds: float) -> None:
+        self.cycles = 0
         end = self.clock.monotonic() + seconds
         while (left := end - self.clock.monotonic()) > 0:
             await self.clock.sleep(min(left, 0.25))

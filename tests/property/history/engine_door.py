@@ -21,8 +21,10 @@ from tests.property.history.registry import ENGINE, Op
 from pumice.apps.scheduler.informers import Informers
 from pumice.devices.protocol import DeviceSharing
 from pumice.effects.vocabulary import Bind, Evict, GroupStatus, Nominate, PodCondition, QueueAllocated, SchedulerEffect
+from pumice.journal.recorder import Doorway
 from pumice.ports.cluster import WatchEvent
 from pumice.scheduler.engine import Engine
+from pumice.scheduler.inputs import BindFailed, Bound, EvictionRefused
 from pumice.scheduler.state.resources import Vector, add
 from pumice.scheduler.state.state import State
 from pumice.scheduler.state.tasks import ALLOCATED_STATUSES, Status
@@ -110,17 +112,18 @@ class EngineDoor(Door):
 
     monotonic = now
 
-    def make(self) -> tuple[Engine, dict[str, Any]]:
+    def make(self) -> Ears:
         """An engine that has heard nothing, and who takes the events of each kind."""
         engine = Engine(parsed(self.conf), state=State())
         if self.device_types is not None:
             engine.configure(parsed(self.conf), device_types=self.device_types)
-        ears = Ears(None, self, engine, asyncio.Event())  # type: ignore[arg-type]
+        ears = Ears(None, self, engine, asyncio.Event(), enter=Doorway(engine))  # type: ignore[arg-type]
         ears.watches()
-        return engine, ears.takes
+        return ears
 
     def _start(self) -> None:
-        self.engine, handlers = self.make()
+        ears = self.make()
+        self.engine, self.enter, handlers = ears.engine, ears.enter, ears.takes
         self.handlers = {kind: handlers[name] for kind, name in LISTS.items()}
         self.told = {kind: {} for kind in self.handlers}
         self.assumed.clear()
@@ -234,7 +237,7 @@ class EngineDoor(Door):
         if self.hurried:
             self.hurried -= 1
             short = {"budget": self.ticks, "tick": count().__next__, "at_least": 1}
-        effects = self.engine.cycle(self.at, self.rng, **short).effects
+        effects = self.enter.cycle(self.at, self.rng, **short).effects
         for text in unlike_events(effects):
             self.checker.complain("reasons", text)
         if evictions := [effect for effect in effects if isinstance(effect, Evict)]:
@@ -269,11 +272,11 @@ class EngineDoor(Door):
             self.checker.granted.pop(effect.uid, None)
             self.checker.slow[effect.uid] = self.at + SLOW
             self.checker.disturb(known)
-            self.engine.bind_failed(effect.uid, self.at)
+            self.enter(BindFailed(effect.uid, self.at))
             return
         change = {"spec": {"nodeName": effect.node}, "metadata": {"annotations": effect.annotations}}
         self.assumed[effect.uid] = merged(known, change)
-        self.engine.bound(effect.uid)
+        self.enter(Bound(effect.uid))
         self.store.patch("Pod", key, change)
 
     def _evict(self, effect: Evict) -> None:
@@ -285,7 +288,7 @@ class EngineDoor(Door):
         if self.sparing and self.evicted % self.sparing == 0:
             self.checker.evictions.going.discard(effect.uid)
             self.left_alone[effect.uid] = self.at + LEFT_ALONE
-            self.engine.state.terminating.refused(effect.uid, self.at)
+            self.enter(EvictionRefused(effect.uid, self.at))
         elif pod is not None and pod["metadata"]["uid"] == effect.uid:
             self.checker.disturb(pod)
             self.leaving[effect.uid] = self.at + self.rng.choice((0.0, 0.0, 1.0, 30.0)), key

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Sequence
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,6 +18,7 @@ from kit.command_line import Called, call, write_case
 
 from pumice.cli.simulate import app
 from pumice.model.errors import BadInput
+from pumice.simulation import manifests
 
 FLOW = "pods=60,shape=shares,arrival=poisson:1/s,duration=fixed:30s"
 MADE = ("--add", "nodes=2,model=A100-SXM4-80GB,cards=2")
@@ -68,7 +75,7 @@ def test_a_trace_a_job_and_a_configuration_are_played(tmp_path: Path) -> None:
     assert one["whole"]["placed"] == 2  # type: ignore[index]
     job.write_text(JOB)
     (gang,) = variants(*MADE, "-f", str(job))
-    assert set(gang["starts"]) == {"default/train-0", "default/train-1", "default/train-2"}  # type: ignore[call-overload]
+    assert set(gang["starts"]) == {f"default/train-worker-{i}" for i in range(3)}  # type: ignore[call-overload]
 
 
 def test_the_page_opens_from_disk_and_asks_nobody(tmp_path: Path) -> None:
@@ -85,6 +92,150 @@ def test_failures_of_nodes_are_played_and_the_seed_decides() -> None:
     assert one["failures"]
     assert one == again
     assert one != other
+
+
+def test_what_kubectl_writes_is_a_cluster_and_its_running_pods_stay(tmp_path: Path) -> None:
+    node, job = manifests.node("n1", cpu="8", memory="64Gi", model="A100-SXM4-80GB", cards=1, mib=80000), tmp_path / "job.yaml"
+    placed = manifests.pod({"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "60000"})
+    placed["metadata"] |= {"name": "old", "namespace": "default", "uid": "u1"}
+    placed["metadata"]["annotations"] = {"volcano.sh/vgpu-ids-new": "GPU-n1-0,NVIDIA,60000,0:"}
+    placed["spec"]["nodeName"] = "n1"
+    items = [{"kind": "Node", **node}, {"kind": "Pod", **placed, "status": {"phase": "Running"}}]
+    (tmp_path / "all.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    job.write_text(JOB.replace("4000", "30000"))
+    (one,) = variants("-f", str(tmp_path / "all.json"), "-f", str(job))
+    assert one["stayed"] == ["default/old"]
+    assert one["starts"] == {}  # 20,000 MiB are left, and the gang needs two of 30,000
+    assert one["end"]["memory"] == 75  # type: ignore[index]
+
+
+def test_a_node_that_is_taken_away_lets_its_pods_wait_and_they_are_named(tmp_path: Path) -> None:
+    case = write_case(tmp_path)
+    document = json.loads(case.read_text())
+    (node,) = document["objects"]["nodes"]
+    node["status"]["allocatable"]["cpu"] = "4"
+    pod = manifests.pod({"cpu": "10m"})
+    pod["metadata"] |= {"name": "moved", "namespace": "default", "uid": "u1"}
+    pod["spec"]["nodeName"] = node["metadata"]["name"]
+    document["objects"]["pods"] = [pod, {**pod, "metadata": {**pod["metadata"], "name": "new", "uid": "u2"},
+                                         "spec": {k: v for k, v in pod["spec"].items() if k != "nodeName"}}]  # fmt: skip
+    case.write_text(json.dumps(document))
+    called = simulate("--from", str(case), "--without", f"node={node['metadata']['name']}")
+    assert called.exit_code == 0, called.exception
+    assert "2 no longer placed: default/new, default/moved" in called.stdout
+
+
+def test_names_of_others_stay_text_in_the_terminal_and_on_the_page(tmp_path: Path) -> None:
+    name = "[red]\x1b[31m<script>alert(1)</script>&\"'"
+    queue = f"q{name}"
+    case, page = write_case(tmp_path), tmp_path / "page.html"
+    document = json.loads(case.read_text())
+    pods = [manifests.pod({"cpu": "100000"}, queue=queue), manifests.pod({"cpu": "1"})]
+    for number, pod in enumerate(pods):
+        pod["metadata"] |= {"name": f"{name}{number}", "namespace": "<b>", "uid": f"u{number}"}
+    document["objects"]["pods"] = pods
+    document["objects"]["queues"] = [{"metadata": {"name": queue}, "spec": {"weight": 1}}]
+    case.write_text(json.dumps(document))
+    conf = tmp_path / "[bold]<i>.conf"
+    conf.write_text(document["scheduler_conf"])
+    called = simulate("--from", str(case), "--conf", str(conf), "--html", str(page))
+    assert called.exit_code == 0, called.exception
+    assert "\x1b" not in called.stdout
+    assert "[red]" in called.stdout
+    assert "[bold]<i>.conf" in called.stdout
+    text = page.read_text()
+    assert "&lt;script&gt;" in text
+    assert not re.search(r"<script|<b>|<i>", text)
+
+
+def test_two_policies_in_one_table_are_two_plays_apart() -> None:
+    words = (*MADE, "--generate", FLOW)
+    both = variants(*words, "--policy", "binpack", "--policy", "spread")
+    assert list(both) == [*variants(*words, "--policy", "binpack"), *variants(*words, "--policy", "spread")]
+
+
+def test_a_page_that_cannot_be_written_is_refused_before_the_play(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No such file"):
+        raise simulate(*MADE, "--generate", FLOW, "--html", str(tmp_path / "none" / "x.html")).exception or AssertionError
+
+
+NODE = "kind: Node\nmetadata: {name: n1}\n"
+POD = "kind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: c, resources: {limits: {cpu: 1}}}]}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (NODE + "status: {allocatable: {cpu: lots}}\n", "node n1: cpu: 'lots' is not a quantity"),
+        (NODE + "status: nope\n", "m.yaml:1: no Node that the API server would take"),
+        (NODE + "---\n" + NODE, "node n1 is there twice"),
+        (POD + "---\n" + POD, "pod default/a is there twice"),
+        (POD.replace("cpu: 1", "cpu: -5"), "m.yaml:1: pod a: cpu: -5 is negative"),
+        (POD.replace("name: a", "name: [1]"), "m.yaml:1: no pods that the API server would take"),
+        (POD + "---\n- 1\n", "m.yaml:5: no object of Kubernetes: it has no kind"),
+        (JOB.replace("replicas: 3", "replicas: -3"), "replicas -3: a whole number up to 1,000,000"),
+        (JOB.replace("replicas: 3", "replicas: 99999999999"), "a whole number up to 1,000,000"),
+        (JOB.replace("minAvailable: 2", "minAvailable: 4"), "minAvailable 4 of 3 pods"),
+    ],
+)
+def test_a_manifest_that_cannot_be_is_refused_with_its_place(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "m.yaml").write_text(text)
+    called = simulate(*MADE, "-f", str(tmp_path / "m.yaml"))
+    assert isinstance(called.exception, BadInput), called.stdout
+    assert said in str(called.exception)
+
+
+def test_a_model_that_no_node_has_is_named_and_its_pods_fit_no_node(tmp_path: Path) -> None:
+    nodes, pods = tmp_path / "nodes.csv", tmp_path / "pods.csv"
+    nodes.write_text("sn,cpu_milli,memory_mib,gpu,model\nn-1,64000,262144,2,P100\n")
+    pods.write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\np-1,4000,1000,1,500,P10O\n")
+    called = simulate("--trace", str(nodes), "--trace", str(pods))
+    assert "no node has cards of model P10O, for which 1 pods of the trace ask; did you mean 'P100'?" in called.stderr
+    assert "fit no empty node: default/p-1" in called.stdout
+
+
+INTERRUPTED = """
+import sys
+from pumice.cli.main import main
+sys.argv = ["pumice", "simulate", *sys.argv[1:]]
+main()
+"""
+
+
+def test_an_interrupt_ends_a_play_with_what_is_known_and_whole_json() -> None:
+    long = "pods=100000,shape=shares,arrival=poisson:20/s,duration=fixed:30s"
+    words = ("--add", "nodes=50,model=A100-SXM4-80GB", "--generate", long,
+              *("--policy", "binpack", "--policy", "spread"), *("-o", "json"))
+    with terminal([sys.executable, "-c", INTERRUPTED, *words]) as (process, shown):
+        shown("arrivals; Ctrl-C ends it")
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGINT  # 130 in a shell
+    (one,) = json.loads(out)["variants"]
+    assert one["interrupted"]
+    assert 0 < one["whole"]["placed"] <= one["whole"]["pods"] < 100000
+
+
+@contextmanager
+def terminal(words: Sequence[str]) -> Iterator[tuple[subprocess.Popen[str], Callable[[str], None]]]:
+    """A program whose standard error is a terminal, and a wait for what it shows there."""
+    ours, its = os.openpty()
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=its, text=True)
+    os.close(its)
+    seen = b""
+
+    def shown(text: str) -> None:
+        nonlocal seen
+        while text.encode() not in seen:
+            assert select.select([ours], [], [], 60)[0], seen
+            seen += os.read(ours, 4096)
+
+    try:
+        yield process, shown
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
 
 
 @pytest.mark.parametrize(
@@ -123,4 +274,4 @@ def test_pods_larger_than_any_node_are_told(tmp_path: Path) -> None:
     pod = tmp_path / "pod.yaml"
     pod.write_text("kind: Pod\nmetadata: {name: huge}\nspec: {containers: [{name: c, resources: {limits: {cpu: 1000}}}]}\n")
     called = simulate(*MADE, "-f", str(pod))
-    assert "larger than any node: default/huge" in called.stdout
+    assert "fit no empty node: default/huge: 0/2 nodes are unavailable: 2 Insufficient cpu" in called.stdout

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from kit.manifests import manifest
 
-from pumice.apps.scheduler.informers import STORAGE, WORKLOADS, Informers
+from pumice.apps.scheduler.informers import CLAIMS, LISTS, STORAGE, Informers
 from pumice.ports.cluster import Resource
 from pumice.wire import kinds, names, volcano
 from pumice.wire.batch import CRON_JOBS, JOB_TEMPLATES
@@ -60,7 +60,7 @@ HELD_IN_VARIABLES = {
     ("pumice.apps.service.watches", "watch", "volcano-scheduler"):
         kinds_named_in(Informers.handlers) + kinds_named_in(Informers.watch_configmap)
         + kinds_named_in(Informers.watch_reports)
-        + [part for row in (*WORKLOADS, *STORAGE) for part in row if isinstance(part, Resource)],
+        + [part for row in (*LISTS, *STORAGE, *CLAIMS) for part in row if isinstance(part, Resource)],
     ("pumice.apps.service.watches", "watch", "volcano-controllers"):
         kinds_named_in(Controller.watches) + kinds_named_in(Topology.watches) + list(podgroup.SCALED_KINDS)
         + [CRON_JOBS, JOB_TEMPLATES]
@@ -176,6 +176,8 @@ def test_a_role_allows_what_the_daemons_code_calls_for_and_nothing_else(name, ac
     if account == "volcano-controllers":  # what the API server asks of whoever makes an owner wait for what it owns
         used |= {("batch.volcano.sh", "jobs/finalizers", "update"), ("batch.volcano.sh", "cronjobs/finalizers", "update"),
                  ("flow.volcano.sh", "jobflows/finalizers", "update")}  # fmt: skip
+    if account == "volcano-scheduler":  # what Kubernetes 1.36 asks besides of whoever changes an allocation or a reservation
+        used.add(("resource.k8s.io", "resourceclaims/binding", "update"))
     if account in ("hami-ascend", "ascend-mindcluster"):  # the kubelet alone writes a node's NPUs into its status
         used -= {("", "nodes/status", "patch")}
     used -= {("", "events", "patch")}  # no daemon's recorder counts

@@ -128,7 +128,9 @@ def test_another_cut_gives_a_node_its_slots_and_its_pods_wait() -> None:
 
 def test_what_is_gone_takes_its_pods_along() -> None:
     assert without(cluster(), "queue=q1") == ({**cluster(), "pods": [], "podGroups": [], "queues": []}, "q1")
-    assert without(cluster(), "node=n1")[0] == {"nodes": [], "pods": []}
+    left = without(cluster(), "node=n1")[0]
+    assert not left["nodes"]
+    assert "nodeName" not in left["pods"][0]["spec"]  # it waits for another node
     assert without(cluster(), "namespace=default")[0]["pods"] == []
 
 
@@ -144,6 +146,15 @@ def test_nodes_fail_at_a_time_or_now_and_then() -> None:
     [
         (lambda: added(cluster(), "nodes=2,model=A100-SMX4-80GB"), "did you mean 'A100-SXM4-80GB'?"),
         (lambda: added(cluster(), "nodes=0"), "nodes is a whole number"),
+        (lambda: added(cluster(), "nodes=1,nodes=2"), "nodes is there twice"),
+        (lambda: added(cluster(), "nodes=1,model=H100,cards=1001"), "cards is a whole number from 1 to 1,000"),
+        (lambda: generate("--generate", "pods=3,patience=0s", Random(1), []), "patience is not above 0"),
+        (lambda: generate("--generate", "pods=3,queue=<b>", Random(1), []), "queue: '<b>' is no name of an object"),
+        (lambda: outages(cluster(), "node=n1,for=0s", 1.0, Random(1)), "for is not above 0"),
+        (lambda: outages(cluster(), "every=1ns,for=1ns", 9.0, Random(1)), "more than 1,000,000 failures"),
+        (lambda: outages(cluster(), "every=1h,for=1h", 0.0, Random(1)), "no time passes in which a node could fail"),
+        (lambda: nodes_of(NODES.replace("P100", "P1;0:0"), "n.csv"), "n.csv:2: model 'P1;0:0'"),
+        (lambda: nodes_of(NODES.replace(",2,", ",2000,"), "n.csv"), "n.csv:2: gpu 2000 is above 1,000"),
         (lambda: added(cluster(), "nodes=1,cpu=-4"), "cpu: it is not above 0"),
         (lambda: added(cluster(), "node=1"), "memory, shares; did you mean 'nodes'?"),
         (lambda: recut(cluster(), "", "n2=all-1g"), "no node 'n2'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from math import inf
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from kit.scheduler_confs import conf, sharing
 
+from pumice.audit.auditor import Books
 from pumice.cli.casefile import Case, engine_of
 from pumice.simulation import manifests
 from pumice.simulation.outcome import Outcome, difference, outcome_of
@@ -127,7 +129,8 @@ def test_pods_larger_than_any_node_are_named() -> None:
     huge = manifests.pod({"cpu": "1000"})
     wide = manifests.pod({names.VGPU_NUMBER: "3", names.VGPU_MEMORY_PERCENTAGE: "100"})
     found = played([Submission(0, "huge", (huge,)), Submission(0, "wide", (wide,)), Submission(0, "a", (share(100),))])
-    assert found.fits_no_node == ["default/huge", "default/wide"]
+    assert list(found.fits_no_node) == ["default/huge", "default/wide"]
+    assert "Insufficient cpu" in found.fits_no_node["default/huge"]
 
 
 def test_a_play_that_is_cut_short_knows_what_was_until_then() -> None:
@@ -138,6 +141,81 @@ def test_a_play_that_is_cut_short_knows_what_was_until_then() -> None:
     found = outcome_of("a", simulation, 9, arrived)
     assert found.interrupted
     assert 1 <= found.whole.placed < 9
+
+
+def test_what_waits_and_runs_in_a_dump_is_what_fragmentation_is_measured_by() -> None:
+    pod = share(60)
+    pods = [{**pod, "metadata": {**pod["metadata"], "name": f"p{i}", "namespace": "default", "uid": f"p{i}"}} for i in range(3)]
+    found = played([], pods=pods)
+    assert found.end["fragmentation"] == pytest.approx(40)
+    assert found.classes["share of a card"].placed == 2
+
+
+def test_pods_of_a_dump_that_lose_their_node_count_from_then_on() -> None:
+    template = share(100)
+    meta = {"name": "old", "namespace": "default", "uid": "old"}
+    running = {**template, "metadata": {**template["metadata"], **meta}, "status": {"phase": "Running"}}
+    running["metadata"]["annotations"] = {names.VGPU_IDS: "GPU-n1-0,NVIDIA,80000,0:"}
+    running["spec"]["nodeName"] = "n1"
+    found = played([], machine(cards=1), pods=[running], outages=[Outage("n1", 40.0, 20.0)])
+    assert found.starts["default/old"][0] == pytest.approx(20, abs=1)
+    assert found.stayed == []
+
+
+def test_card_hours_are_the_part_of_a_card_by_the_time_it_is_held() -> None:
+    found = played([Submission(0, "a", (share(50),), runs=7200.0), Submission(0, "b", (share(100),), runs=3600.0)])
+    assert found.classes["share of a card"].card_hours == pytest.approx(1)
+    assert found.whole.card_hours == pytest.approx(2)
+
+
+@pytest.mark.parametrize("left", range(1, 9))
+def test_two_plays_that_end_apart_are_compared_by_the_pods_of_both(left: int) -> None:
+    case = Case(now=1e9, scheduler_conf=CONF, objects={"nodes": [machine()]})
+    flow = [Submission(float(i), f"p{i}", (share(10),)) for i in range(9)]
+    simulation = Simulation(engine_of(case), case.now, case.objects)
+    for arrived in simulation.play(flow):
+        if arrived == left:
+            break
+    cut = outcome_of("b", simulation, 9, left)
+    found = difference(played(flow), cut)
+    assert not found.placed_only_in_base
+    assert not found.placed_only_there
+
+
+def test_the_auditor_of_a_play_judges_npus_and_legacy_cards_too() -> None:
+    node = {"metadata": {"name": "n", "annotations": {"hami.io/node-register-Ascend910B": json.dumps(
+        [{"id": "npu-0", "type": "Ascend910B", "devmem": 100, "count": 2}])}},
+        "status": {"capacity": {"volcano.sh/gpu-number": 1, "volcano.sh/gpu-memory": 100}}}  # fmt: skip
+
+    def pod(name: str, annotation: str, text: str, **limits: int) -> dict[str, Any]:
+        return {"metadata": {"name": name, "uid": name, "annotations": {annotation: text}},
+                "spec": {"nodeName": "n", "containers": [{"name": "c", "resources": {"limits": limits}}]}}  # fmt: skip
+
+    kinds = [[pod(f"a{i}", "hami.io/Ascend910B-devices-allocated", "npu-0,Ascend910B,60,0:") for i in range(2)],
+             [pod(f"b{i}", "volcano.sh/gpu-index", "0", **{"volcano.sh/gpu-memory": 60}) for i in range(2)],
+             [pod(f"c{i}", "huawei.com/npu-core", "0") for i in range(2)]]  # fmt: skip
+    for one, two in kinds:
+        books = Books([{**node, "status": {**node["status"], "allocatable": {"pods": 9, "volcano.sh/gpu-memory": 200}}}])
+        books.take(one)
+        assert books.over("n") == []
+        books.take(two)
+        assert len(books.over("n")) == 1
+        books.give(two)
+        assert books.over("n") == []
+
+
+def test_the_auditor_of_a_play_tells_of_a_gang_that_starts_in_part() -> None:
+    case = Case(now=1e9, scheduler_conf=conf("predicates", sharing("VGPU"), actions="allocate"), objects={"nodes": [machine()]})
+    simulation = Simulation(engine_of(case), case.now, case.objects)
+    for _ in simulation.play([Submission(0, "g", (share(100),) * 3, gang=3)]):  # without the plugin gang
+        pass
+    assert simulation.violations in ([], ["gang default/g: 2 of at least 3 pods have a node"])
+    broken = Simulation(engine_of(case), case.now, case.objects)
+    broken._new_group(Submission(0, "g", (share(100),) * 3, gang=3))
+    broken._bound.add("default/g")
+    broken._standing["default/g"] = 2
+    broken._audit_gangs()
+    assert broken.violations == ["gang default/g: 2 of at least 3 pods have a node"]
 
 
 def test_the_auditor_of_a_play_tells_what_is_over() -> None:

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from pumice.apps.scheduler.binder import COUNTED_SILENCE, GANG_PATIENCE, Outcome
 from pumice.apps.scheduler.status_writer import StatusWriter
 from pumice.effects.vocabulary import Bind, Event, Evict, OpenGate, PodCondition
+from pumice.journal.recorder import Doorway
 from pumice.metrics.scheduler import SchedulerMetrics
 from pumice.ports.clock import Clock
-from pumice.scheduler.engine import Engine
+from pumice.scheduler.inputs import BindFailed, Bound, Evicting, EvictionRefused, GateStays, HoldBack
 from pumice.scheduler.state.jobs import Job, Status, Task
 
 log = logging.getLogger("pumice.scheduler")
@@ -29,7 +30,7 @@ REMEMBERED_GANGS = 1000
 class BindResults:
     """Takes each Binding's outcome once (``apps.binder.Binder.done``)."""
 
-    engine: Engine
+    enter: Doorway
     metrics: SchedulerMetrics
     writer: StatusWriter
     clock: Clock
@@ -41,16 +42,15 @@ class BindResults:
     """Gang and attempt to the members whose Bindings were accepted."""
 
     def take(self, effect: Bind, outcome: Outcome, error: str) -> None:
-        engine = self.engine
         if outcome is Outcome.BOUND:
             self._bound(effect)
         elif outcome is Outcome.FAILED:
             text = f"failed to bind to node {effect.node}: {error}"
-            engine.bind_failed(effect.uid, self.clock.monotonic())
+            self.enter(BindFailed(effect.uid, self.clock.monotonic()))
             self.metrics.failed()
             self.writer.put(PodCondition(effect.uid, effect.namespace, effect.name, "SchedulerError", text))
         elif outcome is Outcome.GONE:
-            engine.bind_failed(effect.uid, self.clock.monotonic() + 1)  # the watch will say that it is gone
+            self.enter(BindFailed(effect.uid, self.clock.monotonic() + 1))  # the watch will say that it is gone
         if effect.gang and outcome in (Outcome.FAILED, Outcome.GONE):
             self._give_up_gang(effect, error)
         self.metrics.moves += 1
@@ -58,10 +58,10 @@ class BindResults:
 
     def sent(self, effect: Bind) -> None:
         """The Binding is about to be sent (``apps.binder.Binder.sent``)."""
-        self.metrics.reached("PreBound", self.engine.state.tasks.get(effect.uid), self.clock.now())
+        self.metrics.reached("PreBound", self.enter.engine.state.tasks.get(effect.uid), self.clock.now())
 
     def _bound(self, effect: Bind) -> None:
-        task = self.engine.bound(effect.uid)
+        task = self.enter(Bound(effect.uid))
         self.metrics.reached("Bound", task, self.clock.now())
         text = f"Successfully assigned {effect.namespace}/{effect.name} to {effect.node}"
         self.writer.put(Event("Pod", "v1", effect.namespace, effect.name, effect.uid, "Normal", "Scheduled", text))
@@ -80,14 +80,14 @@ class BindResults:
     def _give_up_gang(self, effect: Bind, error: str) -> None:
         """A member could not be bound: those that could are evicted, so that no partial gang holds cards, and it is tried again
         after a pause."""
-        job, attempt = self.engine.state.jobs.get(effect.gang), (effect.gang, effect.attempt)
+        job, attempt = self.enter.engine.state.jobs.get(effect.gang), (effect.gang, effect.attempt)
         if job is None or job.ready_count >= job.min_available or attempt in self._broken_gangs:
             return
         cause = f"{effect.name} on node {effect.node}: {error}"
         self._broken_gangs[attempt] = cause
         if len(self._broken_gangs) > REMEMBERED_GANGS:
             self._broken_gangs.pop(next(iter(self._broken_gangs)))
-        pause = self.engine.hold_back(job, f"{BROKEN_GANG}: {cause}", self.clock.monotonic())
+        pause = self.enter(HoldBack(job.key, f"{BROKEN_GANG}: {cause}", self.clock.monotonic()))
         self.writer.put(job.event("Warning", "FailedScheduling", f"{BROKEN_GANG}: {cause}; it is tried again in {pause:g} s"))
         # Of a gang that stood before, what ran goes on.
         self._evict_all(job, self._members.get(attempt, []) if job.stood else job.tasks)
@@ -95,14 +95,14 @@ class BindResults:
     async def finish_gangs(self, find: Callable[[str, str], Awaitable[object]]) -> None:
         """At the start: gangs whose Bindings another scheduler did not finish are completed in their time, or given up. ``find``
         asks the API server for a pod until it answers: time in which it was away does not count."""
-        found = self.engine.half_bound()
+        found = self.enter.engine.half_bound()
         while found:
             await self.clock.sleep(GANG_PATIENCE)
             asked = self.clock.monotonic()
             member = next(iter(found[0].tasks.values()), None)
             if member is not None:
                 await find(member.namespace, member.name)
-            left = self.engine.half_bound()
+            left = self.enter.engine.half_bound()
             found = [job for job in found if job in left]
             if self.clock.monotonic() - asked < COUNTED_SILENCE:
                 break
@@ -127,14 +127,14 @@ class BindResults:
             return False
         log.warning("evicting pod=%s reason=%s", task.key, BROKEN_GANG)
         self.metrics.evicted("gang")
-        self.engine.state.terminating.evicting(task.uid)
+        self.enter(Evicting(task.uid))
         self.writer.put(Evict(task.uid, task.namespace, task.name, BROKEN_GANG))
         return True
 
     def eviction_refused(self, effect: Evict, error: str) -> None:
         """The API server will not delete the pod (``StatusWriter.refused``): it stays, and is counted as what it was."""
         log.warning("eviction refused pod=%s/%s cause=%s", effect.namespace, effect.name, error)
-        self.engine.state.terminating.refused(effect.uid, self.clock.monotonic())
+        self.enter(EvictionRefused(effect.uid, self.clock.monotonic()))
         text = f"it was to be evicted, because of {effect.reason}, which was refused: {error}"
         self.writer.put(Event("Pod", "v1", effect.namespace, effect.name, effect.uid, "Warning", "EvictionRefused", text))
         self.metrics.moves += 1
@@ -142,5 +142,5 @@ class BindResults:
 
     def gate_stays(self, effect: OpenGate) -> None:
         """Its queue lets the pod in anew after a while."""
-        self.engine.state.pods.gate_stays(effect.uid, self.clock.monotonic())
+        self.enter(GateStays(effect.uid, self.clock.monotonic()))
         self.wake.set()

@@ -137,6 +137,7 @@ class Binder:
             lock, error = await locks.take(effect)
         self.took("PreBind", self.clock.monotonic() - began)
         if error:
+            await self.volumes.undo(effect)
             self.done(effect, Outcome.GONE if error == POD_WENT else Outcome.FAILED, error)
             return
         if (earlier := self.overtaking(effect)) is not None:
@@ -145,6 +146,8 @@ class Binder:
         outcome, error = await self._bind(effect)
         if locks is not None and lock is not None and outcome is not Outcome.BOUND:
             await locks.release(lock)
+        if outcome in (Outcome.FAILED, Outcome.GONE):
+            await self.volumes.undo(effect)
         self.done(effect, outcome, error)
 
     async def _bind(self, effect: Bind) -> tuple[Outcome, str]:

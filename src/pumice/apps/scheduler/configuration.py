@@ -25,12 +25,13 @@ from pumice.model.errors import BadInput
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
 from pumice.scheduler.engine import Engine
+from pumice.scheduler.inputs import Configure, sources_of
 from pumice.wire import kinds
 from pumice.wire.device_config import DeviceConfig
 from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.names import DEVICE_CONFIG_KEY, LAST_GOOD, SCHEDULER_CONF_KEY, SCHEDULER_NAMES_KEY
 from pumice.wire.objects import ConfigMap
-from pumice.wire.scheduler_conf import SchedulerConf, parse_scheduler_conf
+from pumice.wire.scheduler_conf import DEFAULT_CONF, SchedulerConf, parse_scheduler_conf
 
 log = logging.getLogger("pumice.scheduler")
 
@@ -80,6 +81,8 @@ class Configuration:
     devices: Document = field(default_factory=lambda: Document("device configuration"))
     last_good: LastGood | None = None
     _text: str | None = None
+    _good_text: str = DEFAULT_CONF
+    _device_text: str | None = None
     _device_config: DeviceConfig | None = None
     _renamed: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
     _reports: tuple[ReportSource, ...] = ()
@@ -150,6 +153,9 @@ class Configuration:
         if self.last_good is not None:
             self.last_good.put(key, text)
 
+    def _note(self, text: str, devices: str | None, *, strict: bool | None = None) -> None:
+        self.informers.enter.note(Configure(text, self.own.source, self.strict if strict is None else strict, devices))
+
     # -- the scheduler's own ----------------------------------------------------------------------------------------
 
     def read_file(self, *, first: bool = False) -> None:
@@ -194,13 +200,14 @@ class Configuration:
     def _take(self, text: str, *, first: bool = False) -> None:
         try:
             conf = parse_scheduler_conf(text, source=self.own.source, strict=self.strict)
+            self._note(text, self._device_text)
             remarks = self.engine.configure(conf, self._device_config, strict=self.strict)
         except BadInput as error:
             self._refuse(self.own, str(error))
             if first and (self.strict or not self.unready):
                 raise
             return
-        self.conf = conf
+        self.conf, self._good_text = conf, text
         log.info("configuration source=%s actions=%s", self.own.source, ",".join(conf.actions))
         self._taken(self.own, remarks)
         self._keep(SCHEDULER_CONF_KEY, text)
@@ -221,7 +228,8 @@ class Configuration:
             return
         self._keep(DEVICE_CONFIG_KEY, text)
         if config != self._device_config:
-            self._device_config = config
+            self._device_config, self._device_text = config, text
+            self._note(self._good_text, text, strict=False)
             self.engine.configure(self.conf, config)
         self._taken(self.devices, [*(config.warnings if config else ()), *remarks_on(self.engine.settings, config)])
 
@@ -253,7 +261,7 @@ class Configuration:
                 await self._others.wait()
 
     def _follow_reports(self) -> None:
-        wanted = tuple(dict.fromkeys(source for device_type in self.engine.device_types for source in device_type.reports))
+        wanted = sources_of(self.engine)
         if wanted == self._reports:
             return
         self._reports = wanted

@@ -18,12 +18,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pumice import __version__
+from pumice.adapters.segments import Segments
 from pumice.apps.scheduler.bind_results import BindResults
 from pumice.apps.scheduler.binder import Binder
+from pumice.apps.scheduler.claim_writes import ClaimWrites
 from pumice.apps.scheduler.configuration import Configuration
 from pumice.apps.scheduler.explain_page import ExplainPage
 from pumice.apps.scheduler.first_queues import FirstQueues
 from pumice.apps.scheduler.informers import Informers
+from pumice.apps.scheduler.journal import Journal
 from pumice.apps.scheduler.metrics_page import MetricsPage
 from pumice.apps.scheduler.node_locks import NodeLocks
 from pumice.apps.scheduler.status_writer import StatusWriter
@@ -35,6 +39,7 @@ from pumice.apps.service.reviewed import Reviewed
 from pumice.effects.tasks import group, run_until
 from pumice.effects.vocabulary import (
     Bind,
+    Deallocate,
     Event,
     Evict,
     GroupStatus,
@@ -43,12 +48,15 @@ from pumice.effects.vocabulary import (
     QueueAllocated,
     SchedulerEffect,
 )
+from pumice.journal.recorder import Doorway
+from pumice.journal.records import FORM, Head
 from pumice.metrics.scheduler import SchedulerMetrics
 from pumice.model.errors import Unavailable
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster
 from pumice.scheduler.engine import Engine
 from pumice.scheduler.explaining.explain import as_json, explain_known
+from pumice.scheduler.inputs import Put
 from pumice.scheduler.state.state import State
 from pumice.wire import volcano
 from pumice.wire.names import SCHEDULER_CONFIGMAP, SCHEDULER_NAME, SYSTEM_NAMESPACE
@@ -107,6 +115,9 @@ class Settings(LedSettings):
     group_writes: bool = True
     """True if it says how PodGroups, queues and HyperNodes stand: of two schedulers that share them, one does."""
     volumes: bool = True
+    journal: Path | None = None
+    """The folder of the journal; None: none is kept. ``journal_size``: bytes that it may take."""
+    journal_size: int = 256 << 20
 
 
 async def run(settings: Settings, *, cluster: Cluster, clock: Clock, rng: random.Random, stop: asyncio.Event,
@@ -126,13 +137,16 @@ class Scheduler:
     stop: asyncio.Event
     ready: asyncio.Event | None = None
     engine: Engine = field(init=False)
+    enter: Doorway = field(init=False)
     metrics: SchedulerMetrics = field(init=False)
     page: MetricsPage = field(init=False)
     informers: Informers = field(init=False)
     configuration: Configuration = field(init=False)
     binder: Binder = field(init=False)
+    claim_writes: ClaimWrites = field(init=False)
     writer: StatusWriter = field(init=False)
     results: BindResults = field(init=False)
+    journal: Journal | None = None
     port: int = 0
     """Port of the pages, once they are served."""
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
@@ -155,24 +169,38 @@ class Scheduler:
         )
         conf = parse_scheduler_conf(DEFAULT_CONF, source="built-in configuration")
         self.engine = Engine(conf, state=state)
-        self.informers = Informers(cluster, clock, self.engine, self._wake, settings.node_selector)
+        self.enter = Doorway(self.engine)
+        if settings.journal is not None:
+            run, names = f"{rng.getrandbits(32):08x}", list(settings.scheduler_names)
+            first = Head(FORM, __version__, run, clock.now(), 0, True, names, settings.default_queue, settings.implicit_groups,
+                         settings.names_groups)  # fmt: skip
+            self.journal = Journal(Segments(settings.journal, settings.journal_size), self.enter, clock, first)
+            self.journal.begin()
+        self.informers = Informers(cluster, clock, self.engine, self._wake, settings.node_selector, enter=self.enter)
         self.configuration = Configuration(
             self.engine, self.informers, conf, settings.conf, settings.configmap, settings.strict, settings.unready_conf,
             tell=lambda effect: self.writer.put(effect),
         )  # fmt: skip
         self.metrics = SchedulerMetrics(self.engine)
+        if self.journal is not None:
+            self.journal.tell = self._journal_changed
+            self._journal_changed()
         self.page = MetricsPage(self.metrics, lambda: (self.informers.changes, id(self.engine.framework)))
         self.informers.seen = lambda task: self.metrics.reached("Watched", task, clock.now())
         self.writer = StatusWriter(cluster, clock, rng, settings.scheduler_names[0], events=settings.events,
                                    busy=lambda: self.binder.in_flight >= BUSY_BINDINGS,
                                    allowed=self._leads)
         self.informers.group_gone = self.writer.forget_group
-        self.results = results = BindResults(self.engine, self.metrics, self.writer, clock, self._wake, settings.evict_bare_pods)
+        self.results = results = BindResults(self.enter, self.metrics, self.writer, clock, self._wake, settings.evict_bare_pods)
         self.writer.refused, self.writer.shut = results.eviction_refused, results.gate_stays
         locks = NodeLocks(cluster, clock, rng)
+        self.claim_writes = ClaimWrites(
+            cluster, clock, rng, state.device_claims, lambda claim: self.enter(Put("ResourceClaim", claim)),
+            here=lambda uid: uid in state.ledger.holdings, allowed=self._leads,
+        )  # fmt: skip
         self.binder = Binder(
             cluster, clock, rng, results.take,
-            VolumeWait(cluster, clock, state, lambda: self.engine.volume_patience), settings.bind_concurrency,
+            VolumeWait(cluster, clock, state, lambda: self.engine.volume_patience, self.claim_writes), settings.bind_concurrency,
             lambda: locks if self.engine.settings.node_lock else None, results.sent, self.metrics.took,
             allowed=self._leads, given_up=results.given_up,
             overtaking=lambda effect: self.writer.overtaking(effect.uid),
@@ -196,6 +224,8 @@ class Scheduler:
                     await run_until(self.stop, *self._tasks())
                 finally:
                     await self._finish()
+                    if self.journal is not None:
+                        await self.journal.finish()
         if self._lost_lease:
             raise Unavailable("the lease was lost; another scheduler leads now")
 
@@ -214,7 +244,13 @@ class Scheduler:
             *self.informers.watches(volumes=self.settings.volumes),
             *self.configuration.watches(),
             self._loop(),
+            *([self.journal.run()] if self.journal is not None else ()),
         ]
+
+    def _journal_changed(self) -> None:
+        assert self.journal is not None
+        self.metrics.journal = self.journal.recording
+        self.metrics.moves += 1
 
     async def _finish(self) -> None:
         """No new decision is made any more: wait for the Bindings on their way, then give the lease up. Without the lease all
@@ -241,7 +277,7 @@ class Scheduler:
             self._garbage.let_go()
 
     async def _schedule(self) -> None:
-        queues = FirstQueues(self.cluster, self.clock, self.engine.state.groups, self.settings.default_queue, self._wake)
+        queues = FirstQueues(self.cluster, self.clock, self.enter, self.settings.default_queue, self._wake)
         unmade = await queues.ensure()
         if self.settings.leader_elect:
             await self._lead()
@@ -307,13 +343,16 @@ class Scheduler:
         self._report_notes()
         if not self.engine.has_work(now):
             return
-        plan = self.engine.cycle(now, self.rng, wall=self.clock.now(), budget=self.settings.budget)
+        plan = self.enter.cycle(now, self.rng, wall=self.clock.now(), budget=self.settings.budget)
         self.metrics.observe(plan)
         self._report_problems()
         for effect in plan.effects:
             if isinstance(effect, Bind):
                 self.writer.forget(effect.uid)
                 self.binder.send(effect)
+            elif isinstance(effect, Deallocate):
+                assert self._beside is not None, "running"
+                self._beside.create_task(self.claim_writes.deallocate(effect))
             elif self._is_ours_to_say(effect):
                 self.writer.put(effect)
         self._last_cycle = self.clock.monotonic()

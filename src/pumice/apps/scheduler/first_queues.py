@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import msgspec
 
 from pumice.effects.backoff import Backoff
+from pumice.journal.recorder import Doorway
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
-from pumice.scheduler.state.groups import Groups
+from pumice.scheduler.inputs import Put, QueueNamed
 from pumice.wire import volcano
 from pumice.wire.names import ROOT_QUEUE
 from pumice.wire.volcano import Queue, default_queue
@@ -25,7 +26,7 @@ AGAIN = Backoff(1.0, 30.0)
 class FirstQueues:
     cluster: Cluster
     clock: Clock
-    groups: Groups
+    enter: Doorway
     default: str
     wake: asyncio.Event
 
@@ -35,7 +36,7 @@ class FirstQueues:
         those that could not be made, and why; the pods that wait for them are told."""
         refused: dict[str, str] = {}
         for name, reclaimable in ((ROOT_QUEUE, False), (self.default, True)):
-            known = self.groups.queue(name)
+            known = self.enter(QueueNamed(name))
             if known.present:
                 continue
             made: object = default_queue(name, reclaimable=reclaimable)
@@ -45,9 +46,10 @@ class FirstQueues:
                 if error.code == 409:
                     continue  # the watch will show it
                 if error.code != 404:
-                    known.uncreated = refused[name] = error.message
+                    refused[name] = error.message
+                    self.enter(QueueNamed(name, error.message))
                     continue
-            self.groups.put_queue(msgspec.convert(made, Queue, strict=False))
+            self.enter(Put("Queue", msgspec.convert(made, Queue, strict=False)))
             self.wake.set()
         return refused
 

@@ -9,40 +9,60 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import msgspec
 
-from pumice.apps.service.watches import Handler, Watcher, object_of
+from pumice.apps.service.watches import ABSENT_OR_FORBIDDEN, SELDOM, Handler, Watcher, object_of
 from pumice.devices.protocol import ReportSource
+from pumice.journal.recorder import Doorway
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster, Resource, WatchEvent
 from pumice.scheduler.engine import Engine
+from pumice.scheduler.inputs import KINDS, Drop, DropPod, ForgetReports, Lacking, Put, PutPod
 from pumice.scheduler.state.jobs import Task
-from pumice.wire import kinds, volcano
-from pumice.wire.objects import ConfigMap, Node, Pod, ResourceQuota, Workload, decode
-from pumice.wire.topology import HyperNode
-from pumice.wire.volcano import PodGroup, PriorityClass, Queue
+from pumice.wire import kinds, kubernetes, volcano
+from pumice.wire.objects import ConfigMap, Node, Pod, decode
+from pumice.wire.volcano import PodGroup
 
 log = logging.getLogger("pumice.scheduler")
 
 REPORTS = "device reports"
-WORKLOADS = (
-    ("services", kinds.SERVICES, "Service"),
-    ("replicationcontrollers", kinds.REPLICATION_CONTROLLERS, "ReplicationController"),
-    ("replicasets", kinds.REPLICA_SETS, "ReplicaSet"),
-    ("statefulsets", kinds.STATEFUL_SETS, "StatefulSet"),
+LISTS: tuple[tuple[str, Resource, str, bool], ...] = (
+    ("nodes", kinds.NODES, "Node", False),
+    ("namespaces", kinds.NAMESPACES, "Namespace", True),
+    ("priorityclasses", kinds.PRIORITY_CLASSES, "PriorityClass", False),
+    ("queues", volcano.QUEUES, "Queue", False),
+    ("resourcequotas", kinds.RESOURCE_QUOTAS, "ResourceQuota", True),
+    ("hypernodes", volcano.HYPER_NODES, "HyperNode", True),
+    ("services", kinds.SERVICES, "Service", True),
+    ("replicationcontrollers", kinds.REPLICATION_CONTROLLERS, "ReplicationController", True),
+    ("replicasets", kinds.REPLICA_SETS, "ReplicaSet", True),
+    ("statefulsets", kinds.STATEFUL_SETS, "StatefulSet", True),
+    ("budgets", kinds.DISRUPTION_BUDGETS, "PodDisruptionBudget", True),
+    ("podgroups", volcano.POD_GROUPS, "PodGroup", False),
+    ("pods", kinds.PODS, "Pod", False),
 )
 STORAGE = (
-    ("claims", kinds.PERSISTENT_VOLUME_CLAIMS, "PersistentVolumeClaim"),
-    ("volumes", kinds.PERSISTENT_VOLUMES, "PersistentVolume"),
-    ("storageclasses", kinds.STORAGE_CLASSES, "StorageClass"),
-    ("csinodes", kinds.CSI_NODES, "CSINode"),
-    ("csidrivers", kinds.CSI_DRIVERS, "CSIDriver"),
-    ("capacities", kinds.CSI_STORAGE_CAPACITIES, "CSIStorageCapacity"),
-    ("attachments", kinds.VOLUME_ATTACHMENTS, "VolumeAttachment"),
+    ("claims", kinds.PERSISTENT_VOLUME_CLAIMS, "PersistentVolumeClaim", True),
+    ("volumes", kinds.PERSISTENT_VOLUMES, "PersistentVolume", True),
+    ("storageclasses", kinds.STORAGE_CLASSES, "StorageClass", True),
+    ("csinodes", kinds.CSI_NODES, "CSINode", True),
+    ("csidrivers", kinds.CSI_DRIVERS, "CSIDriver", True),
+    ("capacities", kinds.CSI_STORAGE_CAPACITIES, "CSIStorageCapacity", True),
+    ("attachments", kinds.VOLUME_ATTACHMENTS, "VolumeAttachment", True),
 )
+"""Lists by name, and whether a new object under a name replaces the old one whole."""
+DECODED = ("Node", "Pod", "PodGroup", "Service", "ReplicationController", "ReplicaSet", "StatefulSet")
+"""Kinds of which the watch decodes the slice itself."""
+
+
+CLAIMS = (
+    ("deviceclasses", kinds.DEVICE_CLASSES, "DeviceClass", True),
+    ("resourceslices", kinds.RESOURCE_SLICES, "ResourceSlice", True),
+    ("resourceclaims", kinds.RESOURCE_CLAIMS, "ResourceClaim", True),
+)
+"""Claims of devices: a cluster may be without, or let us see nothing of them."""
 
 
 @dataclass(slots=True)
@@ -68,10 +88,17 @@ class Informers:
     seen: Callable[[Task], None] = lambda task: None
     """Told of each pod of ours that appears after the first lists and waits for a node."""
 
+    enter: Doorway = field(default=None, repr=False)  # type: ignore[assignment]
+    """The way of all that is told to the engine."""
     _watcher: Watcher = field(init=False, repr=False)
+    _of_claims: Watcher = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        self.enter = self.enter or Doorway(self.engine)
         self._watcher = Watcher(self.cluster, self.clock, log, self.arrived)
+        self._of_claims = Watcher(
+            self.cluster, self.clock, log, self.arrived, ABSENT_OR_FORBIDDEN, SELDOM, self._lacks
+        )
 
     def watches(self, *, volumes: bool = True) -> list[Coroutine[Any, Any, None]]:
         """One endless watch per kind, each of which is waited for before the first decision."""
@@ -82,37 +109,26 @@ class Informers:
     def handlers(self, *, volumes: bool = True) -> list[tuple[str, Resource, type[Any] | None, Handler]]:
         """Return what takes the events of each kind, by the name of its list. A slice of its objects is named where the watch
         decodes them."""
-        state, on = self.engine.state, self._handler
-        groups, bookings, hyper_nodes, quotas = state.groups, state.bookings, state.hyper_nodes, state.quotas
-        found: list[tuple[str, Resource, type[Any] | None, Handler]] = [
-            ("nodes", kinds.NODES, Node, self._on_node),
-            ("namespaces", kinds.NAMESPACES, None, on(
-                ConfigMap, lambda o: bookings.put_namespace(o.metadata.name, o.metadata.labels),
-                lambda o: bookings.put_namespace(o.metadata.name, None), "Namespace")),
-            ("priorityclasses", kinds.PRIORITY_CLASSES, None, on(
-                PriorityClass, groups.put_priority_class, lambda o: groups.drop_priority_class(o.metadata.name, o.metadata.uid))),
-            ("queues", volcano.QUEUES, None, on(
-                Queue, groups.put_queue, lambda o: groups.drop_queue(o.metadata.name, o.metadata.uid))),
-            ("resourcequotas", kinds.RESOURCE_QUOTAS, None, on(
-                ResourceQuota, quotas.put, lambda o: quotas.drop(o.metadata.namespace, o.metadata.name), "ResourceQuota")),
-            ("hypernodes", volcano.HYPER_NODES, None, on(
-                HyperNode, hyper_nodes.put, lambda o: hyper_nodes.drop(o.metadata.name), "HyperNode")),
-            *(self._workloads(*row) for row in WORKLOADS),
-            ("budgets", kinds.DISRUPTION_BUDGETS, None, on(None, state.budgets.put, state.budgets.drop, "PodDisruptionBudget")),
-            ("podgroups", volcano.POD_GROUPS, PodGroup, self._on_group),
-            ("pods", kinds.PODS, Pod, self._on_pod),
+        own: dict[str, Handler] = {"Node": self._on_node, "PodGroup": self._on_group, "Pod": self._on_pod}
+        return [
+            (name, resource, (Pod if kind == "Pod" else KINDS[kind].slice_) if kind in DECODED else None,
+             own.get(kind) or self._handler(kind, heeded))
+            for name, resource, kind, heeded in (*LISTS, *(STORAGE if volumes else ()), *CLAIMS)
         ]  # fmt: skip
-        put, drop = state.volumes.put, state.volumes.drop
-        for name, resource, kind in STORAGE if volumes else ():
-            found.append((name, resource, None, on(None, partial(put, kind), partial(drop, kind), kind)))
-        return found
+
+    def _lacks(self, name: str, answer: str) -> None:
+        """Pods with claims say that there are none."""
+        if self.engine.state.device_claims.lacking.get(name, "") != answer:
+            self.enter(Lacking(name, answer))
+        self.wake.set()
 
     async def watch(
         self, name: str, resource: Resource, handle: Handler, namespace: str = "", field_selector: str = "",
         kind: type[Any] | None = None, label_selector: str = "",
     ) -> None:  # fmt: skip
         """Watch one kind for ever."""
-        await self._watcher.watch(
+        watcher = self._of_claims if resource.group == kubernetes.DEVICES else self._watcher
+        await watcher.watch(
             name, resource, lambda event: self._take(name, handle, event), namespace, field_selector, kind, label_selector
         )
 
@@ -129,18 +145,17 @@ class Informers:
 
     async def watch_reports(self, source: ReportSource) -> None:
         """Follow the ConfigMaps in which others tell of nodes; what they said is forgotten when nobody follows them any more."""
-        bookings = self.engine.state.bookings
 
         def handle(event: WatchEvent) -> None:
             found = decode(ConfigMap, event.raw)
             where = f"{found.metadata.namespace}/{found.metadata.name}"
             if self._heeds(REPORTS, where, found.metadata.uid, event):
-                bookings.put_report(where, None if event.type == "DELETED" else source.read(found))
+                self.enter((Drop if event.type == "DELETED" else Put)("ConfigMap", found))
 
         try:
             await self.watch(REPORTS, kinds.CONFIGMAPS, handle, source.namespace, label_selector=source.label)
         finally:
-            bookings.forget_reports()
+            self.enter(ForgetReports())
 
     def _take(self, name: str, handle: Handler, event: WatchEvent) -> None:
         self.changes += 1
@@ -161,53 +176,38 @@ class Informers:
     def _on_pod(self, event: WatchEvent) -> None:
         pod = object_of(Pod, event)
         if event.type == "DELETED":
-            self.engine.state.pods.drop(pod)
+            self.enter(DropPod(pod))
         else:
             state = self.engine.state
             known = len(state.tasks)
-            state.pods.put(pod, self.clock.monotonic())
+            self.enter(PutPod(pod, self.clock.monotonic()))
             if len(state.tasks) > known and not pod.spec.node_name and self.synced.is_set():
                 self.seen(state.tasks[pod.metadata.uid])
 
     def _on_node(self, event: WatchEvent) -> None:
         node = object_of(Node, event)
         labels, chosen = node.metadata.labels, self.node_selector
-        if event.type == "DELETED" or (chosen and not any(labels.get(key) == value for key, value in chosen)):
-            self.engine.state.bookings.drop_node(node.metadata.name, node.metadata.uid)
-        else:
-            self.engine.state.bookings.put_node(node)
+        gone = event.type == "DELETED" or (chosen and not any(labels.get(key) == value for key, value in chosen))
+        self.enter((Drop if gone else Put)("Node", node))
 
     def _on_group(self, event: WatchEvent) -> None:
         group = object_of(PodGroup, event)
-        if event.type == "DELETED":
-            self.engine.state.groups.drop_group(group)
+        gone = event.type == "DELETED"
+        self.enter((Drop if gone else Put)("PodGroup", group))
+        if gone:
             self.group_gone(group.metadata.namespace, group.metadata.name)
-        else:
-            self.engine.state.groups.put_group(group)
 
-    def _workloads(self, name: str, resource: Resource, kind: str) -> tuple[str, Resource, type[Any], Handler]:
-        """Services and controllers, of which the selectors count."""
-        put = self.engine.state.classes.workloads.put
-        handler = self._handler(
-            Workload, lambda o: put(kind, o.metadata.namespace, o.metadata.name, o.spec.selector),
-            lambda o: put(kind, o.metadata.namespace, o.metadata.name, None), kind,
-        )  # fmt: skip
-        return name, resource, Workload, handler
-
-    def _handler(
-        self, slice_: type[Any] | None, put: Callable[[Any], None], drop: Callable[[Any], None], heeded: str = ""
-    ) -> Handler:
-        """Return what hands an object over, read as that slice (None: as it is). ``heeded``: the name for a kind of which a new
-        object under a name replaces the old one whole."""
+    def _handler(self, kind: str, heeded: bool) -> Handler:
+        """Return what hands an object of that kind over. ``heeded``: a new object under a name replaces the old one whole."""
+        slice_ = KINDS[kind].slice_
 
         def handle(event: WatchEvent) -> None:
-            gone = event.type == "DELETED"
             found = msgspec.json.decode(event.raw) if slice_ is None else object_of(slice_, event)
             if heeded:
                 meta = object_of(ConfigMap, event).metadata if slice_ is None else found.metadata
-                if not self._heeds(heeded, f"{meta.namespace}/{meta.name}", meta.uid, event):
+                if not self._heeds(kind, f"{meta.namespace}/{meta.name}", meta.uid, event):
                     return
-            (drop if gone else put)(found)
+            self.enter((Drop if event.type == "DELETED" else Put)(kind, found))
 
         return handle
 

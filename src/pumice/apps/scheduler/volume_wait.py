@@ -1,4 +1,5 @@
-"""Before a pod is bound: its claims are told their node or their volume, and their volumes are waited for (Volcano
+"""Before a pod is bound: its claims of devices are written, its volume claims are told their node or their volume, and their
+volumes are waited for (Volcano
 pkg/scheduler/cache/cache.go, pre-bind).
 
 Nothing else waits with them: no cycle, no other Binding. The place stays booked meanwhile. Rules: kubernetes.io docs "Storage
@@ -12,6 +13,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from pumice.apps.scheduler.claim_writes import ClaimWrites
 from pumice.effects.backoff import Backoff
 from pumice.effects.vocabulary import Bind
 from pumice.ports.clock import Clock
@@ -45,24 +47,25 @@ class VolumeWait:
     clock: Clock
     state: State
     limit: Callable[[], float]
+    devices: ClaimWrites | None = None
     waiting: int = 0
     """Pods that wait now."""
     _gangs: dict[tuple[str, str], _Gang] = field(default_factory=dict)
 
     def expect(self, effect: Bind) -> None:
         """A Binding is on its way. Called for all members of a gang before any of them is waited for."""
-        if effect.gang and effect.claims:
+        if effect.gang and _waits(effect):
             self._gangs.setdefault((effect.gang, effect.attempt), _Gang()).waiting += 1
 
     async def ready(self, effect: Bind) -> str:
         """Returns when the pod may be bound, with nothing; or why it will not come to that."""
         gang = self._gangs.get((effect.gang, effect.attempt)) if effect.gang else None
-        if not effect.claims and gang is None:
+        if not _waits(effect) and gang is None:
             return ""
         self.waiting += 1
         try:
             try:
-                trouble = await self._own(effect) if effect.claims else ""
+                trouble = await self._own(effect) if _waits(effect) else ""
             except Exception as error:  # the others of its gang wait for its word
                 log.exception("volumes not waited for pod=%s/%s", effect.namespace, effect.name)
                 trouble = f"its volumes could not be waited for: {error!r}"
@@ -73,7 +76,7 @@ class VolumeWait:
         return trouble
 
     async def _together(self, effect: Bind, gang: _Gang, trouble: str) -> str:
-        if effect.claims:
+        if _waits(effect):
             gang.waiting -= 1
             gang.trouble = gang.trouble or trouble
             if gang.trouble or not gang.waiting:
@@ -83,7 +86,14 @@ class VolumeWait:
         await gang.decided.wait()
         return trouble or (f"of another pod of its gang {gang.trouble}" if gang.trouble else "")
 
+    async def undo(self, effect: Bind) -> None:
+        """The pod is not bound: what was written for it is taken back."""
+        if self.devices is not None and effect.device_claims:
+            await self.devices.undo(effect)
+
     async def _own(self, effect: Bind) -> str:
+        if self.devices is not None and effect.device_claims and (trouble := await self.devices.reserve(effect)):
+            return trouble
         try:
             for claim, volume in effect.claims:
                 await self._ask(effect, claim.partition("/")[2], volume)
@@ -140,3 +150,8 @@ class VolumeWait:
             elif not volume and key in named:
                 return False, f"no volume could be made for claim {name} there: the node was taken off the claim again"
         return bound, ""
+
+
+def _waits(effect: Bind) -> bool:
+    """Return whether something is written or waited for before the pod is bound."""
+    return bool(effect.claims or effect.device_claims)

@@ -38,6 +38,8 @@ class Watcher:
     arrived: Callable[[str], None]
     absent: tuple[int, ...] = (404,)
     pause: float = ABSENT_KIND_RETRY
+    lacks: Callable[[str, str], None] = lambda name, answer: None
+    """Told the name of each list that there is not, with the API server's answer; and with an empty one when there is."""
 
     async def watch(
         self, name: str, resource: Resource, take: Callable[[WatchEvent], object], namespace: str = "", field_selector: str = "",
@@ -49,6 +51,7 @@ class Watcher:
                 selectors = {"field_selector": field_selector, "label_selector": label_selector}
                 async for event in self.cluster.watch(resource, namespace, **selectors, kind=kind):
                     if event.type == "SYNCED":
+                        self.lacks(name, "")
                         self.arrived(name)
                     elif event.type != "BOOKMARK":
                         take(event)
@@ -57,6 +60,7 @@ class Watcher:
                 if error.code not in self.absent:
                     self.log.error("cannot watch %s: %s", name, error)
                 else:
+                    self.lacks(name, str(error))
                     self.arrived(name)
                 await self.clock.sleep(self.pause)
 

@@ -93,6 +93,7 @@ NVIDIA_VGPU = DeviceType(
     VgpuArguments,
     PluginCommand("nvidia", "pumice.devices.nvidia_vgpu.plugin.command",
                   "pumice device-plugin nvidia --node-name n1 --device-split-count 4", upstream=True),
+    PluginCommand("nvidia", "pumice.devices.nvidia_vgpu.plugin.claim_command", "pumice dra-driver nvidia --node-name n1"),
     card_rows=card_rows,
     doctor="pumice.devices.nvidia_vgpu.node.doctor",
 )  # fmt: skip

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pumice.effects import vocabulary as effects
 from pumice.scheduler.cycle.cycle import Cycle
 from pumice.scheduler.cycle.statement import Evict, Nomination, Place, Statement, Step
-from pumice.scheduler.state.jobs import Job
+from pumice.scheduler.state.device_claims import named
+from pumice.scheduler.state.jobs import Job, Task
 from pumice.scheduler.state.tasks import Status
 from pumice.scheduler.state.volumes import volumes_for
 from pumice.wire.names import GROUP_NAME
@@ -113,10 +114,22 @@ def _bind(cycle: Cycle, step: Place, gang: str) -> None:
         state.volumes.assume(volumes)
     cycle.effects.append(
         effects.Bind(task.uid, task.namespace, task.name, choice.node, annotations, choice.allocations, gang,
-                     tuple(volumes.items()), cycle.uuid, lock)
+                     tuple(volumes.items()), cycle.uuid, lock, _device_claims(cycle, task))
     )  # fmt: skip
     cycle.measures.placed += 1
     cycle.measures.assumed.append(max(0.0, cycle.wall - task.created))
+
+
+def _device_claims(cycle: Cycle, task: Task) -> tuple[effects.ReserveClaim, ...]:
+    """Return what is to be written of its claims before the pod is bound."""
+    claims = cycle.state.device_claims
+    return tuple(
+        effects.ReserveClaim(
+            *named(one.key), one.uid, decision.allocation.as_json() if decision is not None else None
+        )
+        for one in cycle.state.ledger.holdings[task.uid].claims
+        for decision in [claims.decisions.get(one.uid)]
+    )
 
 
 def evict(cycle: Cycle, step: Evict) -> None:

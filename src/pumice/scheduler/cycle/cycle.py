@@ -77,6 +77,8 @@ class Cycle:
     """The time of day, for what people and the API server date; ``now`` is never set back."""
     at_least: int = LEAST_JOBS
     """Jobs that are tried although the time is over."""
+    heard: Callable[[bool], bool] | None = None
+    """The hook of a journal: it notes each answer of ``past``, or gives the answer that it has noted."""
     effects: list[SchedulerEffect] = field(default_factory=list)
     measures: Measures = field(default_factory=Measures)
     attempts: defaultdict[Job, Attempt] = field(init=False)
@@ -107,7 +109,13 @@ class Cycle:
 
     def out_of_time(self) -> bool:
         """Return whether it has taken as long as it may."""
-        return self.tick() - self.started > self.budget
+        return self.past(self.started)
+
+    def past(self, since: float, part: float = 1.0) -> bool:
+        """Return whether more than this part of its time has passed since then. Nothing else that it decides depends on how
+        quick the machine is."""
+        answer = self.tick() - since > self.budget * part
+        return answer if self.heard is None else self.heard(answer)
 
     def among(self, task: Task, rows: Rows | None = None) -> Among | None:
         """Among which nodes the pod may choose, beyond what its class says; ``rows``: nothing but these."""

@@ -35,7 +35,7 @@ def may_stop(cycle: Cycle, job: Job, tasks: list[Task]) -> bool:
     if job.min_available < 2 or cycle.framework.job_ready(job):
         return False
     return not any(
-        task.cls.constraints.topological or task.cls.constraints.ports or task.cls.constraints.claims
+        task.cls.constraints.topological or task.cls.constraints.ports or task.cls.constraints.claims or task.cls.device_claims
         or task.uid in cycle.hints or cycle.among(task) is not None for task in tasks
     )  # fmt: skip
 
@@ -69,7 +69,7 @@ class Held:
         """Return whether the search has to stop. Where it goes first, others who wait have half of the cycle's time."""
         cycle = self.cycle
         halved = self.begun and sum(len(queue.active) for queue in cycle.state.queues.values()) > 1
-        return not self._taken and cycle.tick() - cycle.started > cycle.budget * (0.5 if halved else 1.0)
+        return not self._taken and cycle.past(cycle.started, 0.5 if halved else 1.0)
 
     def enough(self) -> bool:
         """Return whether the gang may be whole with what is held."""

@@ -20,8 +20,8 @@ from pumice.scheduler.cycle.charging import cost_of
 from pumice.scheduler.cycle.cycle import Cycle
 from pumice.scheduler.cycle.statement import Place, Statement
 from pumice.scheduler.placing.evaluation import Choice
+from pumice.scheduler.state.active_jobs import JobHeap
 from pumice.scheduler.state.jobs import Job, QueueState, Task
-from pumice.scheduler.state.line import Line
 from pumice.scheduler.state.nodes import Rows
 from pumice.scheduler.state.tasks import Status
 
@@ -110,7 +110,7 @@ def _rows(cycle: Cycle, tasks: Sequence[Task], within: Rows | None) -> list[set[
 # -- single pods of one queue ------------------------------------------------------------------------------------------
 
 
-def together(cycle: Cycle, queue: QueueState, job: Job, task: Task, line: Line[Job]) -> None:
+def together(cycle: Cycle, queue: QueueState, job: Job, task: Task, line: JobHeap[Job]) -> None:
     """The job is the next of its queue. Where it is one pod of a kind that can be planned, lay it out with those behind it that
     are, too. Who is not in the layout then comes after those who are (``Attempt.behind``), as it was played."""
     if queue.one_by_one or cycle.attempt(job).planned or not _single(cycle, job) or not plannable(cycle, task):
@@ -146,7 +146,7 @@ def together(cycle: Cycle, queue: QueueState, job: Job, task: Task, line: Line[J
 
 def _early(cycle: Cycle) -> bool:
     """Return whether so much of the cycle is left that the pods can be played and still be placed in it."""
-    return cycle.tick() - cycle.started < cycle.budget / 3
+    return not cycle.past(cycle.started, 1 / 3)
 
 
 def _single(cycle: Cycle, job: Job) -> bool:

@@ -65,7 +65,7 @@ def _offer_gains(cycle: Cycle) -> None:
     """Offer what was released to the unschedulable classes, as far as the time allows; the others come next cycle."""
     scheduling_queue, placer, begin = cycle.state.scheduling_queue, cycle.placer, cycle.tick()
     scheduling_queue.offer_elsewhere(placer.lasting)
-    scheduling_queue.offer(placer.news, placer.is_unschedulable, lambda: cycle.tick() - begin > cycle.budget / 4)
+    scheduling_queue.offer(placer.news, placer.is_unschedulable, lambda: cycle.past(begin, 0.25))
 
 
 def _hope(cycle: Cycle) -> None:
@@ -159,7 +159,7 @@ def _verdict(cycle: Cycle, job: Job, found: Attempt) -> tuple[QueueEvent, Hint] 
         if cycle.makes_room and not all(t.hopeless for t in hoping):  # who may go changes without anything being released
             return QueueEvent.UNPLACED, Hint(cycle.now + ROOM_RETRY, released=True, classes=classes)
         return QueueEvent.UNPLACED, Hint(classes=classes)
-    if cycle.out_of_time():
+    if cycle.out_of_time() and not found.finished:
         return None
     return QueueEvent.UNPLACED, Hint(_again(cycle, job), released=True)
 
@@ -183,6 +183,7 @@ def _again(cycle: Cycle, job: Job) -> float:
 def run(cycle: Cycle, actions: list[tuple[str, Callable[[Cycle], None]]]) -> Plan:
     cycle.actions = frozenset(name for name, _ in actions)
     cycle.started = begin = cycle.tick()
+    cycle.placer.evaluation.claims.begin(cycle.tick, cycle.heard)
     cycle.placer.evaluation.tick, cycle.placer.evaluation.stages = cycle.tick, cycle.measures.stages
     _open(cycle)
     cycle.measures.open = cycle.tick() - begin
@@ -216,3 +217,4 @@ def _close(cycle: Cycle) -> None:
     cycle.effects.extend(status.close(cycle))
     rest(cycle)
     cycle.state.scheduling_queue.close()
+    cycle.placer.evaluation.claims.end()

@@ -85,7 +85,7 @@ class Statement:
     def place(self, task: Task, choice: Choice) -> None:
         """Reserve the chosen cards and node for a pending pod."""
         before = _before(task)
-        receipt = self.state.ledger.reserve(_holding(task, choice))
+        receipt = self.state.ledger.reserve(self._holding(task, choice))
         task.charged = self.state.charges.of(task.cls, choice.allocations)
         _move(task, Status.ALLOCATED, choice.node, hopeless=False)
         self.steps.append(Place(task, receipt, before, choice))
@@ -111,7 +111,7 @@ class Statement:
     def nominate(self, task: Task, choice: Choice) -> None:
         """Promise a pending pod a place that is not free yet."""
         before = _before(task)
-        receipt = self.state.ledger.pipeline(_holding(task, choice))
+        receipt = self.state.ledger.pipeline(self._holding(task, choice))
         _move(task, Status.PIPELINED, choice.node, hopeless=task.hopeless)
         self.steps.append(Nomination(task, receipt, before, choice))
         self.framework.placed(task)
@@ -156,6 +156,11 @@ class Statement:
             undone.append(step)
         return undone
 
+    def _holding(self, task: Task, choice: Choice) -> Holding:
+        claims = self.state.ledger.device_claims.reservations(task.uid, choice.claims) if choice.claims else ()
+        return Holding(task.uid, choice.node, task.request, choice.allocations, marks=task.marks, features=task.features,
+                       claims=claims)  # fmt: skip
+
     def _undo(self, step: Step) -> None:
         self.state.ledger.undo(step.receipt)
         self.evicts -= isinstance(step, Evict)
@@ -174,10 +179,6 @@ def _serial(step: Step) -> int:
 
 def _before(task: Task) -> Before:
     return Before(task.status, task.node, task.charged, task.hopeless)
-
-
-def _holding(task: Task, choice: Choice) -> Holding:
-    return Holding(task.uid, choice.node, task.request, choice.allocations, marks=task.marks, features=task.features)
 
 
 def _move(task: Task, status: Status, node: str, *, hopeless: bool) -> None:

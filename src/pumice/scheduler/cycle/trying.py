@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from enum import Enum, auto
 
+from pumice.effects import vocabulary as effects
 from pumice.scheduler.cycle import over_cycles
 from pumice.scheduler.cycle.charging import May, affordable, beside_others, cost_of, no_room, open_gates
 from pumice.scheduler.cycle.cycle import Cycle
@@ -44,9 +45,22 @@ def explain(cycle: Cycle) -> None:
             task.puzzling, task.error = False, why
             assert task.job is not None
             cycle.attempts[task.job].explained = True
+            _deallocate(cycle, task)
             _despair(cycle, task, hopeless)
-        if cycle.tick() - begin > cycle.budget / 3:
+        if cycle.past(begin, 1 / 3):
             return
+
+
+def _deallocate(cycle: Cycle, task: Task) -> None:
+    """Give back devices that claims of the pod have and nobody else uses: where they are no node takes it (kube-scheduler's
+    PostFilter). It is tried again when the API server shows that."""
+    claims = cycle.state.device_claims
+    for one in task.cls.device_claims:
+        claim = claims.claims.get(one.key)
+        if claim is None or claim.results is None or claim.uid in claims.decisions:
+            continue
+        if claim.consumers <= {task.uid}:
+            cycle.effects.append(effects.Deallocate(claim.namespace, claim.name, claim.uid, task.uid))
 
 
 def _ask_for_untried(cycle: Cycle) -> None:
@@ -183,6 +197,9 @@ def attempt(
     future = placer.choose_future(task.cls, task.nominated, among, accept) if choice is None and task.nominated else None
     if choice is None and future is None and cost is not None and cost.declined is not None:
         _too_dear(cycle, task, cost.declined)
+        return Outcome.LEFT
+    if choice is None and future is None and task.cls in placer.evaluation.claims.late:
+        cycle.attempts[job].postponed = True
         return Outcome.LEFT
     if choice is not None:
         statement.place(task, choice)

@@ -17,6 +17,7 @@ from pumice.devices.protocol import DeviceRequest, Fit
 from pumice.model.cards import Allocation
 from pumice.model.refusal import FitError
 from pumice.scheduler.framework import Framework
+from pumice.scheduler.placing.claim_search import ClaimSearch, Found
 from pumice.scheduler.plugins.contract import Part, Scorer, Several
 from pumice.scheduler.state.cards import DeviceTable
 from pumice.scheduler.state.classes import PodClass
@@ -32,6 +33,8 @@ class Choice(Struct, frozen=True, gc=False):
     row: int
     allocations: tuple[Allocation, ...]
     score: float
+    claims: Found | None = None
+    """Devices for the pod's claims; None where they are not searched for yet, or it has none."""
 
 
 @dataclass(slots=True)
@@ -48,6 +51,8 @@ class Recipe:
     version: int = -1
 
 
+SEARCHED = 16
+"""Up to so many nodes that gained something are searched for devices of claims before their pods are tried again."""
 Line = tuple[int, list[int], list[int]]
 """A row of the table: its number, what there is, what is used."""
 
@@ -66,6 +71,7 @@ class Evaluation:
     def __init__(self, state: State, framework: Framework) -> None:
         self.state = state
         self.framework = framework
+        self.claims = ClaimSearch(state)
         self.tick: Callable[[], float] = perf_counter
         self.stages: list[tuple[str, float]] = []
         """Seconds of the array passes since the cycle began, as metrics know them: Predicate and Scoring."""
@@ -80,6 +86,8 @@ class Evaluation:
             scores = np.zeros(len(fits))
         for device_request in cls.device_requests:
             fits, scores = self._device_scores(device_request, rows, fits, scores)
+        if cls.device_claims:
+            fits = self.claims.not_refused(cls, rows, fits)
         self.stages += (("Predicate", filtered - began), ("Scoring", self.tick() - filtered))
         return np.where(fits, scores, -np.inf)
 
@@ -106,6 +114,10 @@ class Evaluation:
             for verdict in self.framework.verdicts(self.state, recipe.cls, array, Part.NODE):
                 fits &= ~verdict.failed
             left = [line for line, fit in zip(left, fits.tolist(), strict=True) if fit]
+        if left and recipe.cls.device_claims:
+            array = np.array([row for row, _, _ in left], np.intp)
+            open_rows = self.claims.not_refused(recipe.cls, array, np.ones(len(left), bool))
+            left = [line for line, fit in zip(left, open_rows.tolist(), strict=True) if fit]
         own = [several([row for row, _, _ in left]) for several in recipe.several] if left else []
         return [
             choice
@@ -144,6 +156,8 @@ class Evaluation:
             ranked = book.rank(device_request, rows, capacity, fits) if devices else None
             if ranked is not None:
                 fits &= ranked[0]
+        if devices and cls.device_claims:
+            fits = self.claims.not_refused(cls, rows, fits, exact=SEARCHED)
         return fits
 
     def _device_scores(

@@ -30,7 +30,7 @@ class ClassState:
 
     cursor: int
     reliefs: int
-    beyond: tuple[int, int, int, int] | None
+    beyond: tuple[int, int, int, int, int] | None
     masked: NDArray[np.float64]
     """Score where the class fits, minus infinity elsewhere."""
     recipe: Recipe
@@ -102,18 +102,19 @@ class KeptClasses:
         kept.cursor, kept.reliefs = table.changes.end, table.reliefs
         return True
 
-    def _beyond(self, cls: PodClass) -> tuple[int, int, int, int] | None:
+    def _beyond(self, cls: PodClass) -> tuple[int, int, int, int, int] | None:
         """Return what decides about nodes that did not change themselves: storage, images elsewhere, and who uses a claim that
-        one pod alone may use, which closes every node; and by which pods nodes are judged. None for most classes."""
+        one pod alone may use, which closes every node; by which pods nodes are judged, and claims of devices. None for most."""
         claims, state = cls.constraints.claims, self.state
         judged_by = self.evaluation.framework.scores_version(state, cls)
-        if not (claims or cls.images or judged_by):
+        if not (claims or cls.images or judged_by or cls.device_claims):
             return None
         return (
             judged_by,
             state.volumes.version if claims else 0,
             state.ledger.terms.version if self.shares_claims(cls) else 0,
             state.classes.images.version if cls.images else 0,
+            state.device_claims.judged_by(cls.device_claims),
         )
 
     def shares_claims(self, cls: PodClass) -> bool:

@@ -15,10 +15,12 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from pumice.claims.reasons import Cause, Unallocated
 from pumice.model.cards import Allocation
 from pumice.model.refusal import FitError
 from pumice.scheduler.framework import Framework
 from pumice.scheduler.placing.among import Among
+from pumice.scheduler.placing.claim_search import Found
 from pumice.scheduler.placing.evaluation import Choice, Evaluation
 from pumice.scheduler.placing.kept import ClassState, KeptClasses
 from pumice.scheduler.placing.leaders import first
@@ -40,11 +42,16 @@ class Placer:
         self.evaluation = Evaluation(state, framework)
         self.occupants = Occupants(state)
         self._kept = KeptClasses(state, self.evaluation)
-        self._told: tuple[tuple[PodClass, int, int, int, int], Why] | None = None
+        self._told: tuple[tuple[PodClass, int, int, int, int, int], Why] | None = None
         self._told_among: tuple[object, Why] | None = None
         self._unschedulable, self._hopeless = state.scheduling_queue.unschedulable, state.scheduling_queue.hopeless
         self._no_future: dict[PodClass, int] = {}
         """Classes for which there was nothing on any row that is being released, and up to which change."""
+
+    def drop_arrays(self) -> None:
+        """Forget the arrays of all classes. They are worked out again when they are asked for."""
+        self._kept.clear()
+        self.evaluation.claims.drop()
 
     # -- choosing -----------------------------------------------------------------------------------------------
 
@@ -73,12 +80,14 @@ class Placer:
             if (masked if scores is None else scores).item(row) == -np.inf:
                 if declined or elsewhere:
                     return None  # it fits; nothing can help it but the one who declined
-                self._unschedulable[cls] = self._seen
+                self._unschedulable[cls] = self._seen(cls)
                 self.state.scheduling_queue.unschedulable_now.append(cls)
                 if scores is None:
                     self._kept.drop(cls.base)
                 return None
             choice = self._settle(cls, kept, row)
+            if choice is None and cls in self.evaluation.claims.late:
+                return None  # the search goes on in the next cycle
             if choice is None:
                 masked[row] = -np.inf
                 kept.changed([row])
@@ -108,7 +117,8 @@ class Placer:
             verdicts = self.framework.verdicts(self.state, cls, np.array([row], np.intp), Part.PODS)
             if any(verdict.failed.any() for verdict in verdicts):
                 return None
-        return found[0] if accept is None else self._agreed(cls, found[0], accept)
+        choice = self._with_claims(cls, found[0])
+        return choice if choice is None or accept is None else self._agreed(cls, choice, accept)
 
     def as_wished(
         self, cls: PodClass, node: str, where: Any, accept: Callable[[Choice], bool] | None, among: Among | None
@@ -120,7 +130,7 @@ class Placer:
         if row < 0 or book.device_type.planner is None or not self.open_to(cls, among)[row]:
             return None
         fit = book.device_type.planner.fit(device_request, book.view(node), where)
-        choice = None if fit is None else Choice(node, row, (fit.allocation,), fit.score)
+        choice = None if fit is None else self._with_claims(cls, Choice(node, row, (fit.allocation,), fit.score))
         return choice if choice is None or accept is None or accept(choice) else None
 
     def open_to(self, cls: PodClass, among: Among | None) -> NDArray[np.bool_]:
@@ -191,15 +201,15 @@ class Placer:
         return self.state.ledger.table.gains.end + sum(self.lasting)
 
     @property
-    def _seen(self) -> Seen:
-        state, terms = self.state, self.state.ledger.terms
-        return state.ledger.table.gains.end, terms.arrivals, state.volumes.version, terms.terminating
-
-    @property
-    def lasting(self) -> tuple[int, int, int]:
-        """Return how often pods came or went that others may wait for, on trial apart, and storage changed."""
+    def lasting(self) -> tuple[int, int, int, int]:
+        """Return how often pods came or went that others may wait for, on trial apart, and storage or claims changed."""
         terms = self.state.ledger.terms
-        return terms.stays, self.state.volumes.version, terms.terminating
+        return terms.stays, self.state.volumes.version, terms.terminating, self.state.device_claims.news
+
+    def _seen(self, cls: PodClass) -> Seen:
+        state, terms = self.state, self.state.ledger.terms
+        claims = state.device_claims.seen_by(cls.device_claims)
+        return state.ledger.table.gains.end, terms.arrivals, state.volumes.version, terms.terminating, claims
 
     def is_unschedulable(self, cls: PodClass) -> bool:
         """The queueing hint of a class. Return whether nothing that could help it has happened since it fitted nowhere: no row
@@ -208,9 +218,9 @@ class Placer:
         seen = self._unschedulable.get(cls)
         if seen is None:
             return False
-        now, table = self._seen, self.state.ledger.table
+        now, table = self._seen(cls), self.state.ledger.table
         came = cls.constraints.awaits_pods and seen[1] != now[1]
-        storage = bool(cls.constraints.claims) and seen[2] != now[2]
+        storage = (bool(cls.constraints.claims) and seen[2] != now[2]) or seen[4] != now[4]
         left = cls.base is not cls and seen[3] != now[3]
         if seen[0] == now[0] and not (came or storage or left):
             return True
@@ -234,7 +244,7 @@ class Placer:
 
     def was_unschedulable(self, cls: PodClass) -> bool:
         """Return whether it is unschedulable, and nothing has happened since that was found."""
-        return self._unschedulable.get(cls) == self._seen
+        return self._unschedulable.get(cls) == self._seen(cls)
 
     def reconsider(self, classes: Iterable[PodClass]) -> None:
         """Forget that classes were unschedulable while a gang, now taken back, held the room."""
@@ -257,7 +267,7 @@ class Placer:
         table = self.state.ledger.table
         if not table.releasing_rows or cls.refusals or cls.request.refused:
             return None
-        alone = not only and among is None and not cls.constraints.claims
+        alone = not only and among is None and not (cls.constraints.claims or cls.device_claims)
         alone = alone and not self.framework.constrains(self.state, cls, Part.PODS)  # nothing but the row itself decides
         rows = self._future_rows(only, since=self._no_future.get(cls, -1) if alone else -1)
         if among is not None:
@@ -297,8 +307,14 @@ class Placer:
         for place in range(len(rows)) if scores is None else np.argsort(-scores, kind="stable"):
             row = int(rows[place])
             allocations = self._future_allocations(cls, table.name(row))
-            if allocations is not None:
-                yield Choice(table.name(row), row, allocations, 0.0)
+            claims = self._future_claims(cls, table.name(row)) if cls.device_claims and allocations is not None else ()
+            if allocations is not None and claims is not None:
+                yield Choice(table.name(row), row, allocations, 0.0, claims or None)
+
+    def _future_claims(self, cls: PodClass, node: str) -> Found | None:
+        ledger = self.state.ledger
+        answer = self.evaluation.claims.in_future(cls, node, ledger.leaving(node), ledger.promised_claims(node))
+        return None if isinstance(answer, Unallocated) else answer
 
     def refused_in_future(self, cls: PodClass, rows: Rows) -> NDArray[np.bool_]:
         """Which of the rows a filter refuses once what terminates there is gone, and whoever was promised a place is there."""
@@ -325,8 +341,26 @@ class Placer:
     def _settle(self, cls: PodClass, kept: ClassState, row: int) -> Choice | None:
         """Choose the cards on that row; None when the exact look finds that they do not fit after all."""
         found = kept.chosen.get(row)
+        if found is None:
+            found = self._cards_on(cls, kept, row)
         if found is not None:
-            return found
+            found = self._with_claims(cls, found, kept)
+        if found is not None:
+            kept.chosen[row] = found
+        return found
+
+    def _with_claims(self, cls: PodClass, choice: Choice, kept: ClassState | None = None) -> Choice | None:
+        """The choice with devices for the pod's claims; None where there are none, or no time to look for them. What no node can
+        mend closes all of them."""
+        if not cls.device_claims or choice.claims is not None:
+            return choice
+        answer = self.evaluation.claims.on(cls, choice.node)
+        if isinstance(answer, Unallocated) and answer.cause is not Cause.NODE and kept is not None:
+            kept.masked[:] = -np.inf
+            kept.leaders = None
+        return None if answer is None or isinstance(answer, Unallocated) else replace(choice, claims=answer)
+
+    def _cards_on(self, cls: PodClass, kept: ClassState, row: int) -> Choice | None:
         table = self.state.ledger.table
         allocations = []
         for device_request in cls.device_requests:
@@ -334,8 +368,7 @@ class Placer:
             if isinstance(fit, FitError):
                 return None
             allocations.append(fit.allocation)
-        found = kept.chosen[row] = Choice(table.name(row), row, tuple(allocations), float(kept.masked[row]))
-        return found
+        return Choice(table.name(row), row, tuple(allocations), float(kept.masked[row]))
 
     # -- why not ------------------------------------------------------------------------------------------------
 
@@ -345,9 +378,9 @@ class Placer:
             return self._why_among(cls, among, per_node=per_node)
         if self._told is not None and self._told[0] == self._moment(cls) and (self._told[1].fit_errors or not per_node):
             return self._told[1]
-        why = why_not(self.state, self.framework, self.evaluation.exact, cls, per_node=per_node)
+        why = why_not(self.state, self.framework, self.evaluation, cls, per_node=per_node)
         self._hopeless.pop(cls, None)
-        if why.final and why.nodes and not (cls.constraints.topological or cls.constraints.claims):
+        if why.final and why.nodes and not (cls.constraints.topological or cls.constraints.claims or cls.device_claims):
             self._hopeless[cls] = self.state.ledger.table.version
             if len(self._hopeless) > 100_000:
                 self._hopeless.pop(next(iter(self._hopeless)))
@@ -359,8 +392,9 @@ class Placer:
         table = self.state.ledger.table
         key = self._moment(cls), among.rows is None, among.open(table.capacity).tobytes(), per_node
         if self._told_among is None or self._told_among[0] != key:
-            exact = self.evaluation.exact
-            why = why_not(self.state, self.framework, exact, cls, per_node=per_node, rows=among.rows, bounds=among.verdicts)
+            why = why_not(
+                self.state, self.framework, self.evaluation, cls, per_node=per_node, rows=among.rows, bounds=among.verdicts
+            )
             self._told_among = key, why
         return self._told_among[1]
 
@@ -374,6 +408,7 @@ class Placer:
         """The books are as they were when ``why`` was said: what an explanation tried since is taken back."""
         self._told = self._moment(cls), why
 
-    def _moment(self, cls: PodClass) -> tuple[PodClass, int, int, int, int]:
+    def _moment(self, cls: PodClass) -> tuple[PodClass, int, int, int, int, int]:
         state, table = self.state, self.state.ledger.table
-        return cls, table.changes.end, table.version, state.ledger.terms.version, state.volumes.version
+        claims = state.device_claims.judged_by(cls.device_claims)
+        return cls, table.changes.end, table.version, state.ledger.terms.version, state.volumes.version, claims

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pumice.devices.protocol import DeviceRequest, Fit
 from pumice.model.refusal import FitError, Short
 from pumice.scheduler.framework import Framework
+from pumice.scheduler.placing.evaluation import Evaluation
 from pumice.scheduler.plugins.contract import Verdict
 from pumice.scheduler.state.classes import PodClass
 from pumice.scheduler.state.nodes import Rows
@@ -41,7 +42,7 @@ class Why:
 
 
 def why_not(
-    state: State, framework: Framework, exact: Exact, cls: PodClass, *, per_node: bool, rows: Rows | None = None,
+    state: State, framework: Framework, evaluation: Evaluation, cls: PodClass, *, per_node: bool, rows: Rows | None = None,
     bounds: Iterable[Verdict] = (),
 ) -> Why:  # fmt: skip
     """Ask every node, or those ``rows``; ``per_node`` keeps one refusal for each. A node with a resource short hears of nothing
@@ -64,7 +65,12 @@ def why_not(
         tally.note(Verdict(failed & ~for_good, f"Insufficient {name}", abort=True), numbers)
     for verdict in framework.verdicts(state, cls, rows):
         tally.note(verdict)
-    by_devices = _device_reasons(state, exact, cls, rows[tally.open_rows & ~tally.refused])
+    by_devices = _device_reasons(state, evaluation.exact, cls, rows[tally.open_rows & ~tally.refused])
+    if cls.device_claims:
+        refused = {fit_error.node for fit_error in by_devices}
+        left = [table.name(int(row)) for row in rows[tally.open_rows & ~tally.refused]]
+        looked = (evaluation.claims.refusal(cls, node) for node in left if node not in refused)
+        by_devices += [fit_error for fit_error in looked if fit_error is not None]
     for fit_error in by_devices:
         tally.counts[fit_error.text] = tally.counts.get(fit_error.text, 0) + 1
     fit_errors = [*tally.fit_errors, *by_devices] if per_node else []

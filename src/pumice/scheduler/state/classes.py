@@ -8,7 +8,7 @@ Malformed parts of a constraint select nothing.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, Final
@@ -19,6 +19,7 @@ from pumice.devices.fragmentation import Shape
 from pumice.devices.protocol import NO_MARKS, DeviceRequest, DeviceSharing, Marks
 from pumice.devices.unowned import unowned
 from pumice.model.refusal import Refusal
+from pumice.scheduler.state.device_claims import Wanted
 from pumice.scheduler.state.nodes import Images, images_of
 from pumice.scheduler.state.resources import CPU, MEMORY, Request, Vector, pod_request, shared, while_resized
 from pumice.scheduler.state.seen_shapes import SeenShapes
@@ -300,6 +301,8 @@ class PodClass:
     """Its images, where some node has one of them."""
     shape: Shape | None = None
     """By which nodes are judged for pods that come later; None where it asks for no cards, or for such that nobody judges so."""
+    device_claims: tuple[Wanted, ...] = ()
+    """Claims of devices (``resource.k8s.io``), in the pod's order."""
     policy: str = ""
     """The card policy of its device type by which it chooses between nodes."""
     users: int = 0
@@ -344,6 +347,8 @@ class Classes:
     seen: SeenShapes = field(default_factory=SeenShapes)
     images: Images = field(default_factory=Images)
     workloads: Workloads = field(default_factory=Workloads)
+    wanted: Callable[[Pod], tuple[Wanted, ...] | Refusal] = lambda pod: ()
+    """What is known of the claims of a pod that has some."""
     labels_matter: bool = False
     """Set once some pod has an anti-affinity or a preference about other pods: then labels tell classes apart."""
     _known: dict[Hashable, PodClass] = field(default_factory=dict)
@@ -428,14 +433,24 @@ class Classes:
         if plain and kind.cls is not None:
             return kind.cls
         constraints_key = kind.key
-        if not (kind.constraints.topological or kind.constraints.claims or self.labels_matter):
+        if not (kind.constraints.topological or kind.constraints.claims or pod.spec.resource_claims or self.labels_matter):
             constraints_key = constraints_key[2:]  # labels and namespace decide nothing for this pod
         device_requests, refusals = self._device_requests(pod)
+        device_claims: tuple[Wanted, ...] = ()
+        if pod.spec.resource_claims:
+            wanted = self.wanted(pod)
+            if isinstance(wanted, Refusal):
+                refusals += (wanted,)
+            else:
+                device_claims = wanted
         images = kind.images if self.images.matters(kind.images) else ()
-        key = (kind.request, constraints_key, tuple((a.device_type, a.key) for a in device_requests), refusals, images)
+        key = (
+            kind.request, constraints_key, tuple((a.device_type, a.key) for a in device_requests), refusals, images,
+            device_claims,
+        )  # fmt: skip
         found = self._known.get(key)
         if found is None:
-            found = self._new_class(key, kind.request, kind.constraints, device_requests, refusals, images)
+            found = self._new_class(key, kind.request, kind.constraints, device_requests, refusals, images, device_claims)
         if found.base is found and (kind.constraints.topological or self.labels_matter):  # labels may matter since it was made
             found.base = self._base(found, kind, images)
         if plain and not refusals:  # a refusal names the container
@@ -447,7 +462,7 @@ class Classes:
         for device_type in self.device_types:
             if not device_type.resources_only(pod):
                 return False
-        return not asked_by_pod(pod)
+        return not (pod.spec.resource_claims or asked_by_pod(pod))
 
     def again(self, cls: PodClass, pod: Pod, known: dict[Hashable, PodClass]) -> PodClass:
         """The class under today's families of a placed pod of that class: of its object only what tells of cards is kept, its
@@ -469,15 +484,18 @@ class Classes:
 
     def _base(self, cls: PodClass, kind: Kind, images: tuple[str, ...]) -> PodClass:
         alone = cls.constraints.alone
-        key = (cls.request, alone, tuple((a.device_type, a.key) for a in cls.device_requests), cls.refusals, images)
+        key = (
+            cls.request, alone, tuple((a.device_type, a.key) for a in cls.device_requests), cls.refusals, images,
+            cls.device_claims,
+        )  # fmt: skip
         found = self._known.get(key)
         if found is None:
-            found = self._new_class(key, kind.request, alone, cls.device_requests, cls.refusals, images)
+            found = self._new_class(key, kind.request, alone, cls.device_requests, cls.refusals, images, cls.device_claims)
         return found
 
     def _new_class(
         self, key: Hashable, request: Request, constraints: Constraints, device_requests: tuple[DeviceRequest, ...],
-        refusals: tuple[Refusal, ...], images: tuple[str, ...],
+        refusals: tuple[Refusal, ...], images: tuple[str, ...], device_claims: tuple[Wanted, ...] = (),
     ) -> PodClass:  # fmt: skip
         if len(self._known) >= self._room:
             used = {c for c in self._known.values() if c.users}
@@ -503,8 +521,9 @@ class Classes:
         )
         found = PodClass(
             self._next, key, request, device_requests, refusals, constraints, tuple(amounts.items()), amounts, quota_known_late,
-            images, *self._shape(request, constraints, device_requests),
+            images, device_claims=device_claims,
         )
+        found.shape, found.policy = self._shape(request, constraints, device_requests)
         self._known[key] = found
         self._next += 1
         return found

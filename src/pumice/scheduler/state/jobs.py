@@ -19,8 +19,8 @@ import msgspec
 from msgspec import Struct
 
 from pumice.effects.vocabulary import Event, Severity
+from pumice.scheduler.state.active_jobs import ActiveJobs
 from pumice.scheduler.state.classes import PodClass
-from pumice.scheduler.state.line import ActiveJobs
 from pumice.scheduler.state.queues import QueueRecord
 from pumice.scheduler.state.resources import NOTHING, Vector, add, changed, exceeded, nothing, shared, spare, subtract
 from pumice.scheduler.state.tasks import (

@@ -22,6 +22,7 @@ from pumice.devices.protocol import NO_MARKS, DeviceSharing, Marks, NodeCards
 from pumice.model.cards import Allocation
 from pumice.model.refusal import Refusal
 from pumice.scheduler.state.cards import DeviceTable
+from pumice.scheduler.state.device_claims import DeviceClaims, Reserved
 from pumice.scheduler.state.nodes import NodeTable
 from pumice.scheduler.state.resources import Request, repack
 from pumice.scheduler.state.terms import Features, TermIndex
@@ -58,6 +59,8 @@ class Holding(Struct):
     state: Hold = Hold.CONFIRMED
     marks: Marks = NO_MARKS
     features: Features | None = None
+    claims: tuple[Reserved, ...] = ()
+    """What was decided for its claims of devices, until the API server shows the pod on its node."""
 
 
 class Receipt(Struct, frozen=True):
@@ -90,10 +93,14 @@ class Ledger:
     """Promises on resources that are being released; those that are not kept end with the cycle."""
     nominated: dict[str, dict[str, Holding]] = field(default_factory=dict)
     terms: TermIndex = field(default_factory=TermIndex)
+    device_claims: DeviceClaims = field(init=False)
     _ahead: bool = False
     """True where ``terms`` are as they will be (``as_nominated``)."""
     _serial: int = 0
     _columns: dict[Request, tuple[Amounts, Amounts]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.device_claims = DeviceClaims(self.table)
 
     # -- the life of a holding ----------------------------------------------------------------------------------
 
@@ -184,6 +191,7 @@ class Ledger:
         if holding is None:
             return None
         self._take(holding)
+        self.device_claims.lift(uid)
         return self._receipt(uid, "lift", holding)
 
     def undo(self, receipt: Receipt) -> None:
@@ -192,6 +200,7 @@ class Ledger:
         if receipt.operation == "pipeline":
             self.unpipeline(receipt.uid)
         elif receipt.operation == "lift" and receipt.before is not None:
+            self.device_claims.lift(receipt.uid, back=True)
             self._put(receipt.before)
         elif receipt.operation == "reserve":
             if holding is not None:
@@ -263,6 +272,7 @@ class Ledger:
                 tuple(map(_closed, nomination.allocations)),
                 Hold.RESERVED,
                 nomination.marks,
+                claims=nomination.claims,
             )
         )
 
@@ -363,6 +373,10 @@ class Ledger:
         ]
         return moves
 
+    def promised_claims(self, node: str) -> list[Reserved]:
+        """Return what is promised there of devices for claims."""
+        return [one for held in self.nominated.get(node, {}).values() for one in held.claims]
+
     # -- nodes --------------------------------------------------------------------------------------------------
 
     def put_node(self, node: Node) -> int:
@@ -461,6 +475,8 @@ class Ledger:
         if row is not None:
             self._charge_row(holding, row)
         self._cards(holding, 1)
+        if holding.claims:
+            self.device_claims.take(holding.uid, holding.claims)
 
     def _take(self, holding: Holding, *, gain: bool = True) -> None:
         del self.holdings[holding.uid]
@@ -469,6 +485,8 @@ class Ledger:
         if not there:
             del self.by_node[holding.node]
         self._cards(holding, -1)
+        if holding.claims:
+            self.device_claims.give_back(holding.uid, holding.claims, gain=gain)
         row = self.table.row_of.get(holding.node)
         if row is not None:
             if holding.state in LEAVING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from sys import intern
 
@@ -159,7 +159,9 @@ class Pods:
         self.nominations.forget(uid)
         self.bookings.release(uid)
         self.ledger.unpipeline(uid)
-        self.nominations.left(uid)
+        self.ledger.device_claims.forget_pod(uid)
+        if not self.ledger.device_claims.reserved_for(uid):
+            self.nominations.left(uid)  # else its devices are not free before its claims say so
         self.terminating.gone(uid)
         self.versions.forget(uid)
         self._strangers.pop(uid, None)
@@ -339,6 +341,22 @@ class Pods:
                 cls = self.classes.again(task.cls, pod, known)
                 task.cls.users, cls.users = task.cls.users - 1, cls.users + 1
                 task.job.recharge(task, self.charges.of(cls, self.ledger.holdings[task.uid].allocations), cls)
+
+    def claims_changed(self, uids: Iterable[str]) -> None:
+        """Something else is known of claims that these pods name: those that wait may be pods of another class."""
+        for uid in uids:
+            task = self.tasks.get(uid)
+            if task is not None and task.pod is not None and task.job is not None:
+                before = task.cls
+                self._reclass(task, task.pod)
+                if task.cls is not before:
+                    self.scheduling_queue.changed(task.job)
+
+    def claims_freed(self, uid: str) -> None:
+        """No claim is reserved for the pod any more."""
+        self.scheduling_queue.released()
+        if uid not in self.tasks:
+            self.nominations.left(uid)
 
     def sort_by_images(self) -> None:
         """Nodes have images that none had before: pods that wait for a node with them are no longer like others."""

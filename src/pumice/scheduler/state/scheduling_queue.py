@@ -126,6 +126,8 @@ class Attempt(Struct, eq=False, gc=False):
 
     tried: bool = False
     """Its pods were tried, or it is known why they are not: at the end it goes where the verdict leads."""
+    finished: bool = False
+    """All its pods were tried, whatever time was left."""
     blocked: bool = False
     """Its queue or the enqueue check refused it."""
     short_of_share: bool = False
@@ -155,8 +157,9 @@ UNTRIED: Final = Attempt()
 """Of a job that the cycle has not looked at; only to be read."""
 
 
-Seen = tuple[int, int, int, int]
-"""The gains of nodes, the arrivals of pods, the changes of storage and the departures that a class of pods has seen."""
+Seen = tuple[int, int, int, int, int]
+"""The gains of nodes, the arrivals of pods, the changes of storage, the departures and the changes of claims that a class of pods
+has seen."""
 
 
 class _Resting(NamedTuple):
@@ -239,8 +242,8 @@ class SchedulingQueue:
     """Something was released since jobs were last activated for it."""
     _lending_due: bool = False
     """A cycle had no time to lend to those who wait for it: the next one is due at once."""
-    _elsewhere: tuple[int, int, int] = (0, 0, 0)
-    """Changes of storage and of pods that others select, as far as jobs that mind them have seen them."""
+    _elsewhere: tuple[int, int, int, int] = (0, 0, 0, 0)
+    """Changes of storage, of claims and of pods that others select, as far as jobs that mind them have seen them."""
     _offered: int = -1
     """How far gains have been offered to every unschedulable class."""
     _explained_nodes: int = 0
@@ -365,12 +368,13 @@ class SchedulingQueue:
         """A cycle ends in which these gangs held a part, on these rows."""
         self.reserved = rows
 
-    def offer_elsewhere(self, seen: tuple[int, int, int]) -> None:
-        """Where storage changed, or pods came or went that others select, activate the jobs that mind it and wait for a time."""
+    def offer_elsewhere(self, seen: tuple[int, int, int, int]) -> None:
+        """Where storage or claims changed, or pods came or went that others select, activate the jobs that mind it and wait for a
+        time."""
         before, self._elsewhere = self._elsewhere, seen
         minding = [] if before == seen else [
             job for job in self._timed
-            if any(t.cls.constraints.awaits_pods or t.cls.constraints.claims for t in job.pending.values())
+            if any(t.cls.constraints.awaits_pods or t.cls.constraints.claims or t.cls.device_claims for t in job.pending.values())
         ]  # fmt: skip
         self._happens(QueueEvent.ELSEWHERE, minding)
 

@@ -30,7 +30,7 @@ from pumice.wire.names import DEFAULT_QUEUE, SCHEDULER_NAME
 class State:
     """Everything that decisions look at. Each part alone writes what it keeps; events go to the part that they are about:
     ``groups`` (PodGroups, queues, priority classes), ``bookings`` (nodes, namespaces), ``hyper_nodes``, ``pods``,
-    ``volumes``."""
+    ``volumes``, ``device_claims``."""
 
     def __init__(
         self, *, scheduler_names: frozenset[str] = frozenset({SCHEDULER_NAME}), default_queue: str = DEFAULT_QUEUE,
@@ -40,6 +40,8 @@ class State:
         self.uids, versions, tasks = UidTracker(), Versions(), dict[str, Task]()
         self.ledger, self.classes, self.volumes, self.settings = Ledger(), Classes(), Volumes(), Settings()
         """``settings``: the arguments of deviceshare, how much the cards' score counts between nodes."""
+        self.device_claims = self.ledger.device_claims
+        self.device_claims.problems, self.classes.wanted = self.problems, self.device_claims.wanted
         self.scheduling_queue, self.budgets = SchedulingQueue(), Budgets(self._leaving)
         self.charges = Charges(self.ledger)
         self.nominations = Nominations(self.ledger, self.scheduling_queue)
@@ -59,6 +61,7 @@ class State:
             self.scheduling_queue, versions, self.problems, self.ledger, self.classes, self.charges, self.groups, self.bookings,
             self.nominations, self.terminating, tasks, scheduler_names, self.elsewhere,
         )  # fmt: skip
+        self.device_claims.changed, self.device_claims.freed = self.pods.claims_changed, self.pods.claims_freed
         self.tasks: Mapping[str, Task] = tasks
         self.jobs: Mapping[str, Job] = self.groups.jobs
         self.queues: Mapping[str, QueueState] = self.groups.queues

@@ -7,7 +7,7 @@ A process that dies while it performs a decision has either not consumed the seg
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
@@ -67,7 +67,10 @@ class VgpuAllocator(Allocator):
         percentage: bool = False,
         handshake: str = "auto",
         static: StaticSlices | None = None,
+        claimed: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
+        self._claimed = claimed
+        """Which cards are held by claims now, and by which."""
         self._node, self._sharing, self._response_options, self._rng = node, sharing, response_options, rng
         self._advertise, self._in_status, self._handshake = advertise, advertise == "status", Handshake(handshake)
         self._percentage = percentage
@@ -184,6 +187,10 @@ class VgpuAllocator(Allocator):
         unfit = mps.refusal(found) if self._sharing.mps else ""
         if reason := refusal(found, self._cards) or self.record.overreach(found, self._cards) or unfit:
             return self.refuse(found.pod, reason)
+        claimed = self._claimed()
+        for device in found.devices:
+            if device.uuid in claimed:
+                return Conflict(found.pod, f"card {device.uuid} is {claimed[device.uuid]}")
         mixed = mps.mixed(found, self._holders(pods)) if self._sharing.mps else ""
         if reason := self.record.conflict(found, pods, self._cards) or mixed:
             return Conflict(found.pod, reason)

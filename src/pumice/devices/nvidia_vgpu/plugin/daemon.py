@@ -15,6 +15,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from pumice.adapters.bookings.claims import held_by_claims
 from pumice.adapters.journal import FileJournal
 from pumice.adapters.mps import MpsPrograms
 from pumice.adapters.nvml import NvmlCards
@@ -142,7 +143,8 @@ class Configured:
             static = StaticSlices(await once("nvml", partial(_cut_already, settings.nvml)))
         return VgpuAllocator(settings.node_name, sharing, options, self.rng,
                              advertise=settings.advertise, percentage=settings.advertise_percentage,
-                             handshake=settings.handshake, static=static)  # fmt: skip
+                             handshake=settings.handshake, static=static,
+                             claimed=partial(held_by_claims, settings.booking_dirs))  # fmt: skip
 
     async def outdated(self) -> None:
         """Returns when the plugin has to begin again: asked to by a signal, or by another configuration that can be meant."""

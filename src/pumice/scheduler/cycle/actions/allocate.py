@@ -15,8 +15,8 @@ from pumice.scheduler.cycle.queueing import Turns, call_up, candidates, hold_up,
 from pumice.scheduler.cycle.trying import refused
 from pumice.scheduler.placing.among import Among
 from pumice.scheduler.placing.evaluation import Choice
+from pumice.scheduler.state.active_jobs import JobHeap
 from pumice.scheduler.state.jobs import Job, QueueState, Status, Task
-from pumice.scheduler.state.line import Line
 from pumice.scheduler.state.tasks import by_gang, by_queue
 
 # -- lending: what no queue can take within its share ------------------------------------------------------------------
@@ -31,7 +31,7 @@ def lend(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
     for job, found in cycle.attempts.items():
         if found.short_of_share and job.pending and not found.pipelined:
             waiting.setdefault(job.queue, []).append(job)
-    lines: dict[QueueState, Line[Job]] = {queue: Line() for queue in waiting}
+    lines: dict[QueueState, JobHeap[Job]] = {queue: JobHeap() for queue in waiting}
     for queue, jobs in waiting.items():
         for job in jobs:
             lines[queue].line_up(job, framework.job_order_key(job))
@@ -100,7 +100,7 @@ def _within_shares(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
     least, began = cycle.at_least, cycle.tick()
     begun = [queue for queue in over_cycles.searching(cycle) if queue in lines]
     while (begun or turns) and (
-        least == cycle.at_least or not cycle.out_of_time() or (least > 0 and cycle.tick() - began < cycle.budget / 2)
+        least == cycle.at_least or not cycle.out_of_time() or (least > 0 and not cycle.past(began, 0.5))
     ):
         out_of_turn = bool(begun)  # what is held for a gang is held no longer than must be
         queue = begun.pop(0) if begun else turns.take()
@@ -134,6 +134,7 @@ def _within_shares(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
                 least = min(least, 0)
             else:
                 goes_on = conclude(cycle, job, statement)
+                attempt.finished = not tasks
             if goes_on and tasks:
                 line.line_up(job, framework.job_order_key)
         if queue.one_by_one and _holds_up(cycle, job, goes_on=goes_on, more=bool(tasks)):
@@ -246,6 +247,9 @@ def backfill(cycle: Cycle) -> None:
             task.trial = None
             among = cycle.among(task)
             choice = _choose(cycle, job, task, among)
+            if choice is None and task.cls in cycle.placer.evaluation.claims.late:
+                attempt.postponed = True
+                continue
             if choice is None:
                 refused(cycle, task, amid_gang=bool(statement.steps), among=among)
                 continue

@@ -56,7 +56,7 @@ class Preemptor:
 
     def out_of_time(self) -> bool:
         """Return whether the cycle's time is over. However long others took, half of it may be spent here."""
-        return self.cycle.out_of_time() and self.cycle.tick() - self._began > self.cycle.budget / 2
+        return self.cycle.out_of_time() and self.cycle.past(self._began, 0.5)
 
     def for_job(self, job: Job, tasks: list[Task]) -> Trial:
         """Find room for its pods, in this order, until it starves no longer. Pods for which there is none are skipped."""

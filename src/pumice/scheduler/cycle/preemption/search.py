@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.claims.reasons import Unallocated
 from pumice.scheduler.cycle.charging import beside_others
 from pumice.scheduler.cycle.preemption.cheapest import cheapest, everybody_of, minimal
 from pumice.scheduler.cycle.preemption.victims import BASE, Cost, Prices, Scope, Unit, coherent, importance, units_of
@@ -130,7 +131,7 @@ class NodeSearch:
         """Return whether the claimant would fit without them, as far as it matters who goes."""
         if not self._enough(units):
             return False
-        if not self.claimant.cls.device_requests and not self._filtered:
+        if not (self.claimant.cls.device_requests or self.claimant.cls.device_claims or self._filtered):
             return True
         gone = [pod.uid for unit in units for pod in unit.here]
         key = frozenset(pod.uid for unit in units for pod in unit.pods)
@@ -181,6 +182,7 @@ class NodeSearch:
             dict[int | str, int](),
         )
         for pod in unit.here:
+            helps = helps or (bool(cls.device_claims) and ledger.device_claims.reserved_for(pod.uid))
             for column, amount in ledger.columns(pod.request):
                 gives[column] = gives.get(column, 0) + amount
             for allocation in ledger.holdings[pod.uid].allocations:
@@ -201,7 +203,11 @@ class NodeSearch:
             ledger.device_tables[name].device_type.quick(device_request, ledger.future_cards(name, self._node, gone)) is not None
             for device_request in self.claimant.cls.device_requests
             for name in [device_request.device_type]
-        )
+        ) and (not self.claimant.cls.device_claims or self._has_claims(gone))
+
+    def _has_claims(self, gone: list[str]) -> bool:
+        cls, promised = self.claimant.cls, self.placer.state.ledger.promised_claims(self._node)
+        return not isinstance(self.placer.evaluation.claims.in_future(cls, self._node, gone, promised), Unallocated)
 
     def _try(self, units: Sequence[Unit]) -> bool:
         """On the live books: with its queue's room and all filters. The trial goes on from the last one, for sets that are asked

@@ -31,7 +31,7 @@ SPARE = 64
 
 
 @dataclass(slots=True)
-class Line(Generic[J]):
+class JobHeap(Generic[J]):
     """Jobs by key; of equal keys, who was lined up first."""
 
     _entries: dict[J, Entry[J]] = field(default_factory=dict)
@@ -96,7 +96,7 @@ class ActiveJobs(Generic[J]):
 
     fresh: dict[J, None] = field(default_factory=dict)
     """Those that have come, changed or were tried since they were last given a place."""
-    line: Line[J] = field(default_factory=Line)
+    line: JobHeap[J] = field(default_factory=JobHeap)
     jobs: dict[J, None] = field(default_factory=dict)
     _holding: dict[J, None] = field(default_factory=dict)
     """Jobs in the line that held something when they were lined up."""
@@ -123,7 +123,7 @@ class ActiveJobs(Generic[J]):
 
     def start_over(self) -> None:
         """Other plugins order the jobs now: nobody's place is worth anything, nor can be compared with the new ones."""
-        self.line, self.fresh = Line(), dict(self.jobs)
+        self.line, self.fresh = JobHeap(), dict(self.jobs)
         self._holding.clear()
 
     def leave(self, job: J) -> None:

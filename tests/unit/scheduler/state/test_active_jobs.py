@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pumice.scheduler.state.active_jobs import SPARE, ActiveJobs, JobHeap
 from pumice.scheduler.state.jobs import Job, QueueState
-from pumice.scheduler.state.line import SPARE, ActiveJobs, Line
 
 QUEUE = QueueState("q")
 STEPS = st.lists(st.tuples(st.sampled_from(["line up", "drop", "take", "line up", "take"]), st.integers(0, 9), st.integers(0, 3)),
@@ -19,7 +19,7 @@ def jobs(count: int) -> list[Job]:
 
 @given(STEPS)
 def test_the_first_is_the_least_key_and_of_equal_ones_who_was_lined_up_first(steps: list[tuple[str, int, int]]) -> None:
-    line, known, model = Line(), jobs(10), list[tuple[int, int, Job]]()
+    line, known, model = JobHeap(), jobs(10), list[tuple[int, int, Job]]()
     for number, (step, which, key) in enumerate(steps):
         job = known[which]
         if step == "take":
@@ -39,7 +39,7 @@ def test_the_first_is_the_least_key_and_of_equal_ones_who_was_lined_up_first(ste
 
 
 def test_a_job_that_changes_its_place_for_ever_leaves_nothing_behind() -> None:
-    line, (job, other) = Line(), jobs(2)
+    line, (job, other) = JobHeap(), jobs(2)
     line.line_up(other, 0)
     for key in range(10_000):
         line.line_up(job, key)

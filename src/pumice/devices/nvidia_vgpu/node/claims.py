@@ -1,0 +1,206 @@
+"""Cards by claim (Dynamic Resource Allocation): the slices that a node publishes, and what an allocated claim gets there. Pure.
+
+One world a card: a card is published as a shared device or as a whole one, unless the operator asks for both, which draw on one
+counter set. Kubernetes up to 1.36.1 would give the same bytes twice then (ADR 134).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pumice.claims.objects import Result
+from pumice.claims.reading import results_of
+from pumice.model.amount import MIB
+from pumice.model.errors import BadInput
+from pumice.node.claims import ClaimShare, PreparedClaim
+from pumice.ports.cards import CardFacts
+from pumice.wire.kubernetes import DEVICES
+from pumice.wire.names import CLAIM_DRIVER
+
+Json = dict[str, Any]
+SHARED, WHOLE, BOTH = "shared", "whole", "both"
+WORLDS: Final = (SHARED, WHOLE, BOTH)
+DEVICES_MOST, SETS_MOST = 64, 8
+"""Of one slice: devices where some have taints or counters, and counter sets."""
+CORES: Final = 100
+
+
+# -- The slices of a node --------------------------------------------------------------------------------------------
+
+
+def slice_specs(
+    node: str, cards: Sequence[CardFacts], worlds: str, taints: Mapping[str, Sequence[str]], generation: int
+) -> list[Json]:
+    """Return the specs of the pool's slices. ``taints``: keys by the UUIDs of cards that take no new claims.
+
+    A sick card stays published with a taint: its counters and capacity are in use.
+    """
+    served = [card for card in cards if card.minor >= 0 and not card.mig]
+    devices = [device for card in served for device in _devices(card, worlds, taints.get(card.uuid, ()))]
+    parts: list[Json] = [{"devices": devices[at : at + DEVICES_MOST]} for at in range(0, len(devices), DEVICES_MOST)]
+    if worlds == BOTH:
+        sets = [{"name": _set_name(card), "counters": {"memory": {"value": str(card.memory)}}} for card in served]
+        parts = [*({"sharedCounters": sets[at : at + SETS_MOST]} for at in range(0, len(sets), SETS_MOST)), *parts]
+    pool = {"name": node, "generation": generation, "resourceSliceCount": max(1, len(parts))}
+    return [{"driver": CLAIM_DRIVER, "nodeName": node, "pool": pool, **part} for part in parts or [{"devices": []}]]
+
+
+def _devices(card: CardFacts, worlds: str, taints: Sequence[str]) -> Iterator[Json]:
+    common: Json = {}
+    if taints:
+        common["taints"] = [{"key": key, "effect": "NoSchedule"} for key in taints]
+    if worlds == BOTH:
+        counters = {"memory": {"value": str(card.memory)}}
+        common["consumesCounters"] = [{"counterSet": _set_name(card), "counters": counters}]
+    memory = str(card.memory // MIB * MIB)
+    if worlds != WHOLE:
+        yield {
+            "name": f"{_name(card)}-shared", "attributes": _attributes(card, "shared-gpu"), "allowMultipleAllocations": True,
+            "capacity": {
+                "memory": {"value": memory, "requestPolicy": {
+                    "default": memory, "validRange": {"min": "1Mi", "max": memory, "step": "1Mi"}}},
+                "cores": {"value": str(CORES), "requestPolicy": {
+                    "default": str(CORES), "validRange": {"min": "1", "max": str(CORES), "step": "1"}}},
+            }, **common,
+        }  # fmt: skip
+    if worlds != SHARED:
+        yield {"name": _name(card), "attributes": _attributes(card, "gpu"), "capacity": {"memory": {"value": memory}}, **common}
+
+
+def _attributes(card: CardFacts, type_: str) -> Json:
+    found: Json = {"type": {"string": type_}, "uuid": {"string": card.uuid}, "productName": {"string": card.name[:64]},
+                   "minor": {"int": card.minor}}  # fmt: skip
+    if card.bus_id:
+        found["resource.kubernetes.io/pciBusID"] = {"string": card.bus_id.lower()[-12:]}
+    return found
+
+
+def _name(card: CardFacts) -> str:
+    return f"gpu-{card.minor}"
+
+
+def _set_name(card: CardFacts) -> str:
+    return f"gpu-{card.minor}-counter-set"
+
+
+# -- What a claim gets -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """Who else holds the node's cards: claims that are prepared, and by UUID the shares of annotated pods and programs of
+    `pumice run`, in words."""
+
+    claims: Sequence[PreparedClaim] = ()
+    others: Mapping[str, str] = field(default_factory=dict)
+
+
+def prepare(claim: Json, uid: str, node: str, cards: Sequence[CardFacts], holdings: Holdings) -> PreparedClaim | str:
+    """Return what the claim gets here, or why it is refused: the card's sum is counted anew whatever the allocation says."""
+    meta = claim["metadata"]
+    key = f"{meta['namespace']}/{meta['name']}"
+    if meta.get("uid") != uid:
+        return f"claim {key} is another one now: its uid is {meta.get('uid')}, and {uid} was asked for"
+    if why := _unserved(claim):
+        return f"claim {key}: {why}"
+    try:
+        results = [one for one in results_of(claim) if (one.driver, one.pool) == (CLAIM_DRIVER, node)]
+    except BadInput as error:
+        return str(error)
+    if not results:
+        return f"claim {key} is allocated nothing of {CLAIM_DRIVER} on node {node}"
+    shares: list[ClaimShare] = []
+    for result in results:
+        share = _share(result, cards)
+        if isinstance(share, str):
+            return f"claim {key}: {share}"
+        shares.append(share)
+    mine = PreparedClaim(uid, meta["namespace"], meta["name"], tuple(shares))
+    return _overcommitted(mine, cards, holdings) or mine
+
+
+def _unserved(claim: Json) -> str:
+    allocation = (claim.get("status") or {}).get("allocation") or {}
+    for config in (allocation.get("devices") or {}).get("config") or ():
+        if (config.get("opaque") or {}).get("driver") == CLAIM_DRIVER:
+            kind = ((config["opaque"].get("parameters") or {}) or {}).get("kind", "none")
+            return f"opaque parameters (kind {kind}) are not served by {CLAIM_DRIVER}; leave config out"
+    return ""
+
+
+def _share(result: Result, cards: Sequence[CardFacts]) -> ClaimShare | str:
+    if result.admin_access:
+        return f"request {result.request}: adminAccess is not served by {CLAIM_DRIVER}"
+    name, shared = result.device.removesuffix("-shared"), result.device.endswith("-shared")
+    card = next((one for one in cards if _name(one) == name and one.minor >= 0), None)
+    if card is None:
+        return f"request {result.request}: device {result.device} is not on this node"
+    if card.mig:
+        return f"request {result.request}: card {card.uuid} is in MIG mode"
+    if not shared:
+        return ClaimShare(result.request, result.device, card.uuid, card.memory, CORES, whole=True)
+    memory, cores = (result.consumed_capacity.get(key) for key in ("memory", "cores"))
+    if not result.share_id or not memory or not cores:
+        return f"request {result.request}: its allocation says neither how much of {result.device} nor which share"
+    return ClaimShare(result.request, result.device, card.uuid, int(memory) // MIB * MIB, int(cores), share=result.share_id)
+
+
+def _overcommitted(mine: PreparedClaim, cards: Sequence[CardFacts], holdings: Holdings) -> str:
+    for uuid in dict.fromkeys(share.card for share in mine.shares):
+        if why := holdings.others.get(uuid):
+            return f"claim {mine.key}: card {uuid} is {why}, and a card serves claims or those"
+        card = next(one for one in cards if one.uuid == uuid)
+        others = [claim for claim in holdings.claims if claim.uid != mine.uid]
+        theirs = [(claim, share) for claim in others for share in claim.shares if share.card == uuid]
+        there = [share for _, share in theirs] + [share for share in mine.shares if share.card == uuid]
+        if any(share.whole for share in there) and len(there) > 1:
+            who = _named(theirs) or mine.key
+            return f"claim {mine.key}: card {uuid} would be given whole and in shares; it is held by {who}"
+        for what, sum_, most in (("memory", sum(one.memory for one in there), card.memory),
+                                 ("cores", sum(one.cores for one in there), CORES)):  # fmt: skip
+            if sum_ > most:
+                who = _named(theirs) or mine.key
+                return f"claim {mine.key}: card {uuid} has {what} {most}, and with what {who} holds it would be {sum_}"
+    return ""
+
+
+def _named(theirs: Iterable[tuple[PreparedClaim, ClaimShare]]) -> str:
+    return ", ".join(dict.fromkeys(claim.key for claim, _ in theirs))
+
+
+def crowded(claim: Json, mine: PreparedClaim, pods: Sequence[Json], others: Sequence[PreparedClaim]) -> str:
+    """Return the container that would get two requests: it has one limits page, and obeys one. Empty where there is none."""
+    consumers = {one["uid"] for one in (claim.get("status") or {}).get("reservedFor") or ()}
+    requests = {share.request.partition("/")[0] for share in mine.shares}
+    held = {(one.namespace, one.name): {share.request.partition("/")[0] for share in one.shares} for one in others}
+    held[mine.namespace, mine.name] = requests
+    for pod in (one for one in pods if one["metadata"]["uid"] in consumers):
+        made = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
+        statuses = {one["name"]: one.get("resourceClaimName") for one in made}
+        names = {one["name"]: one.get("resourceClaimName") or statuses.get(one["name"])
+                 for one in pod["spec"].get("resourceClaims") or ()}  # fmt: skip
+        for container in (*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"]):
+            got = set()
+            for used in (container.get("resources") or {}).get("claims") or ():
+                name = names.get(used["name"])
+                there = held.get((pod["metadata"]["namespace"], str(name)), set())
+                got |= {f"{name}/{one}" for one in there if used.get("request") in (None, "", one)}
+            if len(got) > 1:
+                where = f"container {container['name']} of pod {pod['metadata']['name']}"
+                return (f"{where} names requests {', '.join(sorted(got))}: "
+                        "a container is held to one; ask for several cards by count")  # fmt: skip
+    return ""
+
+
+def owner_of(node: str, uid: str) -> Json:
+    """Return the reference by which a node's slices go with it."""
+    return {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
+
+
+def slice_object(spec: Json, at: int, owner: Json, generation: int) -> Json:
+    """Return a slice. Its name begins with its place: first fit goes by names, and a new generation has new ones."""
+    name = f"{at:05x}-{CLAIM_DRIVER}-{spec['nodeName']}-{generation:x}"
+    return {"apiVersion": f"{DEVICES}/v1", "kind": "ResourceSlice", "metadata": {"name": name, "ownerReferences": [owner]},
+            "spec": spec}  # fmt: skip

@@ -1,0 +1,281 @@
+"""Devices for the claims of a class on one node, searched for within the time that a cycle has for it.
+
+The allocator (``pumice.claims``) is a generator. A search that takes longer than its share of a cycle is left where it is, and
+goes on in the next one, unless the node's devices or what is in use of them have changed. Refusals are remembered by node.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.claims.allocation import Allocation
+from pumice.claims.objects import ResourceClaim
+from pumice.claims.reasons import Cause, Unallocated
+from pumice.claims.search import BUDGET, Search, allocate
+from pumice.claims.selecting import Selections
+from pumice.claims.slices import Node
+from pumice.model.refusal import FitError, Short
+from pumice.scheduler.state.classes import PodClass
+from pumice.scheduler.state.device_claims import CONSUMERS_MOST, Reserved, Wanted
+from pumice.scheduler.state.nodes import Rows
+from pumice.scheduler.state.state import State
+from pumice.wire.selectors import Requirements, parse_node_term
+
+CYCLE: Final = 0.02
+"""Seconds that all searches of a cycle may take together."""
+CLASS, LONG, CLASS_LONG = 0.008, 0.05, 0.002
+"""Seconds that one class may search in a cycle, and that one whose search has taken ``LONG`` may: so it keeps nobody from his."""
+LOOK: Final = 16
+"""Steps between two looks at the clock."""
+FUTURE: Final = 20_000
+"""Steps of a search that is not left and gone on with: on a node as it will be when others have gone."""
+CLASSES: Final = 128
+"""Classes whose refusals are remembered."""
+Found = tuple[Allocation | None, ...]
+"""An allocation for each claim of a pod; None for one that has its devices."""
+Mask = NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class _Begun:
+    """A search that was left: on that node, with its devices as they were then."""
+
+    node: str
+    revision: object
+    search: Search[tuple[Allocation, ...] | Unallocated]
+    spent: float = 0.0
+
+
+@dataclass(slots=True)
+class ClaimSearch:
+    """``late`` are the classes for whose search the cycle has no more time."""
+
+    state: State
+    tick: Callable[[], float] = perf_counter
+    heard: Callable[[bool], bool] | None = None
+    limit: float = float("inf")
+    late: set[PodClass] = field(default_factory=set)
+    _spent: float = 0.0
+    _begun: dict[PodClass, _Begun] = field(default_factory=dict)
+    _refused: OrderedDict[PodClass, dict[str, tuple[object, Unallocated]]] = field(default_factory=OrderedDict)
+
+    def begin(self, tick: Callable[[], float], heard: Callable[[bool], bool] | None = None) -> None:
+        """A cycle begins. ``heard``: see ``Cycle.heard``."""
+        self.tick, self.heard, self.limit, self._spent = tick, heard, CYCLE, 0.0
+        self.late.clear()
+
+    def end(self) -> None:
+        """A cycle ends: who asks between cycles has his own time."""
+        self.tick, self.heard, self.limit, self._spent = perf_counter, None, float("inf"), 0.0
+        self.late.clear()
+
+    def drop(self) -> None:
+        """Forget what is searched again: the searches that were left, and refusals."""
+        self._begun.clear()
+        self._refused.clear()
+        self.state.device_claims.slices.selections = Selections()
+
+    # -- nodes as they are --------------------------------------------------------------------------------------------
+
+    def open_to(self, cls: PodClass, rows: Rows | None) -> Mask:
+        """Return where the claims may have devices, as far as can be said without a search."""
+        ledger = self.state.ledger
+        found = ledger.table.live.copy()
+        searched = False
+        for one in cls.device_claims:
+            selector = self._selector(one)
+            if selector is None:
+                searched = True
+            elif selector:
+                found &= ledger.terms.labels.match_any(selector)[: len(found)]
+        cut = found if rows is None else found[rows]
+        if searched:
+            places = np.arange(len(found)) if rows is None else rows
+            slices = self.state.device_claims.slices
+            for place in np.flatnonzero(cut).tolist():
+                cut[place] = bool(slices.may_concern(ledger.table.name(int(places[place]))))
+        return np.asarray(cut)
+
+    def not_refused(self, cls: PodClass, rows: Rows | None, fits: Mask, exact: int = 0) -> Mask:
+        """Return those of the nodes on which no search has failed; up to so many are searched ``exact``-ly."""
+        table = self.state.ledger.table
+        fits = fits & self.open_to(cls, rows)
+        places = np.flatnonzero(fits).tolist()
+        for place in places:
+            node = table.name(place if rows is None else int(rows[place]))
+            known = self._known(cls, node)
+            if known is None and len(places) <= exact:
+                answer = self.on(cls, node)
+                known = answer if isinstance(answer, Unallocated) else None
+            if known is not None:
+                fits[place] = False
+        return fits
+
+    def on(self, cls: PodClass, node: str) -> Found | Unallocated | None:
+        """Return the devices there, or why there are none; None where the cycle has no more time for the search."""
+        known = self._known(cls, node)
+        if known is not None:
+            return known
+        prepared = self._prepared(cls)
+        if isinstance(prepared, Unallocated):
+            return prepared
+        asked, places = prepared
+        if not asked:
+            return tuple(None for _ in cls.device_claims)
+        revision, begun = self._revision(cls, node), self._begun.pop(cls, None)
+        if begun is None or (begun.node, begun.revision) != (node, revision):
+            begun = _Begun(node, revision, self._search(asked, node))
+        answer = self._go_on(cls, begun)
+        if answer is None:
+            return None
+        return self._answered(cls, node, revision, answer, places)
+
+    def _go_on(self, cls: PodClass, begun: _Begun) -> tuple[Allocation, ...] | Unallocated | None:
+        began = self.tick()
+        mine = self.limit - self._spent
+        if self.limit < float("inf"):
+            mine = min(mine, CLASS if begun.spent < LONG else CLASS_LONG)
+        try:
+            while cls not in self.late and not self._past(began, mine):
+                for _ in range(LOOK):
+                    next(begun.search)
+        except StopIteration as end:
+            self._spent += self.tick() - began
+            found: tuple[Allocation, ...] | Unallocated = end.value
+            return found
+        begun.spent += self.tick() - began
+        self._spent += self.tick() - began
+        self.late.add(cls)
+        self._begun[cls] = begun
+        return None
+
+    def _past(self, since: float, seconds: float) -> bool:
+        """Return whether so many seconds have passed since then: the only thing here that depends on how quick a machine is."""
+        answer = self.tick() - since > seconds
+        return answer if self.heard is None else self.heard(answer)
+
+    def _answered(
+        self, cls: PodClass, node: str, revision: object, answer: tuple[Allocation, ...] | Unallocated, places: list[int]
+    ) -> Found | Unallocated:
+        if isinstance(answer, Unallocated):
+            self._refused.setdefault(cls, {})[node] = revision, answer
+            self._refused.move_to_end(cls)
+            if len(self._refused) > CLASSES:
+                self._refused.popitem(last=False)
+            return answer
+        found: list[Allocation | None] = [None] * len(cls.device_claims)
+        for place, allocation in zip(places, answer, strict=True):
+            found[place] = allocation
+        return tuple(found)
+
+    def _known(self, cls: PodClass, node: str) -> Unallocated | None:
+        """Return the refusal of before, where nothing has changed there since."""
+        known = self._refused.get(cls, {}).get(node)
+        return known[1] if known is not None and known[0] == self._revision(cls, node) else None
+
+    def _revision(self, cls: PodClass, node: str) -> object:
+        claims, row = self.state.device_claims, self.state.ledger.table.row_of.get(node, -1)
+        facts = self.state.ledger.table.facts[row] if row >= 0 else None
+        return claims.revision(node), claims.judged_by(one for one in cls.device_claims if one.key), facts and id(facts.labels)
+
+    # -- nodes as they will be ----------------------------------------------------------------------------------------
+
+    def in_future(
+        self, cls: PodClass, node: str, without: Collection[str], plus: Iterable[Reserved] = ()
+    ) -> Found | Unallocated:
+        """Return the devices there once these pods have given back what they alone use, and others have what is promised."""
+        prepared = self._prepared(cls)
+        if isinstance(prepared, Unallocated):
+            return prepared
+        asked, places = prepared
+        row = self.state.ledger.table.row_of.get(node, -1)
+        if row < 0 or not self.open_to(cls, np.array([row], np.intp))[0]:
+            return Unallocated(Cause.NODE, f"node {node}: claims of the pod have their devices elsewhere")
+        if not asked:
+            return tuple(None for _ in cls.device_claims)
+        search = self._search(asked, node, without, plus, FUTURE)
+        while True:
+            try:
+                next(search)
+            except StopIteration as end:
+                answer: tuple[Allocation, ...] | Unallocated = end.value
+                break
+        if isinstance(answer, Unallocated):
+            return answer
+        found: list[Allocation | None] = [None] * len(cls.device_claims)
+        for place, allocation in zip(places, answer, strict=True):
+            found[place] = allocation
+        return tuple(found)
+
+    # -- why not ------------------------------------------------------------------------------------------------------
+
+    def refusal(self, cls: PodClass, node: str) -> FitError | None:
+        """Return why the node has no devices for the claims: the rules that failed; in the detail each device with numbers."""
+        row = self.state.ledger.table.row_of.get(node, -1)
+        if row >= 0 and not self.open_to(cls, np.array([row], np.intp))[0]:
+            elsewhere = any(self._selector(one) is not None for one in cls.device_claims)
+            text = "node(s) cannot reach the devices of a claim" if elsewhere else "node(s) had no devices for claims"
+            return FitError(node, Short.NO_DEVICES, text)
+        answer = self.on(cls, node)
+        if answer is None:
+            return FitError(node, Short.COUNT, "node(s) are still searched for the devices of claims")
+        if not isinstance(answer, Unallocated):
+            return None
+        if answer.cause is not Cause.NODE:
+            return FitError(node, Short.REQUEST, answer.text, detail="; ".join(answer.lines[1:]))
+        rules = sorted({
+            f"{one.request}: {' '.join(filter(None, (fit_error.rule, fit_error.about)))}"
+            for one in answer.requests for fit_error in one.devices.values()
+        })  # fmt: skip
+        return FitError(
+            node, Short.COUNT, f"cannot allocate all claims ({', '.join(rules)})" if rules else "cannot allocate all claims",
+            detail="; ".join(answer.lines),
+        )  # fmt: skip
+
+    # -- what is asked ------------------------------------------------------------------------------------------------
+
+    def _prepared(self, cls: PodClass) -> tuple[list[ResourceClaim], list[int]] | Unallocated:
+        """Return the claims that have no devices, and their places among the pod's."""
+        claims, asked, places = self.state.device_claims, list[ResourceClaim](), list[int]()
+        for place, one in enumerate(cls.device_claims):
+            if one.key:
+                if one.key not in claims.claims:
+                    return Unallocated(Cause.CLAIM, f"ResourceClaim {one.key} is not there")
+                if claims.consumers(one.key) >= CONSUMERS_MOST:
+                    return Unallocated(Cause.CLAIM, f"ResourceClaim {one.key} is used by {CONSUMERS_MOST} pods, as many as may")
+            if self._selector(one) is None:
+                namespace, _, name = one.key.partition("/")
+                asked.append(ResourceClaim(namespace or cls.constraints.namespace, name or one.name, one.spec.devices))
+                places.append(place)
+        return asked, places
+
+    def _selector(self, one: Wanted) -> tuple[Requirements | None, ...] | None:
+        """Return the terms of the nodes that can use the devices of the claim; none: all nodes. None: it has no devices."""
+        claims = self.state.device_claims
+        claim = claims.claims.get(one.key) if one.key else None
+        if claim is None:
+            return None
+        selector = claim.node_selector
+        if claim.results is None:
+            decision = claims.decided(one.key)
+            if decision is None:
+                return None
+            selector = decision.allocation.node_selector
+        return tuple(parse_node_term(term) for term in (selector or {}).get("nodeSelectorTerms") or ())
+
+    def _search(
+        self, asked: list[ResourceClaim], node: str, without: Collection[str] = (), plus: Iterable[Reserved] = (),
+        budget: int = BUDGET,
+    ) -> Search[tuple[Allocation, ...] | Unallocated]:  # fmt: skip
+        claims, table = self.state.device_claims, self.state.ledger.table
+        facts = table.facts[table.row_of[node]]
+        labels = facts.labels if facts is not None else {}
+        return allocate(asked, Node(node, labels), claims.slices, claims.classes, claims.usage(node, without, plus),
+                        share_id=lambda: "of the class", budget=budget)  # fmt: skip

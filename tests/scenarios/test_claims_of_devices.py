@@ -1,0 +1,268 @@
+"""Claims of devices (``resource.k8s.io/v1``) in the scheduler: gangs, shared claims, waking, reasons, what is undone."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+from kit.claims import asks, claim, of_memory, published, shared_card
+from kit.device_claims import GPU, ClaimWorld, cards, whole
+from kit.objects import group, node, pod
+from kit.room_worlds import BUNDLES
+
+from pumice.effects.vocabulary import Bind
+from pumice.scheduler.placing import claim_search
+
+
+def test_pods_of_one_template_are_one_class_and_get_a_card_each() -> None:
+    world = ClaimWorld()
+    world.nodes_with(2)
+    for at in range(5):
+        world.ask(f"p{at}", whole())
+    classes = {task.cls for task in world.engine.state.tasks.values()}
+    world.settle()
+    assert len(classes) == 1
+    assert sum(bool(world.node_of(f"p{at}")) for at in range(5)) == 4
+    message = next(world.condition(f"p{at}")["message"] for at in range(5) if not world.node_of(f"p{at}"))
+    assert "2 cannot allocate all claims (g: in use)" in message
+
+
+def test_three_claims_share_a_card_and_a_fourth_is_told_the_numbers() -> None:  # acceptance case 1
+    world = ClaimWorld()
+    world.add(node("n1"))
+    world.publish(GPU, {"kind": "ResourceSlice", **published(shared_card())})
+    for name, amount in (("a", "27Gi"), ("b", "27Gi"), ("c", "26Gi")):
+        world.ask(name, of_memory(amount, cores="20"))
+        world.settle()
+    assert [world.node_of(name) for name in "abc"] == ["n1"] * 3
+    shares = {world.claims[f"default/{name}-c0"]["status"]["allocation"]["devices"]["results"][0]["shareID"] for name in "abc"}
+    assert len(shares) == 3
+    world.ask("d", of_memory("1Gi", cores="20"))
+    world.settle()
+    assert "cannot allocate all claims (g: capacity memory)" in world.condition("d")["message"]
+    task = world.engine.state.tasks["pod-d"]
+    (fit_error,) = world.engine.placer.why(task.cls, per_node=True).fit_errors
+    assert "capacity memory: wants 1Gi, 0 is free" in fit_error.detail
+
+
+def test_two_pods_of_one_claim_run_on_one_node() -> None:  # acceptance case 19
+    world = ClaimWorld()
+    world.nodes_with(3)
+    world.shared("both", whole())
+    world.use("a", "both")
+    world.use("b", "both")
+    world.settle()
+    assert world.node_of("a") == world.node_of("b") != ""
+    assert sorted(world.users_of("both")) == ["a", "b"]
+
+
+def test_the_257th_consumer_waits_and_is_told_so() -> None:  # acceptance case 19
+    world = ClaimWorld()
+    world.nodes_with(1)
+    world.shared("all", whole())
+    world.use("first", "all")
+    world.settle()
+    held = world.claims["default/all"]
+    held["status"]["reservedFor"] += [{"resource": "pods", "name": f"x{at}", "uid": f"x{at}"} for at in range(255)]
+    world.publish(held)
+    world.use("late", "all")
+    world.settle()
+    assert world.node_of("late") == ""
+    assert "is used by 256 pods, as many as may" in world.condition("late")["message"]
+    held["status"]["reservedFor"].pop()
+    world.publish(held)
+    world.settle()
+    assert world.node_of("late") == "n0"
+
+
+def test_a_gang_takes_all_its_claims_or_none() -> None:  # acceptance case 21
+    world = ClaimWorld()
+    world.nodes_with(1, each=3)
+    world.add(group("g", minimum=4))
+    for at in range(4):
+        world.ask(f"p{at}", whole(), group="g")
+    world.settle()
+    assert not world.bindings
+    assert not world.engine.state.device_claims.decisions
+    assert not any(held.get("status") for held in world.claims.values())
+    world.publish(cards("n0", 4))
+    world.settle()
+    assert len(world.bindings) == 4
+
+
+@pytest.mark.parametrize("comes", ["slice", "class", "claim", "freed"])
+def test_a_pod_wakes_when_what_it_lacks_comes(comes: str) -> None:  # acceptance case 18
+    world = ClaimWorld()
+    world.add(node("n0"))
+    if comes != "class":
+        world.publish(GPU)
+    if comes != "slice":
+        world.publish(cards("n0", 1))
+    if comes == "freed":
+        world.ask("before", whole())
+        world.settle()
+    if comes == "claim":
+        world.use("p", "mine")
+    else:
+        world.ask("p", whole())
+    world.settle(60)
+    assert world.node_of("p") == ""
+    assert not world.engine.has_work(world.now)
+    if comes == "slice":
+        world.publish(cards("n0", 1))
+    elif comes == "class":
+        world.publish(GPU)
+    elif comes == "claim":
+        world.shared("mine", whole())
+    else:
+        world.delete_pod("before")
+    assert world.engine.has_work(world.now)
+    world.settle()
+    assert world.node_of("p") == "n0"
+
+
+def test_a_template_claim_that_is_not_made_yet_is_waited_for() -> None:
+    world = ClaimWorld()
+    world.nodes_with(1)
+    world.add(pod("p", cpu="1", resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "t"}]))
+    world.settle()
+    assert "spec.resourceClaims[gpu]: waits for a ResourceClaim to be made of template t" in world.condition("p")["message"]
+
+
+def test_a_refused_write_gives_the_devices_back() -> None:  # acceptance case 20
+    world = ClaimWorld()
+    world.nodes_with(1, each=1)
+    refused: list[Bind] = []
+    world.refuse_claim = lambda bind: not refused and not refused.append(bind)  # type: ignore[func-returns-value]
+    world.ask("p", whole())
+    world.cycle()
+    assert refused
+    assert not world.engine.state.device_claims.decisions
+    world.settle()
+    assert world.node_of("p") == "n0"
+
+
+def test_a_successor_goes_on_from_a_claim_that_has_its_devices() -> None:  # acceptance case 20: killed before the Binding
+    world = ClaimWorld()
+    world.nodes_with(2)
+    world.ask("p", whole())
+    held = world.claims["default/p-c0"]
+    selector = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}
+    result = {"request": "g", "driver": "gpu.example.com", "pool": "n1", "device": "card-1"}
+    held["status"] = {"allocation": {"devices": {"results": [result]}, "nodeSelector": selector},
+                      "reservedFor": [{"resource": "pods", "name": "p", "uid": "pod-p"}]}  # fmt: skip
+    world.publish(held)
+    world.settle()
+    assert (world.node_of("p"), world.devices_of("p-c0")) == ("n1", ["n1/card-1"])
+
+
+def test_devices_that_a_pod_cannot_use_are_given_back() -> None:
+    world = ClaimWorld()
+    world.nodes_with(2)
+    world.ask("p", whole())
+    held = world.claims["default/p-c0"]
+    selector = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["gone"]}]}]}
+    result = {"request": "g", "driver": "gpu.example.com", "pool": "gone", "device": "card-1"}
+    held["status"] = {"allocation": {"devices": {"results": [result]}, "nodeSelector": selector},
+                      "reservedFor": [{"resource": "pods", "name": "p", "uid": "pod-p"}]}  # fmt: skip
+    world.publish(held)
+    world.settle()
+    assert world.node_of("p") in ("n0", "n1")
+
+
+def test_a_card_that_is_published_no_more_stays_taken() -> None:  # acceptance case 12
+    world = ClaimWorld()
+    world.add(node("n1"))
+    world.publish(GPU, {"kind": "ResourceSlice", **published(shared_card())})
+    world.ask("a", of_memory("50Gi", cores="10"))
+    world.settle()
+    world.withdraw("ResourceSlice", "s0")
+    world.publish({"kind": "ResourceSlice", **published(shared_card(), generation=2)})
+    world.ask("b", of_memory("50Gi", cores="10"))
+    world.settle()
+    assert (world.node_of("a"), world.node_of("b")) == ("n1", "")
+
+
+def test_an_incomplete_pool_is_named() -> None:  # acceptance case 15
+    world = ClaimWorld()
+    world.add(node("n0"))
+    world.publish(GPU, cards("n0", 1, slices=2))
+    world.ask("p", whole())
+    world.settle()
+    task = world.engine.state.tasks["pod-p"]
+    (fit_error,) = world.engine.placer.why(task.cls, per_node=True).fit_errors
+    assert "incomplete, generation 1: 1 of 2 slices are there" in fit_error.detail
+
+
+def test_a_selector_that_throws_is_told_and_keeps_nobody_else_away() -> None:  # acceptance case 16
+    world = ClaimWorld()
+    world.nodes_with(1)
+    world.ask("bad", claim(asks(expression='device.attributes["gpu.example.com"].nothing == "x"')))
+    world.ask("good", whole())
+    world.settle()
+    assert (world.node_of("bad"), world.node_of("good")) == ("", "n0")
+    assert "claim default/c0, request g, selector 0, device gpu.example.com/n0/card-" in world.condition("bad")["message"]
+
+
+def test_the_first_alternative_that_fits_is_taken() -> None:  # acceptance case 17, the first half
+    world = ClaimWorld()
+    world.add(node("n1"))
+    world.publish(GPU, {"kind": "ResourceSlice", **published(shared_card())})
+    sizes = {"large": "100Gi", "small": "40Gi"}
+    options = [
+        {"name": name, "deviceClassName": "gpu", "capacity": {"requests": {"memory": size}}} for name, size in sizes.items()
+    ]
+    world.ask("p", claim({"name": "g", "firstAvailable": options}))
+    world.settle()
+    (result,) = world.claims["default/p-c0"]["status"]["allocation"]["devices"]["results"]
+    assert (result["request"], result["consumedCapacity"]["memory"]) == ("g/small", "40Gi")
+
+
+def test_a_cluster_without_the_api_says_so_and_serves_everybody_else() -> None:
+    world = ClaimWorld()
+    world.add(node("n0"))
+    world.engine.state.device_claims.lacks("resourceslices", "403 Forbidden: no")
+    world.ask("p", whole())
+    world.add(pod("plain", cpu="1"))
+    world.settle()
+    assert (world.node_of("p"), world.node_of("plain")) == ("", "n0")
+    assert "no claim can be allocated: resourceslices of resource.k8s.io/v1: 403 Forbidden: no" in world.condition("p")["message"]
+    world.publish(GPU, cards("n0"))
+    world.engine.state.device_claims.lacks("resourceslices", "")
+    world.settle()
+    assert world.node_of("p") == "n0"
+
+
+def test_a_hostile_claim_delays_others_by_its_share_of_a_cycle() -> None:
+    world = ClaimWorld()
+    world.nodes_with(1, each=100)
+    distinct = [{"distinctAttribute": "gpu.example.com/uuid"}, {"matchAttribute": "gpu.example.com/uuid"}]
+    world.ask("hostile", claim(*(asks(f"r{at}") for at in range(32)), constraints=distinct), priority=1000)
+    world.ask("other", whole())
+    looks = count()
+    plan = world.engine.cycle(world.now, world.rng, tick=lambda: next(looks) * 1e-4)
+    for effect in plan.effects:
+        world.perform(effect)
+    assert world.node_of("other") == "n0"
+    assert next(looks) * 1e-4 < claim_search.CYCLE + 0.02
+    assert world.condition("hostile")["message"] == "not tried yet"  # the search goes on in the next cycle
+
+
+def test_a_more_important_pod_has_a_claim_released_for_it_and_waits_until_it_is() -> None:
+    world = ClaimWorld(BUNDLES)
+    world.nodes_with(1, each=2)
+    world.ask("low", whole(), priority=1)
+    world.ask("other", whole(), priority=2)
+    world.settle()
+    for name in ("low", "other"):
+        world.set_phase(name, "Running")
+    world.clears = False
+    world.ask("high", whole(), priority=100)
+    world.settle(5)
+    assert [evicted.name for evicted in world.evictions] == ["low"]
+    assert world.node_of("high") == ""
+    world.settle(5)
+    assert len(world.evictions) == 1, "nobody else goes while the claim is still to be cleared"
+    world.clear()
+    world.settle(3)
+    assert (world.node_of("high"), len(world.evictions)) == ("n0", 1)

@@ -1,0 +1,226 @@
+"""The writes on claims before a pod is bound, by the whole daemon on the embedded API server: faults and kills at each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from kit.device_claims import GPU, cards, whole
+from kit.objects import node, pod
+from kit.scheduler_daemon import Daemon, create, daemon
+
+from pumice.ports.cluster import ApiError
+from pumice.wire import kinds
+from pumice.wire.kubernetes import CLAIM_PROTECTION
+
+Json = dict[str, Any]
+CLAIM = "/namespaces/default/resourceclaims/mine"
+WRITES = {"finalizer": ("PUT", CLAIM), "status": ("PUT", f"{CLAIM}/status"), "binding": ("POST", "/pods/p/binding")}
+
+
+async def world(running: Daemon, each: int = 1) -> None:
+    await running.cluster.create(kinds.DEVICE_CLASSES, {k: v for k, v in GPU.items() if k != "kind"})
+    await running.cluster.create(kinds.RESOURCE_SLICES, {k: v for k, v in cards("n1", each).items() if k != "kind"})
+    await claims(running, "mine")
+
+
+async def claims(running: Daemon, *names: str) -> None:
+    for name in names:
+        body = {"metadata": {"name": name, "namespace": "default"}, "spec": whole()["spec"]}
+        await running.cluster.create(kinds.RESOURCE_CLAIMS, body, "default")
+
+
+def using(name: str, claim: str = "mine") -> Json:
+    return pod(name, cpu="1", resourceClaims=[{"name": "gpu", "resourceClaimName": claim}])
+
+
+async def claim(running: Daemon, name: str = "mine") -> Json:
+    return await running.cluster.get(kinds.RESOURCE_CLAIMS, name, "default")
+
+
+def users(found: Json) -> list[str]:
+    return [one["name"] for one in found.get("status", {}).get("reservedFor", ())]
+
+
+def run(story: Callable[[Daemon], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with daemon(node("n1")) as running:
+            await world(running)
+            await story(running)
+
+    asyncio.run(main())
+
+
+def test_a_claim_has_its_finalizer_its_devices_and_its_pod_before_the_pod_is_bound() -> None:
+    async def story(running: Daemon) -> None:
+        done: list[str] = []
+
+        def fault(verb: str, path: str) -> None:
+            done.extend(name for name, (how, where) in WRITES.items() if verb == how and path.endswith(where))
+
+        running.cluster.fault = fault  # type: ignore[method-assign]
+        await create(running.cluster, using("p"))
+        await running.bind_all("p")
+        found = await claim(running)
+        assert done == ["finalizer", "status", "binding"]
+        assert found["metadata"]["finalizers"] == [CLAIM_PROTECTION]
+        allocation = found["status"]["allocation"]
+        assert allocation["devices"]["results"] == [
+            {"request": "g", "driver": "gpu.example.com", "pool": "n1", "device": "card-0"}
+        ]
+        assert allocation["nodeSelector"]["nodeSelectorTerms"][0]["matchFields"][0]["values"] == ["n1"]
+        assert users(found) == ["p"]
+
+    run(story)
+
+
+FAULTS = {
+    "a conflict": ApiError(409, "Conflict", "somebody was quicker"),
+    "a lost answer": (ApiError(0, "Timeout", "no answer"), True),
+    "an overloaded server": ApiError(503, "ServiceUnavailable", "later"),
+    "a refusal for good": ApiError(403, "Forbidden", "not now"),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_at_any_write_is_got_over(write: str, fault: str) -> None:  # acceptance case 20
+    async def story(running: Daemon) -> None:
+        left = [FAULTS[fault]] * 2
+
+        def failing(verb: str, path: str) -> Any:
+            how, where = WRITES[write]
+            return left.pop() if left and verb == how and path.endswith(where) else None
+
+        running.cluster.fault = failing  # type: ignore[method-assign]
+        await create(running.cluster, using("p"))
+        await running.bind_all("p")
+        assert users(await claim(running)) == ["p"]
+        assert list(running.scheduler.engine.state.device_claims.validate()) == []
+
+    run(story)
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("carried_out", [False, True])
+def test_a_successor_gets_over_a_kill_at_any_write(write: str, carried_out: bool) -> None:  # acceptance case 20
+    async def story(running: Daemon) -> None:
+        reached = asyncio.Event()
+
+        def killing(verb: str, path: str) -> Any:
+            how, where = WRITES[write]
+            if verb == how and path.endswith(where):
+                reached.set()
+                return ApiError(0, "NoAnswer", "killed"), carried_out
+            return None
+
+        running.cluster.fault = killing  # type: ignore[method-assign]
+        await create(running.cluster, using("p"))
+        await reached.wait()
+        await running.die()
+        running.cluster.fault = lambda verb, path: None  # type: ignore[method-assign]
+        heir = running.heir()
+        await heir.bind_all("p")
+        found = await claim(heir)
+        assert users(found) == ["p"]
+        assert len(found["status"]["allocation"]["devices"]["results"]) == 1
+
+    run(story)
+
+
+def test_devices_of_a_pod_that_cannot_be_bound_are_given_back() -> None:
+    async def story(running: Daemon) -> None:
+        await claims(running, "other")
+
+        def fault(verb: str, path: str) -> Any:
+            return ApiError(403, "Forbidden", "never") if path.endswith("/pods/p/binding") else None
+
+        running.cluster.fault = fault  # type: ignore[method-assign]
+        await create(running.cluster, using("p"))
+
+        async def given_back() -> bool:
+            found = await claim(running)
+            clear = not found.get("status", {}).get("allocation") and "finalizers" not in found["metadata"]
+            return clear and bool(await running.events("FailedScheduling"))
+
+        await running.until(given_back)
+        await create(running.cluster, using("q", "other"))
+        await running.bind_all("q")
+        assert users(await claim(running, "other")) == ["q"]
+
+    run(story)
+
+
+def test_another_scheduler_that_was_quicker_keeps_the_claim() -> None:
+    async def story(running: Daemon) -> None:
+        taken = {"devices": {"results": [{"request": "g", "driver": "gpu.example.com", "pool": "n1", "device": "card-0"}]}}
+        once = [True]
+
+        def fault(verb: str, path: str) -> Any:
+            if once and verb == "PUT" and path.endswith(CLAIM):
+                once.clear()
+                return ApiError(409, "Conflict", "somebody was quicker")
+            return None
+
+        running.cluster.fault = fault  # type: ignore[method-assign]
+        found = await claim(running)
+        found["status"] = {"allocation": taken, "reservedFor": [{"resource": "pods", "name": "x", "uid": "x"}]}
+        await create(running.cluster, using("p"))
+        await running.cluster.update(kinds.RESOURCE_CLAIMS, found, subresource="status")
+        await running.bind_all("p")
+        assert users(await claim(running)) == ["x", "p"]
+
+    run(story)
+
+
+@pytest.mark.parametrize("met", ["Attached", "Broken"])
+def test_devices_with_binding_conditions_are_waited_for(met: str) -> None:
+    async def story(running: Daemon) -> None:
+        found = await running.cluster.get(kinds.RESOURCE_SLICES, "s-n1")
+        found["spec"]["devices"][0] |= {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Broken"]}
+        await running.cluster.update(kinds.RESOURCE_SLICES, found)
+        await create(running.cluster, using("p"))
+
+        async def reserved() -> bool:
+            return users(await claim(running)) == ["p"]
+
+        await running.until(reserved)
+        await running.clock.sleep(20)
+        assert not await running.bound("p")
+        held = await claim(running)
+        where = {"driver": "gpu.example.com", "pool": "n1", "device": "card-0"}
+        said = {"type": met, "status": "True", "reason": "x", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        held["status"]["devices"] = [{**where, "conditions": [said]}]
+        await running.cluster.update(kinds.RESOURCE_CLAIMS, held, subresource="status")
+        if met == "Attached":
+            await running.bind_all("p")
+            return
+
+        async def told() -> bool:
+            return any("device card-0 could not be bound: Broken" in one for one in await running.events("FailedScheduling"))
+
+        await running.until(told)
+
+    run(story)
+
+
+@pytest.mark.parametrize("code", [403, 404])
+def test_without_the_api_or_the_right_the_scheduler_starts_and_says_so(code: int) -> None:
+    async def story() -> None:
+        def fault(verb: str, path: str) -> Any:
+            return ApiError(code, "No", "no claims here") if "/resource.k8s.io/" in path and verb != "WATCH" else None
+
+        async with daemon(node("n1"), fault=fault) as running:
+            await create(running.cluster, pod("plain", cpu="1"), using("p"))
+            await running.bind_all("plain")
+
+            async def told() -> bool:
+                return "no claim can be allocated" in await running.condition("p")
+
+            await running.until(told)
+
+    asyncio.run(story())
+
+

@@ -1,0 +1,139 @@
+"""Cards by claim: what a node publishes of them, and when a claim is refused whatever its allocation says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pumice.claims.reading import slice_of
+from pumice.devices.nvidia_vgpu.node.claims import (
+    BOTH,
+    SHARED,
+    WHOLE,
+    Holdings,
+    crowded,
+    prepare,
+    slice_object,
+    slice_specs,
+)
+from pumice.node.claims import ClaimShare, PreparedClaim
+from pumice.ports.cards import CardFacts
+
+GIB = 1 << 30
+CARDS = tuple(CardFacts(at, f"GPU-{at}", "NVIDIA A100", 80 * GIB + 5, minor=at, bus_id=f"00000000:0{at}:00.0")
+              for at in range(2))  # fmt: skip
+
+
+def claim(*shares: tuple[str, str], name: str = "c", memory: str = "4Gi", cores: str = "10", **result: Any) -> dict[str, Any]:
+    """``shares``: requests and devices."""
+    results = [{"request": request, "driver": "gpu.pumice.io", "pool": "n1", "device": device,
+                **({"shareID": f"s{at}", "consumedCapacity": {"memory": memory, "cores": cores}} if "shared" in device else {}),
+                **result} for at, (request, device) in enumerate(shares)]  # fmt: skip
+    return {"metadata": {"namespace": "default", "name": name, "uid": f"uid-{name}"},
+            "status": {"allocation": {"devices": {"results": results}},
+                       "reservedFor": [{"resource": "pods", "uid": "p"}]}}  # fmt: skip
+
+
+def held(name: str, gib: int, cores: int = 10, card: str = "GPU-0", *, whole: bool = False) -> PreparedClaim:
+    return PreparedClaim(f"uid-{name}", "default", name, (ClaimShare("gpu", "d", card, gib * GIB, cores, whole=whole),))
+
+
+def refused(found: Any) -> str:
+    assert isinstance(found, str)
+    return found
+
+
+@pytest.mark.parametrize(("worlds", "devices"), [
+    (SHARED, ["gpu-0-shared", "gpu-1-shared"]), (WHOLE, ["gpu-0", "gpu-1"]),
+    (BOTH, ["gpu-0-shared", "gpu-0", "gpu-1-shared", "gpu-1"]),
+])  # fmt: skip
+def test_a_card_is_published_in_the_worlds_that_were_asked_for(worlds: str, devices: list[str]) -> None:
+    specs = slice_specs("n1", CARDS, worlds, {}, 3)
+    assert [device["name"] for spec in specs for device in spec.get("devices", ())] == devices
+    assert {spec["pool"]["resourceSliceCount"] for spec in specs} == {len(specs)}
+    for at, spec in enumerate(specs):
+        slice_of(slice_object(spec, at, {}, 3))
+
+
+def test_nine_cards_take_two_slices_of_counters_for_a_slice_has_eight_sets() -> None:
+    cards = [CardFacts(at, f"GPU-{at}", "A", GIB, minor=at) for at in range(40)]
+    specs = slice_specs("n1", cards, BOTH, {}, 1)
+    assert [len(spec.get("sharedCounters", ())) for spec in specs] == [8, 8, 8, 8, 8, 0, 0]
+    assert [len(spec.get("devices", ())) for spec in specs[-2:]] == [64, 16]
+
+
+def test_memory_is_published_in_whole_mib_and_a_sick_card_stays_with_a_taint() -> None:
+    [spec] = slice_specs("n1", CARDS, SHARED, {"GPU-1": ["gpu.pumice.io/unhealthy"]}, 1)
+    assert spec["devices"][0]["capacity"]["memory"]["value"] == str(80 * GIB)
+    assert spec["devices"][1]["taints"] == [{"key": "gpu.pumice.io/unhealthy", "effect": "NoSchedule"}]
+
+
+def test_a_node_without_cards_says_that_its_driver_is_there() -> None:
+    assert slice_specs("n1", (), SHARED, {}, 1)[0]["devices"] == []
+
+
+def test_a_claim_gets_what_it_consumes_and_memory_in_whole_mib() -> None:
+    found = prepare(claim(("gpu", "gpu-0-shared"), memory="3001024512"), "uid-c", "n1", CARDS, Holdings())
+    assert isinstance(found, PreparedClaim)
+    assert found.shares == (ClaimShare("gpu", "gpu-0-shared", "GPU-0", 3001024512 // (1 << 20) * (1 << 20), 10, share="s0"),)
+
+
+def test_the_cards_sum_is_counted_anew_and_the_others_are_named() -> None:
+    others = Holdings([held("a", 40), held("b", 38)])
+    text = refused(prepare(claim(("gpu", "gpu-0-shared")), "uid-c", "n1", CARDS, others))
+    assert "card GPU-0 has memory" in text
+    assert "default/a, default/b" in text
+    assert isinstance(prepare(claim(("gpu", "gpu-1-shared")), "uid-c", "n1", CARDS, others), PreparedClaim)
+    text = refused(prepare(claim(("gpu", "gpu-0-shared"), cores="95"), "uid-c", "n1", CARDS, Holdings([held("a", 1)])))
+    assert "has cores 100, and with what default/a holds it would be 105" in text
+
+
+def test_two_requests_of_one_claim_on_one_card_count_both() -> None:
+    two = claim(("a", "gpu-0-shared"), ("b", "gpu-0-shared"), memory="41Gi")
+    assert "default/c holds" in refused(prepare(two, "uid-c", "n1", CARDS, Holdings()))
+
+
+def test_a_card_is_not_given_whole_and_in_shares() -> None:
+    text = refused(prepare(claim(("gpu", "gpu-0")), "uid-c", "n1", CARDS, Holdings([held("a", 1)])))
+    assert "would be given whole and in shares; it is held by default/a" in text
+    text = refused(prepare(claim(("gpu", "gpu-0-shared")), "uid-c", "n1", CARDS, Holdings([held("a", 80, whole=True)])))
+    assert "default/a" in text
+
+
+def test_a_card_with_annotated_shares_is_refused_naming_both() -> None:
+    others = Holdings((), {"GPU-0": "shared by annotated pods (default/p)"})
+    text = refused(prepare(claim(("gpu", "gpu-0-shared")), "uid-c", "n1", CARDS, others))
+    assert "claim default/c: card GPU-0 is shared by annotated pods (default/p)" in text
+
+
+@pytest.mark.parametrize(("changed", "why"), [
+    ({"adminAccess": True}, "adminAccess is not served"), ({"device": "gpu-7-shared"}, "device gpu-7-shared is not on this node"),
+    ({"shareID": ""}, "says neither how much"), ({"consumedCapacity": {}}, "says neither how much"),
+    ({"pool": "n2"}, "is allocated nothing"), ({"driver": "gpu.nvidia.com"}, "is allocated nothing"),
+])  # fmt: skip
+def test_an_allocation_that_cannot_be_meant_is_refused(changed: dict[str, Any], why: str) -> None:
+    assert why in refused(prepare(claim(("gpu", "gpu-0-shared"), **changed), "uid-c", "n1", CARDS, Holdings()))
+
+
+def test_a_claim_of_the_same_name_is_another_one_and_opaque_parameters_are_refused() -> None:
+    one = claim(("gpu", "gpu-0-shared"))
+    assert "another one now" in refused(prepare(one, "old", "n1", CARDS, Holdings()))
+    opaque = {"driver": "gpu.pumice.io", "parameters": {"kind": "GpuConfig"}}
+    one["status"]["allocation"]["devices"]["config"] = [{"opaque": opaque}]
+    assert "opaque parameters (kind GpuConfig) are not served" in refused(prepare(one, "uid-c", "n1", CARDS, Holdings()))
+
+
+def test_a_container_is_held_to_one_request() -> None:
+    one = claim(("a", "gpu-0-shared"), ("b", "gpu-1-shared"))
+    mine = prepare(one, "uid-c", "n1", CARDS, Holdings())
+    assert isinstance(mine, PreparedClaim)
+
+    def pod(*claims: dict[str, str]) -> dict[str, Any]:
+        spec = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}],
+                "containers": [{"name": f"c{at}", "resources": {"claims": [used]}}
+                               for at, used in enumerate(claims)]}  # fmt: skip
+        return {"metadata": {"namespace": "default", "name": "p", "uid": "p"}, "spec": spec}
+
+    assert crowded(one, mine, [pod({"name": "gpu", "request": "a"}, {"name": "gpu", "request": "b"})], []) == ""
+    assert "container c0 of pod p names requests c/a, c/b" in crowded(one, mine, [pod({"name": "gpu"})], [])
