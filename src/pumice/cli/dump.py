@@ -29,7 +29,7 @@ def dump(
     from pumice.cli.casefile import decisions_of, save
     from pumice.cli.picture import Source, picture
 
-    case = picture(Source(kubeconfig=kubeconfig, scheduler_names=tuple(scheduler_name or ())))
+    case = picture(Source(kubeconfig=kubeconfig, scheduler_names=tuple(scheduler_name or ()), runs=True))
     case.decisions = decisions_of(case)
     text = save(case)
     if output is None:

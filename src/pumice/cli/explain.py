@@ -85,7 +85,7 @@ def main(
         raise BadInput(f"cannot explain {kind!r}; write: pumice explain {meant or 'pod'} {name or 'NAME'}")
     if "/" in name:
         namespace, _, name = name.partition("/")
-    case = picture(Source(file=file, kubeconfig=kubeconfig, scheduler_names=tuple(scheduler_name or ())))
+    case = picture(Source(file=file, kubeconfig=kubeconfig, scheduler_names=tuple(scheduler_name or ()), runs=start))
     if start:
         show_starts(case, meant, namespace, name, output)
         return

@@ -31,6 +31,8 @@ class Source:
     kubeconfig: Path | None = None
     configmap: str = f"{names.SYSTEM_NAMESPACE}/{names.SCHEDULER_CONFIGMAP}"
     scheduler_names: tuple[str, ...] = ()
+    runs: bool = False
+    """True for a picture with how long pods ran (``Case.runs``)."""
 
 
 def picture(source: Source) -> Case:
@@ -51,18 +53,19 @@ def picture(source: Source) -> Case:
 
 async def _collect(source: Source) -> Case:
     async with KubeClient(access_to_ask(source.kubeconfig)) as kube:
-        return await collect(kube, source.configmap)
+        return await collect(kube, source.configmap, runs=source.runs)
 
 
 async def refreshed(kube: Cluster, source: Source) -> Case:
     """The picture of the cluster as it is now, by the same client."""
-    case = await collect(kube, source.configmap)
+    case = await collect(kube, source.configmap, runs=source.runs)
     case.scheduler_names = list(source.scheduler_names) or case.scheduler_names
     return case
 
 
-async def collect(kube: Cluster, configmap: str) -> Case:
-    """Read everything a decision looks at. Kinds that the cluster does not have are empty."""
+async def collect(kube: Cluster, configmap: str, *, runs: bool = False) -> Case:
+    """Read everything a decision looks at, with ``runs`` how long pods ran, too. Kinds that the cluster does not have are
+    empty."""
     case = Case(now=time.time())
     case.scheduler_conf, settings = await _scheduler_conf(kube, configmap, case.remarks)
     case.scheduler_names = (await _kept(kube, configmap)).get(names.SCHEDULER_NAMES_KEY, "").split() or case.scheduler_names
@@ -78,7 +81,8 @@ async def collect(kube: Cluster, configmap: str) -> Case:
         for source in followed
         for item in await _list(kube, kinds.CONFIGMAPS, source.namespace, source.label, case.remarks)
     ]
-    for number in range(int(case.now // DAY), int(case.now // DAY) - RUNS_OF_DAYS, -1):
+    today = int(case.now // DAY)
+    for number in range(today, today - RUNS_OF_DAYS, -1) if runs else ():
         record = await _data(kube, f"{configmap.partition('/')[0]}/{config_map_of(number)}", [], needed=False)
         case.runs += str((record or {}).get("runs", "")).splitlines()
     return case
