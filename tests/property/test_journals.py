@@ -1,5 +1,4 @@
-"""What a journal keeps of any history is played again bit for bit: from the beginning, from a snapshot amid it, and by another
-interpreter, whose sets have another order."""
+"""What a journal keeps of any history is played again bit for bit, from the beginning and from a snapshot amid it."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ class PodWorker:
         for name in step.start:
             await self._start(name)
         if step.done:
-            self._finish(step.done)
+            await self._finish(step.done)
         self.publish()
         if step.start or step.stop or step.done:
             return  # look again at once: starting one container may allow the next
@@ -197,7 +197,9 @@ class PodWorker:
         if refresh is not None and self.tools.clock.now() >= refresh:
             await self._assembly.volumes.refresh(self.pod)
 
-    def _finish(self, phase: str) -> None:
+    async def _finish(self, phase: str) -> None:
+        """Its claims are unprepared before its end is shown: a scheduler may give their devices to another pod at once."""
+        await self.tools.claims.unprepare(self.uid)
         self.over = phase
         self._wake.set()
 
@@ -205,7 +207,7 @@ class PodWorker:
         self._event("Normal", "DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
         await self._stop_all(self._grace())
         self._reason, self._message = "DeadlineExceeded", "Pod was active on the node longer than the specified deadline"
-        self._finish("Failed")
+        await self._finish("Failed")
         self.publish()
 
     # -- starting a container -------------------------------------------------------------------------------------
@@ -333,9 +335,9 @@ class PodWorker:
                 if record.state == "waiting" and record.last is not None:
                     record.state, record.ended, record.last = "terminated", record.last, None
             self.over = "Failed" if any(not app.succeeded for app in apps) else "Succeeded"
+        await self.tools.claims.unprepare(self.uid)
         if not self._gone:
             self.publish()
-        await self.tools.claims.unprepare(self.uid)
         await asyncio.to_thread(self._assembly.volumes.remove)
 
     # -- small things -----------------------------------------------------------------------------------------------
