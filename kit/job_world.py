@@ -70,7 +70,7 @@ class JobWorld:
         """Start a controller."""
         self._starts += 1
         self.stop, ready = asyncio.Event(), asyncio.Event()
-        settings = Settings(listen="127.0.0.1:0")
+        settings = Settings(listen="127.0.0.1:0", share_hours=False)
         self.controller = Controller(settings, self.cluster, self.clock, random.Random(self._starts), self.stop, ready)
         self.controller.jobs.effects.keys = lambda: ("PRIVATE", "ssh-rsa PUBLIC\n")
         self.task = asyncio.create_task(self.controller.run())

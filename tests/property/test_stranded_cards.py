@@ -30,7 +30,7 @@ from pumice.scheduler.plugins.registry import make
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 
 TOTAL = 1000
-FGD, AHEAD = Stranding(), Stranding(ahead=0.5, whole=0.02)
+FGD, AHEAD = Stranding(), Stranding(ahead=0.5, whole=0.1)
 
 
 def any_nodes(rng: Random, count: int, cards: int = 4) -> FreeNodes:

@@ -9,6 +9,7 @@ import pytest
 from kit.engine_world import ALL_PLUGINS, DEVICES_ONLY, World
 from kit.objects import group, node, pod
 
+BINPACK = "deviceshare.SchedulePolicy: binpack"
 SPREAD = {"volcano.sh/vgpu-podgroup-policy": "spread"}
 
 
@@ -218,10 +219,10 @@ def test_a_policy_that_is_none_leaves_the_clusters() -> None:
     assert {world.card_of("a"), world.card_of("b")} == {"n1/0"}
 
 
-@pytest.mark.parametrize("sharing", ["", "deviceshare.SchedulePolicy: binpack, deviceshare.ScheduleWeight: 10"])
+@pytest.mark.parametrize("sharing", ["", f"{BINPACK}, deviceshare.ScheduleWeight: 10"])
 def test_the_guides_configurations_fill_a_node_before_the_next(sharing: str) -> None:
     """Five shares a card, forty a node."""
-    conf = ALL_PLUGINS.replace("      deviceshare.SchedulePolicy: binpack\n", "")
+    conf = ALL_PLUGINS.replace("      deviceshare.SchedulePolicy: lookahead\n", "")
     switch = "deviceshare.VGPUEnable: true"
     conf = conf.replace(f"arguments:\n      {switch}", f"arguments: {{{switch}, {sharing}}}")
     assert sharing in conf
@@ -237,8 +238,7 @@ def test_the_guides_configurations_fill_a_node_before_the_next(sharing: str) -> 
 @pytest.mark.parametrize(("weight", "where"), [("", "b-full"), ("      deviceshare.ScheduleWeight: 10\n", "a-idle")])
 def test_a_pod_without_cards_leaves_nodes_with_idle_ones_to_others_while_the_policy_comes_first(weight: str, where: str) -> None:
     """All else is equal, and the first name wins. With a weight pods without cards are placed as by Volcano."""
-    policy = "      deviceshare.SchedulePolicy: binpack\n"
-    world = World(ALL_PLUGINS.replace(policy, policy + weight))
+    world = World(ALL_PLUGINS.replace("      deviceshare.SchedulePolicy: lookahead\n", f"      {BINPACK}\n{weight}"))
     world.add(*(node(name, cards=2, mib=8000, cpu="8") for name in ("a-idle", "b-full")))
     world.add(pod("cards", cards=2, mib=8000, nodeSelector={"kubernetes.io/hostname": "b-full"}))
     world.settle()

@@ -23,6 +23,7 @@ ALICE, BOB = 61001, 61002
 BECOME = """
 import os, pathlib, sys
 import shutil, socket, subprocess
+import pumice.adapters.bookings.claims
 import pumice.adapters.nvml, pumice.cli.emulated, pumice.cli.reading, pumice.cli.run, pumice_lab.machine.directory
 from pumice.cli import main
 from pumice.local import arbiter, place, allocator as refusals, start

@@ -65,7 +65,7 @@ POLICIES: Mapping[str, CardPolicy] = {
             lambda memory, total, shares, limit: 1.0 - shares / limit,
         ),
         CardPolicy("fgd", _tightest, _used, _fuller, Stranding()),
-        CardPolicy("lookahead", _tightest, _used, _fuller, Stranding(ahead=0.5, whole=0.02)),
+        CardPolicy("lookahead", _tightest, _used, _fuller, Stranding(ahead=0.5, whole=0.1)),
     )
 }
 

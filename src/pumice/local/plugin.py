@@ -25,7 +25,7 @@ def handed_out(machine: Path | None, kubelet: Path = KUBELET, hook: Path = HOOK,
     if socket := serving(machine, kubelet, unix):
         return f"handed out by a node plugin ({socket})"
     from pumice.adapters.bookings.claims import held_by_claims
-    from pumice.adapters.bookings.foreign import SHARED
+    from pumice.local.place import SHARED
 
     if held := held_by_claims(SHARED if machine is None else (machine / "run",)):
         return next(iter(held.values()))

@@ -41,7 +41,7 @@ CONFS = {
     "no shares": _without("proportion"),
     "capacity": SCHEDULER_CONF.replace("name: proportion", "name: capacity"),
     "tree of queues": SCHEDULER_CONF.replace("name: proportion", f"name: capacity\n    {HIERARCHY}"),
-    "spread": SCHEDULER_CONF.replace("SchedulePolicy: binpack", "SchedulePolicy: spread"),
+    "spread": SCHEDULER_CONF.replace("SchedulePolicy: lookahead", "SchedulePolicy: spread"),
     "legacy parts of cards": SCHEDULER_CONF.replace(VGPU_ENABLE, "deviceshare.GPUSharingEnable: true"),
     "legacy whole cards": SCHEDULER_CONF.replace(VGPU_ENABLE, "deviceshare.GPUNumberEnable: true"),
     "making room for single pods": SCHEDULER_CONF.replace("allocate, backfill", MAKES_ROOM[0]),

@@ -16,7 +16,7 @@ from pumice.model.amount import MIB
 from pumice.model.errors import BadInput
 from pumice.node.claims import ClaimShare, PreparedClaim
 from pumice.ports.cards import CardFacts
-from pumice.wire.kubernetes import DEVICES
+from pumice.wire.kubernetes import DEVICES, PCI_BUS_ID
 from pumice.wire.names import CLAIM_DRIVER
 
 Json = dict[str, Any]
@@ -73,7 +73,7 @@ def _attributes(card: CardFacts, type_: str) -> Json:
     found: Json = {"type": {"string": type_}, "uuid": {"string": card.uuid}, "productName": {"string": card.name[:64]},
                    "minor": {"int": card.minor}}  # fmt: skip
     if card.bus_id:
-        found["resource.kubernetes.io/pciBusID"] = {"string": card.bus_id.lower()[-12:]}
+        found[PCI_BUS_ID] = {"string": card.bus_id.lower()[-12:]}
     return found
 
 
