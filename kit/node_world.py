@@ -54,7 +54,7 @@ class FakeKubelet(rpc.RegistrationServicer):
     async def start(self) -> None:
         """As a kubelet does: every socket in the folder is deleted first."""
         for path in self.directory.glob("*.sock"):
-            path.unlink()
+            path.unlink(missing_ok=True)
         self._server = grpc.aio.server()
         rpc.add_RegistrationServicer_to_server(self, self._server)
         self._server.add_insecure_port(f"unix://{self.directory / 'kubelet.sock'}")

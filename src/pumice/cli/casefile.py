@@ -177,8 +177,11 @@ def decisions_of(case: Case) -> list[dict[str, Any]]:
 
 
 def save(case: Case) -> str:
-    """The document as text."""
-    return json.dumps({"kind": KIND, "version": VERSION, **asdict(case)}, indent=1)
+    """The document as text, without the key of run times where none are known."""
+    document = {"kind": KIND, "version": VERSION, **asdict(case)}
+    if not case.runs:
+        del document["runs"]
+    return json.dumps(document, indent=1)
 
 
 def load(path: Path) -> Case:
