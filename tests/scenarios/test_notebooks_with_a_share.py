@@ -80,6 +80,16 @@ def test_a_kernel_of_the_installed_specification_sees_its_share_of_the_card(tmp_
 
 
 @pytest.mark.usefixtures("ipykernel")
+def test_a_kernel_finds_its_emulated_machine_from_the_folder_of_any_notebook(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert install("--emulated", "machine", "--python", sys.executable).returncode == 0
+    argv = json.loads((tmp_path / "data/jupyter/kernels/pumice/kernel.json").read_text())["argv"]
+    assert f"--emulated={tmp_path}/machine" in argv
+
+
+@pytest.mark.usefixtures("ipykernel")
 def test_a_kernel_of_the_same_name_is_replaced_and_one_below_a_prefix_is_another(tmp_path: Path) -> None:
     for options in (["--memory", "1000"], ["--memory", "2000", "--gpus", "2", "--priority", "0", "--display-name", "two"],
                     ["--memory", "3000", "--prefix", str(tmp_path / "venv")]):  # fmt: skip

@@ -23,7 +23,7 @@ def holds_journal(path: Path) -> bool:
 
 
 def read_parts(path: Path) -> list[Part]:
-    """What can be played of it; what cannot is said on standard error. Raises BadInput where nothing can."""
+    """Return the parts that can be played, and report the others on standard error. Raises BadInput where nothing can."""
     files = sorted(files_of(path)) if path.is_dir() else [path]
     if not files:
         raise BadInput(f"{path}: there is no file of a journal in it")

@@ -57,6 +57,8 @@ def install(
     cards = parse_cards(gpu, gpus, None)
     request = parse_shares(memory, cores, cards.cards, cards.number, parse_priority(priority), cards.source)
     program = _interpreter(python or "python3")
+    if emulated and os.path.exists(emulated):
+        emulated = os.path.abspath(emulated)  # a kernel starts in the folder of its notebook
     options = {"memory": memory, "cores": cores if cores != "0" else None, "gpu": gpu, "gpus": gpus,
                "priority": priority if priority != "1" else None, "emulated": emulated}  # fmt: skip
     data = prefix.absolute() / "share/jupyter" if prefix else _data_directory(os.environ, sys.platform)

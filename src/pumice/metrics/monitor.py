@@ -245,7 +245,7 @@ class PodUse:
 
 
 def pod_uses(text: str) -> dict[tuple[str, str], PodUse]:
-    """What a page tells of each pod, by namespace and name."""
+    """Return the figures of each pod on a page, by namespace and name."""
     found: dict[tuple[str, str], PodUse] = {}
     for name, namespace, pod, number in _USE.findall(text):
         try:

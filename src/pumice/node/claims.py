@@ -1,4 +1,4 @@
-"""What claims hold of a node's cards (Dynamic Resource Allocation), as their driver books it."""
+"""The shares of a node's cards that claims hold (Dynamic Resource Allocation), as their driver books them."""
 
 from __future__ import annotations
 

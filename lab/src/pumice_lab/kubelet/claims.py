@@ -227,7 +227,7 @@ class ClaimManager:
             raise NotPrepared(f"{call}: {go_status(error)}") from error
 
     def answers(self, pod: Json, container: Json) -> list[Allocation]:
-        """What a container gets of its claims: the CDI devices of the requests that it names, or of all."""
+        """Return the CDI devices of the requests that a container names of its claims, or of all requests."""
         found: list[str] = []
         for used in (container.get("resources") or {}).get("claims") or ():
             pod_claim = next(one for one in pod["spec"]["resourceClaims"] if one["name"] == used["name"])

@@ -348,7 +348,7 @@ class Classes:
     images: Images = field(default_factory=Images)
     workloads: Workloads = field(default_factory=Workloads)
     wanted: Callable[[Pod], tuple[Wanted, ...] | Refusal] = lambda pod: ()
-    """What is known of the claims of a pod that has some."""
+    """The requests of a pod's claims, or the refusal where they are not known."""
     labels_matter: bool = False
     """Set once some pod has an anti-affinity or a preference about other pods: then labels tell classes apart."""
     _known: dict[Hashable, PodClass] = field(default_factory=dict)

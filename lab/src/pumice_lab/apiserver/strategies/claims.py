@@ -47,7 +47,7 @@ class ResourceClaimStrategy(Strategy):
         value["status"] = old.get("status") or {}
 
     def prepare_status_update(self, value: Json, old: Json) -> None:
-        """What was said of a device goes with its allocation."""
+        """Remove the status of devices whose allocation is gone."""
         status = value.get("status") or {}
         gone = _allocated(old.get("status") or {}) - _allocated(status)
         if status.get("devices"):

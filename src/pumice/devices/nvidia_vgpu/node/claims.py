@@ -90,7 +90,7 @@ def _set_name(card: CardFacts) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """Who else holds the node's cards: claims that are prepared, and by UUID the shares of annotated pods and programs of
+    """The other holders of the node's cards: claims that are prepared, and by UUID the shares of annotated pods and programs of
     `pumice run`, in words."""
 
     claims: Sequence[PreparedClaim] = ()

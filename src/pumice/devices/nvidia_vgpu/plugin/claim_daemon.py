@@ -165,7 +165,7 @@ class NodeClaims:
         return checked
 
     async def _annotated(self, pods: Sequence[Any]) -> dict[str, str]:
-        """Who holds which cards by annotation, by UUID. Under the empty one: pods that hold some which nobody names."""
+        """Return by UUID the pods with annotated shares of a card; under the empty UUID those whose cards are unknown."""
         node = await self.cluster.get(NODES, self.settings.node_name)
         published = parse_handed_out((node["metadata"].get("annotations") or {}).get(names.HANDED_OUT, ""))
         holders = card_holders(self.settings.kubelet_dir / "device-plugins")
