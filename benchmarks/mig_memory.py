@@ -39,13 +39,21 @@ MODELS = {"A100-40": ("NVIDIA-NVIDIA A100-SXM4-40GB", 40960), "A100-80": ("NVIDI
           "H100": ("NVIDIA-NVIDIA H100 80GB HBM3", 81559), "A30": ("NVIDIA-NVIDIA A30", 24576)}  # fmt: skip
 LOADS = (1.0, 1.2)
 NODES, CARDS_EACH = 25, 4
-POLICY = "deviceshare.SchedulePolicy: binpack"
 FIRST_FIT, UPSTREAM, DEFAULT, ANYWHERE = "first fit", "listed, binpack", "default", "any place"
+
+
+def _with(argument: str, *, policy: str = "lookahead") -> str:
+    """The shipped configuration with another card policy and one argument more of deviceshare."""
+    shipped = "deviceshare.SchedulePolicy: lookahead"
+    assert shipped in SCHEDULER_CONF
+    return SCHEDULER_CONF.replace(shipped, f"deviceshare.SchedulePolicy: {policy}\n      {argument}")
+
+
 RULES = {
     FIRST_FIT: conf(sharing("VGPU", MigPolicy="listed"), actions="allocate"),
-    UPSTREAM: SCHEDULER_CONF.replace(POLICY, POLICY + "\n      pumice.MigPolicy: listed"),
+    UPSTREAM: _with("pumice.MigPolicy: listed", policy="binpack"),
     DEFAULT: SCHEDULER_CONF,
-    ANYWHERE: SCHEDULER_CONF.replace(POLICY, POLICY + "\n      pumice.MigOffGroup: true"),
+    ANYWHERE: _with("pumice.MigOffGroup: true"),
 }
 ENOUGH = 55
 """Per cent of the way from plain first fit to any place that the defaults must close in every cell."""
