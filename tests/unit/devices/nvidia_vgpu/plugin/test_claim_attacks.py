@@ -1,4 +1,4 @@
-"""What befalls a driver of claims: books cut in half, kubelets that ask twice and in any order, reboots, and claims that vanish."""
+"""What befalls a driver of claims: half books, kubelets that ask twice and in any order, reboots, and claims that vanish."""
 
 from __future__ import annotations
 
@@ -381,7 +381,8 @@ def test_a_half_written_pool_is_written_anew_and_wiped_slices_come_back(tmp_path
 
 def test_cards_of_programs_and_of_holders_that_nobody_names_are_tainted_too() -> None:
     held = {"": "pods default/p hold cards of this node that no annotation names"}
-    assert taints_of(["GPU-0", "GPU-1"], ("sick", {"GPU-1": "x"}), ("held", held)) == {"GPU-0": ["held"], "GPU-1": ["sick", "held"]}
+    found = taints_of(["GPU-0", "GPU-1"], ("sick", {"GPU-1": "x"}), ("held", held))
+    assert found == {"GPU-0": ["held"], "GPU-1": ["sick", "held"]}
 
 
 @pytest.mark.parametrize("uid", ["", ".", "..", "../x", "a/b", "a\n", "x" * 300, "-x"])
@@ -402,8 +403,8 @@ def test_a_uid_that_is_a_path_or_none_is_refused_at_both_doors(tmp_path: Path, u
 def test_annotations_that_mean_nothing_stop_neither_claims_nor_slices(tmp_path: Path, notes: dict[str, str]) -> None:
     async def work() -> None:
         api = Api(a="1Gi")
-        api.pods = [{"metadata": {"namespace": "x", "name": "p", "uid": "p", "annotations": {"volcano.sh/vgpu-node": "n1", **notes}},
-                     "spec": {"containers": []}}]  # fmt: skip
+        meta = {"namespace": "x", "name": "p", "uid": "p", "annotations": {"volcano.sh/vgpu-node": "n1", **notes}}
+        api.pods = [{"metadata": meta, "spec": {"containers": []}}]
         assert not isinstance(await (await started(tmp_path, api)).prepare(key("a")), str)
 
     asyncio.run(work())
